@@ -1,0 +1,1 @@
+"""Running solvers over suites and keeping what came out."""

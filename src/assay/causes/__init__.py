@@ -1,0 +1,1 @@
+"""The true cascade of a known fault: PAVE and beyond."""

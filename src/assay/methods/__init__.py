@@ -1,0 +1,1 @@
+"""Algorithmic diagnosers without an LLM; they see telemetry and nothing else."""

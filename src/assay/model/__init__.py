@@ -1,0 +1,1 @@
+"""The nouns: frozen, versioned models without behaviour; docs/architecture.md lists them."""

@@ -1,0 +1,1 @@
+"""Systems to break: substrates, apps, faults, load, recording."""

@@ -1,0 +1,1 @@
+"""Pages and self-contained HTML reports."""
