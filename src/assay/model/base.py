@@ -1,4 +1,4 @@
-"""What all nouns share: frozen, versioned, deterministic bytes. Artefacts tolerate unknown keys, written files do not."""
+"""What all nouns share: frozen, versioned, deterministic bytes; artefacts tolerate unknown keys."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The fault catalogue: one table that everything else reads.
 
 Source: OpenRCA 2.0 (arXiv 2606.27154), Table 5 (31 chaos types) and Table 6 (25 observable kinds). The parameter names
-and defaults and the actuator are ours: a fault type names the *actuator* that it needs and a substrate offers actuators.
+and defaults and the actuator are ours: a fault type names the *actuator* that it needs, a substrate offers actuators.
 """
 
 from __future__ import annotations

@@ -1,0 +1,87 @@
+"""Reading files that people write: YAML into a model, with file, line and field in every error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from assay.errors import ConfigError, UserError, nearest
+from assay.model.base import Written
+
+W = TypeVar("W", bound=Written)
+
+
+def load_yaml(path: Path, model: type[W]) -> W:
+    """Return the *model* in the YAML file at *path*; raises ConfigError naming file, line and field."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror or error}; check the path.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8.") from error
+    return parse_yaml(text, model, str(path))
+
+
+def parse_yaml(text: str, model: type[W], name: str) -> W:
+    """Return the *model* in *text*; *name* stands for the file in errors."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{name}:{line}: not valid YAML: {error.problem}.") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{name}:1: expected a mapping of settings, found {type(data).__name__}.")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error, model, node, name)) from error
+    except UserError as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def _sentence(error: ValidationError, model: type[Written], node: yaml.Node | None, name: str) -> str:
+    first = error.errors(include_url=False)[0]
+    location = [part for part in first["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+    line, field = _line_of(node, location), ".".join(str(part) for part in location)
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        near = nearest(str(location[-1]), _fields(model, location))
+        message = "there is no such key" + (f"; did you mean {near!r}?" if near else "")
+    elif first["type"] == "missing":
+        message = "this key is required"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{name}:{line}: {field + ': ' if field else ''}{message}{'' if message.endswith(('?', '.')) else '.'}{more}"
+
+
+def _line_of(node: yaml.Node | None, location: list[Any]) -> int:
+    line = 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            match = [(k, v) for k, v in node.value if k.value == str(part)]
+            if not match:
+                return line
+            line, node = match[0][0].start_mark.line + 1, match[0][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+    return line
+
+
+def _fields(model: type[Written], location: list[Any]) -> list[str]:
+    """Return the keys that are valid where *location* points, as far as the model tells."""
+    current: Any = model
+    for part in location[:-1]:
+        fields = getattr(current, "model_fields", {})
+        annotation = fields[part].annotation if part in fields else current
+        current = next((a for a in _models_in(annotation)), current)
+    return list(getattr(current, "model_fields", {}))
+
+
+def _models_in(annotation: Any) -> list[Any]:
+    if hasattr(annotation, "model_fields"):
+        return [annotation]
+    return [found for argument in getattr(annotation, "__args__", ()) for found in _models_in(argument)]
