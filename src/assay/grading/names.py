@@ -1,0 +1,28 @@
+"""One place where service names are made comparable (OpenRCA 2.0, G.2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def normalise(name: str, prefixes: Sequence[str] = ()) -> str:
+    """Return *name* without the first of *prefixes* that it starts with, in lower case, without '-' and '_'.
+
+    The prefix is compared regardless of case and of '-' against '_', since answers drift in both. It comes off once,
+    and never when nothing would be left.
+    """
+    folded = _fold(name)
+    for prefix in prefixes:
+        if folded.startswith(_fold(prefix)) and len(folded) > len(prefix):
+            folded = folded[len(prefix) :]
+            break
+    return folded.replace("-", "")
+
+
+def normalise_all(names: Iterable[str], prefixes: Sequence[str] = ()) -> frozenset[str]:
+    """Return the distinct normal forms of *names*."""
+    return frozenset(normalise(name, prefixes) for name in names)
+
+
+def _fold(name: str) -> str:
+    return name.strip().lower().replace("_", "-")
