@@ -61,9 +61,10 @@ def write_datapack(
                 name = f"{period}_{modality}.parquet"
                 table = frames.get((period, modality), empty(modality))
                 write_table(partial / name, _sorted(conform(table, modality, f"{path}: {name}"), modality))
-        write_text(partial / ENV, json.dumps(dict(env), indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        text = json.dumps(dict(env), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        (partial / ENV).write_text(text, encoding="utf-8")
         finished = incident.model_copy(update={"content_hash": _digest(partial, incident)})
-        write_text(partial / INCIDENT, finished.pretty_json())
+        (partial / INCIDENT).write_text(finished.pretty_json(), encoding="utf-8")
     return finished
 
 
@@ -73,11 +74,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
     if path.exists():
         raise DatapackError(f"{path} exists already; remove it or choose another folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
+    partial = _beside(path)
     partial.mkdir()
     try:
         yield partial
-        _sync(partial)
+        for file in (*sorted(partial.iterdir()), partial):
+            _sync(file)
         partial.rename(path)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -85,11 +87,13 @@ def whole_folder(path: Path) -> Iterator[Path]:
     _sync(path.parent)
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Put *text* into *path* whole: a reader sees the old file or the new one."""
-    partial = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield the name of a file beside *path* that becomes *path* at the end, or vanishes when the block fails."""
+    partial = _beside(path)
     try:
-        write_text(partial, text)
+        yield partial
+        _sync(partial)
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -97,20 +101,9 @@ def replace_text(path: Path, text: str) -> None:
     _sync(path.parent)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write *text* as UTF-8 and wait until it is on disk."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def write_table(path: Path, table: pl.DataFrame) -> None:
-    """Write *table* as parquet (zstd) and wait until it is on disk."""
-    with path.open("wb") as file:
-        table.write_parquet(file, compression="zstd", row_group_size=_ROW_GROUP)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write *table* as parquet (zstd)."""
+    table.write_parquet(path, compression="zstd", row_group_size=_ROW_GROUP)
 
 
 def _sorted(table: pl.DataFrame, modality: str) -> pl.DataFrame:
@@ -132,8 +125,12 @@ def _digest(path: Path, incident: Incident | None) -> str:
     return total.hexdigest()
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _beside(path: Path) -> Path:
+    return path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
