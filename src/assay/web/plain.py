@@ -1,0 +1,54 @@
+"""Hostile or odd values to plain text: what a page may show of logs, SQL rows and model output."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import unicodedata
+from typing import Any
+
+LONGEST_TEXT = 4_000
+"""Characters of one value that a page shows; the rest is counted."""
+
+
+def plain(value: Any, longest: int = LONGEST_TEXT) -> str:
+    """Return *value* as text that shows what it is: no hidden characters, at most *longest* of them.
+
+    Control and direction-changing characters are spelled out, so that a name cannot reorder or hide what stands
+    beside it. Numbers keep all their digits: JavaScript would round a nanosecond time.
+    """
+    text = value if isinstance(value, str) else _number_or_json(value)
+    over = len(text) - longest
+    shown = "".join(_visible(c) for c in text[:longest])
+    return f"{shown} … ({over:,} more characters)" if over > 0 else shown
+
+
+def utc(time_ns: int | None) -> str:
+    """Return a time in ns since the epoch as UTC text to the second, or a dash."""
+    if time_ns is None:
+        return "–"
+    moment = dt.datetime.fromtimestamp(time_ns // 1_000_000_000, dt.UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def signed_seconds(duration_ns: int) -> str:
+    """Return a duration in ns as seconds with a sign, as ``+3.2 s``."""
+    return f"{duration_ns / 1e9:+.1f} s"
+
+
+def _visible(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}:
+        return character
+    return f"⟨U+{ord(character):04X}⟩"
+
+
+def _number_or_json(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool | int):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return str(value)

@@ -1,0 +1,202 @@
+"""The grades table, the answers in detail and the footer of a case, as texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from assay.model.run import EvidenceResult, Metric, MetricStatus, RunStatus
+from assay.web.glossary import BASELINES, METRICS, SORTED_BY, word, written
+from assay.web.payload import Answer, CaseReport
+from assay.web.plain import plain, utc
+
+View = dict[str, Any]
+ROWS_SHOWN, RANKS_SHOWN = 20, 12
+
+
+def solver_name(answer: Answer) -> str:
+    """Return what the page calls an answer: its solver, and the arm and attempt where they say something."""
+    run = answer.run
+    arm = f" · {run.arm}" if run.arm != "default" else ""
+    seed = f" · seed {run.seed}" if run.seed else ""
+    return plain(f"{run.solver.name}{arm}{seed}", 120)
+
+
+def is_baseline(answer: Answer) -> bool:
+    """Return whether an answer is there to show what no skill looks like."""
+    solver = answer.run.solver
+    return solver.name in BASELINES or bool(solver.configuration.get("baseline"))
+
+
+def solvers_right(answers: Sequence[Answer]) -> tuple[int, int]:
+    """Return how many answers named the roots exactly, and how many were scored on it; baselines do not count."""
+    exact = [
+        metric.value
+        for a in answers
+        if a.verdict and not is_baseline(a) and (metric := a.verdict.metrics.get("exact_match"))
+        if metric.status is MetricStatus.SCORED and metric.value is not None
+    ]
+    return sum(value == 1 for value in exact), len(exact)
+
+
+def grades_view(answers: Sequence[Answer]) -> View:
+    """Return columns, rows and footnotes of the table solvers x metrics, best first, unscored rows last."""
+    present = {name for a in answers if a.verdict for name in a.verdict.metrics}
+    columns = [m for m in METRICS if m in present] + sorted(present - METRICS.keys())
+    notes: dict[str, int] = {}
+    key = next((m for m in SORTED_BY if m in present), columns[0] if columns else "")
+    rows = [_grade_row(a, columns, notes) for a in sorted(answers, key=lambda a: _sort_key(a, key))]
+    return {
+        "columns": [
+            {
+                "name": plain(m, 80),
+                "title": plain(word(m).title, 40),
+                "unit": word(m).unit,
+                "about": plain(word(m).about),
+            }
+            for m in columns
+        ],
+        "rows": rows,
+        "notes": list(notes),
+        "sortedBy": plain(word(key).title, 40) if key else "",
+    }
+
+
+def _sort_key(answer: Answer, metric: str) -> tuple[bool, float, str]:
+    value = _scored(answer.verdict.metrics.get(metric) if answer.verdict else None)
+    return value is None, -(value or 0.0), solver_name(answer)
+
+
+def _scored(metric: Metric | None) -> float | None:
+    return metric.value if metric and metric.status is MetricStatus.SCORED else None
+
+
+def _grade_row(answer: Answer, columns: Sequence[str], notes: dict[str, int]) -> View:
+    metrics = answer.verdict.metrics if answer.verdict else {}
+    return {
+        "solver": solver_name(answer),
+        "kind": answer.run.solver.kind,
+        "baseline": is_baseline(answer),
+        "problem": _problem(answer),
+        "cells": [_cell(name, metrics.get(name), notes) for name in columns],
+    }
+
+
+def _problem(answer: Answer) -> str:
+    if answer.run.status is not RunStatus.DONE:
+        return plain(f"{answer.run.status.value}: {answer.run.error or 'no reason was recorded'}", 600)
+    if answer.diagnosis is None:
+        return "gave no diagnosis"
+    return "" if answer.verdict else "not graded"
+
+
+def _cell(name: str, metric: Metric | None, notes: dict[str, int]) -> View:
+    if metric is None:
+        return {"text": "–", "status": "absent", "sort": None}
+    if (value := _scored(metric)) is not None:
+        return {"text": written(value, word(name).unit), "status": "scored", "sort": value}
+    reason = plain(metric.reason or "no reason was recorded", 600)
+    note = notes.setdefault(reason, len(notes) + 1)
+    text = "n/a" if metric.status is MetricStatus.NOT_APPLICABLE else "failed"
+    return {"text": text, "status": metric.status.value, "sort": None, "reason": reason, "note": note}
+
+
+def answer_view(answer: Answer) -> View:
+    """Return one answer in detail: claims, edges, ranking, evidence with results, protocol."""
+    run, diagnosis, verdict = answer.run, answer.diagnosis, answer.verdict
+    results: dict[tuple[str, str], EvidenceResult] = {(e.sql, e.claim): e for e in verdict.evidence} if verdict else {}
+    ended = f", {(run.ended_ns - run.started_ns) / 1e9:.2f} s" if run.ended_ns and run.started_ns else ""
+    view: View = {
+        "solver": solver_name(answer),
+        "baseline": is_baseline(answer),
+        "problem": _problem(answer),
+        "ran": plain(f"{run.solver.kind}, attempt {run.attempt}, {run.isolation.replace('_', ' ')}{ended}", 200),
+        "claims": [],
+        "edges": [],
+        "ranking": [],
+        "notes": [],
+        "protocol": [],
+        "said": diagnosis is not None,
+    }
+    if diagnosis is None:
+        return view
+    top = max((abs(r.score) for r in diagnosis.ranking), default=0.0)
+    view["claims"] = [
+        {
+            "service": plain(c.service, 400),
+            "kind": c.fault_kind.value if c.fault_kind else "no fault kind named",
+            "where": plain(f"{c.level} {c.component}", 200) if c.component else c.level,
+            "evidence": [_evidence_view(e.kind, e.sql, e.claim, results) for e in c.evidence],
+        }
+        for c in diagnosis.root_causes
+    ]
+    view["edges"] = [
+        {
+            "source": plain(e.source, 400),
+            "target": plain(e.target, 400),
+            "evidence": [_evidence_view(v.kind, v.sql, v.claim, results) for v in e.evidence],
+        }
+        for e in diagnosis.propagation
+    ]
+    view["ranking"] = [
+        {"service": plain(r.service, 200), "score": f"{r.score:.4g}", "share": abs(r.score) / top if top else 0.0}
+        for r in diagnosis.ranking[:RANKS_SHOWN]
+    ]
+    view["rankedInAll"] = len(diagnosis.ranking)
+    view["notes"] = [plain(n) for n in diagnosis.notes]
+    view["protocol"] = [(plain(k, 80), plain(v, 600)) for k, v in {**diagnosis.protocol}.items()]
+    return view
+
+
+def _evidence_view(kind: str, sql: str, claim: str, results: dict[tuple[str, str], EvidenceResult]) -> View:
+    result = results.get((sql, claim)) or next((r for (s, _), r in results.items() if s == sql), None)
+    view: View = {
+        "kind": kind,
+        "sql": plain(sql),
+        "claim": plain(claim),
+        "status": "not run",
+        "rows": [],
+        "columns": [],
+    }
+    if result is None:
+        return view
+    hidden = len(result.rows) - ROWS_SHOWN
+    return view | {
+        "status": result.status,
+        "message": plain(result.message, 600),
+        "columns": [plain(c, 120) for c in result.columns],
+        "rows": [[plain(v, 1000) for v in row] for row in result.rows[:ROWS_SHOWN]],
+        "more": f"{hidden} more rows are in the verdict" if hidden > 0 else "",
+    }
+
+
+def footer_rows(case: CaseReport) -> list[tuple[str, str]]:
+    """Return what identifies this page's inputs: versions, hashes, schema versions, thresholds."""
+    incident, note = case.incident, case.annotation
+    rows: list[tuple[str, str]] = [
+        ("Assay", version("assay")),
+        ("Incident", f"{incident.id}, schema {incident.schema_version}"),
+        ("Content hash", incident.content_hash or "not recorded"),
+        ("Recorded", utc(incident.normal.start_ns)),
+    ]
+    rows += [(f"Provenance: {k}", plain(v)) for k, v in incident.provenance.items()]
+    if case.truth:
+        rows.append(("Truth", f"schema {case.truth.schema_version}, sha256 {case.truth.digest()}"))
+    if note:
+        rows.append(("Causal graph", f"schema {note.graph.schema_version}, sha256 {note.graph.digest()}"))
+        rows += [(f"Threshold: {k}", plain(v)) for k, v in note.thresholds.items()]
+        if note.false_alarm_rate is not None:
+            rows.append(("False alarm rate", f"{note.false_alarm_rate:.4g}"))
+    for profile in sorted({a.verdict.profile for a in case.answers if a.verdict}):
+        rows.append(("Grading profile", profile))
+    for answer in case.answers:
+        run = answer.run
+        versions = ", ".join(f"{k} {v}" for k, v in sorted(run.versions.items()))
+        rows.append(
+            (
+                f"Run: {solver_name(answer)}",
+                f"cell {run.cell}, solver {run.solver_hash}" + (f", {versions}" if versions else ""),
+            )
+        )
+    return [(plain(name, 200), plain(text, 600)) for name, text in rows]
