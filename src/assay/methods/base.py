@@ -1,0 +1,84 @@
+"""What a method is, which ones there are, and what every answer of one carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, cast, runtime_checkable
+
+from assay.model.diagnosis import Diagnosis, RankedService
+from assay.registry import Registry
+from assay.telemetry.datapack import Datapack
+
+
+@runtime_checkable
+class Method(Protocol):
+    """An algorithmic diagnoser: a pure function of one incident's telemetry."""
+
+    @property
+    def name(self) -> str:
+        """The name that it is registered under."""
+
+    @property
+    def source(self) -> str:
+        """Where the idea comes from: paper and section, or what it is there for."""
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """Every number and choice that moves its answers, part of the solver hash.
+
+        A method that ranks services and never names a fault kind declares it with ``names_fault_kinds`` False.
+        """
+
+    def diagnose(self, view: Datapack) -> Diagnosis:
+        """Return root causes (none when nothing is wrong), the ranking of all services, and the stated protocol."""
+
+
+METHODS = Registry(
+    "method",
+    "assay.methods",
+    {
+        "loudest": "assay.methods.loudest:Loudest",
+        "max-z": "assay.methods.max_z:MaxZ",
+        "gap": "assay.methods.gap:Gap",
+        "constant": "assay.methods.constant:Constant",
+        "chance": "assay.methods.chance:Chance",
+    },
+)
+"""Classes of methods by name; an installed package adds its own through the entry-point group ``assay.methods``."""
+
+
+def method_named(name: str) -> Method:
+    """Return the method called *name* with its default configuration; raises NotFoundError with the nearest name."""
+    return cast("Method", METHODS.load(name)())
+
+
+def ranked(scores: Mapping[str, float] | Iterable[tuple[str, float]]) -> tuple[RankedService, ...]:
+    """Return *scores* as a ranking: highest first, equal scores by name."""
+    pairs = scores.items() if isinstance(scores, Mapping) else scores
+    return tuple(RankedService(service=s, score=x) for s, x in sorted(pairs, key=lambda p: (-p[1], p[0])))
+
+
+def stated(
+    *,
+    baseline_window: str,
+    column_set: str,
+    imputation: str,
+    zero_variance: str,
+    metric_to_service: str,
+    ties: str = "alphabetical",
+    claim_threshold: str,
+    fault_kind: str,
+    **further: Any,
+) -> dict[str, Any]:
+    """Return the protocol of a diagnosis: the choices that move accuracy by up to 31 points, none of them left out."""
+    return {
+        "baseline_window": baseline_window,
+        "column_set": column_set,
+        "imputation": imputation,
+        "zero_variance": zero_variance,
+        "metric_to_service": metric_to_service,
+        "ties": ties,
+        "claim_threshold": claim_threshold,
+        "fault_kind": fault_kind,
+        **further,
+    }

@@ -1,0 +1,52 @@
+"""constant: the same answer whatever happened. What a suite with a favourite culprit gives away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+from assay.methods import evidence
+from assay.methods.base import ranked, stated
+from assay.model.diagnosis import Diagnosis, RootCauseClaim
+from assay.model.faults import FaultKind
+from assay.telemetry.datapack import Datapack
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Blame the alphabetically first service of the normal period; the abnormal one is never read."""
+
+    fault_kind: FaultKind = FaultKind.CPU_STRESS
+
+    name: ClassVar[str] = "constant"
+    source: ClassVar[str] = "baseline: the answer that ignores the question"
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """Return the claimed kind."""
+        return {"fault_kind": self.fault_kind.value}
+
+    def diagnose(self, view: Datapack) -> Diagnosis:
+        """Return the alphabetically first service with a fixed kind, always; no edges."""
+        names = (
+            view.scan("normal", "traces").select(pl.col("service_name").unique()).collect().get_column("service_name")
+        )
+        services = sorted(set(names.drop_nulls()) - view.load_generators() - {""})
+        ranking = ranked((service, float(len(services) - place)) for place, service in enumerate(services))
+        claims = tuple(
+            RootCauseClaim(service=s, fault_kind=self.fault_kind, evidence=(evidence.normal_span_count(s),))
+            for s in services[:1]
+        )
+        protocol = stated(
+            baseline_window="names of the normal period only",
+            column_set="service_name of traces",
+            imputation="not used",
+            zero_variance="not used",
+            metric_to_service="service_name of the row",
+            claim_threshold="none: it always claims, so it is wrong on every incident without a fault",
+            fault_kind=f"always {self.fault_kind.value}",
+        )
+        return Diagnosis(root_causes=claims, ranking=ranking, protocol=protocol)
