@@ -82,7 +82,7 @@ class _Points:
 
 
 class MetricColumns:
-    """Collects export requests of metrics; histograms carry start_ns, cumulative and series until `histogram_deltas`."""
+    """Collects export requests of metrics; histograms keep start_ns, cumulative and series for `histogram_deltas`."""
 
     def __init__(self) -> None:
         self._points = {modality: _Points(modality) for modality in ("metrics", "metrics_sum", "metrics_histogram")}

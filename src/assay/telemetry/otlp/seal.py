@@ -15,11 +15,11 @@ from assay.telemetry.otlp.metrics import MetricColumns, histogram_deltas
 from assay.telemetry.otlp.requests import parse, unpack
 from assay.telemetry.otlp.spool import Frame, Kind, read_frames, spool_path
 from assay.telemetry.otlp.traces import TraceColumns
-from assay.telemetry.schema import MODALITIES, PERIODS, TIME, empty
+from assay.telemetry.schema import MODALITIES, PERIODS, empty
 
 __all__ = ["decode_spool", "read_frames", "split_windows"]
 
-BATCH_ROWS = 50_000  # python lists of one batch take about 60 MB; larger batches were no faster
+BATCH_ROWS = 50_000
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +54,6 @@ def split_windows(
     A trace belongs as a whole to the period in which its root began (the earliest root; without one, its earliest
     span); logs and metrics belong by their own time. What lies outside is left out; rows are in order of time.
     """
-    times = pl.Series(boundaries, dtype=pl.Int64()).cast(TIME)
     tables = {}
     for modality, frame in frames.items():
         began = pl.col("time")
@@ -63,7 +62,8 @@ def split_windows(
             began = pl.coalesce(root, pl.col("time").min().over("trace_id"))
         ordered = frame.sort("time", maintain_order=True)
         for number, period in enumerate(PERIODS):
-            within = (began >= times[number]) & (began < times[number + 1])
+            # Whole nanoseconds: a python datetime would round the boundaries to microseconds.
+            within = began.cast(pl.Int64()).is_between(boundaries[number], boundaries[number + 1], closed="left")
             tables[period, modality] = ordered.filter(within)
     return tables
 
@@ -80,7 +80,7 @@ def _batches(
 
 
 def _requests(directory: Path, signal: str) -> Iterator[tuple[int, Any]]:
-    """Yield receive time and message of each distinct request; a client that saw no answer sends the same body again."""
+    """Yield receive time and message of each distinct request: a client that saw no answer sends its body again."""
     seen = set[bytes]()
     for frame in read_frames(spool_path(directory, signal)):
         if frame.kind == Kind.OPENED:

@@ -84,7 +84,7 @@ def _scan(path: Path) -> Iterator[tuple[int, Frame]]:
                 if end == size:
                     return
                 raise DatapackError(
-                    f"{path} is damaged at byte {offset}: the frame there fails its checksum and others follow; "
+                    f"{path} is damaged at byte {offset}: the frame there is not the one that was written; "
                     "restore the file from a copy, or record again."
                 )
             yield end, Frame(received_ns, Kind(kind), payload)

@@ -14,7 +14,7 @@ _KINDS = (None, "Internal", "Server", "Client", "Producer", "Consumer")
 _STATUSES = ("Unset", "Ok", "Error")
 _CONSUMER = 5
 
-# Columns and the attributes that fill them, the stable semantic conventions first, then what older instrumentation sends.
+# Columns and the attributes that fill them: the stable semantic conventions first, then what older libraries send.
 _SOURCES: dict[str, tuple[str, ...]] = {
     "attr.http.request.method": ("http.request.method", "http.method"),
     "attr.http.response.status_code": ("http.response.status_code", "http.status_code"),
@@ -63,7 +63,6 @@ class TraceColumns:
                 self._add_spans(list(scope.spans), number)
 
     def _add_spans(self, spans: list[Any], resource: int) -> None:
-        # One comprehension a column: four times faster than a dictionary or tuple for each span.
         self.rows += len(spans)
         self._resource += [resource] * len(spans)
         self._ids[0].extend([span.trace_id for span in spans])
