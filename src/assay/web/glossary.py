@@ -67,8 +67,8 @@ METRICS: dict[str, MetricWord] = {
 }
 """Known metrics in the order of their columns."""
 
-SORTED_BY = ("f1", "exact_match", "any_service", "path_reachability")
-"""The first of these that a case has orders its table."""
+SORTED_BY = ("f1", "exact_match", "any_service", "path_reachability", "edge_f1")
+"""Metrics that order the answers, the first that differs decides."""
 
 LABELS: dict[Label, str] = {
     Label.ATTRIBUTED: "attributed: the cascade was verified from the root to the alarms",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
 from assay.errors import NotFoundError
+from assay.grading.names import normalise
 from assay.model.base import Noun
 from assay.model.causal_graph import Annotation, CausalGraph
 from assay.model.diagnosis import Diagnosis
@@ -85,17 +86,24 @@ def truth_overlay(truth: Truth | None, annotation: Annotation | None) -> Overlay
     return Overlay(nodes=tuple(nodes), edges=edges, judged_roots=True, judged_edges=True)
 
 
-def answer_overlay(diagnosis: Diagnosis | None, truth: Truth | None, annotation: Annotation | None) -> Overlay:
+def answer_overlay(
+    diagnosis: Diagnosis | None,
+    truth: Truth | None,
+    annotation: Annotation | None,
+    services: Sequence[str] = (),
+) -> Overlay:
     """Return an answer held against the truth: agreeing, missing and wrong roots and edges.
 
+    A claimed name is read as the one of *services* or of the truth that it equals after normalisation, as in grading.
     Roots are judged when the truth is known, edges only in a case labelled *attributed*. Either end of a faulted link
     is a correct root (OpenRCA 2.0, G.1), so that the end that was not named is not missing.
     """
     groups = root_groups(truth, annotation)
     judged_roots = truth is not None or (annotation is not None and bool(groups))
     judged_edges = annotation is not None and annotation.label is Label.ATTRIBUTED
-    said = {c.service for c in diagnosis.root_causes} if diagnosis else set()
-    claimed_edges = {(e.source, e.target) for e in diagnosis.propagation} if diagnosis else set()
+    graph_services = annotation.graph.services() if annotation else set()
+    known = {normalise(s): s for s in (*services, *sorted(graph_services), *(s for g in groups for s in sorted(g)))}
+    said, claimed_edges = _claims(diagnosis, known)
     true_edges = annotation.graph.service_edges() if annotation and judged_edges else set()
     alarms = annotation.graph.alarm_services() if annotation else set()
     right = said & {service for group in groups for service in group}
@@ -126,6 +134,19 @@ def root_groups(truth: Truth | None, annotation: Annotation | None) -> list[froz
         if not any(group <= other for other in kept):
             kept.append(group)
     return sorted(kept, key=sorted)
+
+
+def _claims(diagnosis: Diagnosis | None, known: Mapping[str, str]) -> tuple[set[str], set[tuple[str, str]]]:
+    if diagnosis is None:
+        return set(), set()
+
+    def read(name: str) -> str:
+        return known.get(normalise(name), name)
+
+    return (
+        {read(c.service) for c in diagnosis.root_causes},
+        {(read(e.source), read(e.target)) for e in diagnosis.propagation},
+    )
 
 
 def _marks(said: Iterable[T], right: set[T], missing: set[T], *, judged: bool) -> dict[T, Mark]:

@@ -26,7 +26,10 @@ class ServiceSignals(Noun):
 
 
 class Signals(Noun):
-    """Golden signals over the normal and then the abnormal window; *times_ns* are bucket starts, UTC."""
+    """Golden signals: all buckets of the normal window, then all of the abnormal one; *times_ns* are their starts, UTC.
+
+    Public data may have its normal window later than its abnormal one; the order here stays the same.
+    """
 
     bucket_s: int = LARGEST_BUCKET_S
     times_ns: tuple[int, ...] = ()
@@ -113,7 +116,9 @@ def golden_signals(spans: pl.DataFrame, normal: Window, abnormal: Window) -> Sig
     *spans* come from `linked_spans`. A last bucket that the window does not fill is left out.
     """
     width_s = bucket_seconds(normal.seconds + abnormal.seconds)
-    grid = pl.concat([_bucket_starts("normal", normal, width_s), _bucket_starts("abnormal", abnormal, width_s)])
+    grid = pl.concat(
+        [_bucket_starts("normal", normal, width_s), _bucket_starts("abnormal", abnormal, width_s)]
+    ).with_row_index("place")
     requests = spans.filter("is_request")
     names = requests.select(pl.col("service").unique().sort())
     if not names.height or not grid.height:
@@ -133,13 +138,13 @@ def golden_signals(spans: pl.DataFrame, normal: Window, abnormal: Window) -> Sig
         names.join(grid, how="cross")
         .join(measured, on=["service", "period", "bucket"], how="left")
         .with_columns(pl.col("requests_per_s").fill_null(0.0))
-        .sort("service", "bucket_start_ns")
+        .sort("service", "place")
         .group_by("service", maintain_order=True)
         .agg("requests_per_s", "error_share", "latency_p50_ms", "latency_p99_ms")
     )
     return Signals(
         bucket_s=width_s,
-        times_ns=tuple(grid.sort("bucket_start_ns").get_column("bucket_start_ns").to_list()),
+        times_ns=tuple(grid.get_column("bucket_start_ns").to_list()),
         services=tuple(ServiceSignals(**row) for row in series.to_dicts()),
     )
 

@@ -40,13 +40,23 @@ def solvers_right(answers: Sequence[Answer]) -> tuple[int, int]:
     return sum(value == 1 for value in exact), len(exact)
 
 
+def best_first(answers: Sequence[Answer]) -> list[Answer]:
+    """Return *answers* in the order of the page: by the grades of SORTED_BY, ungraded ones last, then by name."""
+    return sorted(answers, key=_order)
+
+
+def _order(answer: Answer) -> tuple[Any, ...]:
+    metrics = answer.verdict.metrics if answer.verdict else {}
+    values = [_scored(metrics.get(name)) for name in SORTED_BY]
+    return (*((value is None, -(value or 0.0)) for value in values), is_baseline(answer), solver_name(answer))
+
+
 def grades_view(answers: Sequence[Answer]) -> View:
-    """Return columns, rows and footnotes of the table solvers x metrics, best first, unscored rows last."""
+    """Return columns, rows and footnotes of the table solvers x metrics, in the order of *answers*."""
     present = {name for a in answers if a.verdict for name in a.verdict.metrics}
     columns = [m for m in METRICS if m in present] + sorted(present - METRICS.keys())
     notes: dict[str, int] = {}
-    key = next((m for m in SORTED_BY if m in present), columns[0] if columns else "")
-    rows = [_grade_row(a, columns, notes) for a in sorted(answers, key=lambda a: _sort_key(a, key))]
+    rows = [_grade_row(a, columns, notes) for a in answers]
     return {
         "columns": [
             {
@@ -59,13 +69,8 @@ def grades_view(answers: Sequence[Answer]) -> View:
         ],
         "rows": rows,
         "notes": list(notes),
-        "sortedBy": plain(word(key).title, 40) if key else "",
+        "sortedBy": ", then ".join(word(m).title for m in SORTED_BY if m in present),
     }
-
-
-def _sort_key(answer: Answer, metric: str) -> tuple[bool, float, str]:
-    value = _scored(answer.verdict.metrics.get(metric) if answer.verdict else None)
-    return value is None, -(value or 0.0), solver_name(answer)
 
 
 def _scored(metric: Metric | None) -> float | None:

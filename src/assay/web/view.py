@@ -16,7 +16,7 @@ from assay.web.glossary import LABELS
 from assay.web.overlay import Mark, Overlay, answer_overlay, root_groups, truth_overlay
 from assay.web.payload import CaseReport, Signals
 from assay.web.plain import plain, signed_seconds, utc
-from assay.web.tables import answer_view, footer_rows, grades_view, solver_name, solvers_right
+from assay.web.tables import answer_view, best_first, footer_rows, grades_view, solver_name, solvers_right
 
 View = dict[str, Any]
 
@@ -28,12 +28,13 @@ def page_view(cases: Sequence[CaseReport]) -> list[View]:
 
 def case_view(case: CaseReport) -> View:
     """Return the JSON-ready view of one case; services are indices into ``services``."""
+    answers = best_first(case.answers)
     layers: list[tuple[str, int | None, Overlay]] = []
     if case.truth or case.annotation:
         layers.append(("Truth", None, truth_overlay(case.truth, case.annotation)))
     layers += [
-        (solver_name(a), i, answer_overlay(a.diagnosis, case.truth, case.annotation))
-        for i, a in enumerate(case.answers)
+        (solver_name(a), i, answer_overlay(a.diagnosis, case.truth, case.annotation, case.topology.services))
+        for i, a in enumerate(answers)
     ]
     services = _services(case, [overlay for _, _, overlay in layers])
     index = {service: i for i, service in enumerate(services)}
@@ -60,8 +61,8 @@ def case_view(case: CaseReport) -> View:
         "layers": [_layer_view(name, at, overlay, case, index) for name, at, overlay in layers],
         "cascade": _cascade_rows(case),
         "charts": _charts(case, index),
-        "grades": grades_view(case.answers),
-        "answers": [answer_view(a) for a in case.answers],
+        "grades": grades_view(answers),
+        "answers": [answer_view(a) for a in answers],
         "footer": footer_rows(case),
         "commands": [plain(c) for c in case.reproduce] or _commands(case),
     }
@@ -247,18 +248,30 @@ def _alerts(incident: Incident, index: dict[str, int]) -> list[View]:
 def axis_seconds(incident: Incident, time_ns: int) -> float:
     """Return where a moment stands on the axis of the charts, in seconds from the normal/abnormal boundary.
 
-    Time between the two windows is cut out, as public data has its normal window hours or days before.
+    The normal window always ends at zero and the abnormal one begins there: time between the two is cut out, and public
+    data that recorded its normal window after the failure is drawn like any other.
     """
-    if time_ns >= incident.abnormal.start_ns:
-        return round((time_ns - incident.abnormal.start_ns) / 1e9, 3)
-    return round(min(0, time_ns - incident.normal.end_ns) / 1e9, 3)
+    normal, abnormal = incident.normal, incident.abnormal
+    before = time_ns < abnormal.start_ns if _in_order(incident) else normal.start_ns <= time_ns < normal.end_ns
+    return round((min(0, time_ns - normal.end_ns) if before else time_ns - abnormal.start_ns) / 1e9, 3)
+
+
+def _in_order(incident: Incident) -> bool:
+    return incident.normal.end_ns <= incident.abnormal.start_ns
+
+
+def _gap_words(incident: Incident) -> str:
+    gap_s = (incident.abnormal.start_ns - incident.normal.end_ns) / 1e9
+    if not _in_order(incident):
+        return "The normal window was recorded after the abnormal one and is drawn first."
+    return f"{gap_s:,.0f} s between the two windows are cut out." if gap_s >= 1 else ""
 
 
 def _charts(case: CaseReport, index: dict[str, int]) -> View:
     incident, signals = case.incident, case.signals
-    start, end = axis_seconds(incident, incident.normal.start_ns), incident.abnormal.seconds
+    start, end = -incident.normal.seconds, incident.abnormal.seconds
     windows = [
-        (axis_seconds(incident, f.start_ns), axis_seconds(incident, f.end_ns))
+        (axis_seconds(incident, f.start_ns), axis_seconds(incident, min(f.end_ns, incident.abnormal.end_ns)))
         for f in (case.truth.faults if case.truth else ())
         if f.type != NO_FAULT
     ]
@@ -268,7 +281,7 @@ def _charts(case: CaseReport, index: dict[str, int]) -> View:
         "bucket": signals.bucket_s,
         "start": start,
         "end": end,
-        "gap": max(0.0, round((incident.abnormal.start_ns - incident.normal.end_ns) / 1e9)),
+        "gap": _gap_words(incident),
         "faults": [(max(a, start), min(b, end)) for a, b in windows],
         "roots": roots,
         "entry": index.get(case.topology.entry) if case.topology.entry else None,

@@ -2,16 +2,14 @@
 // Golden signals: three charts that share one time axis, seconds from the normal/abnormal boundary.
 
 const SIGNALS = [
-  { key: "rate", title: "Request rate", unit: "requests/s", zero: true },
-  { key: "errors", title: "Error share", unit: "%", zero: true },
-  { key: "p99", title: "Latency, 99th percentile", unit: "ms", zero: true },
+  { key: "rate", title: "Request rate", unit: "requests/s" },
+  { key: "errors", title: "Error share", unit: "%" },
+  { key: "p99", title: "Latency, 99th percentile", unit: "ms" },
 ];
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [5, 2], [1, 4]];
 const MOST_SERIES = DASHES.length;
 
-function chartHeight() {
-  return 190;
-}
+const CHART_HEIGHT_PX = 210;
 
 // Shaded fault, boundary and alerts are drawn below and above the series.
 function drawMarks(chart, view) {
@@ -48,7 +46,7 @@ function drawTriangle(ctx, x, top, size) {
 }
 
 function axis(label, extra = {}) {
-  return { label, labelSize: 20, labelFont: "12px system-ui, sans-serif", font: "11px system-ui, sans-serif", stroke: colour("muted"),
+  return { label, labelSize: 18, labelFont: "12px system-ui, sans-serif", font: "11px system-ui, sans-serif", stroke: colour("muted"),
     grid: { stroke: colour("grid"), width: 1 }, ticks: { stroke: colour("grid"), width: 1 }, ...extra };
 }
 
@@ -88,14 +86,14 @@ class SignalCharts {
 
   draw() {
     this.plots.forEach((plot) => plot.destroy());
-    this.box.replaceChildren();
-    this.plots = SIGNALS.map((signal) => this.plot(signal));
+    const holders = SIGNALS.map((signal) =>
+      el("figure", { class: "chart" }, el("figcaption", {}, `${signal.title} (${signal.unit})`), el("output", { class: "cursor" }, " ")));
+    this.box.replaceChildren(...holders); // all in place before the first is measured
+    this.plots = SIGNALS.map((signal, i) => this.plot(signal, holders[i]));
     this.readout.replaceChildren(this.legendTable());
   }
 
-  plot(signal) {
-    const holder = el("figure", { class: "chart" }, el("figcaption", {}, `${signal.title} (${signal.unit})`), el("output", { class: "cursor" }, " "));
-    this.box.append(holder);
+  plot(signal, holder) {
     const data = [this.view.charts.x, ...this.chosen.map((service) => this.byService.get(service)[signal.key])];
     return new uPlot(this.options(signal, holder), data, holder);
   }
@@ -105,10 +103,13 @@ class SignalCharts {
       label: clipped(this.view.services[service].name, 40), stroke: colour(`series-${i}`), width: 2, dash: DASHES[i], spanGaps: false,
       points: { size: 4 } }));
     return {
-      width: Math.max(200, holder.clientWidth), height: chartHeight(), legend: { show: false },
+      width: Math.max(200, holder.clientWidth), height: CHART_HEIGHT_PX, legend: { show: false },
       cursor: { sync: { key: this.sync.key }, drag: { x: true, y: false } },
-      scales: { x: { time: false, range: (_, low, high) => [low ?? this.view.charts.start, high ?? this.view.charts.end] }, y: { range: (_, low, high) => [0, Math.max(high * 1.12, signal.key === "errors" ? 5 : 1)] } },
-      axes: [axis("seconds from the boundary"), axis(signal.unit, { size: 52, values: (_, ticks) => ticks.map(niceNumber) })],
+      scales: {
+        x: { time: false, range: (_, low, high) => [low ?? this.view.charts.start, high ?? this.view.charts.end] },
+        y: { range: (_, low, high) => [0, Math.max(high * 1.12, signal.key === "errors" ? 5 : 1)] },
+      },
+      axes: [axis("seconds from the boundary", { size: 32 }), axis(signal.unit, { size: 52, values: (_, ticks) => ticks.map(niceNumber) })],
       series: [{}, ...series],
       hooks: {
         drawClear: [(chart) => drawMarks(chart, this.view)],
@@ -152,7 +153,7 @@ class SignalCharts {
   }
 
   resize() {
-    this.plots.forEach((plot) => plot.setSize({ width: Math.max(200, plot.root.parentElement.clientWidth), height: chartHeight() }));
+    this.plots.forEach((plot) => plot.setSize({ width: Math.max(200, plot.root.parentElement.clientWidth), height: CHART_HEIGHT_PX }));
   }
 
   destroy() {

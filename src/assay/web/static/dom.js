@@ -34,8 +34,13 @@ function definitions(pairs) {
 // A table in a box of its own that scrolls sideways, reachable by keyboard.
 function table(label, head, rows) {
   const header = el("tr", {}, head.map((cell) => (cell instanceof Node ? cell : el("th", { scope: "col" }, cell))));
-  const body = rows.map((row) => (row instanceof Node ? row : el("tr", {}, row.map((cell) => el("td", { dir: "auto" }, cell)))));
+  const body = rows.map((row) => (row instanceof Node ? row : el("tr", {}, row.map(tableCell))));
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, el("table", {}, el("thead", {}, header), el("tbody", {}, body)));
+}
+
+function tableCell(cell) {
+  const long = typeof cell === "string" && cell.length > 48;
+  return el("td", { dir: "auto", class: long ? "long" : null }, cell);
 }
 
 function radios(group, legend, options, chosen, onchange) {

@@ -12,23 +12,24 @@ const MARK_WORDS = {
   claimed: "? root, claimed",
 };
 
+const LARGEST_ZOOM = 1.1;
+const BENDS = [28, -28, 60, -60, 100, -100, 150, -150, 220, -220];
+
 const LEGENDS = {
-  truth: [
-    ["node root", "root cause"], ["node affected", "affected"], ["node alarm", "alarm (double border)"],
-    ["node none", "not affected"], ["line cascade", "cause → effect"], ["line call", "call, caller → callee"],
-  ],
-  answer: [
-    ["node agrees", "right root"], ["node wrong", "wrong root"], ["node missing", "missing root"],
-    ["line agrees", "right edge"], ["line wrong", "wrong edge"], ["line missing", "missing edge"], ["line call", "call"],
-  ],
-  unjudged: [["node claimed", "claimed root"], ["line claimed", "claimed edge"], ["line call", "call"]],
+  truth: [["node root", "root cause"], ["node affected", "affected"], ["node alarm", "alarm (double border)"], ["node none", "not affected"], ["line cascade", "cause → effect"]],
+  judgedRoots: [["node agrees", "right root"], ["node wrong", "wrong root"], ["node missing", "missing root"]],
+  judgedEdges: [["line agrees", "right edge"], ["line wrong", "wrong edge"], ["line missing", "missing edge"]],
+  claimedRoots: [["node claimed", "claimed root, not judged"]],
+  claimedEdges: [["line claimed", "claimed edge, not judged"]],
+  calls: [["line call", "call, caller → callee"]],
 };
 
 function legendOf(layer) {
-  if (!layer) return [["node none", "service"], ["line call", "call, caller → callee"]];
-  if (layer.answer === null) return LEGENDS.truth;
-  const judged = layer.judgedRoots || layer.judgedEdges;
-  return judged && layer.judgedRoots && layer.judgedEdges ? LEGENDS.answer : judged ? [...LEGENDS.answer, ...LEGENDS.unjudged.slice(0, 2)] : LEGENDS.unjudged;
+  if (!layer) return LEGENDS.calls;
+  if (layer.answer === null) return [...LEGENDS.truth, ...LEGENDS.calls];
+  const roots = layer.judgedRoots ? LEGENDS.judgedRoots : LEGENDS.claimedRoots;
+  const edges = layer.judgedEdges ? LEGENDS.judgedEdges : LEGENDS.claimedEdges;
+  return [...roots, ...edges, ...LEGENDS.calls];
 }
 
 function legend(layer) {
@@ -74,15 +75,31 @@ function nodeData(service, index, mark) {
   return { id: `s${index}`, label: lines.join("\n"), width: Math.max(64, 14 + 7.1 * longest), height: 12 + 16 * lines.length };
 }
 
-// Services that any layer or alert speaks of, and those one call away: what a large system is reduced to.
+// What a large system is reduced to: services that any layer or alert speaks of, and those on a shortest way of calls
+// from the entry service to them.
 function involvedServices(view) {
   const core = new Set(view.alerts.map((alert) => alert.service));
   for (const layer of view.layers) {
     layer.nodes.forEach((node) => core.add(node.service));
     layer.edges.forEach((edge) => core.add(edge.source).add(edge.target));
   }
-  if (view.charts.entry !== null) core.add(view.charts.entry);
-  return core;
+  if (view.charts.entry === null) return core;
+  const cameFrom = callersOnTheWay(view, view.charts.entry);
+  for (const service of [...core]) {
+    for (let at = service; at !== undefined; at = cameFrom.get(at)) core.add(at);
+  }
+  return core.add(view.charts.entry);
+}
+
+function callersOnTheWay(view, entry) {
+  const cameFrom = new Map([[entry, undefined]]), queue = [entry];
+  for (const caller of queue) {
+    for (const call of view.calls.filter((candidate) => candidate.source === caller && !cameFrom.has(candidate.target))) {
+      cameFrom.set(call.target, caller);
+      queue.push(call.target);
+    }
+  }
+  return cameFrom;
 }
 
 function graphElements(view, layer, shown) {
@@ -105,6 +122,27 @@ function layoutOptions(container) {
   return { name: "dagre", rankDir: narrow ? "TB" : "LR", nodeSep: narrow ? 14 : 22, rankSep: narrow ? 44 : 70, fit: true, padding: 16, animate: false };
 }
 
+// Cascade edges bend around services that they do not touch: the smallest bend that is clear of them.
+function bendAround(cy) {
+  for (const edge of cy.edges(".over")) {
+    const others = cy.nodes().difference(edge.connectedNodes()).map((node) => node.boundingBox({ includeOverlays: false }));
+    const bend = BENDS.find((distance) => !others.some((box) => curveHits(edge, distance, box))) ?? BENDS[0];
+    edge.style("control-point-distances", bend);
+  }
+}
+
+function curveHits(edge, bend, box) {
+  const from = edge.source().position(), to = edge.target().position();
+  const length = Math.hypot(to.x - from.x, to.y - from.y) || 1;
+  const control = { x: (from.x + to.x) / 2 - (bend * (to.y - from.y)) / length, y: (from.y + to.y) / 2 + (bend * (to.x - from.x)) / length };
+  for (let t = 0.04; t < 1; t += 0.04) {
+    const x = (1 - t) ** 2 * from.x + 2 * t * (1 - t) * control.x + t ** 2 * to.x;
+    const y = (1 - t) ** 2 * from.y + 2 * t * (1 - t) * control.y + t ** 2 * to.y;
+    if (x > box.x1 - 4 && x < box.x2 + 4 && y > box.y1 - 4 && y < box.y2 + 4) return true;
+  }
+  return false;
+}
+
 class ServiceGraph {
   constructor(container, details, view) {
     Object.assign(this, { container, details, view, layer: null, all: view.services.length <= 14 });
@@ -123,14 +161,22 @@ class ServiceGraph {
     const base = this.cy.elements("node, edge.call");
     const extra = this.cy.edges(".call").empty() ? this.cy.edges() : this.cy.collection();
     base.union(extra).layout(layoutOptions(this.container)).run();
+    bendAround(this.cy);
     this.fit();
     this.describe();
   }
 
+  // The box is as high as the graph needs at its width, within reason.
   fit() {
+    const box = this.cy.elements().boundingBox();
+    const zoom = Math.min(LARGEST_ZOOM, (this.container.clientWidth - 40) / Math.max(1, box.w));
+    this.container.style.height = `${Math.round(Math.min(620, Math.max(220, box.h * zoom + 72)))}px`;
     this.cy.resize();
-    this.cy.fit(undefined, 16);
-    if (this.cy.zoom() > 1.15) { this.cy.zoom(1.15); this.cy.center(); }
+    this.cy.fit(undefined, 20);
+    if (this.cy.zoom() > LARGEST_ZOOM) {
+      this.cy.zoom(LARGEST_ZOOM);
+      this.cy.center();
+    }
   }
 
   zoom(factor) {

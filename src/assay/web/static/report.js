@@ -42,10 +42,10 @@ function chartsSection(view) {
   const silent = view.charts.roots.filter((service) => !charts.byService.has(service)).map((service) => view.services[service].name);
   const notes = [
     `Buckets of ${view.charts.bucket} s. Dashed line: boundary between the normal and the abnormal window. Shaded: the fault was active. ▼: an alert fired.`,
-    view.charts.gap > 0 ? ` ${view.charts.gap.toLocaleString("en")} s between the windows are cut out.` : "",
-    silent.length ? ` No spans of the root ${clipped(silent.join(", "), 120)} are in the recording.` : "",
+    view.charts.gap,
+    silent.length ? `No spans of the root ${clipped(silent.join(", "), 120)} are in the recording.` : "",
   ];
-  const block = section("signals", "Golden signals", el("p", { class: "quiet", dir: "auto" }, notes.join("")), serviceChooser(charts, view.services), box,
+  const block = section("signals", "Golden signals", el("p", { class: "quiet", dir: "auto" }, notes.filter(Boolean).join(" ")), serviceChooser(charts, view.services), box,
     el("h3", {}, "Medians, normal → abnormal"), readout);
   return [block, () => charts.draw()];
 }
