@@ -1,0 +1,61 @@
+"""What this machine can do: isolation levels and, for every fault type, whether it can be injected and why not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+from assay.model.faults import CATALOGUE, Actuator, fault_type
+from assay.testbed.faults.actuators import LOCAL_ACTUATORS
+
+IsolationLevel = Literal["namespaced", "plain"]
+LEVELS: tuple[IsolationLevel, ...] = ("namespaced", "plain")
+
+
+@dataclass(frozen=True)
+class Level:
+    """One isolation level on this machine: whether systems can run on it, and why not."""
+
+    name: IsolationLevel
+    available: bool
+    reason: str
+
+
+def probe() -> dict[str, Level]:
+    """Probe the isolation levels of this machine."""
+    return {
+        "namespaced": Level("namespaced", available=False, reason=_why_not_namespaced()),
+        "plain": Level("plain", available=True, reason=""),
+    }
+
+
+def _why_not_namespaced() -> str:
+    if sys.platform != "linux":
+        return "network namespaces exist on Linux only; use the plain level"
+    if os.geteuid() != 0:
+        can = (
+            shutil.which("unshare")
+            and not subprocess.run(["unshare", "-Urnm", "true"], capture_output=True, check=False).returncode
+        )
+        if not can:
+            return "needs root or unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1)"
+    return "this version runs systems on the plain level only; the machine itself would allow namespaces"
+
+
+def refusal(fault: str, level: str) -> str | None:
+    """Return why *fault* cannot be injected on *level* of this machine, with the way out; None when it can."""
+    row = fault_type(fault)
+    if level != "plain":
+        return _why_not_namespaced()
+    if row.name in LOCAL_ACTUATORS:
+        return None
+    if row.actuator is Actuator.PACKET:
+        return (
+            "the relay of the plain level offers delay only; this type needs packets, which is the namespaced level's"
+        )
+    known = ", ".join(name for name in LOCAL_ACTUATORS if CATALOGUE[name].actuator is row.actuator) or "none"
+    return f"this version's {row.actuator.value} actuator on the plain level offers {known}; use one of these types"

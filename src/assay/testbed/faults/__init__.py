@@ -1,0 +1,1 @@
+"""Injecting faults: what each type does on a substrate, whether it bites, and that it is undone."""

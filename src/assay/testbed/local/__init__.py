@@ -1,0 +1,1 @@
+"""The local substrate: a supervised system of real processes on one machine."""

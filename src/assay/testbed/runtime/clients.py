@@ -1,0 +1,149 @@
+"""How a service reaches others: HTTP with time-outs, retries, pools and breakers; SQL; cache; queue."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import asyncpg
+import dns.asyncquery
+import dns.message
+import dns.rdatatype
+import nats
+import redis.asyncio
+
+NAMES_TTL_S = 1.0
+NAMES_TIMEOUT_S = 2.0
+
+
+class CallFailedError(Exception):
+    """A call to another service or store failed; *timeout* tells a time-out from an error, *status* is HTTP's if any."""
+
+    def __init__(self, message: str, *, status: int | None = None, timeout: bool = False) -> None:
+        self.status, self.timeout = status, timeout
+        super().__init__(message)
+
+
+class Names:
+    """Looks up the ready backends of a service at the system's name server: DNS SRV records, cached for a second."""
+
+    def __init__(self, server_port: int, caller: str) -> None:
+        self._port, self._caller = server_port, caller
+        self._cache: dict[str, tuple[float, list[int]]] = {}
+        self._turn: dict[str, itertools.count[int]] = {}
+
+    async def pick(self, service: str) -> int:
+        """Return the port of the next ready backend of *service*; raises CallFailedError when there is none."""
+        expires, ports = self._cache.get(service, (0.0, []))
+        if time.monotonic() >= expires:
+            ports = await self._resolve(service)
+            self._cache[service] = (time.monotonic() + NAMES_TTL_S, ports)
+        if not ports:
+            raise CallFailedError(f"no endpoints available for service {service}")
+        return ports[next(self._turn.setdefault(service, itertools.count())) % len(ports)]
+
+    async def _resolve(self, service: str) -> list[int]:
+        query = dns.message.make_query(f"{service}.{self._caller}.svc.local.", dns.rdatatype.SRV)
+        try:
+            answer = await dns.asyncquery.udp(query, "127.0.0.1", timeout=NAMES_TIMEOUT_S, port=self._port)
+        except (OSError, dns.exception.Timeout) as error:
+            raise CallFailedError(f"name resolution of {service} failed: {type(error).__name__}") from error
+        return sorted(record.port for rrset in answer.answer for record in rrset)
+
+
+class Breaker:
+    """A circuit breaker: opens after a number of failures in a row, refuses for a while, then lets one try pass."""
+
+    def __init__(self) -> None:
+        self.failures, self.open_until = 0, 0.0
+
+    def check(self, callee: str) -> None:
+        """Raise CallFailedError while the circuit to *callee* is open."""
+        if time.monotonic() < self.open_until:
+            raise CallFailedError(f"circuit to {callee} is open")
+
+    def record(self, *, ok: bool, limit: int | None, open_s: float) -> None:
+        """Count an outcome; open the circuit at *limit* failures in a row."""
+        self.failures = 0 if ok else self.failures + 1
+        if limit is not None and self.failures >= limit:
+            self.open_until, self.failures = time.monotonic() + open_s, 0
+
+
+class Clients:
+    """Everything that one replica calls; connections are made on first use and again after a failure."""
+
+    def __init__(self, names: Names, pool: int, stores: dict[str, dict[str, Any]]) -> None:
+        self._names, self._pool_size, self._stores = names, pool, stores
+        self._http: aiohttp.ClientSession | None = None
+        self._databases: dict[str, asyncpg.Pool] = {}
+        self._caches: dict[str, redis.asyncio.Redis] = {}
+        self._queues: dict[str, Any] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.breakers: dict[str, Breaker] = {}
+
+    async def request(
+        self, service: str, method: str, route: str, headers: dict[str, str], timeout_s: float
+    ) -> aiohttp.ClientResponse:
+        """Send one HTTP request to a ready backend of *service*; return the response with its body read."""
+        if self._http is None:
+            connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0)
+            self._http = aiohttp.ClientSession(connector=connector)
+        try:
+            async with asyncio.timeout(timeout_s):
+                port = await self._names.pick(service)
+                async with self._http.request(method, f"http://127.0.0.1:{port}{route}", headers=headers) as response:
+                    await response.read()
+                    return response
+        except TimeoutError as error:
+            raise CallFailedError(
+                f"{method} {service}{route}: timed out after {timeout_s:g} s", timeout=True
+            ) from error
+        except aiohttp.ClientError as error:
+            raise CallFailedError(f"{method} {service}{route}: {type(error).__name__}: connection failed") from error
+
+    async def _store(self, kept: dict[str, Any], name: str, connect: Callable[[dict[str, Any]], Awaitable[Any]]) -> Any:
+        """Return the connection to store *name*, made once however many ask at the same time."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            if name not in kept:
+                kept[name] = await connect(self._stores[name])
+            return kept[name]
+
+    async def database(self, name: str) -> asyncpg.Pool:
+        """Return the pool of connections to the PostgreSQL store *name*."""
+
+        async def connect(at: dict[str, Any]) -> asyncpg.Pool:
+            return await asyncpg.create_pool(
+                host="127.0.0.1", port=at["port"], user="assay", database="postgres", ssl=False,
+                min_size=1, max_size=self._pool_size, timeout=5, command_timeout=10,
+            )  # fmt: skip
+
+        return await self._store(self._databases, name, connect)
+
+    async def cache(self, name: str) -> redis.asyncio.Redis:
+        """Return the client of the Valkey store *name*."""
+
+        async def connect(at: dict[str, Any]) -> redis.asyncio.Redis:
+            return redis.asyncio.Redis(host="127.0.0.1", port=at["port"], max_connections=64, socket_connect_timeout=5)
+
+        return await self._store(self._caches, name, connect)  # type: ignore[no-any-return]
+
+    async def queue(self, name: str) -> Any:
+        """Return the NATS connection of the store *name*."""
+
+        async def connect(at: dict[str, Any]) -> Any:
+            return await nats.connect(
+                f"nats://127.0.0.1:{at['port']}", max_reconnect_attempts=-1, reconnect_time_wait=0.5
+            )
+
+        return await self._store(self._queues, name, connect)
+
+    async def warm(self, engines: dict[str, str]) -> None:
+        """Connect to every store of *engines* (name to engine), so that readiness means that they can be reached."""
+        connectors: dict[str, Callable[[str], Awaitable[Any]]] = {
+            "postgresql": self.database, "valkey": self.cache, "nats": self.queue,
+        }  # fmt: skip
+        await asyncio.gather(*(connectors[engine](name) for name, engine in engines.items()))

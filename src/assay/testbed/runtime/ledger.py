@@ -1,0 +1,27 @@
+"""The ledger's writer: truth side, one append-only file of JSON lines per process.
+
+A line is written only when a fault did something: ``kind`` is what (delay, error, packet_delay, wait), ``ns`` how much,
+``trace_id`` and ``span_id`` where in the traces, ``callee`` for whom a caller waited. No solver and no annotator reads it;
+it is how both are checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+
+class LedgerWriter:
+    """Appends lines to *path* for the process *process*; a line is with the operating system when write returns."""
+
+    def __init__(self, path: str, process: str) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._process = process
+
+    def write(self, kind: str, ids: Mapping[str, str] | None = None, *, ns: int = 0, **fields: Any) -> None:
+        """Append one line; *ids* place it in the traces, *ns* is the delay that the fault itself introduced."""
+        line = {"time_ns": time.time_ns(), "process": self._process, "kind": kind, "ns": ns, **(ids or {}), **fields}
+        os.write(self._descriptor, json.dumps(line, separators=(",", ":")).encode() + b"\n")

@@ -1,0 +1,185 @@
+"""The relay: on the `plain` isolation level every call crosses it, so that packet faults need no privileges.
+
+One listener per *link*, a (source, destination) pair of processes; bytes are copied to wherever the destination listens
+now. A packet fault is a rule over links. Delays keep the order of bytes within a direction, as TCP does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from typing import Any, cast
+
+from assay.testbed.runtime import management
+from assay.testbed.runtime.ledger import LedgerWriter
+
+FORWARD, BACKWARD = "forward", "backward"
+
+
+class Link:
+    """One (source, destination) pair with its listener, its present upstream and the delays that apply to it."""
+
+    def __init__(self, source: str, destination: str, upstream: tuple[str, int] | None) -> None:
+        self.source, self.destination, self.upstream = source, destination, upstream
+        self.delay: dict[str, tuple[float, float]] = {}  # direction -> (delay, jitter), seconds
+        self.connections: set[Pipe] = set()
+
+    @property
+    def name(self) -> str:
+        """Source and destination, as the supervisor calls them."""
+        return f"{self.source}>{self.destination}"
+
+    def lag_s(self, direction: str) -> float:
+        """Draw the delay that a packet in *direction* gets now, in seconds."""
+        delay, jitter = self.delay.get(direction, (0.0, 0.0))
+        return max(0.0, delay + random.uniform(-jitter, jitter)) if delay or jitter else 0.0  # noqa: S311
+
+
+class Pipe(asyncio.Protocol):
+    """One end of a relayed connection; bytes that arrive here leave through *peer*."""
+
+    def __init__(self, link: Link, direction: str, ledger: LedgerWriter) -> None:
+        self.link, self.direction, self.ledger = link, direction, ledger
+        self.transport: asyncio.Transport | None = None
+        self.peer: Pipe | None = None
+        self.waiting: list[bytes] = []
+        self.free_at = 0.0
+        self.closing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the transport; connect to the upstream when this is the caller's end."""
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
+        self.link.connections.add(self)
+        if self.direction == FORWARD:
+            self.dialling = asyncio.get_running_loop().create_task(self.dial())
+
+    async def dial(self) -> None:
+        """Open the connection to the destination; a destination that is not there resets the caller."""
+        loop = asyncio.get_running_loop()
+        round_trip = self.link.lag_s(FORWARD) + self.link.lag_s(BACKWARD)
+        if round_trip:
+            await asyncio.sleep(round_trip)  # the handshake crosses the wire too
+        try:
+            if self.link.upstream is None:
+                raise ConnectionRefusedError
+            _, other = await loop.create_connection(lambda: Pipe(self.link, BACKWARD, self.ledger), *self.link.upstream)
+        except OSError:
+            self.abort()
+            return
+        self.peer, other.peer = other, self
+        for end in (self, other):
+            for chunk in end.waiting:
+                end.forward(chunk)
+            end.waiting.clear()
+        if self.closing:
+            other.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass *data* on, now or after the link's delay."""
+        if self.peer is None:
+            self.waiting.append(data)
+        else:
+            self.forward(data)
+
+    def forward(self, data: bytes) -> None:
+        """Write *data* to the peer, late if a rule says so, never out of order."""
+        loop = asyncio.get_running_loop()
+        lag = self.link.lag_s(self.direction)
+        now = loop.time()
+        if lag:
+            self.ledger.write("packet_delay", link=self.link.name, direction=self.direction, ns=int(lag * 1e9))
+        due = max(now + lag, self.free_at)
+        if due <= now:
+            self.deliver(data)
+        else:
+            self.free_at = due
+            loop.call_at(due, self.deliver, data)
+
+    def deliver(self, data: bytes) -> None:
+        """Hand *data* to the kernel."""
+        if self.peer and self.peer.transport and not self.peer.transport.is_closing():
+            self.peer.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """Stop reading from the other end while this one cannot take more."""
+        if self.peer and self.peer.transport:
+            self.peer.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read from the other end again."""
+        if self.peer and self.peer.transport:
+            self.peer.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Close the other end after what is still in flight."""
+        self.link.connections.discard(self)
+        self.closing = True
+        if self.peer:
+            loop = asyncio.get_running_loop()
+            loop.call_at(max(loop.time(), self.free_at), self.peer.abort if exc else self.peer.close)
+
+    def close(self) -> None:
+        """Close this end after its buffer has drained."""
+        if self.transport:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Reset this end."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        raw = self.transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        self.transport.abort()
+
+
+class Relay:
+    """All links of a system."""
+
+    def __init__(self, ledger: LedgerWriter) -> None:
+        self.links: dict[str, Link] = {}
+        self.ledger = ledger
+        self.servers: list[asyncio.Server] = []
+
+    async def open(self, request: dict[str, Any]) -> dict[str, int]:
+        """Open listeners for ``links`` [[source, destination], ...]; return ports by link name."""
+        loop = asyncio.get_running_loop()
+        ports = {}
+        for source, destination in request["links"]:
+            link = Link(source, destination, None)
+            server = await loop.create_server(lambda link=link: Pipe(link, FORWARD, self.ledger), "127.0.0.1", 0)  # type: ignore[misc]
+            self.servers.append(server)
+            self.links[link.name] = link
+            ports[link.name] = server.sockets[0].getsockname()[1]
+        return ports
+
+    async def upstream(self, request: dict[str, Any]) -> int:
+        """Point all links to ``destination`` at ``address`` (None = nobody); return how many."""
+        address = request["address"]
+        changed = [link for link in self.links.values() if link.destination == request["destination"]]
+        for link in changed:
+            link.upstream = (address[0], address[1]) if address else None
+            if address is None:
+                for pipe in list(link.connections):
+                    pipe.abort()
+        return len(changed)
+
+    async def rules(self, request: dict[str, Any]) -> int:
+        """Replace all delay rules by ``rules`` [{link, direction, delay_s, jitter_s}]; return how many links they hit."""
+        for link in self.links.values():
+            link.delay = {}
+        for rule in request["rules"]:
+            self.links[rule["link"]].delay[rule["direction"]] = (rule["delay_s"], rule["jitter_s"])
+        return sum(1 for link in self.links.values() if link.delay)
+
+    async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Answer with the number of links and open connections."""
+        return {"links": len(self.links), "connections": sum(len(link.connections) for link in self.links.values())}
+
+
+async def main(config: dict[str, Any]) -> None:
+    """Relay until the supervisor hangs up."""
+    relay = Relay(LedgerWriter(config["ledger"], "relay"))
+    handlers = {"open": relay.open, "upstream": relay.upstream, "rules": relay.rules, "ping": relay.ping}
+    await management.serve(config["management"], {"id": "relay"}, handlers)

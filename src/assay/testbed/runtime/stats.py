@@ -1,0 +1,24 @@
+"""Counters of one replica that the supervisor reads over the management interface, for effect and recovery checks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+
+class Stats:
+    """Cumulative count, errors and duration (ns) per activity: ``server``, ``call:SERVICE``, ``sql:STORE``."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+
+    def add(self, activity: str, duration_ns: int, *, ok: bool) -> None:
+        """Count one finished *activity*."""
+        row = self._rows[activity]
+        row[0] += 1
+        row[1] += not ok
+        row[2] += duration_ns
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return {activity: [count, errors, duration_ns]}."""
+        return dict(self._rows)

@@ -1,0 +1,254 @@
+"""Executes the steps of an operation for one request or message, with spans, and keeps account of what faults cost it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+import redis
+from opentelemetry import propagate
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from assay.model.system import Step, System
+from assay.testbed.runtime.clients import Breaker, CallFailedError, Clients
+from assay.testbed.runtime.faulthooks import Hooks, InjectedError
+from assay.testbed.runtime.instruments import Instruments, span_ids
+from assay.testbed.runtime.ledger import LedgerWriter
+from assay.testbed.runtime.stats import Stats
+
+COST_HEADER = "x-request-cost"
+"""Truth side: asked for with a token that only the system's own processes know, answered with the fault's share."""
+
+
+@dataclass
+class Work:
+    """One request or message in progress: the operation that it belongs to and what faults have cost it so far."""
+
+    operation: str
+    fault_ns: int = 0
+    fault_error: bool = False
+
+
+@dataclass
+class Executor:
+    """Runs steps on behalf of one replica."""
+
+    system: System
+    service: str
+    clients: Clients
+    instruments: Instruments
+    hooks: Hooks
+    ledger: LedgerWriter
+    stats: Stats
+    token: str
+    watched: set[str] = field(default_factory=set)  # ends of faulted links: one-way times go into the ledger
+
+    async def run(self, steps: tuple[Step, ...], work: Work) -> None:
+        """Run *steps* in order; raises CallFailedError when one that is not optional fails."""
+        for step in steps:
+            try:
+                await self._action(step)(step, work)
+            except CallFailedError as error:
+                if not step.optional:
+                    raise
+                self.instruments.log("WARN", f"{work.operation}: going on without {step.call or 'a step'}", error)
+
+    def _action(self, step: Step) -> Callable[[Step, Work], Awaitable[None]]:
+        if step.call is not None:
+            return self._call
+        if step.parallel is not None:
+            return self._parallel
+        if step.sql is not None:
+            return self._sql
+        if step.cache is not None:
+            return self._cache
+        if step.publish is not None:
+            return self._publish
+        return self._log if step.log is not None else self._spend
+
+    async def _parallel(self, step: Step, work: Work) -> None:
+        branches = [Work(work.operation) for _ in step.parallel or ()]
+        runs = (self.run((inner,), branch) for inner, branch in zip(step.parallel or (), branches, strict=True))
+        outcomes = await asyncio.gather(*runs, return_exceptions=True)
+        work.fault_ns += max((branch.fault_ns for branch in branches), default=0)
+        work.fault_error |= any(branch.fault_error for branch in branches)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _call(self, step: Step, work: Work) -> None:
+        service, method, route = (step.call or "").split()
+        breaker = self.clients.breakers.setdefault(service, Breaker())
+        for attempt in range(step.retries + 1):
+            try:
+                breaker.check(service)
+                await self._attempt(step, work, service, method, route)
+            except CallFailedError:
+                breaker.record(ok=False, limit=step.breaker_failures, open_s=step.breaker_open_s)
+                if attempt == step.retries:
+                    raise
+            else:
+                breaker.record(ok=True, limit=None, open_s=0)
+                return
+
+    async def _attempt(self, step: Step, work: Work, service: str, method: str, route: str) -> None:
+        attributes = {"http.request.method": method, "server.address": service, "url.path": route}
+        started = time.perf_counter_ns()
+        with self.instruments.tracer.start_as_current_span(
+            f"{method} {route}", kind=SpanKind.CLIENT, attributes=attributes
+        ) as span:
+            headers = {COST_HEADER: f"{self.token},{time.time_ns()}"}
+            propagate.inject(headers)
+            ok = False
+            try:
+                response = await self.clients.request(service, method, route, headers, step.timeout_s)
+                span.set_attribute("http.response.status_code", response.status)
+                self._account(work, span, service, response.headers.get(COST_HEADER))
+                if response.status >= 500:
+                    raise CallFailedError(
+                        f"{method} {service}{route} answered {response.status}", status=response.status
+                    )
+                ok = True
+            except CallFailedError as error:
+                span.set_status(Status(StatusCode.ERROR, str(error)))
+                span.set_attribute("error.type", "timeout" if error.timeout else str(error.status or "connection"))
+                if error.status is None:
+                    waited = time.perf_counter_ns() - started
+                    self.ledger_wait(span, work, service, waited, error=True, certain=service in self.watched)
+                raise
+            finally:
+                self.stats.add(f"call:{service}", time.perf_counter_ns() - started, ok=ok)
+
+    def _account(self, work: Work, span: Span, service: str, cost: str | None) -> None:
+        """Enter into the ledger what faults cost this call: the callee's own account and the one-way times."""
+        if cost is None:
+            return
+        fault_ns, failed, received_ns, sent_ns = (int(part) for part in cost.split(","))
+        if fault_ns or failed:
+            self.ledger_wait(span, work, service, fault_ns, error=bool(failed), certain=True)
+        if service in self.watched or "*" in self.watched:
+            back = time.time_ns() - sent_ns
+            self.ledger.write(
+                "one_way", span_ids(span), ns=received_ns + back, there_ns=received_ns, back_ns=back, callee=service,
+                operation=work.operation, service=self.service,
+            )  # fmt: skip
+
+    def ledger_wait(self, span: Span, work: Work, callee: str, ns: int, *, error: bool, certain: bool) -> None:
+        """Record that this service waited *ns* for *callee* because of a fault, or failed because of it."""
+        if not certain:
+            return
+        work.fault_ns += ns
+        work.fault_error |= error
+        self.ledger.write(
+            "wait", span_ids(span), ns=ns, error=error, callee=callee, operation=work.operation, service=self.service
+        )
+
+    async def _sql(self, step: Step, work: Work) -> None:
+        store = self.system.store_of(step, "postgresql") or ""
+        statement = step.sql or ""
+        words = statement.split()
+        verb = words[0].upper()
+        table = next((words[i + 1] for i, w in enumerate(words[:-1]) if w.upper() in ("FROM", "INTO", "UPDATE")), store)
+        async with self._store_span(f"{verb} {table}", "postgresql", f"sql:{store}", work) as span:
+            try:
+                self.hooks.check_statement(work.operation, statement)
+                pool = await self.clients.database(store)
+                async with asyncio.timeout(step.timeout_s), pool.acquire() as connection:
+                    await connection.fetch(statement, *(draw(argument) for argument in step.args))
+            except InjectedError as error:
+                work.fault_error = True
+                self.ledger.write(
+                    "error",
+                    span_ids(span),
+                    callee=store,
+                    operation=work.operation,
+                    service=self.service,
+                )
+                raise CallFailedError(f"{verb} {table}: {error}") from error
+            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                raise CallFailedError(
+                    f"{verb} {table}: {type(error).__name__}", timeout=isinstance(error, TimeoutError)
+                ) from error
+
+    async def _cache(self, step: Step, work: Work) -> None:
+        store = self.system.store_of(step, "valkey") or ""
+        key = re.sub(r"{([^}]*)}", lambda match: str(draw(match[1])), step.key)
+        verb = {"get": "GET", "set": "SET", "delete": "DEL"}[step.cache or "get"]
+        async with self._store_span(f"{verb} {key.split(':')[0]}", "valkey", f"cache:{store}", work):
+            try:
+                client = await self.clients.cache(store)
+                async with asyncio.timeout(step.timeout_s):
+                    if step.cache == "set":
+                        await client.set(key, b"x" * 64, ex=step.ttl_s)
+                    else:
+                        await (client.get(key) if step.cache == "get" else client.delete(key))
+            except (TimeoutError, OSError, redis.RedisError) as error:
+                raise CallFailedError(
+                    f"{verb} {key}: {type(error).__name__}", timeout=isinstance(error, TimeoutError)
+                ) from error
+
+    async def _publish(self, step: Step, work: Work) -> None:
+        store = self.system.store_of(step, "nats") or ""
+        attributes = {"messaging.system": "nats", "messaging.destination.name": step.publish or ""}
+        with self.instruments.tracer.start_as_current_span(
+            f"publish {step.publish}", kind=SpanKind.PRODUCER, attributes=attributes
+        ) as span:
+            headers: dict[str, str] = {COST_HEADER: f"{work.fault_ns},{int(work.fault_error)}"}
+            propagate.inject(headers)
+            try:
+                queue = await self.clients.queue(store)
+                await queue.publish(step.publish, b"{}", headers=headers)
+            except (TimeoutError, OSError, RuntimeError) as error:
+                span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+                raise CallFailedError(f"publish {step.publish}: {type(error).__name__}") from error
+
+    def _store_span(self, name: str, system: str, activity: str, work: Work) -> StoreSpan:
+        return StoreSpan(self, name, system, activity, work)
+
+    async def _log(self, step: Step, work: Work) -> None:
+        self.instruments.log(step.level, f"{work.operation}: {step.log}")
+
+    async def _spend(self, step: Step, _: Work) -> None:
+        factor = math.exp(random.gauss(0, step.tail)) if step.tail else 1.0
+        if step.wait_ms is not None:
+            await asyncio.sleep(step.wait_ms * factor / 1e3)
+            return
+        until = time.thread_time() + (step.compute_ms or 0.0) * factor / 1e3
+        while time.thread_time() < until:
+            sum(range(200))
+
+
+class StoreSpan:
+    """The client span of one command to a store; an error that leaves it is recorded and logged."""
+
+    def __init__(self, executor: Executor, name: str, system: str, activity: str, work: Work) -> None:
+        self._executor, self._activity, self._work, self._name = executor, activity, work, name
+        tracer = executor.instruments.tracer
+        self._scope = tracer.start_as_current_span(name, kind=SpanKind.CLIENT, attributes={"db.system.name": system})
+
+    async def __aenter__(self) -> Span:
+        self._started = time.perf_counter_ns()
+        self._span = self._scope.__enter__()
+        return self._span
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._executor.stats.add(self._activity, time.perf_counter_ns() - self._started, ok=error is None)
+        if error is not None:
+            self._span.set_status(Status(StatusCode.ERROR, str(error)))
+            self._executor.instruments.log("ERROR", f"{self._work.operation}: {error.__cause__ or error}")
+        self._scope.__exit__(None, None, None)
+
+
+def draw(argument: str) -> int | str:
+    """Draw an argument: ``int:N`` is a whole number in 1..N, ``text:N`` a string of N, anything else is itself."""
+    kind, _, size = argument.partition(":")
+    if kind == "int":
+        return random.randint(1, int(size))  # noqa: S311
+    return "x" * int(size) if kind == "text" else argument
