@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from assay.errors import UserError
 from assay.model.diagnosis import Diagnosis, RankedService
 from assay.registry import Registry
 from assay.telemetry.datapack import Datapack
@@ -48,8 +50,25 @@ METHODS = Registry(
 
 
 def method_named(name: str) -> Method:
-    """Return the method called *name* with its default configuration; raises NotFoundError with the nearest name."""
-    return cast("Method", METHODS.load(name)())
+    """Return the method called *name* with its default configuration.
+
+    *name* is a registered one, or ``module:class`` of code that can be imported. Raises NotFoundError with the nearest
+    registered name, UserError when the code cannot be imported or is no method.
+    """
+    made = (_from_path(name) if ":" in name else METHODS.load(name))()
+    if not isinstance(made, Method):
+        raise UserError(f"{name} is no method: it needs name, source, configuration and diagnose(view).")
+    return made
+
+
+def _from_path(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"The method {path} cannot be imported ({error}); give MODULE:CLASS or a known name."
+        ) from error
 
 
 def ranked(scores: Mapping[str, float] | Iterable[tuple[str, float]]) -> tuple[RankedService, ...]:

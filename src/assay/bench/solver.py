@@ -1,0 +1,42 @@
+"""What identifies a solver: name, configuration, version of the package and the source of its code."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+
+from assay.methods.base import Method
+from assay.model.run import Solver
+
+
+def solver_of(method: Method) -> Solver:
+    """Return the solver that *method* is, with its configuration and the version of the package that it is from."""
+    return Solver(name=method.name, configuration=dict(method.configuration), version=_version(method))
+
+
+def solver_hash(method: Method) -> str:
+    """Return the SHA-256 of the solver and of its source: every file of its package folder, or its one module.
+
+    The whole folder counts because methods share code; editing one file makes all methods beside it other solvers,
+    which costs a few runs again and never mixes two versions in one cell.
+    """
+    total = hashlib.sha256(solver_of(method).digest().encode())
+    for file in _sources(method):
+        total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+    return total.hexdigest()
+
+
+def _sources(method: Method) -> list[Path]:
+    source = inspect.getsourcefile(type(method))
+    assert source is not None
+    in_package = bool(sys.modules[type(method).__module__].__package__)
+    return sorted(Path(source).parent.glob("*.py")) if in_package else [Path(source)]
+
+
+def _version(method: Method) -> str:
+    top_level = type(method).__module__.partition(".")[0]
+    found = packages_distributions().get(top_level, [])
+    return version(found[0]) if found else ""
