@@ -1,0 +1,63 @@
+"""Added time: how much longer calls take than in the baseline, each compared with calls of the same shape."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from assay.causes.calls import Calls
+
+MINIMUM_MATCHED = 3
+"""A group with fewer calls on either side is not compared."""
+
+
+def added_time(frame: pl.DataFrame, value: str, by: list[str], within: list[str]) -> pl.DataFrame:
+    """Return per *by* how much the mean of *value* rose: n, before_ms, added_ms, z (of the logarithm).
+
+    *frame* has a column `period`. Rows are compared within the same *within* as well and then averaged with the
+    weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness.
+    """
+    keys = [*by, *within]
+    logged = pl.col(value).clip(lower_bound=0.001).log()
+    each = frame.drop_nulls(value).group_by("period", *keys)
+    stats = each.agg(n=pl.len(), mean=pl.col(value).mean(), log=logged.mean(), variance=logged.var().fill_null(0.0))
+    normal = stats.filter(pl.col("period") == "normal").drop("period")
+    both = (
+        stats.filter(pl.col("period") == "abnormal")
+        .drop("period")
+        .join(normal, on=keys, how="inner", suffix="_before", nulls_equal=True)
+        .filter((pl.col("n") >= MINIMUM_MATCHED) & (pl.col("n_before") >= MINIMUM_MATCHED))
+        .sort(keys)
+    )
+    floor = pl.lit(0.01)
+    weight = pl.col("n") / pl.col("n").sum()
+    spread = pl.max_horizontal("variance", floor) / pl.col("n")
+    spread_before = pl.max_horizontal("variance_before", floor) / pl.col("n_before")
+    return (
+        both.group_by(by)
+        .agg(
+            n=pl.col("n").sum(),
+            n_before=pl.col("n_before").sum(),
+            before_ms=(weight * pl.col("mean_before")).sum(),
+            added_ms=(weight * (pl.col("mean") - pl.col("mean_before"))).sum(),
+            shift=(weight * (pl.col("log") - pl.col("log_before"))).sum(),
+            variance=(weight**2 * (spread + spread_before)).sum(),
+        )
+        .with_columns(z=pl.col("shift") / pl.col("variance").sqrt())
+        .drop("shift", "variance")
+        .sort(by)
+    )
+
+
+def since(calls: Calls, start_ns: int | None) -> Calls:
+    """Return *calls* without those of the abnormal window that ended before *start_ns*, the moment of the fault."""
+    if start_ns is None or not calls.start_ns["abnormal"] < start_ns < calls.end_ns["abnormal"]:
+        return calls
+    keep = (pl.col("period") == "normal") | (pl.col("end_ns") >= start_ns)
+    return Calls(
+        entries=calls.entries.filter(keep),
+        exits=calls.exits.filter(keep),
+        services=calls.services,
+        status_known=calls.status_known,
+        start_ns={**calls.start_ns, "abnormal": start_ns},
+        end_ns=calls.end_ns,
+    )

@@ -1,0 +1,223 @@
+"""The test beyond the paper: whether this root's failure travelled along this call.
+
+Latency: the share of a caller's added time that the root explains flows up the calls: what a callee adds per call,
+times the share of it that is the root's, over what the caller added. Errors: a failed caller counts when one of its
+own calls, in its own trace, was failed by the root or by a callee that counts. Silence: the calls that are missing at
+a callee are those that a failed or silenced caller no longer makes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from assay.causes.added import added_time
+from assay.causes.calls import Calls
+from assay.causes.evidence import Sources
+
+ROUNDS = 12
+"""Deeper call chains than this are not followed; the hop limit of the search is far below."""
+
+LEAST_ADDED_MS = 5.0
+
+
+class CarriedLimits:
+    """Shares from which on a node or an edge counts as carried."""
+
+    NODE_SHARE = 0.5
+    EDGE_SHARE = 0.1
+    STARVED_SHARE = 0.5
+    STARVED_CALLS = 8.0
+
+
+@dataclass(frozen=True)
+class Carriage:
+    """What the root explains.
+
+    *latency*: node -> share of its added time; *latency_edges*: (callee, caller) -> share of the caller's added time.
+    *errors*: node -> (failures carried, all failures beyond the baseline); *error_edges*: (callee or root, caller) ->
+    failed calls. *starved*: (caller, callee) -> share of the callee's missing calls. *inbound*, *outbound*: nodes at
+    the faulted ends of links.
+    """
+
+    latency: dict[str, float]
+    latency_edges: dict[tuple[str, str], float]
+    errors: dict[str, tuple[int, float]]
+    error_edges: dict[tuple[str, str], int]
+    starved: dict[tuple[str, str], float]
+    at_links: frozenset[str]
+
+    def slow(self, node: str) -> bool:
+        """Whether most of the added time of *node* is the root's."""
+        return self.latency.get(node, 0.0) >= CarriedLimits.NODE_SHARE
+
+    def failing(self, node: str) -> bool:
+        """Whether most of the failures of *node* are the root's."""
+        carried, all_ = self.errors.get(node, (0, 0.0))
+        return carried > 0 and carried >= CarriedLimits.NODE_SHARE * all_
+
+
+def carry(calls: Calls, sources: Sources, root: str) -> Carriage:
+    """Return what the *sources* at *root* explain of everything that happened."""
+    latency, latency_edges, at_links = _latency(calls, sources, root)
+    errors, error_edges, failed_links = _errors(calls, sources, root, latency)
+    return Carriage(
+        latency=latency,
+        latency_edges=latency_edges,
+        errors=errors,
+        error_edges=error_edges,
+        starved=_starved(calls),
+        at_links=at_links | failed_links,
+    )
+
+
+Flow = tuple[dict[str, float], dict[tuple[str, str], float], frozenset[str]]
+
+
+def _latency(calls: Calls, sources: Sources, root: str) -> Flow:
+    added_table = added_time(calls.entries, "felt_ms", ["node"], ["shape"])
+    added = {n: ms for n, ms in added_table.select("node", "added_ms").iter_rows() if ms >= LEAST_ADDED_MS}
+    own = {n: sources.own_ms.get(n, 0.0) / ms for n, ms in added.items()}
+    edges: dict[tuple[str, str], float] = {}
+    at_links: set[str] = set()
+    per_call = _per_call(calls)
+    for caller, callee, service, store, times, ms in per_call.iter_rows():
+        peer = f"store:{store}" if store else service
+        on_link = sources.link_ms.get((caller, peer), 0.0) if root in (service, caller.split("::")[0]) else 0.0
+        if on_link and caller in added:
+            own[caller] = own.get(caller, 0.0) + times * on_link / added[caller]
+            if service == root:
+                at_links.add(callee)
+                edges[(callee, caller)] = edges.get((callee, caller), 0.0) + times * on_link / added[caller]
+        if callee and caller in added and ms:
+            edges[(callee, caller)] = edges.get((callee, caller), 0.0)
+    for callee, on_link in _from_outside(calls, sources).items():
+        at_links.add(callee)
+        if callee in added:
+            own[callee] = own.get(callee, 0.0) + on_link / added[callee]
+    calls_of = [
+        (c, p, times * max(ms or 0.0, 0.0) / added[p]) for p, c, _, _, times, ms in per_call.iter_rows() if p in added
+    ]
+    share = {n: min(v, 1.0) for n, v in own.items()}
+    for _ in range(ROUNDS):
+        flow = dict(own)
+        for callee, caller, weight in calls_of:
+            if callee:
+                flow[caller] += weight * share.get(callee, 0.0)
+        share = {n: min(v, 1.0) for n, v in flow.items()}
+    for callee, caller, weight in calls_of:
+        if callee:
+            edges[(callee, caller)] = min(edges.get((callee, caller), 0.0) + weight * share.get(callee, 0.0), 1.0)
+    return share, edges, frozenset(at_links)
+
+
+def _per_call(calls: Calls) -> pl.DataFrame:
+    """Return per caller and callee: caller_node, callee_node, callee_service, store, calls per entry, added ms per call."""
+    now = pl.col("period") == "abnormal"
+    exits = calls.exits.filter(pl.col("caller_entry").is_not_null() & ~pl.col("asynchronous"))
+    exits = exits.with_columns(store_name=pl.when("store").then("name"))
+    by = ["caller_node", "callee_node", "callee_service", "store_name"]
+    count = exits.filter(now).group_by(by).len("made")
+    entries = calls.entries.filter(now).group_by(caller_node="node").len("served")
+    added = added_time(exits, "callee_ms", ["caller_node", "callee_node"], ["name"])
+    return (
+        count.join(entries, on="caller_node")
+        .join(added.select("caller_node", "callee_node", "added_ms"), on=["caller_node", "callee_node"], how="left")
+        .select(*by, times=pl.col("made") / pl.col("served"), added_ms="added_ms")
+        .sort(by)
+    )
+
+
+def _from_outside(calls: Calls, sources: Sources) -> dict[str, float]:
+    """Return per entrance of the root the time that the load generator waited on the faulted link."""
+    outside = calls.exits.filter(pl.col("from_generator") & pl.col("callee_node").is_not_null())
+    pairs = outside.select("caller_node", "callee_service", "callee_node").unique().sort("callee_node")
+    return {n: sources.link_ms[(c, s)] for c, s, n in pairs.iter_rows() if (c, s) in sources.link_ms}
+
+
+Errors = tuple[dict[str, tuple[int, float]], dict[tuple[str, str], int], frozenset[str]]
+
+
+def _errors(calls: Calls, sources: Sources, root: str, latency: dict[str, float]) -> Errors:
+    entries, exits = calls.entries, calls.exits.filter(pl.col("period") == "abnormal")
+    size = int(entries.get_column("entry").max() or 0) + 1  # type: ignore[arg-type]
+    failed = np.zeros(size, dtype=bool)
+    failed[entries.get_column("entry").to_numpy()] = entries.get_column("felt_failed").to_numpy()
+    carried = np.zeros(size, dtype=bool)
+    carried[[e for e in sorted(sources.entries) if e < size]] = True
+    caller = exits.get_column("caller_entry").fill_null(-1).to_numpy()
+    callee = exits.get_column("callee_entry").fill_null(-1).to_numpy()
+    slow = [n for n, share in sorted(latency.items()) if share >= CarriedLimits.NODE_SHARE]
+    gave_up = pl.col("failed") & pl.col("overrun") & pl.col("callee_node").is_in(slow)
+    by_root = (
+        exits.select(pl.col("exit").is_in(sorted(sources.exits)) | gave_up)
+        .to_series()
+        .fill_null(value=False)
+        .to_numpy()
+    )
+    # Where spans carry no status an exit cannot say that it failed: its callee has to.
+    exit_failed = exits.get_column("failed").to_numpy() if calls.status_known else np.ones(exits.height, dtype=bool)
+    asynchronous = exits.get_column("asynchronous").to_numpy()
+    bad = by_root
+    for _ in range(ROUNDS):
+        below = (callee >= 0) & carried[callee] & (exit_failed | failed[callee]) & ~asynchronous
+        bad = by_root | below
+        reached = bad & (caller >= 0) & failed[caller]
+        before = int(carried.sum())
+        carried[caller[reached]] = True
+        if int(carried.sum()) == before:
+            break
+    hit = exits.filter(pl.Series(bad & (caller >= 0) & failed[caller]))
+    cause = pl.when("store").then(pl.lit("")).otherwise(pl.col("callee_node").fill_null(""))
+    pairs = hit.group_by(cause.alias("cause"), "caller_node").len().sort("cause", "caller_node")
+    at_links = frozenset(
+        exits.filter(pl.col("exit").is_in(sorted(sources.exits)) & (pl.col("callee_service") == root))
+        .get_column("callee_node")
+        .drop_nulls()
+    )
+    return _failures(calls, carried), {(c, p): n for c, p, n in pairs.iter_rows()}, at_links
+
+
+def _failures(calls: Calls, carried: np.ndarray) -> dict[str, tuple[int, float]]:
+    """Return per node the carried failures and all failures beyond what the baseline foretells."""
+    entries = calls.entries.with_columns(carried=pl.Series(carried[calls.entries.get_column("entry").to_numpy()]))
+    now, normal = pl.col("period") == "abnormal", pl.col("period") == "normal"
+    unserved = calls.exits.filter(pl.col("from_generator") & pl.col("absent") & now & pl.col("failed"))
+    table = entries.group_by("node").agg(
+        carried=(pl.col("carried") & now).sum(),
+        failed=(pl.col("felt_failed") & now).sum(),
+        served=now.sum(),
+        before=pl.col("felt_failed").filter(normal).mean().fill_null(0.0),
+    )
+    outside = dict(unserved.group_by("callee_node").len().iter_rows())
+    return {
+        node: (c + outside.get(node, 0), f - n * rate + outside.get(node, 0))
+        for node, c, f, n, rate in table.sort("node").iter_rows()
+        if c or outside.get(node)
+    }
+
+
+def _starved(calls: Calls) -> dict[tuple[str, str], float]:
+    """Return, for callees that lost most of their calls, each caller's share of what is missing.
+
+    A call that was made and not served is not missing here: it is a failure, and travels the other way.
+    """
+    ratio = calls.seconds("abnormal") / calls.seconds("normal")
+    pairs = (
+        calls.exits.filter(pl.col("caller_entry").is_not_null() & pl.col("callee_node").is_not_null())
+        .group_by("caller_node", "callee_node")
+        .agg(
+            expected=(pl.col("period") == "normal").sum() * ratio,
+            made=(pl.col("period") == "abnormal").sum(),
+        )
+        .with_columns(missing=(pl.col("expected") - pl.col("made")).clip(lower_bound=0.0))
+    )
+    of_callee = pl.col("missing").sum().over("callee_node")
+    lost = (pl.col("made").sum() < 0.5 * pl.col("expected").sum()).over("callee_node")
+    table = pairs.with_columns(share=pl.col("missing") / of_callee, total=of_callee, lost=lost)
+    table = table.filter(pl.col("lost") & (pl.col("total") >= CarriedLimits.STARVED_CALLS)).sort(
+        "caller_node", "callee_node"
+    )
+    return {(p, c): share for p, c, share in table.select("caller_node", "callee_node", "share").iter_rows()}

@@ -1,0 +1,65 @@
+"""The three detector families of the paper (OpenRCA 2.0, D.8), over arrays."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+EPSILON = 1e-6
+Z_LEVELS = (1.5, 2.0, 3.0)
+UTILISATION_LIMIT = 0.8
+
+CV_BASE, CV_RANGE, ALPHA, BETA, REFERENCE_S = 1.5, 3.0, 0.15, 0.6, 0.2
+MULTIPLIER_FLOOR = 1.2
+"""The public implementation clamps at 1.0, which calls any rise above the mean of a slow service slow."""
+
+
+class Severity(IntEnum):
+    """How far a value lies beyond its baseline."""
+
+    NONE = 0
+    MODERATE = 1
+    WARNING = 2
+    CRITICAL = 3
+
+
+def z_score(value: ArrayLike, mean: ArrayLike, deviation: ArrayLike) -> Array:
+    """Return (value - mean) / max(deviation, 1e-6)."""
+    spread = np.maximum(np.asarray(deviation, dtype=np.float64), EPSILON)
+    return (np.asarray(value, dtype=np.float64) - np.asarray(mean, dtype=np.float64)) / spread
+
+
+def z_severity(value: ArrayLike, mean: ArrayLike, deviation: ArrayLike) -> NDArray[np.int64]:
+    """Return the Severity of each value: z above 1.5, 2 and 3."""
+    return np.searchsorted(np.asarray(Z_LEVELS), z_score(value, mean, deviation), side="left").astype(np.int64)
+
+
+def percentile_severity(value: ArrayLike, p90: ArrayLike, p99: ArrayLike, p999: ArrayLike) -> NDArray[np.int64]:
+    """Return the Severity of each value against baseline percentiles.
+
+    Critical above P99.9 or 2 x P99, warning above P99 or 1.5 x P99, moderate above P90 or 1.2 x P99.
+    """
+    x, tail = np.asarray(value, dtype=np.float64), np.asarray(p99, dtype=np.float64)
+    limits = ((p90, 1.2), (p99, 1.5), (p999, 2.0))
+    flags = [(x > np.asarray(limit)) | (x > factor * tail) for limit, factor in limits]
+    levels = np.where(flags[2], Severity.CRITICAL, np.where(flags[1], Severity.WARNING, flags[0].astype(np.int64)))
+    return levels.astype(np.int64)
+
+
+def adaptive_multiplier(mean_s: ArrayLike, cv: ArrayLike, floor: float = MULTIPLIER_FLOOR) -> Array:
+    """Return how many times its baseline mean a latency must reach to be slow; *mean_s* in seconds, never below *floor*.
+
+    tau = (cv_base + cv_range (1 - exp(-cv / alpha))) (l_ref / l_base)^beta.
+    """
+    base = np.maximum(np.asarray(mean_s, dtype=np.float64), EPSILON)
+    spread = CV_BASE + CV_RANGE * (1 - np.exp(-np.asarray(cv, dtype=np.float64) / ALPHA))
+    return np.maximum(spread * (REFERENCE_S / base) ** BETA, floor)
+
+
+def over_utilised(share: ArrayLike) -> NDArray[np.bool_]:
+    """Return where a utilisation (0..1) is above 80 percent."""
+    return np.asarray(share, dtype=np.float64) > UTILISATION_LIMIT

@@ -1,0 +1,84 @@
+"""Resource metrics of a service against its baseline and against everyone else's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from assay.causes.detectors import Severity, z_severity
+
+
+@dataclass(frozen=True)
+class Family:
+    """Metrics that mean the same: *pattern* matches their names; a rise counts from *least* and *ratio* times on."""
+
+    pattern: str
+    least: float
+    ratio: float
+    unit: str
+
+
+FAMILIES = {
+    "cpu": Family(r"^(container|k8s\.pod)\.cpu[._]usage", 0.1, 2.0, "cores"),
+    "memory": Family(r"^(container|k8s\.pod)\.memory[._]working_set", 32 * 2**20, 1.2, "bytes"),
+}
+_COUNTED = {"restart": r"restarts?$", "unready": r"pod\.ready$"}
+
+DOMINANCE = 0.5
+"""A rise below this share of the largest one in the system is somebody else's."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """Whether a resource rose, with the sentence that says by how much."""
+
+    passed: bool
+    sentence: str
+
+
+def raised(metrics: pl.DataFrame, service: str, family: str) -> Raised:
+    """Return whether *family* (cpu, memory, restart, unready) of *service* rose; *metrics* has a column `period`."""
+    if family in _COUNTED:
+        return _counted(metrics, service, family)
+    spec = FAMILIES[family]
+    rows = metrics.filter(pl.col("metric").str.contains(spec.pattern) & pl.col("value").is_finite())
+    pod = pl.coalesce("attr.k8s.pod.name", "service_name")
+    series = (
+        rows.group_by("service_name", pod.alias("pod"), "metric")
+        .agg(
+            before=pl.col("value").filter(pl.col("period") == "normal").mean(),
+            deviation=pl.col("value").filter(pl.col("period") == "normal").std(),
+            now=pl.col("value").filter(pl.col("period") == "abnormal").quantile(0.75),
+        )
+        .drop_nulls(["before", "now"])
+        .with_columns(rise=pl.col("now") - pl.col("before"))
+        .sort("rise", "pod", descending=[True, False])
+    )
+    mine = series.filter(pl.col("service_name") == service).head(1)
+    if not mine.height:
+        return Raised(passed=False, sentence=f"no {family} metric of {service}")
+    row = mine.row(0, named=True)
+    severity = int(z_severity(row["now"], row["before"], row["deviation"] or 0.0))
+    enough = row["rise"] >= spec.least and row["now"] >= spec.ratio * row["before"]
+    first = row["rise"] >= DOMINANCE * series.item(0, "rise")
+    words = f"{family} of {service} went from {row['before']:.3g} to {row['now']:.3g} {spec.unit}"
+    return Raised(passed=enough and first and severity == Severity.CRITICAL, sentence=words)
+
+
+def _counted(metrics: pl.DataFrame, service: str, family: str) -> Raised:
+    rows = metrics.filter(
+        pl.col("metric").str.contains(_COUNTED[family])
+        & (pl.col("service_name") == service)
+        & pl.col("value").is_finite()
+    )
+    per_pod = rows.group_by(pl.coalesce("attr.k8s.pod.name", "service_name")).agg(
+        before=pl.col("value").filter(pl.col("period") == "normal").max(),
+        low=pl.col("value").filter(pl.col("period") == "abnormal").min(),
+        high=pl.col("value").filter(pl.col("period") == "abnormal").max(),
+    )
+    change = (
+        pl.col("high") > pl.coalesce("before", "low") if family == "restart" else (pl.col("low") < pl.col("before"))
+    )
+    seen = bool(per_pod.select(change.any()).item()) if per_pod.height else False
+    return Raised(passed=seen, sentence=f"{family} of {service}: {'yes' if seen else 'no'}")

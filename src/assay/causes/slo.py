@@ -1,0 +1,86 @@
+"""The SLO surface: what a user of the system feels, and which golden signals of it are violated."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from assay.causes.added import added_time
+from assay.causes.calls import Calls
+from assay.causes.states import Thresholds, beyond_chance
+from assay.model.base import Noun
+
+
+class Slo(Noun):
+    """When the surface is violated, against the normal window; stricter than the per-node screens on purpose."""
+
+    latency_factor: float = 1.5
+    latency_added_ms: float = 20.0
+    z: float = 4.0
+    chance: float = 0.001
+    minimum_errors: int = 3
+    missing_share: float = 0.5
+    missing_calls: float = 15.0
+
+
+def surface_entries(calls: Calls) -> pl.DataFrame:
+    """Return what is felt at the surface: node, period, time_ns, felt_ms, felt_failed, shape, kind.
+
+    The surface is where requests enter and where messages are consumed. A request that was never served (the load
+    generator's span has nothing under it) is a failure of the operation that should have. Where spans carry no status,
+    the operations right under the entrance belong to the surface too: the entrance cannot tell.
+    """
+    entries = calls.entries
+    entrance = pl.col("surface") | (pl.col("kind") == "consumer")
+    if not calls.status_known:
+        top = entries.filter("surface").get_column("entry").implode()
+        entrance |= pl.col("caller_entry").is_in(top)
+    columns = ["node", "service", "period", "time_ns", "felt_ms", "felt_failed", "shape", "kind"]
+    unserved = calls.exits.filter(pl.col("from_generator") & pl.col("absent")).select(
+        node="callee_node",
+        service="callee_service",
+        period="period",
+        time_ns="time_ns",
+        felt_ms=pl.lit(None, pl.Float64),
+        felt_failed="failed",
+        shape=pl.lit("absent"),
+        kind=pl.lit("server"),
+    )
+    return pl.concat([entries.filter(entrance).select(columns), unserved.select(columns)])
+
+
+def violations(calls: Calls, slo: Slo, thresholds: Thresholds) -> dict[str, dict[str, int | None]]:
+    """Return the violated nodes of the surface: node -> signal (latency, errors, silence) -> first time, ns.
+
+    A latency violation has no time of its own here (the node's state has one).
+    """
+    felt = surface_entries(calls)
+    found: dict[str, dict[str, int | None]] = {}
+    strict = thresholds.model_copy(update={"chance": slo.chance, "minimum_errors": slo.minimum_errors})
+    normal, abnormal = (felt.filter(pl.col("period") == p) for p in ("normal", "abnormal"))
+    for node, first in beyond_chance(abnormal, normal, "felt_failed", strict).items():
+        found.setdefault(node, {})["errors"] = first
+    slow = added_time(felt, "felt_ms", ["node"], ["shape"]).filter(
+        (pl.col("z") > slo.z)
+        & (pl.col("added_ms") > slo.latency_added_ms)
+        & (pl.col("added_ms") > (slo.latency_factor - 1) * pl.col("before_ms"))
+    )
+    for node in slow.get_column("node"):
+        found.setdefault(node, {})["latency"] = None
+    for node in _silent(calls, felt, slo):
+        found.setdefault(node, {})["silence"] = None
+    return dict(sorted(found.items()))
+
+
+def _silent(calls: Calls, felt: pl.DataFrame, slo: Slo) -> list[str]:
+    """Return consumers that handle far fewer messages than before."""
+    rates = (
+        felt.filter(pl.col("kind") == "consumer")
+        .group_by("node")
+        .agg(
+            before=(pl.col("period") == "normal").sum() / calls.seconds("normal"),
+            now=(pl.col("period") == "abnormal").sum() / calls.seconds("abnormal"),
+        )
+        .with_columns(expected=pl.col("before") * calls.seconds("abnormal"))
+    )
+    short = (pl.col("expected") >= slo.missing_calls) & (pl.col("now") < slo.missing_share * pl.col("before"))
+    return sorted(rates.filter(short).get_column("node"))

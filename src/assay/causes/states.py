@@ -1,0 +1,224 @@
+"""States per node: windows of 3 s, widened until a window holds enough calls, and what is wrong in each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from assay.causes.detectors import adaptive_multiplier
+from assay.model.base import Noun
+
+SPAN_WINDOW_S = 3.0
+NANO = 1_000_000_000
+
+
+class State(StrEnum):
+    """The states of a node; the paper's finer names are kept as reasons beside them."""
+
+    HEALTHY = "healthy"
+    SLOW = "slow"
+    ERRORING = "erroring"
+    SILENT = "silent"
+    MISSING = "missing"
+    DEGRADED = "degraded"
+    RESTARTING = "restarting"
+    UNAVAILABLE = "unavailable"
+    UNKNOWN = "unknown"
+
+
+STATE_OF_REASON = {
+    "lat": State.SLOW,
+    "p99": State.SLOW,
+    "err": State.ERRORING,
+    "timeout": State.ERRORING,
+    "reset": State.ERRORING,
+    "log_err": State.ERRORING,
+    "silent": State.SILENT,
+    "missing": State.MISSING,
+    "cpu": State.DEGRADED,
+    "mem": State.DEGRADED,
+    "inj_affected": State.DEGRADED,
+    "restart": State.RESTARTING,
+    "unavail": State.UNAVAILABLE,
+}
+
+
+class Thresholds(Noun):
+    """Every number of the screens; an annotation carries them."""
+
+    minimum_samples: int = 5
+    z_critical: float = 3.0
+    minimum_ratio: float = 1.5
+    minimum_added_ms: float = 10.0
+    error_share: float = 0.05
+    minimum_errors: int = 2
+    chance: float = 0.01
+    prior_calls: float = 20.0
+    expected_when_missing: float = 6.0
+    tail_samples: int = 200
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """A node's deviations: reason (lat, p99, err, timeout, missing, log_err, ...) -> onset, ns of UTC wall clock."""
+
+    onsets: dict[str, int] = field(default_factory=dict)
+    width_ns: int = int(SPAN_WINDOW_S * NANO)
+
+    @property
+    def reasons(self) -> frozenset[str]:
+        """The paper's names of what is wrong; empty when healthy."""
+        return frozenset(self.onsets)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Our coarser states, sorted."""
+        return tuple(sorted({STATE_OF_REASON[r].value for r in self.onsets})) or (State.HEALTHY.value,)
+
+
+def windows(entries: pl.DataFrame, nodes: pl.DataFrame, start_ns: int, end_ns: int, samples: int = 5) -> pl.DataFrame:
+    """Return one row per node and window: node, window, from_ns, width_ns, n, expected, mean_ms, log_mean_now, failed.
+
+    The width doubles from 3 s until the baseline rate fills a window with *samples* calls; a window that would reach
+    beyond *end_ns* is left out, and so are nodes without a baseline of that many calls.
+    """
+    steps = ((pl.lit(samples) / (pl.col("rate_per_s") * SPAN_WINDOW_S)).log(2).ceil().clip(lower_bound=0)).cast(
+        pl.Int64
+    )
+    known = nodes.filter(pl.col("n") >= samples).with_columns(
+        width_ns=(pl.lit(SPAN_WINDOW_S * NANO) * pl.lit(2.0).pow(steps)).cast(pl.Int64)
+    )
+    known = known.with_columns(expected=pl.col("rate_per_s") * pl.col("width_ns") / NANO)
+    grid = known.with_columns(
+        window=pl.int_ranges(0, ((pl.lit(end_ns - start_ns) / pl.col("width_ns")).floor()).cast(pl.Int64))
+    )
+    grid = grid.explode("window", empty_as_null=True, keep_nulls=False).drop_nulls("window")
+    seen = (
+        entries.filter((pl.col("time_ns") >= start_ns) & (pl.col("time_ns") < end_ns))
+        .join(known.select("node", "width_ns"), on="node", how="inner")
+        .group_by("node", window=((pl.col("time_ns") - start_ns) // pl.col("width_ns")))
+        .agg(
+            now=pl.len(),
+            mean_now_ms=pl.col("duration_ms").mean(),
+            log_mean_now=pl.col("duration_ms").clip(lower_bound=0.001).log().mean(),
+            failed=pl.col("failed").sum(),
+            first_failed_ns=pl.col("time_ns").filter("failed").min(),
+            first_ns=pl.col("time_ns").min(),
+        )
+    )
+    return (
+        grid.join(seen, on=["node", "window"], how="left")
+        .with_columns(
+            pl.col("now", "failed").fill_null(0), from_ns=pl.lit(start_ns) + pl.col("window") * pl.col("width_ns")
+        )
+        .sort("node", "window")
+    )
+
+
+def flag_windows(frame: pl.DataFrame, thresholds: Thresholds) -> pl.DataFrame:
+    """Add *slow*, *erroring* and *missing* to the rows of `windows`."""
+    t = thresholds
+    mean_ms = frame.get_column("mean_ms").to_numpy()
+    cv = frame.get_column("sd_ms").to_numpy() / np.maximum(mean_ms, 1e-6)
+    tau = adaptive_multiplier(mean_ms / 1e3, cv, floor=t.minimum_ratio)
+    z = (pl.col("log_mean_now") - pl.col("log_mean")) * pl.col("now").sqrt() / pl.max_horizontal("log_sd", pl.lit(0.1))
+    enough = pl.col("now") >= 3
+    added = pl.col("mean_now_ms") - pl.col("mean_ms")
+    clear = (z > t.z_critical) & (pl.col("mean_now_ms") > t.minimum_ratio * pl.col("mean_ms"))
+    far = pl.col("mean_now_ms") > pl.col("tau") * pl.col("mean_ms")
+    share = pl.col("failed") / pl.max_horizontal("now", pl.lit(1))
+    noise = (pl.col("failed_share") * (1 - pl.col("failed_share")) / pl.max_horizontal("now", pl.lit(1))).sqrt()
+    return frame.with_columns(tau=pl.Series(tau)).with_columns(
+        slow=(enough & (added > t.minimum_added_ms) & (clear | far)).fill_null(value=False),
+        erroring=(pl.col("failed") >= t.minimum_errors)
+        & (share > t.error_share + pl.col("failed_share") + t.z_critical * noise),
+        missing=(pl.col("now") == 0) & ~pl.col("pauses") & (pl.col("expected") >= t.expected_when_missing),
+    )
+
+
+def node_states(
+    entries: pl.DataFrame,
+    normal: pl.DataFrame,
+    nodes: pl.DataFrame,
+    span: tuple[int, int],
+    thresholds: Thresholds,
+) -> dict[str, NodeState]:
+    """Return the state of every node that deviates.
+
+    *entries* are those of the abnormal window *span* (ns), *normal* all of the normal window, *nodes* the calibrated
+    baseline. A node is slow or missing when windows say so, erroring when its failures are beyond chance.
+    """
+    flagged = flag_windows(windows(entries, nodes, *span, samples=thresholds.minimum_samples), thresholds)
+    onsets: dict[str, dict[str, int]] = {}
+    widths = dict(flagged.select("node", "width_ns").unique().iter_rows())
+    for node, total, slow, first, missing, first_missing in (
+        flagged.group_by("node")
+        .agg(
+            pl.len(),
+            pl.col("slow").sum(),
+            pl.col("first_ns").filter("slow").min().alias("first"),
+            pl.col("missing").sum(),
+            pl.col("from_ns").filter("missing").min().alias("first_missing"),
+        )
+        .iter_rows()
+    ):
+        if slow >= min(2, total) and slow:
+            onsets.setdefault(node, {})["lat"] = first
+        if missing:
+            onsets.setdefault(node, {})["missing"] = first_missing
+    for reason, column in (("err", "failed"), ("log_err", "logged_error")):
+        for node, first in beyond_chance(entries, normal, column, thresholds).items():
+            onsets.setdefault(node, {})[reason] = first
+    for node, first in _tails(entries, normal, thresholds).items():
+        onsets.setdefault(node, {}).setdefault("p99", first)
+    fallback = int(SPAN_WINDOW_S * NANO)
+    return {node: NodeState(dict(sorted(o.items())), widths.get(node, fallback)) for node, o in sorted(onsets.items())}
+
+
+def beyond_chance(
+    entries: pl.DataFrame, normal: pl.DataFrame, column: str, thresholds: Thresholds, by: str = "node"
+) -> dict[str, int]:
+    """Return the groups in which *column* is true more often than *normal* foretells, with its first time (ns).
+
+    The forecast is beta-binomial: the group's own baseline, drawn towards that of the whole system by a prior worth
+    *prior_calls* calls, so that a rare operation of a system that never failed needs few failures to stand out.
+    """
+    now = entries.group_by(by).agg(
+        n=pl.len(), hits=pl.col(column).sum().cast(pl.Int64), first=pl.col("time_ns").filter(column).min()
+    )
+    before = normal.group_by(by).agg(n_before=pl.len(), hits_before=pl.col(column).sum().cast(pl.Int64))
+    both = now.join(before, on=by, how="left").filter(pl.col("hits") >= thresholds.minimum_errors)
+    both = both.with_columns(pl.col("n_before", "hits_before").fill_null(0)).sort(by)
+    n, hits, n0, hits0 = (both.get_column(c).to_numpy().astype(float) for c in ("n", "hits", "n_before", "hits_before"))
+    pooled = (float(normal.get_column(column).sum()) + 0.5) / (normal.height + 1.0)
+    prior = thresholds.prior_calls
+    chance = stats.betabinom.sf(hits - 1, n, hits0 + prior * pooled, n0 - hits0 + prior * (1 - pooled))
+    keep = chance < thresholds.chance
+    return {g: f for g, f, k in zip(both.get_column(by), both.get_column("first"), keep, strict=True) if k}
+
+
+def _tails(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
+    """Return nodes whose P99 doubled; both windows must hold enough calls for a P99 to be one."""
+    tail = pl.col("duration_ms").quantile(0.99)
+    before = normal.group_by("node").agg(n=pl.len(), p99=tail)
+    now = entries.join(before, on="node", how="inner").filter(pl.col("n") >= thresholds.tail_samples)
+    rows = (
+        now.group_by("node")
+        .agg(
+            n_now=pl.len(),
+            p99_now=tail,
+            p99=pl.col("p99").first(),
+            first=pl.col("time_ns").filter(pl.col("duration_ms") > 2 * pl.col("p99")).min(),
+        )
+        .filter(
+            (pl.col("n_now") >= thresholds.tail_samples)
+            & (pl.col("p99_now") > 2 * pl.col("p99"))
+            & (pl.col("p99_now") - pl.col("p99") > thresholds.minimum_added_ms)
+        )
+        .sort("node")
+    )
+    return dict(rows.select("node", "first").iter_rows())

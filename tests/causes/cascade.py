@@ -1,0 +1,215 @@
+"""Small deterministic datapacks with a known cascade: a call tree with exclusive times, and what a fault does to it.
+
+The simulator knows nothing of `assay.causes`: it walks the tree request by request and writes the spans that services
+with OpenTelemetry would write (client span, server span under it, store calls as client spans without a child, messages
+as producer and consumer).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from assay.model.incident import Fault, Incident, Window
+from assay.telemetry.content import write_datapack
+from assay.telemetry.datapack import Datapack
+
+NANO = 1_000_000_000
+EPOCH = 1_700_000_000 * NANO
+SECONDS = 60
+NET_MS = 1.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request to *service*; *way* is call, message (asynchronous) or store; an *optional* one may fail unnoticed."""
+
+    service: str
+    operation: str
+    own_ms: float = 10.0
+    calls: tuple[Call, ...] = ()
+    way: str = "call"
+    optional: bool = False
+    attempts: int = 1
+    timeout_ms: float = 60_000.0
+    parallel: bool = False
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What goes wrong in the abnormal window, from *from_s* to *to_s* after its start, by service."""
+
+    own_ms: dict[str, float] = field(default_factory=dict)
+    store_ms: dict[str, float] = field(default_factory=dict)
+    link_ms: dict[str, float] = field(default_factory=dict)
+    fails: dict[str, float] = field(default_factory=dict)
+    store_fails: dict[str, float] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    cpu: dict[str, float] = field(default_factory=dict)
+    restarts: frozenset[str] = frozenset()
+    from_s: float = 2.0
+    to_s: float = 60.0
+
+
+CALM = Effect()
+
+
+class _Recorder:
+    def __init__(self, effect: Effect, period: str, start_ns: int, seed: int) -> None:
+        self.effect, self.period, self.start_ns = effect, period, start_ns
+        self.random = random.Random(f"{seed}-{period}")
+        self.ids = itertools.count(1)
+        self.rows: list[dict[str, object]] = []
+
+    def acts(self, at_ms: float) -> bool:
+        return self.period == "abnormal" and self.effect.from_s * 1e3 <= at_ms < self.effect.to_s * 1e3
+
+    def jitter(self, ms: float) -> float:
+        return ms * self.random.lognormvariate(0.0, 0.2)
+
+    def span(self, trace, parent, kind, service, name, start, end, *, ok=True, code=None) -> None:
+        identity = parent[1]
+        self.rows.append(
+            {
+                "time": self.start_ns + round(start * 1e6),
+                "trace_id": trace,
+                "span_id": identity,
+                "parent_span_id": parent[0],
+                "span_name": name,
+                "service_name": service,
+                "duration": max(round((end - start) * 1e6), 1),
+                "attr.span_kind": kind,
+                "attr.status_code": "Unset" if ok else "Error",
+                "attr.http.response.status_code": code,
+                "attr.k8s.pod.name": f"{service}-0",
+            }
+        )
+
+    def new_id(self) -> str:
+        return f"{self.period[0]}{next(self.ids):08x}"
+
+    def link(self, a: str, b: str, at: float) -> float:
+        extra = max(self.effect.link_ms.get(a, 0.0), self.effect.link_ms.get(b, 0.0)) if self.acts(at) else 0.0
+        return NET_MS + extra / 2
+
+    def exit(self, trace: str, caller: str, parent: str, call: Call, start: float) -> tuple[float, bool]:
+        """Make one outgoing call with its attempts; return when it ended and whether it went well."""
+        now, ok = start, False
+        for _ in range(call.attempts):
+            now, ok = self.attempt(trace, caller, parent, call, now)
+            if ok:
+                break
+        return now, ok
+
+    def attempt(self, trace: str, caller: str, parent: str, call: Call, start: float) -> tuple[float, bool]:
+        mine = self.new_id()
+        if call.way == "store":
+            bad = self.acts(start) and self.random.random() < self.effect.store_fails.get(caller, 0.0)
+            slow = self.effect.store_ms.get(caller, 0.0) if self.acts(start) else 0.0
+            end = start + self.jitter(call.own_ms) + slow + 2 * (self.link(caller, call.service, start) - NET_MS)
+            self.span(trace, (parent, mine), "Client", caller, call.operation, start, end, ok=not bad)
+            return end, not bad
+        if self.acts(start) and call.service in self.effect.gone:
+            self.span(trace, (parent, mine), "Client", caller, call.operation, start, start + 2, ok=False)
+            return start + 2, False
+        if call.way == "message":
+            self.span(trace, (parent, mine), "Producer", caller, f"publish {call.operation}", start, start + 1)
+            self.serve(trace, mine, call, start + 5, "Consumer", f"process {call.operation}")
+            return start + 1, True
+        there = self.link(caller, call.service, start)
+        end, ok = self.serve(trace, mine, call, start + there, "Server", call.operation)
+        end += self.link(caller, call.service, start)
+        if end - start > call.timeout_ms:
+            end, ok = start + call.timeout_ms, False
+        self.span(trace, (parent, mine), "Client", caller, call.operation, start, end, ok=ok)
+        return end, ok
+
+    def serve(self, trace: str, parent: str, call: Call, start: float, kind: str, name: str) -> tuple[float, bool]:
+        mine = self.new_id()
+        own = self.jitter(call.own_ms) + (self.effect.own_ms.get(call.service, 0.0) if self.acts(start) else 0.0)
+        now, ok = start + own / 2, True
+        if self.acts(start) and self.random.random() < self.effect.fails.get(call.service, 0.0):
+            now, ok = start + 1, False
+        else:
+            ends = [now]
+            for child in call.calls:
+                end, went = self.exit(trace, call.service, mine, child, now)
+                ends.append(end)
+                if not call.parallel:
+                    now = end
+                if not went and not child.optional:
+                    ok = False
+                    break
+            now = max(ends) + own / 2
+        self.span(trace, (parent, mine), kind, call.service, name, start, now, ok=ok, code=200 if ok else 500)
+        return now, ok
+
+
+def frames(
+    requests: dict[Call, float], effect: Effect = CALM, seed: int = 0, shift_ns: int = 0
+) -> dict[tuple[str, str], pl.DataFrame]:
+    """Return the tables of a datapack: *requests* gives the rate per second of each entrance."""
+    tables: dict[tuple[str, str], pl.DataFrame] = {}
+    for index, period in enumerate(("normal", "abnormal")):
+        recorder = _Recorder(effect, period, EPOCH + shift_ns + index * SECONDS * NANO, seed)
+        for position, (call, rate) in enumerate(requests.items()):
+            for number in range(int(SECONDS * rate)):
+                at = (number + recorder.random.random()) / rate * 1e3
+                recorder.exit(f"{period[0]}-{position}-{number}", "loadgenerator", "", call, at)
+        rows = pl.DataFrame(recorder.rows, infer_schema_length=None)
+        tables[period, "traces"] = rows.with_columns(pl.col("time").cast(pl.Datetime("ns", "UTC")))
+        services = sorted(set(rows["service_name"]) - {"loadgenerator"})
+        tables[period, "metrics"] = _metrics(services, recorder)
+    return tables
+
+
+def _metrics(services: list[str], recorder: _Recorder) -> pl.DataFrame:
+    rows = []
+    for second, service in itertools.product(range(0, SECONDS, 5), services):
+        acting = recorder.acts(second * 1e3)
+        cpu = 0.05 + 0.002 * recorder.random.random() + (recorder.effect.cpu.get(service, 0.0) if acting else 0.0)
+        restarts = 1.0 if acting and service in recorder.effect.restarts else 0.0
+        for metric, value in (("container.cpu.usage", cpu), ("k8s.container.restarts", restarts)):
+            rows.append(
+                {
+                    "time": recorder.start_ns + second * NANO,
+                    "metric": metric,
+                    "value": value,
+                    "service_name": service,
+                    "attr.k8s.pod.name": f"{service}-0",
+                }
+            )
+    return pl.DataFrame(rows).with_columns(pl.col("time").cast(pl.Datetime("ns", "UTC")))
+
+
+def incident(shift_ns: int = 0) -> Incident:
+    """Return the description that goes with `frames`."""
+    middle = EPOCH + shift_ns + SECONDS * NANO
+    return Incident(
+        id="0" * 16,
+        system="cascade",
+        normal=Window(start_ns=middle - SECONDS * NANO, end_ns=middle),
+        abnormal=Window(start_ns=middle, end_ns=middle + SECONDS * NANO),
+    )
+
+
+def make_pack(folder: Path, requests: dict[Call, float], effect: Effect = CALM, seed: int = 0) -> Datapack:
+    """Write a datapack into the new *folder* and open it."""
+    write_datapack(folder, frames(requests, effect, seed), incident(), {})
+    return Datapack.open(folder)
+
+
+def fault(type_: str, service: str | None, effect: Effect = CALM, shift_ns: int = 0, **more: object) -> Fault:
+    """Return the fault that *effect* stands for."""
+    start = EPOCH + shift_ns + SECONDS * NANO
+    return Fault(
+        type=type_,
+        service=service,
+        start_ns=start + int(effect.from_s * NANO),
+        end_ns=start + int(effect.to_s * NANO),
+        **more,
+    )

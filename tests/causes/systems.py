@@ -1,0 +1,42 @@
+"""The call trees that the tests of causes break."""
+
+from __future__ import annotations
+
+from .cascade import Call
+
+DATABASE = Call("database", "SELECT rows", own_ms=4, way="store")
+
+
+def deep() -> dict[Call, float]:
+    """gateway > orders > payment > bank, and browsing beside it that never gets there."""
+    bank = Call("bank", "POST /transfer", calls=(DATABASE,))
+    payment = Call("payment", "POST /charge", calls=(bank, DATABASE))
+    orders = Call("orders", "POST /orders", calls=(DATABASE, payment))
+    catalogue = Call("catalogue", "GET /products", calls=(DATABASE,))
+    return {
+        Call("gateway", "POST /checkout", calls=(catalogue, orders)): 4.0,
+        Call("gateway", "GET /browse", calls=(catalogue,)): 8.0,
+        Call("gateway", "GET /noise", calls=(Call("weather", "GET /weather", own_ms=20),)): 4.0,
+    }
+
+
+def diamond() -> dict[Call, float]:
+    """gateway > left and right > base: both arms pass on half of what base adds."""
+    base = Call("base", "GET /base", calls=(DATABASE,))
+    left = Call("left", "GET /left", calls=(base,))
+    right = Call("right", "GET /right", calls=(base,))
+    return {Call("gateway", "GET /both", calls=(left, right)): 8.0}
+
+
+def fan_out() -> dict[Call, float]:
+    """gateway > five leaves at once."""
+    leaves = tuple(Call(f"leaf{n}", f"GET /leaf/{n}", own_ms=15) for n in range(5))
+    return {Call("gateway", "GET /page", calls=leaves, parallel=True): 8.0}
+
+
+def queue() -> dict[Call, float]:
+    """gateway > orders ~ message ~> shipping, which calls a carrier."""
+    carrier = Call("carrier", "POST /parcel", own_ms=12)
+    shipping = Call("shipping", "orders", calls=(carrier,), way="message")
+    orders = Call("orders", "POST /orders", calls=(DATABASE, shipping))
+    return {Call("gateway", "POST /checkout", calls=(orders,)): 6.0}

@@ -1,0 +1,168 @@
+"""Known cascades through the public door: the true root is attributed along the true edges, every other root is not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from assay.causes.annotate import annotate
+from assay.model.incident import Label
+
+from . import systems
+from .cascade import CALM, Call, Effect, fault, make_pack
+
+
+@dataclass(frozen=True)
+class Case:
+    """A system, what is done to it, and the edges between services that this must and may leave."""
+
+    system: dict[Call, float]
+    type: str
+    root: str
+    effect: Effect
+    edges: frozenset[tuple[str, str]]
+
+
+def _edges(*chains: str) -> frozenset[tuple[str, str]]:
+    return frozenset(tuple(chain.split(">")) for chain in chains)
+
+
+UP = _edges("payment>orders", "orders>gateway")
+ARMS = _edges("base>left", "base>right", "left>gateway", "right>gateway")
+
+CASES = {
+    "slow answers, deep": Case(systems.deep(), "HTTPResponseDelay", "payment", Effect(own_ms={"payment": 300}), UP),
+    "aborted answers": Case(systems.deep(), "HTTPResponseAbort", "payment", Effect(fails={"payment": 0.5}), UP),
+    "killed for three seconds": Case(
+        systems.deep(),
+        "PodKill",
+        "payment",
+        Effect(gone=frozenset({"payment"}), restarts=frozenset({"payment"}), from_s=5, to_s=8),
+        UP,
+    ),
+    "killed without metrics of it": Case(
+        systems.deep(), "PodKill", "payment", Effect(gone=frozenset({"payment"}), from_s=5, to_s=8), UP
+    ),
+    "slow network": Case(systems.deep(), "NetworkDelay", "payment", Effect(link_ms={"payment": 200}), UP),
+    "slow network of a leaf": Case(
+        systems.deep(), "NetworkDelay", "bank", Effect(link_ms={"bank": 200}), UP | _edges("bank>payment")
+    ),
+    "starved processor": Case(
+        systems.deep(), "CPUStress", "payment", Effect(own_ms={"payment": 80}, cpu={"payment": 0.9}), UP
+    ),
+    "failing store calls": Case(
+        systems.deep(), "JVMMySQLException", "payment", Effect(store_fails={"payment": 0.6}), UP
+    ),
+    "slow store calls": Case(systems.deep(), "JVMMySQLLatency", "payment", Effect(store_ms={"payment": 250}), UP),
+    "diamond": Case(systems.diamond(), "HTTPResponseDelay", "base", Effect(own_ms={"base": 200}), ARMS),
+    "diamond of errors": Case(systems.diamond(), "JVMException", "base", Effect(fails={"base": 0.4}), ARMS),
+    "parallel fan-out": Case(
+        systems.fan_out(), "JVMLatency", "leaf2", Effect(own_ms={"leaf2": 200}), _edges("leaf2>gateway")
+    ),
+    "behind a queue": Case(
+        systems.queue(), "HTTPResponseDelay", "carrier", Effect(own_ms={"carrier": 200}), _edges("carrier>shipping")
+    ),
+    "producer gone": Case(
+        systems.queue(),
+        "PodFailure",
+        "orders",
+        Effect(gone=frozenset({"orders"})),
+        _edges("orders>gateway", "orders>shipping"),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def broken(request, tmp_path_factory):
+    case = CASES[request.param]
+    return case, make_pack(tmp_path_factory.mktemp("packs") / "pack", case.system, case.effect)
+
+
+def test_true_root_is_attributed_along_the_true_edges(broken):
+    case, pack = broken
+    found = annotate(pack, [fault(case.type, case.root, case.effect)])
+    assert found.label is Label.ATTRIBUTED, (found.reason, found.rejected)
+    assert found.graph.root_services() == {case.root}
+    assert found.graph.service_edges() == case.edges
+    assert found.alarms["explained"]
+
+
+def test_no_other_service_is_attributed(broken):
+    case, pack = broken
+    others = [s for s in pack.services() if s != case.root]
+    wrong = {s: annotate(pack, [fault(case.type, case.root, case.effect)], root=s).label for s in others}
+    assert others
+    assert Label.ATTRIBUTED not in wrong.values(), wrong
+
+
+def test_nothing_was_broken(tmp_path):
+    pack = make_pack(tmp_path / "pack", systems.deep())
+    found = annotate(pack, [fault("NoFault", None)])
+    assert (found.label, found.graph.nodes, found.graph.edges) == (Label.NO_EFFECT, (), ())
+    assert found.false_alarm_rate is not None
+    assert found.false_alarm_rate <= 0.02
+    assert annotate(pack, []).label is Label.NO_EFFECT
+
+
+@pytest.mark.parametrize("type_", ["HTTPResponseDelay", "HTTPResponseAbort", "PodKill", "NetworkDelay", "CPUStress"])
+@pytest.mark.parametrize("seed", range(4))
+def test_sham_no_service_is_attributed_when_nothing_happened(tmp_path, type_, seed):
+    pack = make_pack(tmp_path / "pack", systems.deep(), CALM, seed=seed)
+    for service in pack.services():
+        assert annotate(pack, [fault(type_, service)]).label is Label.NO_EFFECT
+
+
+def test_retry_that_hides_the_failure_is_absorbed(tmp_path):
+    flaky = Call("flaky", "GET /price", own_ms=8)
+    shop = Call("shop", "GET /offer", calls=(Call("flaky", "GET /price", own_ms=8, attempts=6),))
+    effect = Effect(fails={"flaky": 0.4})
+    pack = make_pack(tmp_path / "pack", {Call("gateway", "GET /", calls=(shop,)): 8.0}, effect)
+    found = annotate(pack, [fault("HTTPResponseAbort", flaky.service, effect)])
+    assert found.label is Label.ABSORBED, found.reason
+    assert found.graph.nodes == ()
+
+
+def test_coincidence_in_an_unrelated_service_is_no_part_of_the_cascade(tmp_path):
+    effect = Effect(own_ms={"payment": 300, "weather": 200})
+    pack = make_pack(tmp_path / "pack", systems.deep(), effect)
+    found = annotate(pack, [fault("HTTPResponseDelay", "payment", effect)])
+    assert found.label is Label.ATTRIBUTED
+    assert "weather" not in found.graph.services()
+    assert found.alarms["explained"] == ("span|gateway::POST /checkout",)
+    assert found.alarms["unexplained"] == ("span|gateway::GET /noise",)
+
+
+def test_a_fault_that_only_a_bystander_feels_is_not_explained_by_it(tmp_path):
+    effect = Effect(own_ms={"payment": 300}, fails={"weather": 0.5})
+    pack = make_pack(tmp_path / "pack", systems.deep(), effect)
+    found = annotate(pack, [fault("HTTPResponseAbort", "catalogue", effect)])
+    assert found.label is Label.UNEXPLAINED
+    assert found.rejected[0].gate == "signature"
+
+
+def test_callers_that_give_up_waiting_fail_because_of_the_slow_callee(tmp_path):
+    slow = Call("slow", "GET /slow", own_ms=10, timeout_ms=400)
+    middle = Call("middle", "GET /middle", calls=(slow,))
+    effect = Effect(own_ms={"slow": 900})
+    pack = make_pack(tmp_path / "pack", {Call("gateway", "GET /", calls=(middle,)): 8.0}, effect)
+    found = annotate(pack, [fault("HTTPResponseDelay", "slow", effect)])
+    assert found.label is Label.ATTRIBUTED, found.rejected
+    assert found.graph.service_edges() == {("slow", "middle"), ("middle", "gateway")}
+    assert all(
+        annotate(pack, [fault("HTTPResponseDelay", "slow", effect)], root=s).label is not Label.ATTRIBUTED
+        for s in ("middle", "gateway")
+    )
+
+
+def test_same_inputs_same_bytes(tmp_path):
+    case = CASES["diamond"]
+    pack = make_pack(tmp_path / "pack", case.system, case.effect)
+    texts = {
+        json.dumps(
+            annotate(pack, [fault(case.type, case.root, case.effect)]).model_dump(mode="json", exclude={"seconds"})
+        )
+        for _ in range(3)
+    }
+    assert len(texts) == 1
