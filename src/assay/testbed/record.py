@@ -1,0 +1,222 @@
+"""Records one incident of a running system: warm-up, normal window, fault, undo, recovery; then seals it as a datapack."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+
+from assay import __version__
+from assay.errors import OperationError, UserError
+from assay.model.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
+from assay.model.system import System
+from assay.telemetry.content import opaque_id, write_datapack
+from assay.telemetry.otlp.client import ReceiverControl
+from assay.telemetry.otlp.counts import SessionStats
+from assay.telemetry.otlp.seal import decode_spool, split_windows
+from assay.telemetry.tree import Tree
+from assay.testbed.alerts import alerts, describe
+from assay.testbed.local.substrate import LocalSystem
+
+USUAL_SHARE = 2 / 3
+"""The first part of the normal window tells the alert rules what is usual."""
+PRE_ROLL_S = (4.0, 12.0)
+UNALERTED_JITTER_S = 8.0
+SETTLE_S = 1.0
+
+Progress = Callable[[str, float], None]
+"""Called with a stage and the seconds that it will take."""
+
+
+def unheard(_stage: str, _seconds: float) -> None:
+    """Progress that nobody follows."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long each part of a recording takes, seconds."""
+
+    warmup_s: float = 8.0
+    normal_s: float = 60.0
+    abnormal_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    fault: Fault
+    effect: EffectCheck | None
+    recovered: bool
+
+
+def record(
+    running: LocalSystem,
+    system: System,
+    plan: FaultPlan,
+    tree: Tree,
+    schedule: Schedule,
+    *,
+    seed: int = 0,
+    on_progress: Progress = unheard,
+) -> str:
+    """Record one incident on the *running* system into *tree* and return its id.
+
+    Truth is written first, then the incident appears whole; on any other end neither does, and what the receiver
+    acknowledged stays in the spool folder that the error names.
+    """
+    plan = plan.completed().model_copy(update={"duration_s": schedule.abnormal_s})
+    on_progress("warm-up", schedule.warmup_s)
+    time.sleep(schedule.warmup_s)
+    id_ = opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
+    spool = tree.root / f".recording-{id_}"
+    with _session(running, spool, id_) as finish:
+        start_ns = time.time_ns()
+        on_progress("normal window", schedule.normal_s)
+        time.sleep(schedule.normal_s)
+        outcome = _break(running, plan, schedule, on_progress)
+        on_progress("sealing", SETTLE_S)
+        running.flush()
+        time.sleep(SETTLE_S)
+        stats = finish()
+    frames = decode_spool(spool)
+    usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
+    end_ns = outcome.fault.end_ns
+    fired = alerts(frames["traces"], frames["metrics"], system.slo, usual, end_ns)
+    boundary_ns = _boundary(fired, outcome.fault, start_ns, random.Random(f"{seed}:{id_}"))  # noqa: S311
+    told = [alert for alert in fired if alert.time_ns >= boundary_ns]
+    incident = Incident(
+        id=id_,
+        system=system.system,
+        normal=Window(start_ns=start_ns, end_ns=boundary_ns),
+        abnormal=Window(start_ns=boundary_ns, end_ns=end_ns),
+        alerts=tuple(told),
+        description=describe(told),
+        provenance={
+            "recorder": f"assay {__version__}",
+            "substrate": "local",
+            "isolation": "plain",
+            "boot_id": boot_id(),
+        },
+    )
+    notes = [f"{len(fired) - len(told)} alerts fired before the abnormal window"]
+    if stats.drop_rate:
+        notes.append(f"the receiver refused {stats.drop_rate:.2%} of the telemetry")
+    tree.write_truth(_truth(id_, system, outcome, notes))
+    tree.write_ledger(id_, read_ledger(running.state.ledger_dir, start_ns))
+    env = _environment(system, running, stats)
+    write_datapack(tree.incident_path(id_), split_windows(frames, (start_ns, boundary_ns, end_ns)), incident, env)
+    shutil.rmtree(spool, ignore_errors=True)
+    return id_
+
+
+@contextmanager
+def _session(running: LocalSystem, spool: Path, name: str) -> Iterator[Callable[[], SessionStats]]:
+    """Open a recording session; it is closed on every way out, its spool is kept unless nothing was recorded."""
+    spool.parent.mkdir(parents=True, exist_ok=True)
+    receiver = ReceiverControl(running.state.receiver_dir)
+    receiver.open_session(spool, name)
+    closed: list[SessionStats] = []
+
+    def finish() -> SessionStats:
+        closed.append(receiver.close_session(name))
+        return closed[0]
+
+    try:
+        yield finish
+    finally:
+        if not closed:
+            with suppress(OperationError, UserError):  # the receiver may be gone: what it acknowledged is in the spool
+                receiver.close_session(name)
+
+
+def _break(running: LocalSystem, plan: FaultPlan, schedule: Schedule, on_progress: Progress) -> _Outcome:
+    """Inject *plan*, wait for its end and the recovery; return what happened."""
+    on_progress("abnormal window", schedule.abnormal_s)
+    for event in running.inject(plan):
+        if event["event"] == "undone":
+            on_progress("recovery", 2.0)
+        if event["event"] == "done":
+            effect = EffectCheck.model_validate(event["effect"]) if event["effect"] else None
+            return _Outcome(Fault.model_validate(event["fault"]), effect, event["recovered"])
+    raise OperationError(f"The injection of {plan.fault} ended without a result; see `assay status`.")
+
+
+def _boundary(fired: list[Alert], fault: Fault, start_ns: int, chance: random.Random) -> int:
+    """Return where normal ends: the first alert less a jittered pre-roll; without an alert, near the scheduled time."""
+    during = [alert.time_ns for alert in fired if alert.time_ns >= fault.start_ns]
+    if during:
+        at_ns = min(during) - int(chance.uniform(*PRE_ROLL_S) * 1e9)
+    else:
+        at_ns = fault.start_ns + int(chance.uniform(-UNALERTED_JITTER_S, UNALERTED_JITTER_S) * 1e9)
+    return min(max(at_ns, start_ns + 1), fault.end_ns - 1)
+
+
+def _truth(id_: str, system: System, outcome: _Outcome, notes: list[str]) -> Truth:
+    fault = outcome.fault
+    roots: tuple[RootLabel, ...] = ()
+    if fault.service is not None:
+        operation = fault.parameters.get("operation")
+        roots = (
+            RootLabel(
+                service=(fault.service,),
+                pod=(fault.pod,) if fault.pod else (),
+                container=(fault.service,),
+                span=(str(operation),) if operation else (),
+            ),
+        )
+    return Truth(
+        id=id_,
+        system=system.system,
+        faults=(fault,),
+        roots=roots,
+        effect=outcome.effect,
+        recovered=outcome.recovered,
+        isolation="plain",
+        notes=tuple(notes),
+    )
+
+
+def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
+    """Return the ledger lines of all processes since *since_ns*; a torn last line is dropped.
+
+    Columns: time_ns, process, kind, ns, error, service, operation, callee, link, direction, there_ns, back_ns, trace_id,
+    span_id; null where a kind has no such thing.
+    """
+    schema = {
+        "time_ns": pl.Int64, "process": pl.String, "kind": pl.String, "ns": pl.Int64, "error": pl.Boolean,
+        "service": pl.String, "operation": pl.String, "callee": pl.String, "link": pl.String, "direction": pl.String,
+        "there_ns": pl.Int64, "back_ns": pl.Int64, "trace_id": pl.String, "span_id": pl.String,
+    }  # fmt: skip
+    rows = []
+    for path in sorted(folder.glob("*.jsonl")):
+        if path.name == "load.jsonl":
+            continue
+        whole, _, _ = path.read_bytes().rpartition(b"\n")
+        rows += [row for line in whole.splitlines() if (row := json.loads(line))["time_ns"] >= since_ns]
+    return pl.DataFrame(rows, schema=schema, orient="row").sort("time_ns")
+
+
+def _environment(system: System, running: LocalSystem, stats: SessionStats) -> dict[str, Any]:
+    return {
+        "namespace": system.system,
+        "load_generators": ["loadgenerator"],
+        "load_rps": running.status()["rate_rps"],
+        "head_sampling": 1.0,
+        "drop_rate": stats.drop_rate,
+        "host": {"cores": os.cpu_count(), "load_average": [round(x, 2) for x in psutil.getloadavg()]},
+    }
+
+
+def boot_id() -> str:
+    """Return the identity of this boot of the machine, so that monotonic times of two recordings are not compared."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else f"boot-{int(psutil.boot_time())}"
