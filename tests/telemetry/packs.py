@@ -88,7 +88,10 @@ def make_pack(path: Path, *, seed: str = "pack", env: dict | None = None, **knob
 
 
 def make_truth(incident: Incident, *, service: str = "store", fault: str = "HTTPResponseAbort") -> Truth:
-    """Return the truth that *fault* in *service* was injected 1.5 s and 1 ns after the start of the abnormal window."""
+    """Return the truth that *fault* was injected into *service*, 1.5 s and 1 ns after the abnormal window begins.
+
+    It ended 0.3 s before the window does, so that no instant of truth is one of the windows'.
+    """
     start_ns = incident.abnormal.start_ns + 3 * SECOND // 2 + 1
     return Truth(
         id=incident.id,
@@ -96,7 +99,7 @@ def make_truth(incident: Incident, *, service: str = "store", fault: str = "HTTP
         faults=(
             Fault(
                 type=fault, service=service, pod=f"{service}-0", parameters={"code": 503}, start_ns=start_ns,
-                end_ns=incident.abnormal.end_ns,
+                end_ns=incident.abnormal.end_ns - 3 * SECOND // 10,
             ),
         ),
         roots=(RootLabel(service=(service,), pod=(f"{service}-0",)),),

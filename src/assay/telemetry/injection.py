@@ -44,7 +44,7 @@ def read_public_truth(folder: Path, incident: Incident) -> Truth:
     try:
         faults = _faults(given)
         roots = tuple(_root(entry) for entry in _listed(given.get("ground_truth")))
-    except (KeyError, TypeError, ValueError, ValidationError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # a ValidationError is a ValueError
         raise DatapackError(
             f"{where} cannot be understood: {_said(error)}; correct it or leave the case out."
         ) from error
