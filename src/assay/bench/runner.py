@@ -124,7 +124,7 @@ def _in_worker(datapack: Datapack, method_name: str, run_dir: Path, timeout_s: f
                 [sys.executable, "-m", "assay.bench.worker", method_name, answer.name],
                 cwd=folder,
                 env=_environment(folder),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -183,6 +183,8 @@ def _kill_group(worker: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):  # all of them ended by themselves
         os.killpg(worker.pid, signal.SIGKILL)
     worker.wait()
+    assert worker.stdin is not None
+    worker.stdin.close()
 
 
 def _keep_end(log: Path, kept: Path) -> None:

@@ -8,7 +8,9 @@ file that is no JSON) is for the runner to name; it trusts nothing of this proce
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,13 @@ from assay.model.diagnosis import Diagnosis
 from assay.telemetry.datapack import Datapack
 
 INCIDENT_FOLDER = "incident"
+
+
+def end_with_the_runner() -> None:
+    """Exit when standard input ends: the runner holds its other end, so no worker outlives a runner that was killed."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
 
 
 def main(method_name: str, answer_file: str) -> int:
@@ -41,4 +50,5 @@ def main(method_name: str, answer_file: str) -> int:
 
 
 if __name__ == "__main__":
+    threading.Thread(target=end_with_the_runner, daemon=True).start()
     sys.exit(main(*sys.argv[1:]))
