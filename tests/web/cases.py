@@ -28,7 +28,7 @@ CALLS = [
     ("checkout", "payment"),
     ("cart", "pricing"),
 ]
-DOWN = {"gateway": 1.0, "frontend": 1.0, "catalogue": 0.8, "cart": 0.6, "checkout": 0.3, "payment": 0.3, "pricing": 0.6}
+DOWN = {"gateway": 1.0, "frontend": 1.0, "catalogue": 0.8, "checkout": 0.4, "cart": 0.6, "payment": 0.3, "pricing": 0.6}
 SLOW_MS = {"gateway": 300, "frontend": 300, "cart": 320, "pricing": 300, "checkout": 180}
 
 
@@ -43,7 +43,7 @@ def spans(rename=lambda name: name, fault=True, seed=3) -> pl.DataFrame:
             for service, share in DOWN.items():
                 if dice.random() > share:
                     continue
-                parent = next((ids[a] for a, b in CALLS if b == service and a in ids), "")
+                parent = dice.choice([ids[a] for a, b in CALLS if b == service and a in ids] or [""])
                 ids[service] = f"{trace}-{service}"
                 broken = fault and period == "abnormal" and start > BOUNDARY + 6 * S
                 slow = SLOW_MS.get(service, 0) * dice.uniform(0.6, 1.4) if broken else 0
@@ -223,15 +223,14 @@ def diagnosis(root: str, edges=(), kind: FaultKind | None = None, evidence=(), r
         root_causes=(RootCauseClaim(service=root, fault_kind=kind, evidence=evidence),) if root else (),
         propagation=tuple(PropagationClaim(source=a, target=b) for a, b in edges),
         ranking=tuple(
-            RankedService(service=s, score=round(4.2 / (i + 1), 3)) for i, s in enumerate([root, *others] if root else others)
+            RankedService(service=s, score=round(4.2 / (i + 1), 3))
+            for i, s in enumerate([root, *others] if root else others)
         ),
         protocol={"windows": "normal, abnormal", "uses": "traces", "ties": "by name"},
     )
 
 
 def answers() -> list[Answer]:
-    no_path = "the method names no propagation edges"
-    no_sql = "the answer carries no SQL"
     evidence = (Evidence(kind="trace", sql=SQL, claim=CLAIM),)
     result = EvidenceResult(
         sql=SQL,
@@ -242,25 +241,87 @@ def answers() -> list[Answer]:
     )
     right = scored(exact_match=1, precision=1, recall=1, f1=1, any_service=1)
     wrong = scored(exact_match=0, precision=0, recall=0, f1=0, any_service=0)
+    pathless = not_applicable("the method names no propagation edges", "path_reachability", "edge_f1")
+    without_sql = not_applicable("the answer carries no SQL", "sql_exec")
+    walked = [("pricing", "cart"), ("cart", "frontend"), ("frontend", "gateway"), ("catalogue", "frontend")]
+    graded = right | scored(path_reachability=1, edge_f1=0.667, sql_exec=1)
+    failed_edges = {"edge_f1": Metric(status=MetricStatus.FAILED, reason="the edge grader stopped: no such component")}
     return [
-        answer("constant", diagnosis("gateway"), wrong | not_applicable(no_path, "path_reachability", "edge_f1") | not_applicable(no_sql, "sql_exec")),
+        answer("constant", diagnosis("gateway"), wrong | pathless | without_sql),
         answer(
             "trace-walk",
-            diagnosis(
-                "pricing",
-                [("pricing", "cart"), ("cart", "frontend"), ("frontend", "gateway"), ("catalogue", "frontend")],
-                FaultKind.JVM_METHOD_LATENCY,
-                evidence,
-            ),
-            right | scored(path_reachability=1, edge_f1=0.667, sql_exec=1),
+            diagnosis("pricing", walked, FaultKind.JVM_METHOD_LATENCY, evidence),
+            graded,
             evidence=(result,),
         ),
-        answer("loudest", diagnosis("frontend"), wrong | not_applicable(no_path, "path_reachability", "edge_f1") | not_applicable(no_sql, "sql_exec")),
-        answer("correlation", diagnosis("cart", [("cart", "frontend")]), wrong | scored(path_reachability=0, edge_f1=0.333) | not_applicable(no_sql, "sql_exec")),
-        answer("random-walk", diagnosis("pricing"), right | not_applicable(no_path, "path_reachability", "edge_f1") | not_applicable(no_sql, "sql_exec")),
+        answer("loudest", diagnosis("frontend"), wrong | pathless | without_sql),
+        answer(
+            "correlation",
+            diagnosis("cart", [("cart", "frontend")]),
+            wrong | scored(path_reachability=0) | failed_edges | without_sql,
+        ),
+        answer("random-walk", diagnosis("pricing"), right | pathless | without_sql),
         answer("chat-agent", None, None, status=RunStatus.TIMEOUT, error="no answer within 600 s", kind="agent"),
-    ]  # fmt: skip
+    ]
 
 
 def full_case(folder: Path, case_id="3f9a1c77e0d2") -> CaseReport:
     return build_case(datapack(folder, spans(), incident(case_id)), truth(case_id), annotation(), answers())
+
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+REORDERING = "safe\u202egnp.exe\u2066"
+
+
+def hostile_name(name: str) -> str:
+    """A service name that tries to leave its place on the page."""
+    return {
+        "pricing": HOSTILE,
+        "cart": "{{7*7}}${7*7}",
+        "checkout": REORDERING,
+        "payment": "__proto__",
+        "catalogue": '"><svg/onload=alert(2)>',
+    }.get(name, name)
+
+
+def hostile_case(folder: Path) -> CaseReport:
+    """A case in which names, claims, statements, rows, reasons and errors are all hostile or huge."""
+    evil, log_line = hostile_name("pricing"), "x<b>" * 2560
+    sql = f"SELECT '{HOSTILE}' -- <!-- <script> {REORDERING}"
+    evidence = (Evidence(kind="log", sql=sql, claim=f"<script>alert(3)</script>{log_line}"),)
+    result = EvidenceResult(
+        sql=sql,
+        claim=evidence[0].claim,
+        status="error",
+        columns=("<i>message</i>", "time"),
+        rows=((log_line, 1_790_000_000_123_456_789), (HOSTILE, None), ("{{7*7}}", float("nan"))),
+        message="Parser Error: <img src=x onerror=alert(4)>",
+    )
+    said = diagnosis(evil, [(evil, hostile_name("cart")), ("constructor", "toString")], evidence=evidence)
+    wrong = (
+        scored(f1=0.5)
+        | not_applicable(f"because {HOSTILE}", "edge_f1")
+        | {"<u>odd</u>": Metric(status=MetricStatus.FAILED, reason="{{7*7}} " + "y" * 3000)}
+    )
+    broken = answer(HOSTILE, None, None, status=RunStatus.FAILED, error=f"Traceback {HOSTILE} {log_line}", kind="agent")
+    shown = incident("a/b?c#<i>%", hostile_name).model_copy(update={"description": log_line, "system": HOSTILE})
+    return build_case(
+        datapack(folder, spans(hostile_name), shown),
+        truth("a/b?c#<i>%", hostile_name),
+        annotation(hostile_name),
+        [answer("javascript:alert(5)", said, wrong, evidence=(result,)), broken],
+    )
+
+
+def bare_case(folder: Path) -> CaseReport:
+    """A case with telemetry only: no truth, no annotation, no answers, no alerts."""
+    return build_case(datapack(folder, spans(fault=False), incident("bare", fault=False)), None, None, [])
+
+
+def no_fault_case(folder: Path) -> CaseReport:
+    """Nothing was broken; one method rightly says so, one blames a service."""
+    pack = datapack(folder, spans(fault=False), incident("quiet", fault=False))
+    silent = answer("careful", diagnosis(""), scored(exact_match=1, f1=1))
+    return build_case(
+        pack, no_fault_truth("quiet"), None, [silent, answer("eager", diagnosis("cart"), scored(exact_match=0, f1=0))]
+    )

@@ -55,6 +55,18 @@ function niceNumber(value) {
   return Math.abs(value) >= 100 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
 }
 
+function mean(values, weights = values.map(() => 1)) {
+  const total = values.reduce((sum, value, i) => sum + (value === null ? 0 : weights[i]), 0);
+  return total ? values.reduce((sum, value, i) => sum + (value ?? 0) * weights[i], 0) / total : null;
+}
+
+// A bucket between two silent ones has no line to be seen on.
+function lonePoints(chart, series) {
+  const values = chart.data[series];
+  const silent = (i) => values[i] === null || values[i] === undefined;
+  return [...values.keys()].filter((i) => !silent(i) && silent(i - 1) && silent(i + 1));
+}
+
 function median(values) {
   const known = values.filter((value) => value !== null).sort((a, b) => a - b);
   return known.length ? known[known.length >> 1] : null;
@@ -101,7 +113,7 @@ class SignalCharts {
   options(signal, holder) {
     const series = this.chosen.map((service, i) => ({
       label: clipped(this.view.services[service].name, 40), stroke: colour(`series-${i}`), width: 2, dash: DASHES[i], spanGaps: false,
-      points: { size: 4 } }));
+      points: { size: 4, show: () => false, filter: lonePoints } }));
     return {
       width: Math.max(200, holder.clientWidth), height: CHART_HEIGHT_PX, legend: { show: false },
       cursor: { sync: { key: this.sync.key }, drag: { x: true, y: false } },
@@ -127,16 +139,17 @@ class SignalCharts {
   }
 
   legendTable() {
-    const boundary = this.view.charts.x.findIndex((x) => x >= 0);
-    const change = (values) => `${niceNumber(median(values.slice(0, boundary)))} → ${niceNumber(median(values.slice(boundary)))}`;
+    const boundary = this.view.charts.x.filter((x) => x < 0).length;
+    const halves = (values) => [values.slice(0, boundary), values.slice(boundary)];
+    const change = (sum, values, weights) => halves(values).map((half, i) => niceNumber(sum(half, weights && halves(weights)[i]))).join(" → ");
     const rows = this.chosen.map((service, i) => {
       const series = this.byService.get(service);
       return [
         el("span", { class: "service-key" }, this.swatch(i), name(clipped(this.view.services[service].name, 60))),
-        this.roleOf(service) || "chosen", change(series.rate), change(series.errors), change(series.p50), change(series.p99),
+        this.roleOf(service) || "chosen", change(mean, series.rate), change(mean, series.errors, series.rate), change(median, series.p50), change(median, series.p99),
       ];
     });
-    return table("Medians of the shown services", ["Service", "Role", "Rate, requests/s", "Errors, %", "p50, ms", "p99, ms"], rows);
+    return table("The shown services before and after", ["Service", "Role", "Rate, requests/s", "Errors, %", "p50, ms", "p99, ms"], rows);
   }
 
   swatch(i) {

@@ -102,12 +102,19 @@ function callersOnTheWay(view, entry) {
   return cameFrom;
 }
 
+// The double border of an alarm is part of the truth only: in an answer the border tells right from wrong.
+function markClasses(mark, layer) {
+  if (!mark) return [];
+  const kind = mark.mark === "alarm" ? "affected" : mark.mark;
+  return [kind, layer.answer === null && mark.alarm ? "alarm" : ""];
+}
+
 function graphElements(view, layer, shown) {
   const marks = new Map((layer ? layer.nodes : []).map((node) => [node.service, node]));
   const over = layer ? layer.edges : [];
   const nodes = [...shown].map((index) => {
     const service = view.services[index], mark = marks.get(index);
-    const classes = [mark && mark.mark !== "alarm" ? mark.mark : "", mark && mark.mark === "alarm" ? "affected alarm" : "", mark && mark.alarm ? "alarm" : "", service.known ? "" : "unknown"];
+    const classes = [...markClasses(mark, layer), service.known ? "" : "unknown"];
     return { group: "nodes", data: nodeData(service, index, mark), classes: classes.filter(Boolean).join(" ") };
   });
   const calls = view.calls.filter((call) => shown.has(call.source) && shown.has(call.target))

@@ -46,7 +46,7 @@ function chartsSection(view) {
     silent.length ? `No spans of the root ${clipped(silent.join(", "), 120)} are in the recording.` : "",
   ];
   const block = section("signals", "Golden signals", el("p", { class: "quiet", dir: "auto" }, notes.filter(Boolean).join(" ")), serviceChooser(charts, view.services), box,
-    el("h3", {}, "Medians, normal → abnormal"), readout);
+    el("h3", {}, "Normal → abnormal (means of rate and errors, medians of latency)"), readout);
   return [block, () => charts.draw()];
 }
 

@@ -19,16 +19,17 @@ function alertTable(view) {
 function gradesSection(view) {
   const { columns, rows, notes, sortedBy } = view.grades;
   if (!rows.length) return section("grades", "Grades", el("p", { class: "quiet" }, "No solver has answered yet: run `assay diagnose` on this incident."));
-  const reason = el("p", { class: "reason", role: "status", "aria-live": "polite" }, notes.length ? "Point at or tab to an n/a for its reason." : "");
-  const head = [el("th", { scope: "col" }, "Solver"), ...columns.map((column, i) => headCell(column, i, view))];
+  const reason = el("p", { class: "reason", role: "status", "aria-live": "polite" }, "Point at or tab to an n/a or failed for its reason.");
+  const titles = columns.length ? columns.map(headCell) : [el("th", { scope: "col" }, "Outcome")];
+  const head = [el("th", { scope: "col" }, "Solver"), ...titles];
   const grid = table("Grades", head, rows.map((row) => gradeRow(row, columns, reason)));
   grid.classList.add("grades");
   return section("grades", "Grades",
     el("p", { class: "quiet" }, `Ordered by ${sortedBy || "name"}; baselines show what no skill looks like. A column title orders by it.`),
-    grid, reason, notes.length ? el("ol", { class: "footnotes" }, notes.map((note) => el("li", { dir: "auto" }, note))) : null);
+    grid, notes.length ? reason : null, notes.length ? el("ol", { class: "footnotes" }, notes.map((note) => el("li", { dir: "auto" }, note))) : null);
 }
 
-function headCell(column, index, view) {
+function headCell(column, index) {
   const sort = (event) => sortRows(event.currentTarget.closest("table"), index + 1, event.currentTarget.closest("th"));
   const unit = column.unit === "share" ? "%" : column.unit;
   return el("th", { scope: "col", title: column.about, class: "number" },
