@@ -120,8 +120,8 @@ def load(tables: Mapping[str, str], memory_mb: int) -> Any:
         connection.execute(f"SET {name} = {value}")
     for name, path in tables.items():
         quoted = path.replace("'", "''")
-        # duckdb has few functions for zoned times in ns, so SQL sees microseconds
-        replaced = "CAST(time AS TIMESTAMPTZ) AS time"
+        # duckdb has few functions for zoned times in ns, so SQL sees microseconds (cut off; a cast would round)
+        replaced = "make_timestamp(epoch_ns(time) // 1000)::TIMESTAMPTZ AS time"
         if name.endswith("_traces"):
             replaced += ", coalesce(parent_span_id, '') AS parent_span_id"
         source = f"SELECT * REPLACE ({replaced}) FROM read_parquet('{quoted}')"  # noqa: S608 - names are ours
