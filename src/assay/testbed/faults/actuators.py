@@ -61,11 +61,13 @@ class Kill:
         if replica.pid is None:
             raise RefusedError(f"Replica {replica.id} has no process to kill now; wait until it is ready.")
         pid = replica.pid
+        await watch(self._injection, on=True)
         replica.pod = supervisor.fleet.pod_name(replica.service)
         os.kill(pid, signal.SIGKILL)
 
     async def undo(self) -> None:
-        """Nothing to take back: the supervisor restarts what died."""
+        """Stop the callers' account: the supervisor restarts what died."""
+        await watch(self._injection, on=False)
 
 
 class Pressure:
@@ -88,7 +90,9 @@ class Pressure:
             "cpu_limit": replica.spec.cpu_limit,
             "cores": parameters["cores"],
             "load_percent": parameters["load_percent"],
+            "ledger": str(supervisor.state.ledger_dir / f"pressure-{replica.id}.jsonl"),
         }
+        await watch(self._injection, on=True)
         self._pid = await supervisor.template.spawn("pressure", config["id"], config)
         supervisor.companions[replica.id] = self._pid
 
@@ -100,6 +104,7 @@ class Pressure:
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
+        await watch(self._injection, on=False)
 
 
 class RuntimeHook:
@@ -154,7 +159,7 @@ class Packets:
             raise RefusedError(
                 f"{self._injection.replica.service} exchanges no packets with {peer!r}; leave `peer` out or name another."
             )
-        await self._watch(on=True)
+        await watch(self._injection, on=True, both_ends=True)
         await supervisor.channels.request("relay", "rules", rules=rules)
 
     async def undo(self) -> None:
@@ -162,7 +167,7 @@ class Packets:
         supervisor = self._injection.supervisor
         if "relay" in supervisor.channels.names():
             await supervisor.channels.request("relay", "rules", rules=[])
-        await self._watch(on=False)
+        await watch(self._injection, on=False)
 
     def _links(self) -> list[tuple[str, str, str]]:
         """Return the (source, destination, direction of the stream) triples whose packets the rule touches."""
@@ -179,18 +184,17 @@ class Packets:
             found += [(source, destination, direction) for direction in directions]
         return found
 
-    async def _watch(self, *, on: bool) -> None:
-        target, supervisor = self._injection.replica, self._injection.supervisor
-        ends = {
-            end
-            for source, destination in supervisor.fleet.links()
-            for end in (source, destination)
-            if target.id in (source, destination)
-        }
-        for end in sorted(ends & set(supervisor.fleet.replicas)):
-            replica = supervisor.fleet.replicas[end]
-            replica.watch = (["*"] if replica is target else [target.service]) if on else []
-            if replica.port is not None:
+
+async def watch(injection: Injection, *, on: bool, both_ends: bool = False) -> None:
+    """Have callers of the target enter what its fault costs them into the ledger; with *both_ends* the target too."""
+    target, supervisor = injection.replica, injection.supervisor
+    callers = {a for a, b in supervisor.fleet.links() if b == target.id} & set(supervisor.fleet.replicas)
+    for name in sorted({*callers, target.id}):
+        replica = supervisor.fleet.replicas[name]
+        wanted = [target.service] if replica is not target else (["*"] if both_ends else [])
+        replica.watch = wanted if on else []
+        if replica.port is not None:
+            with contextlib.suppress(ConnectionError):  # it has just ended; its successor starts without
                 await supervisor.push_hooks(replica)
 
 

@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from assay.testbed.runtime import management
+from assay.testbed.runtime.ledger import LedgerWriter
 
 PERIOD_S = 0.1
 
@@ -32,7 +33,11 @@ async def main(config: dict[str, Any]) -> None:
     """Squeeze the process ``pid`` until the supervisor hangs up or the process ends."""
     run_share, burn_share = shares(config["cpu_limit"], config["cores"], config["load_percent"])
     ended = threading.Event()
-    squeezer = threading.Thread(target=squeeze, args=(config["pid"], run_share, burn_share, ended), daemon=True)
+    squeezer = threading.Thread(
+        target=squeeze,
+        args=(config["pid"], run_share, burn_share, ended, LedgerWriter(config["ledger"], config["id"])),
+        daemon=True,
+    )
     squeezer.start()
     try:
         await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping})
@@ -46,7 +51,7 @@ async def _ping(_: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def squeeze(pid: int, run_share: float, burn_share: float, ended: threading.Event) -> None:
+def squeeze(pid: int, run_share: float, burn_share: float, ended: threading.Event, ledger: LedgerWriter) -> None:
     """Alternate between running and stopping *pid*, burning CPU while it is stopped, until *ended*."""
     while not ended.is_set():
         period_end = time.monotonic() + PERIOD_S
@@ -54,10 +59,12 @@ def squeeze(pid: int, run_share: float, burn_share: float, ended: threading.Even
             return
         time.sleep(PERIOD_S * run_share)
         _signal(pid, signal.SIGSTOP)
+        stopped = time.monotonic_ns()
         burn_until = time.thread_time() + PERIOD_S * min(burn_share, 1.0)
         while time.thread_time() < burn_until and time.monotonic() < period_end:
             sum(range(500))
         time.sleep(max(0.0, period_end - time.monotonic()))
+        ledger.write("stall", ns=time.monotonic_ns() - stopped)
 
 
 def _signal(pid: int, number: signal.Signals) -> bool:

@@ -27,6 +27,10 @@ COST_HEADER = "x-request-cost"
 """Truth side: asked for with a token that only the system's own processes know, answered with the fault's share."""
 
 
+ONE_WAY_FLOOR_NS = 5_000_000
+"""Both ways between two processes of one machine take under a millisecond; more on a faulted link is the fault's doing."""
+
+
 @dataclass
 class Work:
     """One request or message in progress: the operation that it belongs to and what faults have cost it so far."""
@@ -48,7 +52,7 @@ class Executor:
     ledger: LedgerWriter
     stats: Stats
     token: str
-    watched: set[str] = field(default_factory=set)  # ends of faulted links: one-way times go into the ledger
+    watched: set[str] = field(default_factory=set)  # callees behind a fault; "*" when this replica is the faulted one
 
     async def run(self, steps: tuple[Step, ...], work: Work) -> None:
         """Run *steps* in order; raises CallFailedError when one that is not optional fails."""
@@ -121,7 +125,7 @@ class Executor:
                 span.set_attribute("error.type", "timeout" if error.timeout else str(error.status or "connection"))
                 if error.status is None:
                     waited = time.perf_counter_ns() - started
-                    self.ledger_wait(span, work, service, waited, error=True, certain=service in self.watched)
+                    self.ledger_wait(span, work, service, waited, error=True, certain=self._watches(service))
                 raise
             finally:
                 self.stats.add(f"call:{service}", time.perf_counter_ns() - started, ok=ok)
@@ -133,12 +137,17 @@ class Executor:
         fault_ns, failed, received_ns, sent_ns = (int(part) for part in cost.split(","))
         if fault_ns or failed:
             self.ledger_wait(span, work, service, fault_ns, error=bool(failed), certain=True)
-        if service in self.watched or "*" in self.watched:
+        if self._watches(service):
             back = time.time_ns() - sent_ns
+            if received_ns + back > ONE_WAY_FLOOR_NS:
+                self.ledger_wait(span, work, service, received_ns + back, error=False, certain=True)
             self.ledger.write(
                 "one_way", span_ids(span), ns=received_ns + back, there_ns=received_ns, back_ns=back, callee=service,
                 operation=work.operation, service=self.service,
             )  # fmt: skip
+
+    def _watches(self, callee: str) -> bool:
+        return callee in self.watched or "*" in self.watched
 
     def ledger_wait(self, span: Span, work: Work, callee: str, ns: int, *, error: bool, certain: bool) -> None:
         """Record that this service waited *ns* for *callee* because of a fault, or failed because of it."""
@@ -239,7 +248,11 @@ class StoreSpan:
         return self._span
 
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._executor.stats.add(self._activity, time.perf_counter_ns() - self._started, ok=error is None)
+        took_ns = time.perf_counter_ns() - self._started
+        self._executor.stats.add(self._activity, took_ns, ok=error is None)
+        if "*" in self._executor.watched and took_ns > ONE_WAY_FLOOR_NS:
+            store = self._activity.partition(":")[2]
+            self._executor.ledger_wait(self._span, self._work, store, took_ns, error=error is not None, certain=True)
         if error is not None:
             self._span.set_status(Status(StatusCode.ERROR, str(error)))
             self._executor.instruments.log("ERROR", f"{self._work.operation}: {error.__cause__ or error}")

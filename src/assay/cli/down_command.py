@@ -1,0 +1,25 @@
+"""assay down."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("down")
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Stop every running system.")
+def command(names: tuple[str, ...], *, everything: bool) -> None:
+    """Stop the running systems NAMES and remove all that belongs to them."""
+    from assay.errors import UserError
+    from assay.testbed.local.state import all_states
+    from assay.testbed.local.substrate import LocalSubstrate
+
+    running = [state.name for state in all_states() if state.running()]
+    if not names and not everything and len(running) > 1:
+        raise UserError(f"Several systems are running ({', '.join(running)}); name one, or use --all.")
+    chosen = names or tuple(running)
+    for name in chosen:
+        LocalSubstrate().remove(name)
+        click.echo(f"{name} is down.")
+    if not chosen:
+        click.echo("No system is running.")

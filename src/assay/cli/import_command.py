@@ -1,0 +1,34 @@
+"""assay import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from assay.cli.output import json_option, print_json, print_table, say
+
+
+@click.command("import")
+@click.argument("format_", metavar="FORMAT")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the incident tree.")
+@json_option
+@click.pass_context
+def command(context: click.Context, format_: str, path: Path, output: Path, *, as_json: bool) -> None:
+    """Bring the data at PATH, in the public FORMAT (rcabench), into a tree of datapacks.
+
+    A case that is there already is skipped; one that cannot be read is reported, and the rest goes on (exit 1).
+    """
+    from assay.telemetry.importers import IMPORTERS
+
+    report = IMPORTERS.load(format_)(path, output, lambda name, became: say(f"assay: {name}: {became}"))
+    groups = (("imported", report.imported), ("skipped", report.skipped), ("failed", report.failed))
+    items = [{"case": name, "status": status, "detail": detail} for status, cases in groups for name, detail in cases]
+    if as_json:
+        print_json("import", items)
+    else:
+        print_table(
+            f"{format_} into {output}", ("case", "status", "id or reason"), [tuple(item.values()) for item in items]
+        )
+    context.exit(1 if report.failed else 0)

@@ -1,0 +1,56 @@
+"""assay inject."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from assay.cli.output import json_option, print_json, say
+
+
+@click.command("inject")
+@click.argument("fault", type=click.Path(path_type=Path))
+@click.option("--on", "name", help="The running system; needed only when there are several.")
+@click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), help="Seconds; the file's own when left out.")
+@json_option
+def command(fault: Path, name: str | None, duration_s: float | None, *, as_json: bool) -> None:
+    """Inject the fault of the YAML file FAULT into a running system; it is undone at its end, or on Ctrl-C."""
+    from assay.errors import UserError
+    from assay.model.files import load_yaml
+    from assay.model.incident import FaultPlan
+    from assay.testbed.local.state import all_states
+    from assay.testbed.local.substrate import LocalSubstrate
+
+    plan = load_yaml(fault, FaultPlan).completed()
+    if duration_s:
+        plan = plan.model_copy(update={"duration_s": duration_s})
+    running = [state.name for state in all_states() if state.running()]
+    if name is None and len(running) != 1:
+        found = (
+            f"several systems are running ({', '.join(running)}); choose with --on"
+            if running
+            else "no system is running"
+        )
+        raise UserError(
+            f"Cannot tell where to inject: {found}; start one with `assay up SYSTEM`." if not running else f"{found}."
+        )
+    events = []
+    for event in LocalSubstrate().running(name or running[0]).inject(plan):
+        events.append(event)
+        say(f"assay: {_sentence(event)}")
+    if as_json:
+        print_json("inject", events)
+
+
+def _sentence(event: dict[str, object]) -> str:
+    match event["event"]:
+        case "applied":
+            return f"{event['fault']} applied" + (f" to {event['service']}" if "service" in event else "")
+        case "effect":
+            verb = "bites" if event["passed"] else "shows no effect"
+            return f"the fault {verb}: {event['signature']} before {event['before']:.3g}, now {event['after']:.3g}"
+        case "undone":
+            return "undone"
+        case _:
+            return "recovered" if event["recovered"] else "NOT recovered within the limit; see `assay status`"

@@ -1,0 +1,32 @@
+"""assay status."""
+
+from __future__ import annotations
+
+import click
+
+from assay.cli.output import json_option, print_json, print_table
+
+
+@click.command("status")
+@json_option
+def command(*, as_json: bool) -> None:
+    """Show running systems; undo and remove what a killed one left behind; show the isolation levels."""
+    from assay.testbed.local.substrate import LocalSubstrate
+
+    substrate = LocalSubstrate()
+    systems, levels = substrate.status(), substrate.capabilities()
+    if as_json:
+        print_json("status", systems, isolation=levels)
+        return
+    rows = [(s["name"], s.get("system"), s["phase"], _ready(s), s.get("fault"), s.get("receiver")) for s in systems]
+    print_table("Systems", ("name", "system", "phase", "ready", "fault", "receiver"), rows)
+    for s in systems:
+        if s["phase"] == "cleared":
+            undone = f", undone: {', '.join(s['faults_undone'])}" if s["faults_undone"] else ""
+            click.echo(f"{s['name']} had been killed: {s['processes_ended']} processes ended{undone}.")
+    shown = [(name, "yes" if level["available"] else "no", level["reason"]) for name, level in levels.items()]
+    print_table("Isolation levels of this machine", ("level", "available", "reason"), shown)
+
+
+def _ready(system: dict[str, object]) -> str | None:
+    return f"{system['ready']}/{system['replicas']}" if "ready" in system else None

@@ -1,0 +1,10 @@
+"""Formats that `assay import` reads, by name; packages add to them through the entry point `assay.importers`.
+
+An importer is called with (source path, tree folder, on_case) and returns an ImportReport.
+"""
+
+from __future__ import annotations
+
+from assay.registry import Registry
+
+IMPORTERS = Registry("import format", "assay.importers", {"rcabench": "assay.telemetry.public:import_public"})
