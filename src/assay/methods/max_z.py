@@ -11,7 +11,7 @@ import polars as pl
 from assay.methods import evidence
 from assay.methods.base import ranked, stated
 from assay.methods.propagation import PROTOCOL, propagation
-from assay.methods.signals import METRIC, bin_width_s, binned_signals
+from assay.methods.signals import METRIC, bin_width_s, binned_signals, stable_mean
 from assay.model.diagnosis import Diagnosis, Evidence, RootCauseClaim
 from assay.model.faults import FaultKind
 from assay.telemetry.datapack import Datapack
@@ -83,7 +83,7 @@ def extreme_readings(signals: pl.DataFrame) -> pl.DataFrame:
     baseline = (
         signals.filter(normal)
         .group_by("service", "signal")
-        .agg(mean=pl.col("value").mean(), deviation=pl.col("value").std(ddof=0))
+        .agg(mean=stable_mean(pl.col("value")), deviation=pl.col("value").sort().std(ddof=0))
     )
     varies = pl.col("deviation") > 1e-9 * pl.col("mean").abs()
     z = pl.when(varies).then((pl.col("value") - pl.col("mean")) / pl.col("deviation")).otherwise(0.0)
