@@ -292,6 +292,7 @@ def test_turning_a_phone_keeps_everything_inside(open_report, full):
 def test_it_prints_in_light_colours_with_every_detail_open(open_report, full):
     page = open_report([full], scheme="dark")
     page.run("dispatchEvent(new Event('beforeprint'))")
+    assert page.run("assayReport.shown.charts.plots.every(p => p.width < 360)")
     assert page.run("document.querySelectorAll('details:not([open])').length") == 0
     assert page.run("getComputedStyle(document.documentElement).getPropertyValue('--surface').trim()") == "#ffffff"
     page.run("dispatchEvent(new Event('afterprint'))")

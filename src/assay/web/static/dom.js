@@ -1,4 +1,5 @@
 "use strict";
+const LONG_TEXT = 500;
 // Building blocks of the page. Text from telemetry, solvers and logs is hostile: it enters the page as text nodes only.
 
 function el(tag, attributes = {}, ...children) {
@@ -19,6 +20,11 @@ function name(text) {
   return el("bdi", {}, text);
 }
 
+// Text of any length: a long one scrolls in a box of its own.
+function prose(text) {
+  return text.length > LONG_TEXT ? el("div", { class: "bounded", tabindex: "0", dir: "auto" }, text) : text;
+}
+
 function code(text) {
   return el("pre", { class: "code", tabindex: "0" }, el("code", { dir: "ltr" }, text));
 }
@@ -28,7 +34,7 @@ function section(id, title, ...children) {
 }
 
 function definitions(pairs) {
-  return el("dl", { class: "facts" }, pairs.map(([term, text]) => el("div", {}, el("dt", {}, term), el("dd", { dir: "auto" }, text))));
+  return el("dl", { class: "facts" }, pairs.map(([term, text]) => el("div", {}, el("dt", {}, term), el("dd", { dir: "auto" }, prose(text)))));
 }
 
 // A table in a box of its own that scrolls sideways, reachable by keyboard.
@@ -40,7 +46,7 @@ function table(label, head, rows) {
 
 function tableCell(cell) {
   const long = typeof cell === "string" && cell.length > 48;
-  return el("td", { dir: "auto", class: long ? "long" : null }, cell);
+  return el("td", { dir: "auto", class: long ? "long" : null }, long ? prose(cell) : cell);
 }
 
 function radios(group, legend, options, chosen, onchange) {

@@ -66,13 +66,20 @@ function graphStyle() {
   ];
 }
 
+const ruler = document.createElement("canvas").getContext("2d");
+
+function textWidth(text, weight) {
+  ruler.font = `${weight} 12px system-ui, sans-serif`;
+  return Math.ceil(ruler.measureText(text).width);
+}
+
 function nodeData(service, index, mark) {
   const lines = [clipped(service.name, 30)];
   if (mark) lines.push([MARK_WORDS[mark.mark], mark.onset].filter(Boolean).join(" · "));
   if (mark && mark.alarm && mark.mark !== "alarm") lines[1] += " · alarm";
   if (mark && mark.states) lines.push(clipped(mark.states, 34));
-  const longest = Math.max(...lines.map((text) => text.length));
-  return { id: `s${index}`, label: lines.join("\n"), width: Math.max(64, 14 + 7.1 * longest), height: 12 + 16 * lines.length };
+  const width = Math.max(...lines.map((text) => textWidth(text, mark ? 700 : 400)));
+  return { id: `s${index}`, label: lines.join("\n"), width: Math.max(64, width + 24), height: 12 + 16 * lines.length };
 }
 
 // What a large system is reduced to: services that any layer or alert speaks of, and those on a shortest way of calls

@@ -25,7 +25,7 @@ function graphSection(view) {
     el("button", { type: "button", onclick: () => graph.fit() }, "Fit"));
   shown.graph = graph;
   const start = () => show("0");
-  return [section("graph", "How it spread", controls, words, el("div", { class: "canvas-box" }, canvas, zoom), key, details, cascadeList(view)), start];
+  return [section("graph", "How it spread", controls, el("div", { class: "above" }, words, zoom), el("div", { class: "canvas-box" }, canvas), key, details, cascadeList(view)), start];
 }
 
 function cascadeList(view) {
@@ -92,19 +92,20 @@ function redraw() {
   if (shown.charts) shown.charts.draw();
 }
 
+// Paper gets light colours, one narrow column that canvases are redrawn for, and every detail open.
 function followPrinting() {
   let opened = [];
+  const lay = (printing) => {
+    document.documentElement.toggleAttribute("data-printing", printing);
+    opened.forEach((details) => { details.open = printing; });
+    redraw();
+    if (shown.graph) shown.graph.show(shown.graph.layer);
+  };
   addEventListener("beforeprint", () => {
-    document.documentElement.dataset.theme = "light";
     opened = [...document.querySelectorAll("details:not([open])")];
-    opened.forEach((details) => { details.open = true; });
-    redraw();
+    lay(true);
   });
-  addEventListener("afterprint", () => {
-    delete document.documentElement.dataset.theme;
-    opened.forEach((details) => { details.open = false; });
-    redraw();
-  });
+  addEventListener("afterprint", () => lay(false));
 }
 
 function followSize() {

@@ -3,7 +3,7 @@
 
 function summarySection(view) {
   return section("summary", "What happened",
-    el("p", { class: "headline", dir: "auto" }, view.headline),
+    el("div", { class: "headline", dir: "auto" }, prose(view.headline)),
     definitions(view.facts),
     view.alerts.length ? alertTable(view) : el("p", { class: "quiet" }, "No alert fired."));
 }
@@ -26,7 +26,7 @@ function gradesSection(view) {
   grid.classList.add("grades");
   return section("grades", "Grades",
     el("p", { class: "quiet" }, `Ordered by ${sortedBy || "name"}; baselines show what no skill looks like. A column title orders by it.`),
-    grid, notes.length ? reason : null, notes.length ? el("ol", { class: "footnotes" }, notes.map((note) => el("li", { dir: "auto" }, note))) : null);
+    grid, notes.length ? reason : null, notes.length ? el("ol", { class: "footnotes" }, notes.map((note) => el("li", { dir: "auto" }, prose(note)))) : null);
 }
 
 function headCell(column, index) {
@@ -38,7 +38,7 @@ function headCell(column, index) {
 
 function gradeRow(row, columns, reason) {
   const cells = row.problem && row.cells.every((cell) => cell.status === "absent")
-    ? [el("td", { class: "problem", colspan: Math.max(1, columns.length), dir: "auto" }, row.problem)]
+    ? [el("td", { class: "problem", colspan: Math.max(1, columns.length), dir: "auto" }, prose(row.problem))]
     : row.cells.map((cell) => gradeCell(cell, reason));
   return el("tr", { class: row.baseline ? "baseline" : "" },
     el("th", { scope: "row" }, name(row.solver), row.baseline ? el("span", { class: "tag" }, "baseline") : null,
@@ -73,7 +73,7 @@ function answerDetails(answer) {
   return el("details", { class: "answer" },
     el("summary", {}, el("strong", {}, name(answer.solver)), answer.baseline ? el("span", { class: "tag" }, "baseline") : null, el("span", { class: "said" }, name(clipped(short, 90)))),
     el("p", { class: "quiet" }, answer.ran),
-    answer.problem ? el("p", { class: "problem", dir: "auto" }, answer.problem) : null,
+    answer.problem ? el("div", { class: "problem", dir: "auto" }, prose(answer.problem)) : null,
     answer.said ? answerBody(answer) : null);
 }
 
@@ -83,7 +83,7 @@ function answerBody(answer) {
     answer.claims.length ? answer.claims.map(claimBlock) : el("p", {}, "None: the answer is “nothing is wrong”."),
     answer.edges.length ? [el("h3", {}, "Claimed propagation"), answer.edges.map(edgeBlock)] : null,
     answer.ranking.length ? [el("h3", {}, `Ranking, first ${answer.ranking.length} of ${answer.rankedInAll}`), rankingList(answer.ranking)] : null,
-    answer.notes.length ? [el("h3", {}, "Notes"), el("ul", {}, answer.notes.map((note) => el("li", { dir: "auto" }, note)))] : null,
+    answer.notes.length ? [el("h3", {}, "Notes"), el("ul", {}, answer.notes.map((note) => el("li", { dir: "auto" }, prose(note))))] : null,
     answer.protocol.length ? [el("h3", {}, "Protocol of the solver"), definitions(answer.protocol)] : null,
   ].flat(2);
 }
@@ -98,9 +98,9 @@ function edgeBlock(edge) {
 
 function evidenceBlock(evidence) {
   return el("div", { class: "evidence" },
-    el("p", {}, el("span", { class: `tag status-${evidence.status.replace(" ", "-")}` }, `${evidence.kind} · ${evidence.status}`), el("span", { dir: "auto" }, evidence.claim)),
+    el("div", {}, el("span", { class: `tag status-${evidence.status.replace(" ", "-")}` }, `${evidence.kind} · ${evidence.status}`), el("span", { dir: "auto" }, prose(evidence.claim))),
     code(evidence.sql),
-    evidence.message ? el("p", { class: "problem", dir: "auto" }, evidence.message) : null,
+    evidence.message ? el("div", { class: "problem", dir: "auto" }, prose(evidence.message)) : null,
     evidence.rows.length ? table("Rows of this statement", evidence.columns, evidence.rows) : null,
     evidence.more ? el("p", { class: "quiet" }, evidence.more) : null);
 }
