@@ -1,21 +1,17 @@
 """Spans made into calls: one row per *entry* (a service begins to serve a request) and per *exit* (it calls out).
 
 Inner spans of a service belong to the entry above them, so that a hop is a call between services and never a frame
-inside one. Data without span kinds is read by structure: an entry has its parent in another service, an exit is a span
-that usually has its child there.
+inside one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
+from assay.causes.spans import read_spans
 from assay.telemetry.datapack import Datapack
-
-USUAL = 0.5
-"""An operation with a child in another service in at least this share of its baseline is an exit."""
 
 EXPECTED_SHARE, EXPECTED_PURITY = 0.8, 0.9
 """An exit without a callee lacks one when its baseline had one this often, and this often the same."""
@@ -23,7 +19,8 @@ EXPECTED_SHARE, EXPECTED_PURITY = 0.8, 0.9
 BEHIND = " > "
 """Between a wildcard operation and the callee that tells its requests apart, in a node's name."""
 
-_STORE_VERB = r"^(SELECT|INSERT|UPDATE|DELETE|MERGE|REPLACE) "
+ALWAYS, ALWAYS_OF = 0.9, 5
+"""A callee that this share of an operation's baseline calls had, out of so many, belongs to it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +28,13 @@ class Calls:
     """The calls of one datapack, both periods.
 
     *entries*: entry (dense id), period, trace_id, time_ns, end_ns, service, operation, node (service::operation), pod,
-    duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores), felt_ms (as the load generator saw it),
-    failed, logged_error, response_bytes, caller_entry (null at the surface), surface (bool), shape (first callee).
-    *exits*: exit (dense id), period, trace_id, caller_entry (null for a load generator), caller_node, caller_service, name,
-    time_ns, end_ns, duration_ms, failed, asynchronous, callee_entry, callee_node, callee_service (expected ones when absent),
-    absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start),
+    duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores), felt_ms (by the load generator),
+    failed, cut_short (a usual callee is missing), felt_failed, any_failed_exit, logged_error, response_bytes,
+    caller_entry (null at the surface), surface (bool), first_callee, shape (all
+    callees).
+    *exits*: exit (dense id), period, trace_id, caller_entry (null for a load generator), caller_node, caller_service,
+    name, time_ns, end_ns, duration_ms, failed, asynchronous, callee_entry, callee_node and callee_service (the expected
+    ones when absent), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start),
     callee_ms (while the exit lasted), overrun (the callee worked on when the exit ended).
     """
 
@@ -54,120 +53,19 @@ class Calls:
 def read_calls(pack: Datapack) -> Calls:
     """Return the calls of *pack*; load generators are left out, what they felt is kept at the surface."""
     generators = pack.load_generators()
-    spans, status_known = _spans(pack)
-    spans = _with_parents(spans)
-    spans = _with_roles(spans, generators)
+    spans, status_known = read_spans(pack)
     entries = _entries(spans, generators, status_known=status_known)
     exits = _expect_callees(_exits(spans, generators), entries)
-    entries, exits = _split_wildcards(_own_time(entries, exits), exits)
+    entries, exits = _split_wildcards(_own_time(_cut_short(entries, exits), exits), exits)
     windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
     return Calls(
-        entries=_felt(entries, exits),
+        entries=_felt(entries, exits, status_known=status_known),
         exits=exits,
         services=tuple(s for s in pack.services() if s not in generators),
         status_known=status_known,
         start_ns={p: w.start_ns for p, w in windows.items()},
         end_ns={p: w.end_ns for p, w in windows.items()},
     )
-
-
-def _spans(pack: Datapack) -> tuple[pl.DataFrame, bool]:
-    raw = pack.both("traces")
-    columns = raw.collect_schema().names()
-    status = pl.col("attr.http.response.status_code")
-    spans = (
-        raw.select(
-            "period",
-            "trace_id",
-            "span_id",
-            parent_span_id=pl.col("parent_span_id").fill_null(""),
-            time_ns=pl.col("time").dt.epoch("ns"),
-            service=pl.col("service_name"),
-            operation=pl.col("span_name"),
-            kind=pl.col("attr.span_kind").fill_null("").str.to_lowercase(),
-            pod=pl.col("attr.k8s.pod.name").fill_null(""),
-            duration_ns=pl.col("duration").cast(pl.Int64),
-            error=(pl.col("attr.status_code").fill_null("").str.to_lowercase() == "error")
-            | (status >= 500).fill_null(False),  # noqa: FBT003
-            told=(pl.col("attr.status_code").fill_null("Unset").str.to_lowercase() != "unset") | status.is_not_null(),
-            response_bytes=pl.col("attr.http.response.content_length").cast(pl.Float64),
-            links=pl.col("attr.links").cast(pl.String) if "attr.links" in columns else pl.lit(None, pl.String),
-        )
-        .sort("period", "time_ns", "trace_id", "span_id", "service", "operation", "duration_ns")
-        .unique(subset=["period", "trace_id", "span_id"], keep="first", maintain_order=True)
-        .collect()
-        .with_columns(end_ns=pl.col("time_ns") + pl.col("duration_ns"))
-    )
-    status_known = bool(spans.get_column("told").any())
-    logged = (
-        pack.both("logs")
-        .filter(pl.col("level").is_in(["ERROR", "FATAL", "CRITICAL"]))
-        .select("period", "trace_id", "span_id", logged_error=pl.lit(value=True))
-        .unique()
-        .collect()
-    )
-    spans = spans.join(logged, on=["period", "trace_id", "span_id"], how="left", maintain_order="left")
-    spans = spans.with_columns(pl.col("logged_error").fill_null(value=False)).with_row_index("row")
-    if not status_known:
-        spans = spans.with_columns(error=pl.col("logged_error"))
-    return spans.drop("told").with_columns(pl.col("row").cast(pl.Int64)), status_known
-
-
-def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
-    parents = spans.select(
-        "period",
-        "trace_id",
-        parent_span_id="span_id",
-        parent="row",
-        parent_service="service",
-        parent_kind="kind",
-    )
-    return spans.join(parents, on=["period", "trace_id", "parent_span_id"], how="left", maintain_order="left")
-
-
-def _with_roles(spans: pl.DataFrame, generators: frozenset[str]) -> pl.DataFrame:
-    """Add *is_entry*, *is_exit* and *entry_row* (the row of the entry that a span belongs to)."""
-    foreign = pl.col("parent_service") != pl.col("service")
-    serving = pl.col("kind").is_in(["server", "consumer"])
-    spans = spans.with_columns(
-        generator=pl.col("service").is_in(list(generators)),
-        is_entry=pl.col("parent").is_null() | foreign | (serving & (pl.col("parent_kind") != pl.col("kind"))),
-    )
-    called = (
-        spans.filter(pl.col("is_entry") & pl.col("parent").is_not_null())
-        .select(row=pl.col("parent"), calls_out=pl.lit(value=True))
-        .unique()
-    )
-    parents = spans.select(row=pl.col("parent"), has_child=pl.lit(value=True)).drop_nulls("row").unique()
-    spans = spans.join(called, on="row", how="left", maintain_order="left").join(
-        parents, on="row", how="left", maintain_order="left"
-    )
-    spans = spans.with_columns(pl.col("calls_out", "has_child").fill_null(value=False))
-    usual = (
-        spans.filter((pl.col("period") == "normal") & (pl.col("kind") == ""))
-        .group_by("service", "operation")
-        .agg(usual=pl.col("calls_out").mean() >= USUAL)
-    )
-    leaf_store = pl.col("operation").str.contains(_STORE_VERB) & ~pl.col("has_child")
-    spans = spans.join(usual, on=["service", "operation"], how="left", maintain_order="left").with_columns(
-        is_exit=pl.when(pl.col("kind") == "")
-        .then(~pl.col("is_entry") & (pl.col("usual").fill_null(value=False) | leaf_store))
-        .otherwise(pl.col("kind").is_in(["client", "producer"])),
-    )
-    return spans.with_columns(entry_row=pl.Series(_climb(spans), dtype=pl.Int64))
-
-
-def _climb(spans: pl.DataFrame) -> np.ndarray:
-    """Return for each row the nearest entry at or above it, by pointer doubling: log2(depth) gathers."""
-    rows = spans.get_column("row").to_numpy()
-    parent = spans.get_column("parent").fill_null(-1).to_numpy()
-    up = np.where(spans.get_column("is_entry").to_numpy() | (parent < 0), rows, parent)
-    for _ in range(32):
-        further = up[up]
-        if np.array_equal(further, up):
-            break
-        up = further
-    return up
 
 
 def _entries(spans: pl.DataFrame, generators: frozenset[str], *, status_known: bool) -> pl.DataFrame:
@@ -331,6 +229,29 @@ def _usual_callee(exits: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     )
 
 
+def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
+    """Add *cut_short*: a callee is missing that the operation's baseline calls (nearly) all had.
+
+    Null where the baseline is too thin to say so, unless the operation calls no one.
+    """
+    made = exits.drop_nulls(["caller_entry", "callee_entry"]).select("caller_entry", "callee_node").unique()
+    normal = entries.filter(pl.col("period") == "normal")
+    served = normal.group_by("node").len("served").filter(pl.col("served") >= ALWAYS_OF)
+    usual = (
+        made.join(normal.select(caller_entry=pl.col("entry"), node=pl.col("node")), on="caller_entry")
+        .group_by("node", "callee_node")
+        .len("had")
+        .join(served, on="node")
+        .filter(pl.col("had") >= ALWAYS * pl.col("served"))
+    )
+    wanted = entries.select("entry", "node").join(usual.select("node", "callee_node"), on="node")
+    lacking = wanted.join(made, left_on=["entry", "callee_node"], right_on=["caller_entry", "callee_node"], how="anti")
+    calls_out = made.join(entries.select("node", caller_entry="entry"), on="caller_entry").get_column("node").unique()
+    unknown = pl.col("node").is_in(calls_out.implode()) & ~pl.col("node").is_in(served.get_column("node").implode())
+    short = pl.col("entry").is_in(lacking.get_column("entry").unique().implode())
+    return entries.with_columns(cut_short=pl.when(~unknown).then(short))
+
+
 def _own_time(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
     """Add the time that an entry did not wait for an exit: duration minus the union of its exits' intervals."""
     bounds = entries.select(caller_entry=pl.col("entry"), from_ns=pl.col("time_ns"), to_ns=pl.col("end_ns"))
@@ -353,7 +274,8 @@ def _own_time(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
         .agg(
             wait_ms=pl.col("wait_ms").sum(),
             store_ms=pl.col("wait_ms").filter(pl.col("store")).sum(),
-            shape=pl.col("callee_node").drop_nulls().first(),
+            first_callee=pl.col("callee_node").drop_nulls().first(),
+            shape=pl.col("callee_node").drop_nulls().unique().sort().str.join(" "),
             any_failed_exit=pl.col("failed").any(),
         )
         .rename({"caller_entry": "entry"})
@@ -362,7 +284,7 @@ def _own_time(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
         entries.join(waits, on="entry", how="left", maintain_order="left")
         .with_columns(
             pl.col("wait_ms", "store_ms").fill_null(0.0),
-            pl.col("shape").fill_null(""),
+            pl.col("shape", "first_callee").fill_null(""),
             pl.col("any_failed_exit").fill_null(value=False),
         )
         .with_columns(own_ms=(pl.col("duration_ms") - pl.col("wait_ms")).clip(lower_bound=0.0))
@@ -372,8 +294,8 @@ def _own_time(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
 def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Tell the requests behind one wildcard route apart by what they call first: `/*` is no operation."""
     named = (
-        pl.when(pl.col("operation").str.contains("*", literal=True) & (pl.col("shape") != ""))
-        .then(pl.concat_str("node", pl.lit(BEHIND), "shape"))
+        pl.when(pl.col("operation").str.contains("*", literal=True) & (pl.col("first_callee") != ""))
+        .then(pl.concat_str("node", pl.lit(BEHIND), "first_callee"))
         .otherwise("node")
     )
     entries = entries.with_columns(node=named)
@@ -386,8 +308,11 @@ def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.Dat
     ).drop("split", "callee_split")
 
 
-def _felt(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
-    """Add what the caller outside the system felt: its client span where there is one, else the entry itself."""
+def _felt(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
+    """Add what the caller outside the system felt: its client span where there is one, else the entry itself.
+
+    Without status codes a request that was cut short counts as failed: nothing else tells.
+    """
     outside = (
         exits.filter(pl.col("from_generator") & ~pl.col("virtual") & pl.col("callee_entry").is_not_null())
         .group_by("callee_entry")
@@ -397,5 +322,7 @@ def _felt(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
     return entries.join(outside, on="entry", how="left", maintain_order="left").select(
         pl.exclude("outside_ms", "outside_failed"),
         felt_ms=pl.coalesce("outside_ms", "duration_ms"),
-        felt_failed=pl.col("failed") | pl.col("outside_failed").fill_null(value=False),
+        felt_failed=pl.col("failed")
+        | pl.col("outside_failed").fill_null(value=False)
+        | (pl.lit(not status_known) & pl.col("cut_short").fill_null(value=False)),
     )

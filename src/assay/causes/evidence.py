@@ -122,14 +122,21 @@ def own_and_store_time(scene: Scene) -> Evidence:
 
 def inbound_gap(scene: Scene) -> Evidence:
     """Look for added time between the callers' client spans and the root's server spans."""
-    gaps = _rose(added_time(scene.inbound, "gap_ms", ["caller_node", "callee_service"], ["name", "callee_node"]))
+    return _gap(scene.inbound, f"calls to {scene.root}")
+
+
+def outbound_gap(scene: Scene) -> Evidence:
+    """Look for added time between the root's client spans and their server spans: a starved caller reads late."""
+    return _gap(scene.outbound, f"calls of {scene.root}")
+
+
+def _gap(exits: pl.DataFrame, whose: str) -> Evidence:
+    gaps = _rose(added_time(exits, "gap_ms", ["caller_node", "callee_service"], ["name", "callee_node"]))
     link = {(c, s): ms for c, s, ms in gaps.select("caller_node", "callee_service", "added_ms").iter_rows()}
     if not link:
-        return Evidence(passed=False, sentence=f"calls reach {scene.root} as fast as before")
-    most = max(link.values())
-    return Evidence(
-        passed=True, sentence=f"calls to {scene.root} wait {most:.0f} ms more outside it", sources=Sources(link_ms=link)
-    )
+        return Evidence(passed=False, sentence=f"{whose} wait no longer than before on their way")
+    words = f"{whose} wait {max(link.values()):.0f} ms more on their way"
+    return Evidence(passed=True, sentence=words, sources=Sources(link_ms=link))
 
 
 def _links(calls: Calls) -> pl.DataFrame:
@@ -238,11 +245,14 @@ def own_errors(scene: Scene) -> Evidence:
         .get_column("caller_entry")
         .drop_nulls()
     )
-    own = scene.own.with_columns(hit=pl.col("failed") & ~pl.col("entry").is_in(disturbed.implode()))
+    # Without status codes a failed call leaves no client error, only calls that are not there: these prove nothing.
+    whole = pl.lit(scene.calls.status_known) | ~pl.col("cut_short").fill_null(value=True)
+    own = scene.own.with_columns(hit=pl.col("failed") & whole & ~pl.col("entry").is_in(disturbed.implode()))
     now, before = (own.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
     nodes = sorted(beyond_chance(now, before, "hit", scene.thresholds)) if now.height else []
     entries = frozenset(now.filter(pl.col("hit") & pl.col("node").is_in(nodes)).get_column("entry"))
-    changed = _beyond(scene, _with_outcome(scene, scene.inbound), _BROKEN & ~pl.col("overrun"), "callee_service")
+    spoilt = pl.col("failed") & pl.col("served_well").fill_null(value=False) & ~pl.col("overrun")
+    changed = _beyond(scene, _with_outcome(scene, scene.inbound), spoilt, "callee_service")
     if not entries and not changed:
         return Evidence(passed=False, sentence=f"{scene.root} fails nothing of its own")
     count = len(entries) + len(changed)
@@ -251,6 +261,13 @@ def own_errors(scene: Scene) -> Evidence:
         sentence=f"{scene.root} fails {count} calls of its own",
         sources=Sources(entries=entries, exits=changed),
     )
+
+
+def turned_away(scene: Scene) -> Evidence:
+    """Look for calls that fail before the root's handler sees them: the client span has nothing under it."""
+    broken = _beyond(scene, scene.inbound, pl.col("failed") & pl.col("absent"), "callee_service")
+    words = f"{len(broken)} calls to {scene.root} fail before it serves them" if broken else "all calls are served"
+    return Evidence(passed=bool(broken), sentence=words, sources=Sources(exits=broken))
 
 
 def store_errors(scene: Scene) -> Evidence:

@@ -34,7 +34,7 @@ class Rule(Noun):
     extension: bool = False
 
 
-def _rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechanism: str) -> Rule:  # noqa: PLR0917
+def _rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechanism: str) -> Rule:
     source, _, rest = kinds.partition(" > ")
     *path, destination = rest.split(" > ")
     spread = {"C": "vertical", "P": "vertical", "S": "first-hop", "H": "horizontal", "F": "horizontal", "X": "cross"}

@@ -19,12 +19,14 @@ from assay.causes.evidence import (
     link_gap,
     lookup_failures,
     memory_raised,
+    outbound_gap,
     own_and_store_time,
     own_errors,
     own_time,
     payload_changed,
     store_errors,
     store_time,
+    turned_away,
 )
 from assay.model.faults import FaultKind
 
@@ -54,8 +56,9 @@ class Signature:
 
 _LINKS = KindRule((link_gap, link_errors), (link_gap, link_errors), "service", "inj_affected")
 _GONE = KindRule((absence,), (absence,), "container", "restart")
-_CPU = KindRule((cpu_raised,), (own_and_store_time, inbound_gap, absence, own_errors), "container", "cpu")
-_MEMORY = KindRule((memory_raised,), (own_and_store_time, inbound_gap, absence, own_errors), "container", "mem")
+_STARVED = (own_and_store_time, inbound_gap, outbound_gap, absence, own_errors)
+_CPU = KindRule((cpu_raised,), _STARVED, "container", "cpu")
+_MEMORY = KindRule((memory_raised,), _STARVED, "container", "mem")
 _PAYLOAD = KindRule((payload_changed, own_errors), (payload_changed, own_errors), "service", "err")
 
 SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
@@ -68,7 +71,7 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
         FaultKind.NETWORK_CORRUPT: _LINKS,
         FaultKind.NETWORK_DUPLICATE: _LINKS,
         FaultKind.NETWORK_BANDWIDTH_LIMIT: _LINKS,
-        FaultKind.HTTP_ABORTED: KindRule((own_errors,), (own_errors,), "service", "err"),
+        FaultKind.HTTP_ABORTED: KindRule((own_errors, turned_away), (own_errors, turned_away), "service", "err"),
         FaultKind.HTTP_SLOW: KindRule((own_time, inbound_gap), (own_time, inbound_gap), "service", "lat"),
         FaultKind.HTTP_PAYLOAD_MODIFIED: _PAYLOAD,
         FaultKind.HTTP_RESPONSE_STATUS_MODIFIED: KindRule((own_errors,), (own_errors,), "service", "err"),
@@ -76,7 +79,7 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
         FaultKind.MEM_STRESS: _MEMORY,
         FaultKind.JVM_THREAD_CPU_STRESS: _CPU,
         FaultKind.JVM_HEAP_STRESS: _MEMORY,
-        FaultKind.JVM_GC_PRESSURE: KindRule((gc_raised,), (own_and_store_time, inbound_gap), "container", "cpu"),
+        FaultKind.JVM_GC_PRESSURE: KindRule((gc_raised,), _STARVED, "container", "cpu"),
         FaultKind.JVM_METHOD_EXCEPTION: KindRule((own_errors,), (own_errors,), "service", "err"),
         FaultKind.JVM_JDBC_EXCEPTION: KindRule((store_errors,), (store_errors,), "service", "err"),
         FaultKind.JVM_METHOD_LATENCY: KindRule((own_time,), (own_time,), "service", "lat"),

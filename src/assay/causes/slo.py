@@ -15,7 +15,7 @@ class Slo(Noun):
 
     latency_factor: float = 1.5
     latency_added_ms: float = 20.0
-    z: float = 4.0
+    z: float = 3.0
     chance: float = 0.001
     minimum_errors: int = 3
     missing_share: float = 0.5

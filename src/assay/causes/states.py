@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
+from assay.causes.added import added_time
 from assay.causes.detectors import adaptive_multiplier
 from assay.model.base import Noun
 
@@ -150,7 +151,7 @@ def node_states(
     """Return the state of every node that deviates.
 
     *entries* are those of the abnormal window *span* (ns), *normal* all of the normal window, *nodes* the calibrated
-    baseline. A node is slow or missing when windows say so, erroring when its failures are beyond chance.
+    baseline. A node is slow or missing when windows or the whole say so, erroring beyond chance.
     """
     flagged = flag_windows(windows(entries, nodes, *span, samples=thresholds.minimum_samples), thresholds)
     onsets: dict[str, dict[str, int]] = {}
@@ -170,13 +171,29 @@ def node_states(
             onsets.setdefault(node, {})["lat"] = first
         if missing:
             onsets.setdefault(node, {})["missing"] = first_missing
-    for reason, column in (("err", "failed"), ("log_err", "logged_error")):
+    for node, first in _slow_overall(entries, normal, thresholds).items():
+        onsets.setdefault(node, {}).setdefault("lat", first)
+    for reason, column in (("err", "felt_failed"), ("log_err", "logged_error")):
         for node, first in beyond_chance(entries, normal, column, thresholds).items():
             onsets.setdefault(node, {})[reason] = first
     for node, first in _tails(entries, normal, thresholds).items():
         onsets.setdefault(node, {}).setdefault("p99", first)
     fallback = int(SPAN_WINDOW_S * NANO)
     return {node: NodeState(dict(sorted(o.items())), widths.get(node, fallback)) for node, o in sorted(onsets.items())}
+
+
+def _slow_overall(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
+    """Return nodes that are slow over the whole window: rare operations never fill a window of seconds."""
+    t = thresholds
+    table = added_time(pl.concat([normal, entries]), "duration_ms", ["node"], ["shape"]).filter(
+        (pl.col("z") > t.z_critical)
+        & (pl.col("added_ms") > t.minimum_added_ms)
+        & (pl.col("added_ms") > (t.minimum_ratio - 1) * pl.col("before_ms"))
+    )
+    slow = entries.join(table.select("node", "before_ms"), on="node").filter(
+        pl.col("duration_ms") > pl.max_horizontal(t.minimum_ratio * pl.col("before_ms"), t.minimum_added_ms)
+    )
+    return dict(slow.group_by("node").agg(pl.col("time_ns").min()).sort("node").iter_rows())
 
 
 def beyond_chance(
