@@ -37,6 +37,9 @@ def _sources(method: Method) -> list[Path]:
 
 
 def _version(method: Method) -> str:
+    """Return the version of the method's top-level package: what it says itself, else what it was installed as."""
     top_level = type(method).__module__.partition(".")[0]
-    found = packages_distributions().get(top_level, [])
-    return version(found[0]) if found else ""
+    if said := getattr(sys.modules[top_level], "__version__", None):
+        return str(said)
+    installed = packages_distributions().get(top_level, [])
+    return version(installed[0]) if installed else ""
