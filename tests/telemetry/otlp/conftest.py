@@ -48,9 +48,13 @@ def client_of() -> Callable[[Popen[bytes], ReceiverControl], Receiver]:
 def receiver(tmp_path: Path) -> Iterator[Receiver]:
     process = start_receiver(tmp_path / "state")
     control = ReceiverControl(tmp_path / "state")
-    yield Receiver(process, control, control.port)
-    process.stdin.close()  # which ends it
-    process.wait(20)
+    try:
+        yield Receiver(process, control, control.port)
+        process.stdin.close()  # which ends it
+        process.wait(20)
+    finally:
+        process.kill()  # nothing to do unless the test failed
+        process.wait(20)
 
 
 def pair(key: str, value: str | int) -> KeyValue:

@@ -242,7 +242,10 @@ def test_sigterm_keeps_open_sessions_and_exits_cleanly(tmp_path, numbered_spans,
     control.open_session(tmp_path / "r", "a")
     client_of(process, control).post("traces", numbered_spans(0, 3))
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    try:
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
         "spool-logs.bin",
         "spool-metrics.bin",
