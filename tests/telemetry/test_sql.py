@@ -395,3 +395,24 @@ def test_the_same_statement_gives_the_same_rows_in_the_same_order(pack):
         with LockedSql(pack) as locked:
             found += [locked.query(statement), locked.query(statement)]
     assert found == [found[0]] * 4
+
+
+def test_a_file_name_means_the_file_also_where_a_query_uses_the_table_name_for_something_else(sql):
+    got = sql.query(
+        "WITH abnormal_traces AS (SELECT 1 AS one) SELECT (SELECT count(*) FROM abnormal_traces), "
+        "(SELECT count(*) FROM read_parquet('abnormal_traces.parquet'))"
+    )
+    assert got.rows == ((1, 120),)
+
+
+def test_every_lock_is_set_also_those_behind_another(sql):
+    locks = {
+        "enable_external_access": False,
+        "lock_configuration": True,
+        "python_enable_replacements": False,
+        "autoload_known_extensions": False,
+        "threads": 1,
+        "temp_directory": "",
+    }
+    got = sql.query("SELECT " + ", ".join(f"current_setting('{name}')" for name in locks))
+    assert got.rows == (tuple(locks.values()),)
