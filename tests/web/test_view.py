@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from assay.model.incident import Fault, Window
+from assay.model.incident import Fault, Label, Window
 from assay.web.glossary import LABELS, METRICS, written
 from assay.web.plain import plain
 from assay.web.view import axis_seconds, case_view, headline
@@ -131,3 +131,11 @@ def test_values_are_written_with_their_units(value, unit, text):
 def test_every_label_has_words_and_every_metric_a_title():
     assert all(LABELS.values())
     assert len({m.title for m in METRICS.values()}) == len(METRICS)
+
+
+def test_a_case_without_a_verified_cascade_says_so_on_its_truth(tmp_path):
+    case = cases.full_case(tmp_path)
+    bare_graph = case.annotation.graph.model_copy(update={"nodes": (), "edges": (), "alarm_nodes": ()})
+    note = case.annotation.model_copy(update={"label": Label.UNEXPLAINED, "graph": bare_graph})
+    truth = case_view(case.model_copy(update={"annotation": note}))["layers"][0]
+    assert truth["summary"] == "1 root, 0 other affected services, 0 edges; labelled unexplained: no verified cascade"

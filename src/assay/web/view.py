@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.errors import NotFoundError
 from assay.model.faults import NO_FAULT
-from assay.model.incident import EffectCheck, Fault, Incident
+from assay.model.incident import EffectCheck, Fault, Incident, Label
 from assay.web.glossary import LABELS
 from assay.web.overlay import Mark, Overlay, answer_overlay, root_groups, truth_overlay
 from assay.web.payload import CaseReport, Signals
@@ -81,7 +81,7 @@ def headline(case: CaseReport) -> str:
 
 def _fault_sentence(fault: Fault) -> str:
     target = plain(fault.service or "the system", 80) + (f" → {plain(fault.peer, 80)}" if fault.peer else "")
-    knobs = ", ".join(f"{plain(k, 60)} = {plain(v, 120)}" for k, v in fault.parameters.items())
+    knobs = ", ".join(f"{plain(k, 60)} = {_knob(v)}" for k, v in fault.parameters.items())
     lasted = (fault.end_ns - fault.start_ns) / 1e9
     return (
         f"{plain(fault.type, 80)} was injected into {target}"
@@ -89,6 +89,10 @@ def _fault_sentence(fault: Fault) -> str:
         + f" at {utc(fault.start_ns)} for {lasted:.0f} s"
         + (", emulated" if fault.emulated else "")
     )
+
+
+def _knob(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else plain(value, 120)
 
 
 def _fault_words(case: CaseReport) -> str:
@@ -117,7 +121,7 @@ def _facts(case: CaseReport) -> list[tuple[str, str]]:
 
 def _effect_words(effect: EffectCheck) -> str:
     return (
-        f"{'passed' if effect.passed else 'not passed'}: {effect.signature} went from {effect.before:.4g} to "
+        f"{'passed' if effect.passed else 'not passed'}: {effect.signature.rstrip('.')} went from {effect.before:.4g} to "
         f"{effect.after:.4g} (threshold {effect.threshold:.4g}, seen after {effect.seconds:.1f} s)"
     )
 
@@ -178,15 +182,17 @@ def _layer_view(name: str, at: int | None, overlay: Overlay, case: CaseReport, i
             }
             for e in overlay.edges
         ],
-        "summary": _layer_words(overlay, at),
+        "summary": _layer_words(overlay, at, case.annotation.label if case.annotation else None),
     }
 
 
-def _layer_words(overlay: Overlay, at: int | None) -> str:
+def _layer_words(overlay: Overlay, at: int | None, label: Label | None) -> str:
     if at is None:
         root_count = sum(n.mark is Mark.ROOT for n in overlay.nodes)
-        counts = ((root_count, "root"), (len(overlay.nodes), "affected service"), (len(overlay.edges), "edge"))
-        return ", ".join(_count(number, noun) for number, noun in counts)
+        others = len(overlay.nodes) - root_count
+        counts = ((root_count, "root"), (others, "other affected service"), (len(overlay.edges), "edge"))
+        unverified = "" if label in (None, Label.ATTRIBUTED) else f"; labelled {label.value}: no verified cascade"
+        return ", ".join(_count(number, noun) for number, noun in counts) + unverified
     roots = _tally([n.mark for n in overlay.nodes], judged=overlay.judged_roots)
     edges = _tally([e.mark for e in overlay.edges], judged=overlay.judged_edges)
     return f"Roots: {roots}. Edges: {edges}."

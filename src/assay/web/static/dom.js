@@ -33,8 +33,11 @@ function section(id, title, ...children) {
   return el("section", { id: `section-${id}`, "aria-labelledby": `title-${id}` }, el("h2", { id: `title-${id}` }, title), ...children);
 }
 
+// Facts in columns; those of several lines come last and take the whole width.
 function definitions(pairs) {
-  return el("dl", { class: "facts" }, pairs.map(([term, text]) => el("div", {}, el("dt", {}, term), el("dd", { dir: "auto" }, prose(text)))));
+  const wide = ([, text]) => text.includes("\n") || text.length > 240;
+  const entry = (pair) => el("div", { class: wide(pair) ? "wide" : null }, el("dt", {}, pair[0]), el("dd", { dir: "auto" }, prose(pair[1])));
+  return el("dl", { class: "facts" }, [...pairs.filter((pair) => !wide(pair)), ...pairs.filter(wide)].map(entry));
 }
 
 // A table in a box of its own that scrolls sideways, reachable by keyboard.

@@ -21,7 +21,7 @@ const LEGENDS = {
   judgedEdges: [["line agrees", "right edge"], ["line wrong", "wrong edge"], ["line missing", "missing edge"]],
   claimedRoots: [["node claimed", "claimed root, not judged"]],
   claimedEdges: [["line claimed", "claimed edge, not judged"]],
-  calls: [["line call", "call, caller → callee"]],
+  calls: [["alerted", "an alert fired here"], ["line call", "call, caller → callee"]],
 };
 
 function legendOf(layer) {
@@ -74,7 +74,7 @@ function textWidth(text, weight) {
 }
 
 function nodeData(service, index, mark) {
-  const lines = [clipped(service.name, 30)];
+  const lines = [clipped(service.name, 30) + (service.alerts ? " ▼" : "")];
   if (mark) lines.push([MARK_WORDS[mark.mark], mark.onset].filter(Boolean).join(" · "));
   if (mark && mark.alarm && mark.mark !== "alarm") lines[1] += " · alarm";
   if (mark && mark.states) lines.push(clipped(mark.states, 34));
