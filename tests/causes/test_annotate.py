@@ -64,6 +64,22 @@ CASES = {
     "behind a queue": Case(
         systems.queue(), "HTTPResponseDelay", "carrier", Effect(own_ms={"carrier": 200}), _edges("carrier>shipping")
     ),
+    "slow, with a little slowness of its own in a caller": Case(
+        systems.deep(), "HTTPResponseDelay", "payment", Effect(own_ms={"payment": 300, "orders": 25}), UP
+    ),
+    "slow network, with a little slowness of its own in a caller": Case(
+        systems.deep(), "NetworkDelay", "payment", Effect(link_ms={"payment": 200}, own_ms={"orders": 25}), UP
+    ),
+    "failing, with a few failures of its own in a caller": Case(
+        systems.deep(), "HTTPResponseAbort", "payment", Effect(fails={"payment": 0.5, "orders": 0.06}), UP
+    ),
+    "starved, with a busier caller": Case(
+        systems.deep(),
+        "CPUStress",
+        "payment",
+        Effect(own_ms={"payment": 300, "orders": 25}, cpu={"payment": 0.5, "orders": 0.4}),
+        UP,
+    ),
     "producer gone": Case(
         systems.queue(),
         "PodFailure",

@@ -28,7 +28,8 @@ class Calls:
     """The calls of one datapack, both periods.
 
     *entries*: entry (dense id), period, trace_id, time_ns, end_ns, service, operation, node (service::operation), pod,
-    duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores), felt_ms (by the load generator),
+    duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores), exit_gap_ms
+    (between its exits and their callees), felt_ms (by the load generator),
     failed, cut_short (a usual callee is missing), felt_failed, any_failed_exit, logged_error, response_bytes,
     caller_entry (null at the surface), surface (bool), first_callee, shape (all
     callees).
@@ -276,6 +277,7 @@ def _own_time(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
             store_ms=pl.col("wait_ms").filter(pl.col("store")).sum(),
             first_callee=pl.col("callee_node").drop_nulls().first(),
             shape=pl.col("callee_node").drop_nulls().unique().sort().str.join(" "),
+            exit_gap_ms=pl.col("gap_ms").clip(lower_bound=0.0).sum(),
             any_failed_exit=pl.col("failed").any(),
         )
         .rename({"caller_entry": "entry"})
@@ -283,7 +285,7 @@ def _own_time(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
     return (
         entries.join(waits, on="entry", how="left", maintain_order="left")
         .with_columns(
-            pl.col("wait_ms", "store_ms").fill_null(0.0),
+            pl.col("wait_ms", "store_ms", "exit_gap_ms").fill_null(0.0),
             pl.col("shape", "first_callee").fill_null(""),
             pl.col("any_failed_exit").fill_null(value=False),
         )

@@ -115,27 +115,18 @@ def store_time(scene: Scene) -> Evidence:
     return _own(scene, pl.col("store_ms"), "time in its stores")
 
 
-def own_and_store_time(scene: Scene) -> Evidence:
-    """Look for added time in the root and its stores: a starved process is slow in both."""
-    return _own(scene, pl.col("own_ms") + pl.col("store_ms"), "time of its own")
+def time_not_served(scene: Scene) -> Evidence:
+    """Look for added time that no callee spent: a starved process is late in its stores and in reading answers too."""
+    return _own(scene, pl.col("own_ms") + pl.col("store_ms") + pl.col("exit_gap_ms"), "time that no callee spends")
 
 
 def inbound_gap(scene: Scene) -> Evidence:
     """Look for added time between the callers' client spans and the root's server spans."""
-    return _gap(scene.inbound, f"calls to {scene.root}")
-
-
-def outbound_gap(scene: Scene) -> Evidence:
-    """Look for added time between the root's client spans and their server spans: a starved caller reads late."""
-    return _gap(scene.outbound, f"calls of {scene.root}")
-
-
-def _gap(exits: pl.DataFrame, whose: str) -> Evidence:
-    gaps = _rose(added_time(exits, "gap_ms", ["caller_node", "callee_service"], ["name", "callee_node"]))
+    gaps = _rose(added_time(scene.inbound, "gap_ms", ["caller_node", "callee_service"], ["name", "callee_node"]))
     link = {(c, s): ms for c, s, ms in gaps.select("caller_node", "callee_service", "added_ms").iter_rows()}
     if not link:
-        return Evidence(passed=False, sentence=f"{whose} wait no longer than before on their way")
-    words = f"{whose} wait {max(link.values()):.0f} ms more on their way"
+        return Evidence(passed=False, sentence=f"calls reach {scene.root} as fast as before")
+    words = f"calls to {scene.root} wait {max(link.values()):.0f} ms more outside it"
     return Evidence(passed=True, sentence=words, sources=Sources(link_ms=link))
 
 

@@ -19,13 +19,12 @@ from assay.causes.evidence import (
     link_gap,
     lookup_failures,
     memory_raised,
-    outbound_gap,
-    own_and_store_time,
     own_errors,
     own_time,
     payload_changed,
     store_errors,
     store_time,
+    time_not_served,
     turned_away,
 )
 from assay.model.faults import FaultKind
@@ -56,7 +55,7 @@ class Signature:
 
 _LINKS = KindRule((link_gap, link_errors), (link_gap, link_errors), "service", "inj_affected")
 _GONE = KindRule((absence,), (absence,), "container", "restart")
-_STARVED = (own_and_store_time, inbound_gap, outbound_gap, absence, own_errors)
+_STARVED = (time_not_served, inbound_gap, absence, own_errors)
 _CPU = KindRule((cpu_raised,), _STARVED, "container", "cpu")
 _MEMORY = KindRule((memory_raised,), _STARVED, "container", "mem")
 _PAYLOAD = KindRule((payload_changed, own_errors), (payload_changed, own_errors), "service", "err")

@@ -1,0 +1,74 @@
+"""How often annotate attributes the true root, and how often any other service: `python benchmarks/causes_quality.py DIR`.
+
+DIR holds datapacks in the public form (each with its injection.json). Every other service of every pack is tried as a
+wrong root. The interval of the wrong-root rate is a bootstrap over packs, because roots of one pack are not independent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from assay.causes.annotate import annotate
+from assay.model.incident import Fault, Label
+from assay.telemetry.datapack import Datapack
+
+
+def read_fault(folder: Path) -> Fault:
+    """Return the fault that injection.json tells of."""
+    told = json.loads((folder / "injection.json").read_text(encoding="utf-8"))
+    start, end = (int(datetime.fromisoformat(told[k]).timestamp() * 1e9) for k in ("start_time", "end_time"))
+    target = told["engine_config"][0]
+    return Fault(type=target["chaos_type"], service=target["app"], start_ns=start, end_ns=end)
+
+
+def interval(rates: list[tuple[int, int]], draws: int = 2000) -> tuple[float, float]:
+    """Return the 95% bootstrap interval of sum(hits) / sum(tries), resampling whole packs.
+
+    Without a single hit a bootstrap knows nothing: the upper end is then the exact one for packs with any hit.
+    """
+    if not any(h for h, _ in rates):
+        return 0.0, 1 - 0.05 ** (1 / max(len(rates), 1))
+    chance = random.Random(0)
+    values = []
+    for _ in range(draws):
+        drawn = chance.choices(rates, k=len(rates))
+        values.append(sum(h for h, _ in drawn) / max(sum(n for _, n in drawn), 1))
+    values.sort()
+    return values[int(0.025 * draws)], values[int(0.975 * draws)]
+
+
+def main() -> None:
+    """Try every service of every pack as the root and print what was attributed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folders = sorted(p.parent for p in parser.parse_args().folder.glob("*/injection.json"))
+    table = Table("datapack", "fault", "label", "wrong roots", "seconds", title="Root attribution")
+    labels: Counter[Label] = Counter()
+    wrong: list[tuple[int, int]] = []
+    for folder in folders:
+        pack, fault = Datapack.open(folder), read_fault(folder)
+        found = annotate(pack, [fault])
+        others = [s for s in pack.services() if s != fault.service]
+        hits = [s for s in others if annotate(pack, [fault], root=s).label is Label.ATTRIBUTED]
+        labels[found.label] += 1
+        wrong.append((len(hits), len(others)))
+        table.add_row(folder.name, fault.type, found.label.value, ", ".join(hits) or "-", f"{found.seconds:.2f}")
+    hit, tried = sum(h for h, _ in wrong), sum(n for _, n in wrong)
+    low, high = interval(wrong)
+    console = Console(width=160)
+    console.print(table)
+    console.print(f"true root attributed: {labels[Label.ATTRIBUTED]} of {len(folders)}  labels: {dict(labels)}")
+    console.print(f"wrong root attributed: {hit} of {tried} ({hit / max(tried, 1):.2%}; 95% {low:.2%} to {high:.2%})")
+    console.print(f"packs with any wrong root: {sum(h > 0 for h, _ in wrong)} of {len(folders)}")
+
+
+if __name__ == "__main__":
+    main()
