@@ -15,6 +15,7 @@ from assay.grading.names import normalise
         ("Travel-Service", ("ts-",), "travelservice"),
         ("ts-travel-service", (), "tstravelservice"),
         ("ts-ts-mesh", ("ts-",), "tsmesh"),
+        ("ts-otel-cart", ("ts-", "otel-"), "otelcart"),
         ("tsunami", ("ts-",), "tsunami"),
         ("ts-", ("ts-",), "ts"),
         ("redis_cart", ("ts-",), "rediscart"),

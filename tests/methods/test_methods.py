@@ -236,8 +236,10 @@ def test_calls_in_a_circle_end(tmp_path: Path) -> None:
 
 
 def test_names_with_quotes_are_quoted(tmp_path: Path) -> None:
-    pack = make_pack(tmp_path / "p", services=["front", "o'brien"], error_in="o'brien")
+    pack = make_pack(tmp_path / "p", services=["web", "o'brien"], error_in="o'brien")
     diagnosis = method_named("loudest").diagnose(pack)
+    assert top(diagnosis) == [("o'brien", K.HTTP_ABORTED)]
+    assert edges(diagnosis) == [("o'brien", "web")]
     items = itertools.chain.from_iterable(part.evidence for part in (*diagnosis.root_causes, *diagnosis.propagation))
     with LockedSql(pack) as sql:
         assert {sql.query(item.sql).status for item in items} == {"ok"}

@@ -113,9 +113,8 @@ def path_exists(
         if undirected:
             graph.add_edge(index[target], index[source], None)
     goals = {index[name] for name in ends if name in index}
-    return any(
-        (rustworkx.descendants(graph, index[start]) - {index[start]}) & goals for start in starts if start in index
-    )
+    # A node is never its own descendant here, so a loop back to the start is no path.
+    return any(rustworkx.descendants(graph, index[start]) & goals for start in starts if start in index)
 
 
 def _clean(edges: Sequence[tuple[str, str]], profile: Profile) -> frozenset[tuple[str, str]]:

@@ -18,7 +18,7 @@ NAMES_KINDS = "names_fault_kinds"
 """Key of a solver's configuration; False declares that it ranks services and never names a fault kind."""
 
 
-def grade(  # noqa: PLR0917 - the six things that a grade depends on
+def grade(
     run: Run,
     diagnosis: Diagnosis | None,
     truth: Truth,
