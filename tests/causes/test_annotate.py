@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+import polars as pl
 import pytest
 
 from assay.causes.annotate import annotate
 from assay.model.incident import Label
+from assay.telemetry.content import write_datapack
+from assay.telemetry.datapack import Datapack
 
 from . import systems
-from .cascade import CALM, Call, Effect, fault, make_pack
+from .cascade import CALM, Call, Effect, fault, frames, incident, make_pack
 
 
 @dataclass(frozen=True)
@@ -182,3 +185,29 @@ def test_same_inputs_same_bytes(tmp_path):
         for _ in range(3)
     }
     assert len(texts) == 1
+
+
+def test_an_entrance_that_is_gone_is_felt_by_the_load_generator_alone(tmp_path):
+    effect = Effect(gone=frozenset({"gateway"}), restarts=frozenset({"gateway"}), from_s=5, to_s=8)
+    pack = make_pack(tmp_path / "pack", systems.deep(), effect)
+    found = annotate(pack, [fault("PodKill", "gateway", effect)])
+    assert found.label is Label.ATTRIBUTED
+    assert found.graph.service_edges() == set()
+    assert len(found.alarms["explained"]) == 3
+
+
+def test_span_links_carry_silence_into_another_trace(tmp_path):
+    effect = Effect(gone=frozenset({"orders"}), from_s=1)
+    tables = frames(systems.queue(), effect)
+    behind = pl.col("service_name").is_in(["shipping", "carrier"])
+    consumer = pl.col("attr.span_kind") == "Consumer"
+    for period in ("normal", "abnormal"):
+        tables[period, "traces"] = tables[period, "traces"].with_columns(
+            pl.when(consumer).then(pl.lit("")).otherwise("parent_span_id").alias("parent_span_id"),
+            pl.when(behind).then(pl.col("trace_id") + "-later").otherwise("trace_id").alias("trace_id"),
+            pl.when(consumer).then(pl.col("trace_id") + ":" + pl.col("parent_span_id")).alias("attr.links"),
+        )
+    write_datapack(tmp_path / "pack", tables, incident(), {})
+    found = annotate(Datapack.open(tmp_path / "pack"), [fault("PodFailure", "orders", effect)])
+    assert found.graph.service_edges() == {("orders", "gateway"), ("orders", "shipping")}
+    assert {e.rule for e in found.graph.edges if e.target.startswith("span|shipping")} == {"A-F1"}
