@@ -126,6 +126,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
         "truth_roots": [fault.service for fault in truth.faults if fault.service],
         "truth_edges": sorted(annotated.annotation.graph.service_edges()) if annotated.annotation else [],
         "report": str(report),
+        "notes": list(truth.notes),
         "items": items,
     }
 
@@ -157,4 +158,6 @@ def _print(result: dict[str, Any]) -> None:
         for item in result["items"]
     ]
     print_table("Grades of this one incident", ("method", "answer", *METRICS, "seconds"), rows)
+    for note in result["notes"]:
+        click.echo(f"note: {note}")
     click.echo(f"Report: {result['report']}")

@@ -68,6 +68,9 @@ def command(
         print_json("record", [item])
         return
     click.echo(f"incident  {item['incident']}\ntruth     {item['truth']}")
-    click.echo(f"{plan.fault} " + ("was seen to act" if bites else "did not bite at this load: recorded as no_effect") + "; "
-               + ("the system recovered." if truth.recovered else "the system did NOT recover in time."))  # fmt: skip
+    acted = "was seen to act" if bites else "did not bite at this load: recorded as no_effect"
+    recovered = "the system recovered" if truth.recovered else "the system did NOT recover in time"
+    click.echo(f"{plan.fault} {acted}; {recovered}.")
+    for note in truth.notes:
+        click.echo(f"note: {note}")
     click.echo(f"Next: `assay annotate {output}`.")

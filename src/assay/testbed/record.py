@@ -73,6 +73,7 @@ def record(
     Truth is written first, then the incident appears whole; on any other end neither does, and what the receiver
     acknowledged stays in the spool folder that the error names.
     """
+    busy = psutil.getloadavg()[0] - (os.cpu_count() or 1)
     plan = plan.completed().model_copy(update={"duration_s": schedule.abnormal_s})
     on_progress("warm-up", schedule.warmup_s)
     time.sleep(schedule.warmup_s)
@@ -108,6 +109,8 @@ def record(
         },
     )
     notes = [f"{len(fired) - len(told)} alerts fired before the abnormal window"]
+    if busy > 0:
+        notes.append(f"the machine was busy: {busy:.1f} more runnable tasks than cores before the recording")
     if stats.drop_rate:
         notes.append(f"the receiver refused {stats.drop_rate:.2%} of the telemetry")
     tree.write_truth(_truth(id_, system, outcome, notes))

@@ -25,6 +25,9 @@ from assay.testbed.local.state import MARKER, SystemState, all_states, clear_lef
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 
+_started: dict[Path, subprocess.Popen[bytes]] = {}
+"""Supervisors that this process started; others are reaped by whoever did."""
+
 
 @dataclass(frozen=True)
 class LocalSystem:
@@ -106,12 +109,13 @@ class LocalSubstrate:
         assert process.stdin is not None
         process.stdin.write(json.dumps(order).encode())
         process.stdin.close()
+        _started[state.dir] = process
         running = LocalSystem(state)
         try:
             self._wait_ready(running, process, on_progress)
         except BaseException:
             process.kill()
-            process.wait()
+            _reap(state)
             clear_leftovers(state)
             raise
         return running
@@ -155,6 +159,7 @@ class LocalSubstrate:
         while system.state.dir.exists() and system.state.running() and time.monotonic() < deadline:
             time.sleep(0.02)
         clear_leftovers(system.state)
+        _reap(system.state)
 
     def status(self) -> list[dict[str, Any]]:
         """Return one row per system; what a killed supervisor left is cleared first and reported as phase `cleared`."""
@@ -178,6 +183,12 @@ def _from_wire(event: dict[str, Any]) -> errors.AssayError:
     user = issubclass(getattr(errors, event["kind"], errors.OperationError), UserError)
     refused = event["kind"] == "RefusedError"
     return (errors.RefusedError if refused else UserError if user else errors.OperationError)(event["error"])
+
+
+def _reap(state: SystemState) -> None:
+    """Collect the exit status of the supervisor if this process started it."""
+    if (process := _started.pop(state.dir, None)) is not None:
+        process.wait()
 
 
 def _logs(state: SystemState) -> str:

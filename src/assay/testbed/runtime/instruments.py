@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,11 +68,8 @@ class Instruments:
         meter.create_observable_gauge("process.runtime.memory", [memory], "By")
         meter.create_observable_gauge("process.runtime.thread_count", [threads], "{thread}")
 
-    def log(self, level: str, message: str, error: BaseException | None = None) -> None:
-        """Emit a log record in the present trace context; *error* adds its traceback to the message."""
-        if error is not None:
-            frames = traceback.format_exception_only(error)
-            message = f"{message}: {''.join(frames).strip()}"
+    def log(self, level: str, message: str) -> None:
+        """Emit a log record in the present trace context."""
         context = trace.get_current_span().get_span_context()
         self._logger.emit(
             LogRecord(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+from collections import deque
 from typing import Any, cast
 
 from assay.testbed.runtime import management
@@ -45,7 +46,8 @@ class Pipe(asyncio.Protocol):
         self.peer: Pipe | None = None
         self.waiting: list[bytes] = []
         self.free_at = 0.0
-        self.closing = False
+        self.in_flight: deque[tuple[float, bytes]] = deque()
+        self.closing = self.broken = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the transport; connect to the upstream when this is the caller's end."""
@@ -90,11 +92,23 @@ class Pipe(asyncio.Protocol):
         if lag:
             self.ledger.write("packet_delay", link=self.link.name, direction=self.direction, ns=int(lag * 1e9))
         due = max(now + lag, self.free_at)
-        if due <= now:
+        if due <= now and not self.in_flight:
             self.deliver(data)
-        else:
-            self.free_at = due
-            loop.call_at(due, self.deliver, data)
+            return
+        self.free_at = due
+        self.in_flight.append((due, data))
+        if len(self.in_flight) == 1:
+            loop.call_at(due, self.land)
+
+    def land(self) -> None:
+        """Deliver what is due, in the order in which it came: timers of the same instant fire in any order."""
+        loop = asyncio.get_running_loop()
+        while self.in_flight and self.in_flight[0][0] <= loop.time():
+            self.deliver(self.in_flight.popleft()[1])
+        if self.in_flight:
+            loop.call_at(self.in_flight[0][0], self.land)
+        elif self.closing:
+            self.end_peer()
 
     def deliver(self, data: bytes) -> None:
         """Hand *data* to the kernel."""
@@ -114,10 +128,14 @@ class Pipe(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the other end after what is still in flight."""
         self.link.connections.discard(self)
-        self.closing = True
+        self.closing, self.broken = True, exc is not None
+        if not self.in_flight:
+            self.end_peer()
+
+    def end_peer(self) -> None:
+        """Close the other end, or reset it when this end was reset."""
         if self.peer:
-            loop = asyncio.get_running_loop()
-            loop.call_at(max(loop.time(), self.free_at), self.peer.abort if exc else self.peer.close)
+            self.peer.abort() if self.broken else self.peer.close()
 
     def close(self) -> None:
         """Close this end after its buffer has drained."""

@@ -87,7 +87,7 @@ class Replica:
         try:
             await self.executor.run(operation.steps, work)
         except CallFailedError as error:
-            self.instruments.log("ERROR", f"{work.operation}: request failed", error)
+            self.instruments.log("ERROR", f"{work.operation}: request failed: {error}")
             return 504 if error.timeout else 500
         return 200
 

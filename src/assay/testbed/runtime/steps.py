@@ -62,7 +62,7 @@ class Executor:
             except CallFailedError as error:
                 if not step.optional:
                     raise
-                self.instruments.log("WARN", f"{work.operation}: going on without {step.call or 'a step'}", error)
+                self.instruments.log("WARN", f"{work.operation}: going on without {step.call or 'a step'}: {error}")
 
     def _action(self, step: Step) -> Callable[[Step, Work], Awaitable[None]]:
         if step.call is not None:
@@ -106,7 +106,7 @@ class Executor:
         attributes = {"http.request.method": method, "server.address": service, "url.path": route}
         started = time.perf_counter_ns()
         with self.instruments.tracer.start_as_current_span(
-            f"{method} {route}", kind=SpanKind.CLIENT, attributes=attributes
+            f"{method} {route}", kind=SpanKind.CLIENT, attributes=attributes, record_exception=False
         ) as span:
             headers = {COST_HEADER: f"{self.token},{time.time_ns()}"}
             propagate.inject(headers)

@@ -1,0 +1,49 @@
+# Each target sets up what it needs on a fresh machine: Python 3.11 or newer and make are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-quick lint bench clean help
+
+help:
+	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
+	@echo "make test    the suite that CI runs"
+	@echo "make lint    format, style, types, layers"
+	@echo "make bench   speed and memory beside named peers"
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Assay needs Python 3.11 or newer; run make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing Assay into $(VENV)"
+	@$(BIN)/python -m pip install --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.developed: $(VENV)/.installed
+	@echo "Installing the development tools into $(VENV)"
+	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	@$(BIN)/assay demo
+
+test: $(VENV)/.developed
+	$(BIN)/python -m pytest
+
+test-quick: $(VENV)/.developed
+	$(BIN)/python -m pytest -m "not live and not browser"
+
+lint: $(VENV)/.developed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.developed
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,89 @@
+"""Real systems for tests: state in a short folder of its own, nothing left behind, telemetry read back from the receiver."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+import psutil
+
+from assay.telemetry.otlp.client import ReceiverControl
+from assay.telemetry.otlp.seal import decode_spool
+from assay.testbed.local.state import MARKER
+from assay.testbed.local.substrate import LocalSystem
+
+
+@contextmanager
+def state_folder() -> Iterator[Path]:
+    """Point ASSAY_STATE at a fresh short folder (Unix sockets have short paths) and fail if anything outlives it."""
+    folder = Path(tempfile.mkdtemp(prefix="assay-", dir="/tmp"))
+    before = os.environ.get("ASSAY_STATE")
+    os.environ["ASSAY_STATE"] = str(folder)
+    try:
+        yield folder
+    finally:
+        if before is None:
+            del os.environ["ASSAY_STATE"]
+        else:
+            os.environ["ASSAY_STATE"] = before
+        left = strays(folder)
+        for process in left:
+            process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+        assert not left, f"processes were left behind: {left}"
+
+
+def strays(folder: Path) -> list[psutil.Process]:
+    """Return the processes that belong to any system below *folder*."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARKER, "").startswith(str(folder)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def run_assay(*arguments: str, timeout: float = 280, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user does."""
+    command = [sys.executable, "-m", "assay", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=cwd, check=False)
+
+
+class Recording:
+    """A recording session on a running system; *tables* after the block, in the datapack's columns."""
+
+    def __init__(self, running: LocalSystem, folder: Path) -> None:
+        self.running, self.folder = running, folder
+        self.tables: dict[str, pl.DataFrame] = {}
+
+    def __enter__(self) -> Recording:
+        self._receiver = ReceiverControl(self.running.state.receiver_dir)
+        self._receiver.open_session(self.folder, self.folder.name)
+        self.started_ns = time.time_ns()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.running.flush()
+        time.sleep(0.5)
+        self.stats = self._receiver.close_session(self.folder.name)
+        self.tables = decode_spool(self.folder)
+
+    def spans(self, since_ns: int, until_ns: int, **equal: str) -> pl.DataFrame:
+        """Return the spans that began in [since, until) and whose columns equal what is given."""
+        columns = {"service": "service_name", "kind": "attr.span_kind", "name": "span_name"}
+        found = self.tables["traces"].filter(
+            pl.col("time").cast(pl.Int64).is_between(since_ns, until_ns, closed="left")
+        )
+        for key, value in equal.items():
+            found = found.filter(pl.col(columns[key]) == value)
+        return found

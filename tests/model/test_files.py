@@ -1,0 +1,85 @@
+"""YAML that people write: file, line and field in every error."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from assay.errors import ConfigError, UserError
+from assay.model.files import load_yaml, parse_yaml
+from assay.model.incident import FaultPlan
+from assay.model.system import System
+
+SYSTEM = """\
+system: two
+services:
+  front:
+    operations:
+      GET /:
+        steps:
+          - {call: back GET /x}
+  back:
+    operations:
+      GET /x: {steps: [{compute_ms: 1}]}
+load:
+  mix:
+    - {request: front GET /}
+"""
+
+
+def sentence(text, model):
+    with pytest.raises(ConfigError) as error:
+        parse_yaml(textwrap.dedent(text), model, "file.yaml")
+    return str(error.value)
+
+
+def test_a_system_is_read():
+    system = parse_yaml(SYSTEM, System, "s")
+    assert system.calls() == {("front", "back")}
+    assert system.entries() == {"front"}
+    assert system.uses() == set()
+
+
+def test_an_unknown_key_names_file_line_field_and_the_nearest():
+    text = SYSTEM.replace("compute_ms: 1", "compute_msec: 1")
+    assert sentence(text, System).startswith(
+        "file.yaml:10: services.back.operations.GET /x.steps.0.compute_msec: there is no such key; did you mean 'compute_ms'?"
+    )
+
+
+def test_a_missing_key_is_named():
+    assert sentence("fault_: PodKill", FaultPlan).startswith("file.yaml:1: fault: this key is required")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("back GET /x}", "bck GET /x}", "there is no service 'bck'"),
+        ("back GET /x}", "back GET /y}", "back has no operation 'GET /y'; it has GET /x"),
+        ("back GET /x}", "back}", "call must read 'service METHOD /route'"),
+        ("{call: back GET /x}", "{call: back GET /x, log: hello}", "exactly one of"),
+        ("{compute_ms: 1}", "{sql: SELECT 1}", "sql needs a postgresql store"),
+    ],
+)
+def test_what_does_not_fit_together_is_named(old, new, words):
+    found = sentence(SYSTEM.replace(old, new), System)
+    assert words in found
+    assert found.startswith("file.yaml:")
+
+
+def test_an_unknown_fault_gets_the_nearest():
+    assert "did you mean 'NetworkDelay'?" in sentence("fault: NetworkDeley", FaultPlan)
+
+
+def test_text_that_is_no_yaml_names_the_line():
+    assert sentence("a: b\nc: [", FaultPlan).startswith("file.yaml:2: not valid YAML")
+    assert "expected a mapping" in sentence("- a", FaultPlan)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match="Cannot read"):
+        load_yaml(tmp_path / "none.yaml", FaultPlan)
+    (tmp_path / "latin.yaml").write_bytes(b"fault: \xff\xfe")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_yaml(tmp_path / "latin.yaml", FaultPlan)

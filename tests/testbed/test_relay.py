@@ -1,0 +1,113 @@
+"""The relay between a real client and a real server in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from assay.testbed.runtime.ledger import LedgerWriter
+from assay.testbed.runtime.relay import Relay
+
+
+async def echo(reader, writer):
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+class Bench:
+    """A relay with one link ``a>b`` to an echo server."""
+
+    async def __aenter__(self):
+        self.server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        self.relay = Relay(LedgerWriter(self.ledger, "relay"))
+        ports = await self.relay.open({"links": [["a", "b"]]})
+        self.port = ports["a>b"]
+        address = self.server.sockets[0].getsockname()
+        await self.relay.upstream({"destination": "b", "address": list(address[:2])})
+        return self
+
+    def __init__(self, ledger):
+        self.ledger = str(ledger)
+
+    async def __aexit__(self, *_):
+        for server in [self.server, *self.relay.servers]:
+            server.close()
+        for link in self.relay.links.values():
+            for pipe in list(link.connections):
+                pipe.close()
+        await asyncio.sleep(0.05)
+
+    async def exchange(self, payload):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        started = time.monotonic()
+        writer.write(payload)
+        back = await reader.readexactly(len(payload))
+        writer.close()
+        await writer.wait_closed()
+        return back, time.monotonic() - started
+
+
+def test_bytes_pass_unchanged_and_large_ones_too(tmp_path):
+    async def scenario():
+        async with Bench(tmp_path / "ledger") as bench:
+            payload = bytes(range(256)) * 20_000
+            back, _ = await bench.exchange(payload)
+            assert back == payload
+
+    asyncio.run(scenario())
+
+
+def test_a_delay_holds_both_ways_and_is_entered_into_the_ledger(tmp_path):
+    async def scenario():
+        async with Bench(tmp_path / "ledger") as bench:
+            rules = [{"link": "a>b", "direction": "forward", "delay_s": 0.12, "jitter_s": 0.0}]
+            assert await bench.relay.rules({"rules": rules}) == 1
+            _, seconds = await bench.exchange(b"hello")
+            assert seconds >= 0.12
+            await bench.relay.rules({"rules": []})
+            assert (tmp_path / "ledger").read_text().count('"packet_delay"') == 1
+            assert '"ns":120000000' in (tmp_path / "ledger").read_text()
+            before = (tmp_path / "ledger").stat().st_size
+            await bench.exchange(b"hello")
+            assert (tmp_path / "ledger").stat().st_size == before  # without a rule nothing is a fault's doing
+
+    asyncio.run(scenario())
+
+
+def test_jitter_never_reorders_a_stream(tmp_path):
+    async def scenario():
+        async with Bench(tmp_path / "ledger") as bench:
+            rules = [{"link": "a>b", "direction": "forward", "delay_s": 0.02, "jitter_s": 0.02}]
+            await bench.relay.rules({"rules": rules})
+            reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
+            sent = b"".join(b"%04d" % i for i in range(60))
+            for i in range(60):
+                writer.write(b"%04d" % i)
+                await asyncio.sleep(0.002)
+            assert await reader.readexactly(len(sent)) == sent
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    asyncio.run(scenario())
+
+
+def test_a_destination_that_is_gone_resets_the_caller(tmp_path):
+    async def scenario():
+        async with Bench(tmp_path / "ledger") as bench:
+            await bench.relay.upstream({"destination": "b", "address": None})
+            reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
+            writer.write(b"hello")
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await reader.readexactly(5)
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    asyncio.run(scenario())
