@@ -1,4 +1,4 @@
-"""Real systems for tests: state in a short folder of its own, nothing left behind, telemetry read back from the receiver."""
+"""Real systems for tests: a short state folder of their own, nothing left behind, telemetry read back from the receiver."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ def state_folder() -> Iterator[Path]:
 
 
 def strays(folder: Path) -> list[psutil.Process]:
-    """Return the processes that belong to any system below *folder*."""
+    """Return the processes that belong to any system below *folder*, by marker, by open files or by working folder."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARKER, "").startswith(str(folder)) and process.status() != psutil.STATUS_ZOMBIE:
+            traces = [process.environ().get(MARKER, ""), process.cwd(), *process.cmdline()]
+            if any(str(folder) in trace for trace in traces) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:
             continue

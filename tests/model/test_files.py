@@ -43,9 +43,8 @@ def test_a_system_is_read():
 
 def test_an_unknown_key_names_file_line_field_and_the_nearest():
     text = SYSTEM.replace("compute_ms: 1", "compute_msec: 1")
-    assert sentence(text, System).startswith(
-        "file.yaml:10: services.back.operations.GET /x.steps.0.compute_msec: there is no such key; did you mean 'compute_ms'?"
-    )
+    where = "file.yaml:10: services.back.operations.GET /x.steps.0.compute_msec"
+    assert sentence(text, System).startswith(f"{where}: there is no such key; did you mean 'compute_ms'?")
 
 
 def test_a_missing_key_is_named():

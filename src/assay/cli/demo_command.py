@@ -13,7 +13,7 @@ import click
 from assay.cli.output import Stages, json_option, percent, print_json, print_table, stages
 
 FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("NetworkDelay", "catalog", {"delay_ms": 200, "jitter_ms": 20}),
+    ("NetworkDelay", "catalog", {"delay_ms": 100, "jitter_ms": 10}),
     ("JVMMySQLException", "reviews", {}),
     ("HTTPResponseAbort", "payment", {}),
     ("HTTPResponseDelay", "currency", {"delay_ms": 300}),

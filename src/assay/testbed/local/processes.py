@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import StartError
-from assay.testbed.local.state import MARKER, SystemState
+from assay.testbed.local.state import MARKER, SystemState, note_process
 
 LOG_TAIL_LINES = 12
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -44,7 +44,7 @@ async def start_program(
     """Start *command* as the process *name* of the system, its output in its log; it dies with the supervisor."""
     log = state.log(name)
     with log.open("ab") as output:
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *command,
             stdin=stdin,
             stdout=output if stdout is None else stdout,
@@ -54,6 +54,8 @@ async def start_program(
             preexec_fn=_die_with_parent,
             start_new_session=True,
         )
+    note_process(state, process.pid)
+    return process
 
 
 class Template:
@@ -63,6 +65,7 @@ class Template:
         self._state, self._on_exit = state, on_exit
         self._spawned: dict[str, asyncio.Future[int]] = {}
         self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the template and wait until it has imported everything; raises StartError."""
@@ -98,7 +101,8 @@ class Template:
         """Close the template's input, which ends it and all of its children."""
         if self._process is None or self._process.stdin is None:
             return
-        self._reading.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
         self._process.stdin.close()
         try:
             await asyncio.wait_for(self._process.wait(), 5)

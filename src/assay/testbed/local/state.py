@@ -126,16 +126,35 @@ def all_states() -> list[SystemState]:
     return [SystemState(p.name, p) for p in sorted(systems.iterdir()) if p.is_dir()] if systems.exists() else []
 
 
+def note_process(state: SystemState, pid: int) -> None:
+    """Write down that *pid* belongs to the system: a server may overwrite the environment that marks it."""
+    try:
+        line = json.dumps({"pid": pid, "created": psutil.Process(pid).create_time()})
+    except psutil.NoSuchProcess:
+        return
+    with (state.dir / "processes.jsonl").open("a") as file:
+        file.write(line + "\n")
+
+
 def marked_processes(state: SystemState) -> list[psutil.Process]:
-    """Return the processes that carry this system's marker in their environment, this one excepted."""
+    """Return the processes of this system: marked in their environment or written down; this one excepted."""
+    written = _written_down(state)
     found = []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.environ().get(MARKER) == str(state.dir):
+            ours = process.create_time() == written.get(process.pid) or process.environ().get(MARKER) == str(state.dir)
+            if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:
             continue  # another user's process, or one that has just ended
     return found
+
+
+def _written_down(state: SystemState) -> dict[int, float]:
+    """Return pid to creation time of the processes that were noted; a torn last line is dropped."""
+    path = state.dir / "processes.jsonl"
+    whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
+    return {entry["pid"]: entry["created"] for entry in map(json.loads, whole.splitlines())}
 
 
 def kill_all(processes: list[psutil.Process], timeout_s: float = 5.0) -> list[psutil.Process]:

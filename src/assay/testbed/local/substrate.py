@@ -24,6 +24,7 @@ from assay.testbed.local.state import MARKER, SystemState, all_states, clear_lef
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
+WAKE_UP_S = 0.3
 
 _started: dict[Path, subprocess.Popen[bytes]] = {}
 """Supervisors that this process started; others are reaped by whoever did."""
@@ -45,12 +46,11 @@ class LocalSystem:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(str(self.state.socket))
                 connection.sendall(json.dumps({"op": op, **fields}).encode() + b"\n")
-                with connection.makefile("r") as lines:
-                    for line in lines:
-                        event = json.loads(line)
-                        if "error" in event:
-                            raise _from_wire(event)
-                        yield event
+                for line in _lines(connection):
+                    event = json.loads(line)
+                    if "error" in event:
+                        raise _from_wire(event)
+                    yield event
         except (ConnectionError, FileNotFoundError) as error:
             message = f"System {self.state.name} is gone; see `assay status`, then start it again with `assay up`."
             raise LostError(message, log_tail(self.state.dir / "supervisor.log")) from error
@@ -176,6 +176,21 @@ class LocalSubstrate:
     def capabilities(self) -> dict[str, Any]:
         """Return the isolation levels of this machine."""
         return {level.name: {"available": level.available, "reason": level.reason} for level in probe().values()}
+
+
+def _lines(connection: socket.socket) -> Iterator[bytes]:
+    """Yield the lines that arrive. It wakes up now and then: libraries make system calls restart after Ctrl-C."""
+    connection.settimeout(WAKE_UP_S)
+    pending = b""
+    while True:
+        try:
+            chunk = connection.recv(65536)
+        except TimeoutError:
+            continue
+        if not chunk:
+            return
+        *lines, pending = (pending + chunk).split(b"\n")
+        yield from lines
 
 
 def _from_wire(event: dict[str, Any]) -> errors.AssayError:

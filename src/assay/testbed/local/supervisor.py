@@ -319,6 +319,7 @@ class Supervisor:
             "replicas": len(self.fleet.replicas),
             "ready": len(self.fleet.replicas) - len(self.fleet.not_ready()),
             "not_ready": self.fleet.not_ready(),
+            "pids": {replica.id: replica.pid for replica in self.fleet.replicas.values()},
             "fault": self.injection,
             "receiver": self.endpoint,
             "rate_rps": self.rate_rps,

@@ -1,0 +1,208 @@
+"""Starting, stopping and killing systems: nothing is left behind, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from assay.errors import StartError, UserError
+from assay.model.incident import FaultPlan
+from assay.model.system import System
+from assay.telemetry.otlp.client import ReceiverControl
+from assay.telemetry.otlp.seal import decode_spool
+from assay.testbed.apps import load_system
+from assay.testbed.local.state import SystemState, marked_processes
+from assay.testbed.local.substrate import LocalSubstrate
+from live import Recording, run_assay, state_folder, strays
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
+
+TINY = str(Path(__file__).with_name("tiny.yaml"))
+
+
+@pytest.fixture
+def state():
+    with state_folder() as folder:
+        yield folder
+
+
+def wait_for(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.05)
+
+
+def process_of(state, word):
+    """Return the process of a running system whose command line or log name has *word*."""
+    for process in marked_processes(state):
+        with contextlib.suppress(psutil.Error):
+            if word in " ".join(process.cmdline()):
+                return process
+    raise AssertionError(f"no process with {word}")
+
+
+def test_up_status_down_leave_nothing(state):
+    up = run_assay("up", TINY, "--name", "one", "--json")
+    assert up.returncode == 0, up.stderr
+    (item,) = json.loads(up.stdout)["items"]
+    assert (item["phase"], item["ready"], item["replicas"]) == ("ready", 3, 3)
+    again = run_assay("up", TINY, "--name", "one")
+    assert again.returncode == 2
+    assert "already running" in again.stderr
+    shown = json.loads(run_assay("status", "--json").stdout)
+    assert [system["name"] for system in shown["items"]] == ["one"]
+    assert shown["isolation"]["plain"]["available"] is True
+    assert run_assay("down", "one").returncode == 0
+    assert strays(state) == []
+    assert list((state / "systems").iterdir()) == []
+
+
+def test_two_instances_side_by_side(state):
+    substrate, app = LocalSubstrate(), load_system(TINY)
+    first = substrate.deploy(app, "first", owned=True)
+    second = substrate.deploy(app, "second", owned=True)
+    assert first.status()["receiver"] != second.status()["receiver"]
+    substrate.remove("first")
+    assert second.status()["ready"] == 3
+    substrate.remove("second")
+
+
+@pytest.mark.parametrize("victim", ["supervisor", "template", "otlp", "valkey"])
+def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(state, tmp_path, victim):
+    running = LocalSubstrate().deploy(load_system(TINY), "kill", seed=1)
+    receiver = ReceiverControl(running.state.receiver_dir)
+    receiver.open_session(tmp_path / "spool", "s")
+    plan = FaultPlan.model_validate({"fault": "CPUStress", "target": {"service": "back"}, "duration_s": 60})
+    events = running.inject(plan)
+    assert next(events)["event"] == "applied"
+    time.sleep(2.5)
+    acknowledged = receiver.stats().sessions["s"].signals["traces"].kept_items
+    assert acknowledged > 0
+    process_of(running.state, victim).kill()
+    events.close()
+    wait_for(lambda: not running.state.running())
+    status = json.loads(run_assay("status", "--json").stdout)["items"]
+    assert all(system["phase"] == "cleared" for system in status)
+    if victim == "supervisor":
+        assert status[0]["faults_undone"] == ["CPUStress"]
+    assert strays(state) == []
+    assert list((state / "systems").iterdir()) == []
+    assert decode_spool(tmp_path / "spool")["traces"].height >= acknowledged
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_however_a_recording_ends_its_system_goes_with_it(state, tmp_path, number):
+    fault = tmp_path / "fault.yaml"
+    fault.write_text("fault: HTTPResponseDelay\ntarget: {service: back}\nparameters: {delay_ms: 100}\n")
+    out = tmp_path / "out"
+    command = [
+        sys.executable,
+        "-m",
+        "assay",
+        "record",
+        TINY,
+        str(fault),
+        "-o",
+        str(out),
+        "--warmup",
+        "1",
+        "--normal",
+        "3",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as recording:
+        assert recording.stderr is not None
+        for line in recording.stderr:
+            if "abnormal window" in line:
+                break
+        time.sleep(1.5)
+        recording.send_signal(number)
+        recording.communicate(timeout=60)
+    assert recording.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+    wait_for(lambda: not strays(state))
+    run_assay("status")
+    assert list((state / "systems").iterdir()) == []
+    assert not (out / "incidents").exists() or list((out / "incidents").glob("[!.]*")) == []
+    (spool,) = out.glob(".recording-*")
+    assert decode_spool(spool)["traces"].height > 0  # what was acknowledged is there
+
+
+def test_a_killed_replica_comes_back_as_the_same_service(state):
+    running = LocalSubstrate().deploy(load_system(TINY), "heal", owned=True)
+    pids = {p.pid for p in marked_processes(running.state)}
+    with contextlib.ExitStack() as stack:
+        stack.callback(LocalSubstrate().remove, "heal")
+        psutil.Process(running.status()["pids"]["middle-0"]).kill()
+        wait_for(lambda: {p.pid for p in marked_processes(running.state)} - pids)
+        wait_for(lambda: running.status()["not_ready"] == [])
+
+
+def test_a_service_that_crashes_in_a_loop_is_named_with_its_log(state):
+    broken = System.model_validate(load_system(TINY).model_dump() | {"stores": {"cache": {"engine": "valkey"}}})
+    steps = [{"sql": "SELECT 1"}]
+    services = broken.model_dump()["services"]
+    services["back"]["operations"]["GET /"]["steps"] = steps
+    app = broken.model_dump() | {
+        "services": services,
+        "stores": {"db": {"engine": "postgresql", "setup": ["SELECT wrong"]}},
+    }
+    with pytest.raises(StartError, match="Store db: setup statement 'SELECT wrong' failed"):
+        LocalSubstrate().deploy(System.model_validate(app), "loop")
+    assert strays(state) == []
+
+
+def test_a_wrong_system_or_fault_is_one_sentence_and_exit_2(state, tmp_path):
+    for arguments, words in [
+        (("up", "shp"), "There is no system 'shp'; did you mean 'shop'?"),
+        (("record", "shop", str(tmp_path / "none.yaml"), "-o", str(tmp_path / "o")), "Cannot read"),
+        (("down", "nobody"), "There is no running system 'nobody'"),
+        (("injct",), "did you mean 'inject'?"),
+    ]:
+        done = run_assay(*arguments)
+        assert done.returncode == 2, arguments
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_state_path_that_is_too_long_for_sockets_is_named(monkeypatch):
+    monkeypatch.setenv("ASSAY_STATE", "/tmp/" + "x" * 90)
+    with pytest.raises(UserError, match="set ASSAY_STATE to a shorter one"):
+        SystemState.of("a")
+
+
+def test_the_receiver_keeps_spans_of_before_and_after_a_restart(state, tmp_path):
+    substrate = LocalSubstrate()
+    running = substrate.deploy(load_system(TINY), "pods", owned=True)
+    with Recording(running, tmp_path / "spool") as recording:
+        time.sleep(2)
+        plan = FaultPlan.model_validate({"fault": "PodKill", "target": {"service": "middle"}, "duration_s": 5})
+        events = {event["event"]: event for event in running.inject(plan)}
+    assert events["done"]["recovered"]
+    pods = recording.tables["traces"].filter(recording.tables["traces"]["service_name"] == "middle")[
+        "attr.k8s.pod.name"
+    ]
+    assert pods.n_unique() == 2
+    assert recording.stats.drop_rate == 0
+    substrate.remove("pods")
+
+
+def test_a_busy_control_socket_refuses_unknown_commands(state):
+    substrate = LocalSubstrate()
+    running = substrate.deploy(load_system(TINY), "ask", owned=True)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(running.state.socket))
+        connection.sendall(b'{"op": "explode"}\n')
+        assert "There is no command 'explode'" in json.loads(connection.recv(4096))["error"]
+    substrate.remove("ask")
+    assert os.environ["ASSAY_STATE"] == str(state)
