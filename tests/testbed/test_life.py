@@ -93,6 +93,7 @@ def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(sta
     events.close()
     wait_for(lambda: not running.state.running())
     status = json.loads(run_assay("status", "--json").stdout)["items"]
+    LocalSubstrate().status()
     assert all(system["phase"] == "cleared" for system in status)
     if victim == "supervisor":
         assert status[0]["faults_undone"] == ["CPUStress"]

@@ -70,7 +70,7 @@ def command(
     click.echo(f"incident  {item['incident']}\ntruth     {item['truth']}")
     acted = "was seen to act" if bites else "did not bite at this load: recorded as no_effect"
     recovered = "the system recovered" if truth.recovered else "the system did NOT recover in time"
-    click.echo(f"{plan.fault} {acted}; {recovered}.")
+    click.echo("Nothing was broken." if truth.effect is None else f"{plan.fault} {acted}; {recovered}.")
     for note in truth.notes:
         click.echo(f"note: {note}")
     click.echo(f"Next: `assay annotate {output}`.")

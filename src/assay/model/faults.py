@@ -139,7 +139,9 @@ _CODE = _whole("code", 500, "HTTP status that the caller sees", 400, 599)
 _ROUTE = _text("operation", None, "the operation that is hit; all of the service's when left out")
 _METHOD = _text("operation", None, "the operation whose handler is hit; all of the service's when left out")
 _EXCEPTION = _text("exception", "IllegalStateException", "class name of the raised exception")
-_DIRECTION = _text("direction", "from", "packets that the target sends, those sent to it, or both", ("from", "to", "both"))
+_DIRECTION = _text(
+    "direction", "from", "packets that the target sends, those sent to it, or both", ("from", "to", "both")
+)
 _PEER = _text("peer", None, "only traffic with this service or store; all when left out")
 
 

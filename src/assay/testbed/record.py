@@ -32,6 +32,8 @@ USUAL_SHARE = 2 / 3
 """The first part of the normal window tells the alert rules what is usual."""
 PRE_ROLL_S = (4.0, 12.0)
 UNALERTED_JITTER_S = 8.0
+EARLY_END_S = (0.1, 1.5)
+"""The abnormal window ends a little before the fault does, so that its end is no exact instant of the truth."""
 SETTLE_S = 1.0
 
 Progress = Callable[[str, float], None]
@@ -90,9 +92,10 @@ def record(
         stats = finish()
     frames = decode_spool(spool)
     usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
-    end_ns = outcome.fault.end_ns
+    chance = random.Random(f"{seed}:{id_}")  # noqa: S311
+    end_ns = outcome.fault.end_ns - int(chance.uniform(*EARLY_END_S) * 1e9)
     fired = alerts(frames["traces"], frames["metrics"], system.slo, usual, end_ns)
-    boundary_ns = _boundary(fired, outcome.fault, start_ns, random.Random(f"{seed}:{id_}"))  # noqa: S311
+    boundary_ns = _boundary(fired, outcome.fault, start_ns, chance)
     told = [alert for alert in fired if alert.time_ns >= boundary_ns]
     incident = Incident(
         id=id_,
@@ -159,7 +162,8 @@ def _boundary(fired: list[Alert], fault: Fault, start_ns: int, chance: random.Ra
     if during:
         at_ns = min(during) - int(chance.uniform(*PRE_ROLL_S) * 1e9)
     else:
-        at_ns = fault.start_ns + int(chance.uniform(-UNALERTED_JITTER_S, UNALERTED_JITTER_S) * 1e9)
+        most_s = min(UNALERTED_JITTER_S, (fault.start_ns - start_ns) / 4e9, (fault.end_ns - fault.start_ns) / 4e9)
+        at_ns = fault.start_ns + int(chance.uniform(-most_s, most_s) * 1e9)
     return min(max(at_ns, start_ns + 1), fault.end_ns - 1)
 
 

@@ -9,11 +9,12 @@ import aiohttp
 import psutil
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, ResourceMetrics
 
 from assay.testbed.local.fleet import Fleet, Replica
 
 UNITS = {
+    "container.cpu.time": "s",
     "container.cpu.usage": "{cpu}",
     "container.cpu.limit_utilization": "1",
     "container.memory.working_set": "By",
@@ -22,6 +23,8 @@ UNITS = {
     "k8s.pod.ready": "1",
     "k8s.node.cpu.usage": "{cpu}",
 }
+CUMULATIVE = frozenset({"container.cpu.time"})
+"""Sums that only grow; the others are gauges."""
 
 
 class Sampler:
@@ -53,13 +56,14 @@ class Sampler:
 
     def _reading(self, replica: Replica) -> dict[str, float]:
         values = {"k8s.container.restarts": float(replica.restarts), "k8s.pod.ready": float(replica.ready)}
-        cores, memory, alive = 0.0, 0, False
+        cores, seconds, memory, alive = 0.0, 0.0, 0, False
         for pid in (replica.pid, self._companions.get(replica.id)):
             if pid is None:
                 continue
             try:
                 process = psutil.Process(pid)
                 cores += self._cores(process)
+                seconds += sum(process.cpu_times()[:2])
                 memory += process.memory_info().rss
                 alive = True
             except psutil.Error:
@@ -67,6 +71,7 @@ class Sampler:
         if alive:
             limit_bytes = replica.spec.memory_limit_mb * 2**20
             values |= {
+                "container.cpu.time": seconds,
                 "container.cpu.usage": cores,
                 "container.cpu.limit_utilization": cores / replica.spec.cpu_limit,
                 "container.memory.working_set": float(memory),
@@ -91,6 +96,10 @@ def _resource_metrics(resource: Mapping[str, str], values: Iterable[tuple[str, f
     scope = message.scope_metrics.add()
     for name, value in values:
         metric = Metric(name=name, unit=UNITS[name])
-        metric.gauge.data_points.add(time_unix_nano=now_ns, as_double=value)
+        if name in CUMULATIVE:
+            metric.sum.is_monotonic = True
+            metric.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+        points = metric.sum.data_points if name in CUMULATIVE else metric.gauge.data_points
+        points.add(time_unix_nano=now_ns, as_double=value)
         scope.metrics.append(metric)
     return message

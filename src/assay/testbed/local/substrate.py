@@ -163,6 +163,8 @@ class LocalSubstrate:
 
     def status(self) -> list[dict[str, Any]]:
         """Return one row per system; what a killed supervisor left is cleared first and reported as phase `cleared`."""
+        for process in _started.values():
+            process.poll()  # one that was killed is collected, not left as a zombie
         rows = []
         for state in all_states():
             if state.running():

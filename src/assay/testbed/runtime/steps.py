@@ -134,17 +134,17 @@ class Executor:
         """Enter into the ledger what faults cost this call: the callee's own account and the one-way times."""
         if cost is None:
             return
-        fault_ns, failed, received_ns, sent_ns = (int(part) for part in cost.split(","))
-        if fault_ns or failed:
-            self.ledger_wait(span, work, service, fault_ns, error=bool(failed), certain=True)
+        fault_ns, failed, there_ns, sent_ns = (int(part) for part in cost.split(","))
         if self._watches(service):
-            back = time.time_ns() - sent_ns
-            if received_ns + back > ONE_WAY_FLOOR_NS:
-                self.ledger_wait(span, work, service, received_ns + back, error=False, certain=True)
+            back_ns = time.time_ns() - sent_ns
             self.ledger.write(
-                "one_way", span_ids(span), ns=received_ns + back, there_ns=received_ns, back_ns=back, callee=service,
+                "one_way", span_ids(span), ns=there_ns + back_ns, there_ns=there_ns, back_ns=back_ns, callee=service,
                 operation=work.operation, service=self.service,
             )  # fmt: skip
+            if there_ns + back_ns > ONE_WAY_FLOOR_NS:
+                fault_ns += there_ns + back_ns
+        if fault_ns or failed:
+            self.ledger_wait(span, work, service, fault_ns, error=bool(failed), certain=True)
 
     def _watches(self, callee: str) -> bool:
         return callee in self.watched or "*" in self.watched

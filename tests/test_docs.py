@@ -1,0 +1,133 @@
+"""README, docs and examples hold what they promise: they are run, and nothing that can be set is left out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import click
+import pytest
+
+from assay.cli import COMMANDS, cli
+from assay.model.files import load_yaml, parse_yaml
+from assay.model.incident import FaultPlan
+from assay.model.system import ACTIONS, Step, System
+from assay.testbed.capabilities import refusal
+from live import run_assay, state_folder
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ORDER = (
+    "up",
+    "faults",
+    "inject",
+    "record",
+    "down",
+    "annotate",
+    "diagnose",
+    "grade",
+    "report",
+    "export",
+    "import",
+    "status",
+    "demo",
+)
+
+
+def blocks(page, language):
+    return [textwrap.dedent(b) for b in re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)]
+
+
+def commands_of(page):
+    return [
+        line[2:].strip()
+        for block in blocks(page, "console")
+        for line in block.splitlines()
+        if line.startswith("$ assay")
+    ]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_documented_and_nothing_else(name):
+    command = cli.get_command(click.Context(cli), name)
+    page = (ROOT / "docs" / "commands" / f"{name}.md").read_text()
+    options = {o for p in command.params if isinstance(p, click.Option) for o in p.opts}
+    documented = set(re.findall(r"`(--?[a-z][a-z-]*)", page.split("```")[-1] if "```" in page else page))
+    assert options <= documented, f"not documented: {options - documented}"
+    assert {o for o in documented if o.startswith("--")} <= options, (
+        f"documented, but not there: {documented - options}"
+    )
+    assert len(options - {o for o in options if not o.startswith("--")}) <= 8, "at most eight options a command"
+    assert command.help
+
+
+def test_every_action_and_modifier_of_a_system_is_documented():
+    page = (ROOT / "docs" / "systems.md").read_text()
+    assert [name for name in (*ACTIONS, *Step.model_fields) if f"`{name}`" not in page] == []
+
+
+def test_every_environment_variable_is_documented():
+    used = {
+        name
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r"environ(?:\.get\(|\[)\"((?:ASSAY|XDG)_[A-Z_]+)\"", path.read_text())
+    }
+    text = "".join(page.read_text() for page in PAGES)
+    assert used
+    assert [name for name in used if name not in text] == []
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_yaml_in_the_docs_and_all_examples_are_valid():
+    (system,) = blocks(ROOT / "docs" / "systems.md", "yaml")
+    assert parse_yaml(system, System, "systems.md").system == "corner"
+    examples = sorted((ROOT / "examples").glob("*.yaml"))
+    assert len(examples) >= 7
+    shop = load_yaml(ROOT / "src" / "assay" / "testbed" / "apps" / "shop.yaml", System)
+    for path in examples:
+        plan = load_yaml(path, FaultPlan).completed()
+        assert plan.target is None or plan.target.service in shop.services
+        assert plan.fault == "NoFault" or refusal(plan.fault, "plain") is None
+
+
+@pytest.mark.live
+@pytest.mark.timeout(400)
+def test_the_readme_is_run_word_for_word(tmp_path):
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    with state_folder():
+        for line in commands_of(ROOT / "README.md"):
+            done = run_assay(*shlex.split(line)[1:], cwd=tmp_path)
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    (script,) = blocks(ROOT / "README.md", "python")
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "p99_ms" in done.stdout
+    assert (tmp_path / "report" / "report.html").stat().st_size > 100_000
+
+
+@pytest.mark.live
+@pytest.mark.timeout(500)
+def test_the_command_pages_are_run_word_for_word(tmp_path):
+    assert sorted(ORDER) == sorted(COMMANDS)
+    for example in (ROOT / "examples").glob("*.yaml"):
+        shutil.copy(example, tmp_path)
+    with state_folder():
+        for name in ORDER:
+            lines = commands_of(ROOT / "docs" / "commands" / f"{name}.md")
+            assert lines, f"{name} has no example"
+            for line in lines:
+                done = run_assay(*shlex.split(line)[1:], cwd=tmp_path)
+                assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert list((tmp_path / "imported" / "incidents").iterdir())
+    assert (tmp_path / "demo" / "report.html").exists()

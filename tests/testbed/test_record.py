@@ -1,0 +1,122 @@
+"""Recording: what a solver may see, what it may not, and what becomes of faults that do nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+
+from assay.telemetry.leaks import leaks
+from assay.telemetry.schema import SCHEMA
+from assay.telemetry.tree import Tree
+from assay.testbed.apps import load_system
+from assay.testbed.local.substrate import LocalSubstrate
+from live import run_assay, state_folder
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
+
+ROOT = Path(__file__).parents[2]
+TINY = str(Path(__file__).with_name("tiny.yaml"))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Return the tree of one incident, recorded with the example file."""
+    out = tmp_path_factory.mktemp("recorded") / "tree"
+    with state_folder():
+        arguments = ["--normal", "20", "--abnormal", "15", "--warmup", "3", "--json"]
+        done = run_assay("record", "shop", str(ROOT / "examples" / "network-delay.yaml"), "-o", str(out), *arguments)
+    assert done.returncode == 0, done.stderr
+    (item,) = json.loads(done.stdout)["items"]
+    assert item["effect"] is True
+    assert item["recovered"] is True
+    return Tree(out)
+
+
+def test_a_plain_duckdb_script_reads_the_documented_columns(recorded):
+    (id_,) = recorded.ids()
+    folder = recorded.incident_path(id_)
+    for period in ("normal", "abnormal"):
+        for modality, columns in SCHEMA.items():
+            table = f"{folder}/{period}_{modality}.parquet"
+            described = duckdb.sql(f"DESCRIBE SELECT * FROM read_parquet('{table}')").fetchall()
+            assert [row[0] for row in described][: len(columns)] == list(columns)
+            assert duckdb.sql(f"SELECT count(*) FROM read_parquet('{table}')").fetchone()[0] > 0, table
+
+
+def test_what_a_solver_gets_holds_no_truth_by_name_or_content(recorded):
+    (id_,) = recorded.ids()
+    folder = recorded.incident_path(id_)
+    assert leaks(folder, recorded.truth(id_)) == []
+    seen = "\n".join(p.read_text() for p in folder.glob("*.json")).lower()
+    for word in ("networkdelay", "network_delay", "inject", "chaos", "delay_ms"):
+        assert word not in seen
+    assert not any("truth" in str(path.relative_to(folder)) for path in folder.rglob("*"))
+    assert len(id_) == 16
+
+
+def test_windows_come_from_the_alerts_and_not_from_the_injection(recorded):
+    (id_,) = recorded.ids()
+    incident, truth = recorded.datapack(id_).incident, recorded.truth(id_)
+    (fault,) = truth.faults
+    assert incident.alerts
+    assert incident.abnormal.start_ns == incident.normal.end_ns != fault.start_ns
+    lead_s = (min(alert.time_ns for alert in incident.alerts) - incident.abnormal.start_ns) / 1e9
+    assert 4 <= lead_s <= 12
+    assert "catalog" in incident.description
+    assert truth.effect is not None
+    assert truth.effect.passed
+
+
+def test_the_ledger_lies_beside_the_truth_and_points_into_the_traces(recorded):
+    (id_,) = recorded.ids()
+    ledger = recorded.ledger(id_)
+    waits = ledger.filter((pl.col("kind") == "wait") & (pl.col("callee") == "catalog"))
+    assert {"frontend", "search"} <= set(waits["service"])
+    spans = recorded.datapack(id_).both("traces").filter(pl.col("service_name") == "search").collect()
+    of_search = waits.filter(pl.col("service") == "search")
+    # The last spans may end after the window; nearly all of what waited is in the tables.
+    assert of_search["span_id"].is_unique().all()
+    assert len(set(of_search["span_id"]) & set(spans["span_id"])) >= 0.8 * of_search.height
+
+
+def test_nothing_of_the_recording_itself_stays(recorded):
+    assert sorted(path.name for path in recorded.root.iterdir()) == ["incidents", "truth"]
+
+
+def test_no_fault_and_a_fault_that_does_nothing_are_kept_and_labelled(tmp_path):
+    quiet = tmp_path / "quiet.yaml"
+    quiet.write_text("fault: NoFault\n")
+    with state_folder():
+        LocalSubstrate().deploy(load_system(TINY), "calm", seed=2, owned=True)
+        windows = [
+            "--on",
+            "calm",
+            "--normal",
+            "8",
+            "--abnormal",
+            "6",
+            "--warmup",
+            "1",
+            "-o",
+            str(tmp_path / "tree"),
+            "--json",
+        ]
+        first = run_assay("record", TINY, str(quiet), *windows)
+        assert first.returncode == 0, first.stderr
+        abort = tmp_path / "abort.yaml"
+        abort.write_text("fault: JVMMySQLException\ntarget: {service: back}\n")  # it has no database to fail
+        second = run_assay("record", TINY, str(abort), *windows)
+        assert second.returncode == 0, second.stderr
+        LocalSubstrate().remove("calm")
+    assert json.loads(first.stdout)["items"][0]["fault"] == "NoFault"
+    assert json.loads(second.stdout)["items"][0]["effect"] is False
+    annotated = json.loads(run_assay("annotate", str(tmp_path / "tree"), "--json").stdout)["items"]
+    assert {item["label"] for item in annotated} <= {"no_effect", "drifted"}
+    tree = Tree(tmp_path / "tree")
+    kinds = {tree.truth(id_).faults[0].type: tree.truth(id_) for id_ in tree.ids()}
+    assert set(kinds) == {"NoFault", "JVMMySQLException"}
+    assert kinds["JVMMySQLException"].effect.passed is False
