@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import time
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -48,19 +50,26 @@ def interval(rates: list[tuple[int, int]], draws: int = 2000) -> tuple[float, fl
 def main() -> None:
     """Try every service of every pack as the root and print what was attributed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    folders = sorted(p.parent for p in parser.parse_args().folder.glob("*/injection.json"))
+    default = Path(os.environ.get("ASSAY_DATA", Path(__file__).parents[2] / "shared" / "data")) / "nezha-datapacks"
+    parser.add_argument("folder", type=Path, nargs="?", default=default, help="packs; $ASSAY_DATA/nezha-datapacks")
+    folder = parser.parse_args().folder
+    folders = sorted(p.parent for p in folder.glob("*/injection.json"))
+    if not folders:
+        print(f"SKIPPED: no public datapacks in {folder}; set ASSAY_DATA or give a folder")
+        return
     table = Table("datapack", "fault", "label", "wrong roots", "seconds", title="Root attribution")
     labels: Counter[Label] = Counter()
     wrong: list[tuple[int, int]] = []
     for folder in folders:
         pack, fault = Datapack.open(folder), read_fault(folder)
+        began = time.perf_counter()
         found = annotate(pack, [fault])
+        seconds = time.perf_counter() - began
         others = [s for s in pack.services() if s != fault.service]
         hits = [s for s in others if annotate(pack, [fault], root=s).label is Label.ATTRIBUTED]
         labels[found.label] += 1
         wrong.append((len(hits), len(others)))
-        table.add_row(folder.name, fault.type, found.label.value, ", ".join(hits) or "-", f"{found.seconds:.2f}")
+        table.add_row(folder.name, fault.type, found.label.value, ", ".join(hits) or "-", f"{seconds:.2f}")
     hit, tried = sum(h for h, _ in wrong), sum(n for _, n in wrong)
     low, high = interval(wrong)
     console = Console(width=160)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -48,9 +47,8 @@ def annotate(
     """Return the annotation of *datapack* given the *faults* that were injected into it.
 
     *root* pretends that this service was the target, which is how wrong roots are tried. Pure apart from reading the
-    datapack, and deterministic but for `seconds`. Raises DatapackError for an unreadable table.
+    datapack, and deterministic. Raises DatapackError for an unreadable table.
     """
-    began = time.perf_counter()
     settings, slo = settings or Settings(), slo or Slo()
     calls = read_calls(datapack)
     metrics = datapack.both("metrics").collect()
@@ -75,7 +73,6 @@ def annotate(
         alarms=_alarm_account([found for _, found, _ in accepted if found], alarms),
         thresholds={"settings": settings.model_dump(mode="json"), "slo": slo.model_dump(), "rules": RULES_VERSION},
         false_alarm_rate=baseline.false_alarm_rate,
-        seconds=time.perf_counter() - began,
     )
 
 

@@ -27,4 +27,6 @@ def command(system: str, name: str | None, seed: int, rate_rps: float | None, *,
         print_json("up", [status])
     else:
         click.echo(f"{status['name']} is up: {status['ready']} of {status['replicas']} replicas ready.")
+        for entry, urls in status["endpoints"].items():
+            click.echo(f"{entry}: {', '.join(urls)}")
         click.echo(f"Next: `assay inject FAULT.yaml --on {status['name']}`, `assay down {status['name']}`.")

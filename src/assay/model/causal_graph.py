@@ -85,4 +85,3 @@ class Annotation(Artefact):
     alarms: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="explained, unexplained")
     thresholds: dict[str, Any] = Field(default_factory=dict)
     false_alarm_rate: float | None = None
-    seconds: float = 0.0

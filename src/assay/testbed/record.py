@@ -111,7 +111,9 @@ def record(
             "boot_id": boot_id(),
         },
     )
-    notes = [f"{len(fired) - len(told)} alerts fired before the abnormal window"]
+    notes = []
+    if early := len(fired) - len(told):
+        notes.append(f"{early} alerts fired before the abnormal window")
     if busy > 0:
         notes.append(f"the machine was busy: {busy:.1f} more runnable tasks than cores before the recording")
     if stats.drop_rate:

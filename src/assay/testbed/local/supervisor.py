@@ -322,6 +322,10 @@ class Supervisor:
             "pids": {replica.id: replica.pid for replica in self.fleet.replicas.values()},
             "fault": self.injection,
             "receiver": self.endpoint,
+            "endpoints": {
+                entry: [f"http://127.0.0.1:{port}" for port in self._lookup(entry, "loadgenerator") or ()]
+                for entry in sorted(self.system.entries())
+            },
             "rate_rps": self.rate_rps,
         }
 
