@@ -145,160 +145,152 @@ _DIRECTION = _text(
 _PEER = _text("peer", None, "only traffic with this service or store; all when left out")
 
 
-def _pod(name: str, kind: FaultKind, *levels: Level, aliases: tuple[str, ...] = ()) -> FaultType:
+_HOSTNAME = _text("hostname", None, "the name whose look-ups by the target go wrong; all when left out")
+_SERVICE_POD = (Level.SERVICE, Level.POD)
+
+_FAMILIES: Mapping[Category, Mapping[str, Any]] = {
+    Category.POD: {
+        "layer": Layer.INFRASTRUCTURE, "levels": _SERVICE_POD, "channel": Channel.VERTICAL, "actuator": Actuator.SIGNAL,
+    },
+    Category.STRESS: {
+        "layer": Layer.INFRASTRUCTURE, "levels": _SERVICE_POD, "channel": Channel.VERTICAL, "actuator": Actuator.CGROUP,
+    },
+    Category.HTTP: {
+        "layer": Layer.APPLICATION, "levels": (Level.SERVICE, Level.SPAN), "channel": Channel.HORIZONTAL,
+        "actuator": Actuator.RUNTIME_HOOK,
+    },
+    Category.DNS: {
+        "layer": Layer.INFRASTRUCTURE, "levels": _SERVICE_POD, "channel": Channel.VERTICAL,
+        "actuator": Actuator.NAME_SERVICE,
+    },
+    Category.NETWORK: {
+        "layer": Layer.INFRASTRUCTURE, "levels": _SERVICE_POD, "channel": Channel.BOTH, "actuator": Actuator.PACKET,
+    },
+    Category.TIME: {
+        "layer": Layer.INFRASTRUCTURE, "levels": _SERVICE_POD, "channel": Channel.VERTICAL,
+        "actuator": Actuator.RUNTIME_HOOK,
+    },
+    Category.JVM: {
+        "layer": Layer.APPLICATION, "levels": (Level.SERVICE, Level.FUNCTION), "channel": Channel.HORIZONTAL,
+        "actuator": Actuator.RUNTIME_HOOK, "emulated_on_local": True,
+    },
+}  # fmt: skip
+"""What the types of a family share."""
+
+_IN_THE_POD: Mapping[str, Any] = {"levels": _SERVICE_POD, "channel": Channel.VERTICAL}
+"""JVM types that exhaust the pod rather than touch a method."""
+
+
+def _row(category: Category, name: str, kind: FaultKind, *parameters: Parameter, **exceptions: Any) -> FaultType:
     return FaultType(
-        name=name,
-        category=Category.POD,
-        layer=Layer.INFRASTRUCTURE,
-        channel=Channel.VERTICAL,
-        kind=kind,
-        levels=(Level.SERVICE, Level.POD, *levels),
-        actuator=Actuator.SIGNAL,
-        aliases=aliases,
-    )
-
-
-def _stress(name: str, kind: FaultKind, *parameters: Parameter) -> FaultType:
-    return FaultType(
-        name=name,
-        category=Category.STRESS,
-        layer=Layer.INFRASTRUCTURE,
-        channel=Channel.VERTICAL,
-        kind=kind,
-        levels=(Level.SERVICE, Level.POD),
-        actuator=Actuator.CGROUP,
-        parameters=parameters,
-    )
-
-
-def _http(name: str, kind: FaultKind, *parameters: Parameter) -> FaultType:
-    return FaultType(
-        name=name,
-        category=Category.HTTP,
-        layer=Layer.APPLICATION,
-        channel=Channel.HORIZONTAL,
-        kind=kind,
-        levels=(Level.SERVICE, Level.SPAN),
-        actuator=Actuator.RUNTIME_HOOK,
-        parameters=(*parameters, _ROUTE),
-    )
-
-
-def _dns(name: str, kind: FaultKind, aliases: tuple[str, ...] = ()) -> FaultType:
-    hostname = _text("hostname", None, "the name whose look-ups by the target go wrong; all when left out")
-    return FaultType(
-        name=name,
-        category=Category.DNS,
-        layer=Layer.INFRASTRUCTURE,
-        channel=Channel.VERTICAL,
-        kind=kind,
-        levels=(Level.SERVICE, Level.POD),
-        actuator=Actuator.NAME_SERVICE,
-        parameters=(hostname,),
-        aliases=aliases,
-    )
-
-
-def _network(name: str, kind: FaultKind, *parameters: Parameter) -> FaultType:
-    return FaultType(
-        name=name,
-        category=Category.NETWORK,
-        layer=Layer.INFRASTRUCTURE,
-        channel=Channel.BOTH,
-        kind=kind,
-        levels=(Level.SERVICE, Level.POD),
-        actuator=Actuator.PACKET,
-        parameters=(*parameters, _DIRECTION, _PEER),
-    )
-
-
-def _jvm(
-    name: str, kind: FaultKind, *parameters: Parameter, pod: bool = False, aliases: tuple[str, ...] = ()
-) -> FaultType:
-    return FaultType(
-        name=name,
-        category=Category.JVM,
-        layer=Layer.APPLICATION,
-        kind=kind,
-        channel=Channel.VERTICAL if pod else Channel.HORIZONTAL,
-        levels=(Level.SERVICE, Level.POD if pod else Level.FUNCTION),
-        actuator=Actuator.RUNTIME_HOOK,
-        parameters=parameters,
-        aliases=aliases,
-        emulated_on_local=True,
+        category=category, name=name, kind=kind, parameters=parameters, **{**_FAMILIES[category], **exceptions}
     )
 
 
 _TABLE_5: tuple[FaultType, ...] = (
-    _pod("PodKill", FaultKind.POD_FAILURE),
-    _pod("PodFailure", FaultKind.POD_UNAVAILABLE),
-    _pod("ContainerKill", FaultKind.POD_FAILURE, Level.CONTAINER),
-    _stress(
+    _row(Category.POD, "PodKill", FaultKind.POD_FAILURE),
+    _row(Category.POD, "PodFailure", FaultKind.POD_UNAVAILABLE),
+    _row(Category.POD, "ContainerKill", FaultKind.POD_FAILURE, levels=(*_SERVICE_POD, Level.CONTAINER)),
+    _row(
+        Category.STRESS,
         "CPUStress",
         FaultKind.CPU_STRESS,
         _whole("cores", 1, "cores' worth of burners"),
         _number("load_percent", 95.0, "share of the pod's CPU that the burners take", 1, 100),
     ),
-    _stress("MemoryStress", FaultKind.MEM_STRESS, _whole("size_mb", 256, "memory that is allocated and touched, MiB")),
-    _http("HTTPRequestAbort", FaultKind.HTTP_ABORTED, _CODE),
-    _http("HTTPResponseAbort", FaultKind.HTTP_ABORTED, _CODE),
-    _http("HTTPRequestDelay", FaultKind.HTTP_SLOW, _DELAY),
-    _http("HTTPResponseDelay", FaultKind.HTTP_SLOW, _DELAY),
-    _http(
+    _row(
+        Category.STRESS,
+        "MemoryStress",
+        FaultKind.MEM_STRESS,
+        _whole("size_mb", 256, "memory that is allocated and touched, MiB"),
+    ),
+    _row(Category.HTTP, "HTTPRequestAbort", FaultKind.HTTP_ABORTED, _CODE, _ROUTE),
+    _row(Category.HTTP, "HTTPResponseAbort", FaultKind.HTTP_ABORTED, _CODE, _ROUTE),
+    _row(Category.HTTP, "HTTPRequestDelay", FaultKind.HTTP_SLOW, _DELAY, _ROUTE),
+    _row(Category.HTTP, "HTTPResponseDelay", FaultKind.HTTP_SLOW, _DELAY, _ROUTE),
+    _row(
+        Category.HTTP,
         "HTTPResponseReplaceBody",
         FaultKind.HTTP_PAYLOAD_MODIFIED,
         _text("body_type", "empty", "what the body becomes", ("empty", "random")),
+        _ROUTE,
     ),
-    _http(
+    _row(
+        Category.HTTP,
         "HTTPResponsePatchBody",
         FaultKind.HTTP_PAYLOAD_MODIFIED,
         _text("patch", '{"patched": true}', "JSON merged into the body"),
+        _ROUTE,
     ),
-    _http(
+    _row(
+        Category.HTTP,
         "HTTPRequestReplacePath",
         FaultKind.HTTP_PAYLOAD_MODIFIED,
         _text("new_path", "/nowhere", "the path that the service sees"),
+        _ROUTE,
     ),
-    _http(
+    _row(
+        Category.HTTP,
         "HTTPRequestReplaceMethod",
         FaultKind.HTTP_PAYLOAD_MODIFIED,
         _text("method", "DELETE", "the method that the service sees", ("GET", "POST", "PUT", "DELETE", "PATCH")),
+        _ROUTE,
     ),
-    _http("HTTPResponseReplaceCode", FaultKind.HTTP_RESPONSE_STATUS_MODIFIED, _CODE),
-    _dns("DNSError", FaultKind.DNS_RESOLUTION_FAILED, aliases=("DNSChaos",)),
-    _dns("DNSRandom", FaultKind.DNS_RESOLUTION_WRONG),
-    _network(
+    _row(Category.HTTP, "HTTPResponseReplaceCode", FaultKind.HTTP_RESPONSE_STATUS_MODIFIED, _CODE, _ROUTE),
+    _row(Category.DNS, "DNSError", FaultKind.DNS_RESOLUTION_FAILED, _HOSTNAME, aliases=("DNSChaos",)),
+    _row(Category.DNS, "DNSRandom", FaultKind.DNS_RESOLUTION_WRONG, _HOSTNAME),
+    _row(
+        Category.NETWORK,
         "NetworkDelay",
         FaultKind.NETWORK_DELAY,
         _DELAY,
         _number("jitter_ms", 0.0, "half-width of a uniform jitter, milliseconds"),
+        _DIRECTION,
+        _PEER,
     ),
-    _network("NetworkLoss", FaultKind.NETWORK_LOSS, _number("loss_percent", 10.0, "packets lost", 0, 100)),
-    _network(
+    _row(
+        Category.NETWORK,
+        "NetworkLoss",
+        FaultKind.NETWORK_LOSS,
+        _number("loss_percent", 10.0, "packets lost", 0, 100),
+        _DIRECTION,
+        _PEER,
+    ),
+    _row(
+        Category.NETWORK,
         "NetworkDuplicate",
         FaultKind.NETWORK_DUPLICATE,
         _number("duplicate_percent", 10.0, "packets sent twice", 0, 100),
+        _DIRECTION,
+        _PEER,
     ),
-    _network(
+    _row(
+        Category.NETWORK,
         "NetworkCorrupt",
         FaultKind.NETWORK_CORRUPT,
         _number("corrupt_percent", 10.0, "packets with a flipped bit", 0, 100),
+        _DIRECTION,
+        _PEER,
     ),
-    _network("NetworkBandwidth", FaultKind.NETWORK_BANDWIDTH_LIMIT, _whole("rate_bps", 64_000, "bits per second")),
-    _network("NetworkPartition", FaultKind.NETWORK_PARTITION),
-    FaultType(
-        name="TimeSkew",
-        category=Category.TIME,
-        layer=Layer.INFRASTRUCTURE,
-        channel=Channel.VERTICAL,
-        kind=FaultKind.CLOCK_SKEW,
-        levels=(Level.SERVICE, Level.POD),
-        actuator=Actuator.RUNTIME_HOOK,
-        parameters=(_number("offset_ms", -60_000.0, "added to the target's wall clock, milliseconds", None),),
+    _row(
+        Category.NETWORK,
+        "NetworkBandwidth",
+        FaultKind.NETWORK_BANDWIDTH_LIMIT,
+        _whole("rate_bps", 64_000, "bits per second"),
+        _DIRECTION,
+        _PEER,
+    ),
+    _row(Category.NETWORK, "NetworkPartition", FaultKind.NETWORK_PARTITION, _DIRECTION, _PEER),
+    _row(
+        Category.TIME,
+        "TimeSkew",
+        FaultKind.CLOCK_SKEW,
+        _number("offset_ms", -60_000.0, "added to the target's wall clock, milliseconds", None),
         aliases=("TimeChaos",),
     ),
-    _jvm("JVMLatency", FaultKind.JVM_METHOD_LATENCY, _DELAY, _METHOD),
-    _jvm(
+    _row(Category.JVM, "JVMLatency", FaultKind.JVM_METHOD_LATENCY, _DELAY, _METHOD),
+    _row(
+        Category.JVM,
         "JVMReturn",
         FaultKind.JVM_METHOD_MUTATED,
         _text("value", "", "what the method returns instead"),
@@ -306,18 +298,26 @@ _TABLE_5: tuple[FaultType, ...] = (
         _METHOD,
         aliases=("JVMRuntimeMutator",),
     ),
-    _jvm("JVMException", FaultKind.JVM_METHOD_EXCEPTION, _EXCEPTION, _METHOD),
-    _jvm("JVMGarbageCollector", FaultKind.JVM_GC_PRESSURE, pod=True),
-    _jvm("JVMCPUStress", FaultKind.JVM_THREAD_CPU_STRESS, _whole("cpu_count", 1, "busy threads"), pod=True),
-    _jvm(
+    _row(Category.JVM, "JVMException", FaultKind.JVM_METHOD_EXCEPTION, _EXCEPTION, _METHOD),
+    _row(Category.JVM, "JVMGarbageCollector", FaultKind.JVM_GC_PRESSURE, **_IN_THE_POD),
+    _row(
+        Category.JVM,
+        "JVMCPUStress",
+        FaultKind.JVM_THREAD_CPU_STRESS,
+        _whole("cpu_count", 1, "busy threads"),
+        **_IN_THE_POD,
+    ),
+    _row(
+        Category.JVM,
         "JVMMemoryStress",
         FaultKind.JVM_HEAP_STRESS,
         _text("memory_type", "heap", "where it grows", ("heap", "stack")),
         _whole("size_mb", 256, "growth, MiB"),
-        pod=True,
+        **_IN_THE_POD,
     ),
-    _jvm("JVMMySQLLatency", FaultKind.JVM_JDBC_LATENCY, _DELAY, _METHOD),
-    _jvm(
+    _row(Category.JVM, "JVMMySQLLatency", FaultKind.JVM_JDBC_LATENCY, _DELAY, _METHOD),
+    _row(
+        Category.JVM,
         "JVMMySQLException",
         FaultKind.JVM_JDBC_EXCEPTION,
         _text("exception", "SQLException", "class name of the raised exception"),
