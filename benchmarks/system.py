@@ -18,7 +18,6 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from assay.telemetry.otlp.client import ReceiverControl
 from assay.testbed.apps import load_system
 from assay.testbed.local.state import marked_processes
 from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
@@ -64,7 +63,7 @@ async def throughput(url: str) -> float:
 def recording_cost(running: LocalSystem, folder: Path) -> tuple[list[float], list[float], int]:
     """Return throughput without and with an open recording, round by round, and what the receiver refused."""
     url = running.status()["endpoints"]["frontend"][0]
-    receiver = ReceiverControl(running.state.receiver_dir)
+    receiver = running.receiver
     without: list[float] = []
     recorded: list[float] = []
     for index in range(ROUNDS):

@@ -15,7 +15,6 @@ from pathlib import Path
 import polars as pl
 import psutil
 
-from assay.telemetry.otlp.client import ReceiverControl
 from assay.telemetry.otlp.seal import decode_spool
 from assay.testbed.local.state import MARKER
 from assay.testbed.local.substrate import LocalSystem
@@ -68,7 +67,7 @@ class Recording:
         self.tables: dict[str, pl.DataFrame] = {}
 
     def __enter__(self) -> Recording:
-        self._receiver = ReceiverControl(self.running.state.receiver_dir)
+        self._receiver = self.running.receiver
         self._receiver.open_session(self.folder, self.folder.name)
         self.started_ns = time.time_ns()
         return self

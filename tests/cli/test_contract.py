@@ -6,11 +6,11 @@ import json
 import math
 
 import pytest
-from telemetry.packs import make_public, make_tree
 
 from assay import __version__
 from assay.cli import COMMANDS, run
 from assay.model.faults import CATALOGUE
+from telemetry.packs import make_public, make_tree
 
 
 @pytest.fixture

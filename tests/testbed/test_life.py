@@ -18,7 +18,6 @@ import pytest
 from assay.errors import StartError, UserError
 from assay.model.incident import FaultPlan
 from assay.model.system import System
-from assay.telemetry.otlp.client import ReceiverControl
 from assay.telemetry.otlp.seal import decode_spool
 from assay.testbed.apps import load_system
 from assay.testbed.local.state import SystemState, marked_processes
@@ -81,7 +80,7 @@ def test_two_instances_side_by_side(state):
 @pytest.mark.parametrize("victim", ["supervisor", "template", "otlp", "valkey"])
 def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(state, tmp_path, victim):
     running = LocalSubstrate().deploy(load_system(TINY), "kill", seed=1)
-    receiver = ReceiverControl(running.state.receiver_dir)
+    receiver = running.receiver
     receiver.open_session(tmp_path / "spool", "s")
     plan = FaultPlan.model_validate({"fault": "CPUStress", "target": {"service": "back"}, "duration_s": 60})
     events = running.inject(plan)

@@ -11,7 +11,6 @@ from assay.errors import RefusedError, UserError
 from assay.model.incident import FaultPlan
 from assay.testbed.apps import load_system
 from assay.testbed.local.substrate import LocalSubstrate
-from assay.testbed.record import read_ledger
 from live import Recording, state_folder
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
@@ -48,7 +47,7 @@ class Injected:
         self.before = (started, fault_as_was["start_ns"])
         self.during = (fault_as_was["start_ns"], fault_as_was["end_ns"])
         self.after = (ended, time.time_ns())
-        self.ledger = read_ledger(shop.state.ledger_dir, started)
+        self.ledger = shop.ledger(started)
         assert self.events["done"]["recovered"]
         assert self.events["effect"]["passed"], self.events["effect"]
         assert shop.status()["fault"] is None

@@ -24,6 +24,7 @@ from assay.bench.worker import INCIDENT_FOLDER
 from assay.methods.base import method_named
 from assay.model.diagnosis import Diagnosis
 from assay.model.run import Run, RunStatus
+from assay.telemetry.clock import boot_id
 from assay.telemetry.content import ENV, INCIDENT, TABLES, content_hash
 from assay.telemetry.datapack import Datapack
 
@@ -80,7 +81,7 @@ def run_method(
             arm=arm,
             seed=seed,
             started_ns=time.time_ns(),
-            boot_id=_boot_id(),
+            boot_id=boot_id(),
             versions={name: version(name) for name in ("assay", "polars")},
             limits={"wall_clock_s": timeout_s},
         )
@@ -199,8 +200,3 @@ def _how_it_died(code: int) -> str:
     if code < 0:
         return f"the solver was killed by {signal.Signals(-code).name}"
     return f"the solver ended with exit code {code} and no answer"
-
-
-def _boot_id() -> str:
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text(encoding="ascii").strip() if path.exists() else ""

@@ -10,7 +10,16 @@ from typing import Any
 
 import click
 
-from assay.cli.output import Stages, json_option, percent, print_json, print_table, stages
+from assay.cli.output import (
+    Stages,
+    abnormal_option,
+    json_option,
+    normal_option,
+    percent,
+    print_json,
+    print_table,
+    stages,
+)
 
 FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("NetworkDelay", "catalog", {"delay_ms": 100, "jitter_ms": 10}),
@@ -31,17 +40,8 @@ METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "
     "--seed", type=int, default=0, show_default=True, help="Chooses the fault; makes names and load repeatable."
 )
 @click.option("--fault", "fault_name", help="Fault type to inject instead of the seed's.")
-@click.option(
-    "--normal", "normal_s", type=click.FloatRange(min=2), default=60.0, show_default=True, help="Normal window, s."
-)
-@click.option(
-    "--abnormal",
-    "abnormal_s",
-    type=click.FloatRange(min=2),
-    default=60.0,
-    show_default=True,
-    help="Abnormal window, s.",
-)
+@normal_option
+@abnormal_option
 @json_option
 @click.pass_context
 def command(

@@ -17,6 +17,17 @@ from rich.table import Table
 
 SCHEMA_VERSION = 1
 
+normal_option = click.option(
+    "--normal", "normal_s", type=click.FloatRange(min=2), default=60.0, show_default=True, help="Normal window, s."
+)
+abnormal_option = click.option(
+    "--abnormal",
+    "abnormal_s",
+    type=click.FloatRange(min=2),
+    default=60.0,
+    show_default=True,
+    help="Abnormal window, s.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 
 

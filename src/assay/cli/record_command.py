@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from assay.cli.output import json_option, print_json, stages
+from assay.cli.output import abnormal_option, json_option, normal_option, print_json, stages
 
 
 @click.command("record")
@@ -15,17 +15,8 @@ from assay.cli.output import json_option, print_json, stages
 @click.argument("fault", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the incident tree.")
 @click.option("--on", "name", help="Record on this running system instead of a fresh one.")
-@click.option(
-    "--normal", "normal_s", type=click.FloatRange(min=2), default=60.0, show_default=True, help="Normal window, s."
-)
-@click.option(
-    "--abnormal",
-    "abnormal_s",
-    type=click.FloatRange(min=2),
-    default=60.0,
-    show_default=True,
-    help="Abnormal window, s.",
-)
+@normal_option
+@abnormal_option
 @click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes names, load and windows repeatable.")
 @json_option

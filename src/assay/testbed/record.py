@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -13,20 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import psutil
 
 from assay import __version__
 from assay.errors import OperationError, UserError
 from assay.model.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
 from assay.model.system import System
+from assay.telemetry.clock import boot_id
 from assay.telemetry.content import opaque_id, write_datapack
-from assay.telemetry.otlp.client import ReceiverControl
 from assay.telemetry.otlp.counts import SessionStats
 from assay.telemetry.otlp.seal import decode_spool, split_windows
 from assay.telemetry.tree import Tree
 from assay.testbed.alerts import alerts, describe
-from assay.testbed.local.substrate import LocalSystem
+from assay.testbed.substrate import RunningSystem
 
 USUAL_SHARE = 2 / 3
 """The first part of the normal window tells the alert rules what is usual."""
@@ -61,7 +59,7 @@ class _Outcome:
 
 
 def record(
-    running: LocalSystem,
+    running: RunningSystem,
     system: System,
     plan: FaultPlan,
     tree: Tree,
@@ -97,6 +95,7 @@ def record(
     fired = alerts(frames["traces"], frames["metrics"], system.slo, usual, end_ns)
     boundary_ns = _boundary(fired, outcome.fault, start_ns, chance)
     told = [alert for alert in fired if alert.time_ns >= boundary_ns]
+    isolation = running.status()["isolation"]
     incident = Incident(
         id=id_,
         system=system.system,
@@ -118,8 +117,8 @@ def record(
         notes.append(f"the machine was busy: {busy:.1f} more runnable tasks than cores before the recording")
     if stats.drop_rate:
         notes.append(f"the receiver refused {stats.drop_rate:.2%} of the telemetry")
-    tree.write_truth(_truth(id_, system, outcome, notes))
-    tree.write_ledger(id_, read_ledger(running.state.ledger_dir, start_ns))
+    tree.write_truth(_truth(id_, system, outcome, isolation, notes))
+    tree.write_ledger(id_, running.ledger(start_ns))
     env = _environment(system, running, stats)
     write_datapack(tree.incident_path(id_), split_windows(frames, (start_ns, boundary_ns, end_ns)), incident, env)
     shutil.rmtree(spool, ignore_errors=True)
@@ -127,10 +126,10 @@ def record(
 
 
 @contextmanager
-def _session(running: LocalSystem, spool: Path, name: str) -> Iterator[Callable[[], SessionStats]]:
+def _session(running: RunningSystem, spool: Path, name: str) -> Iterator[Callable[[], SessionStats]]:
     """Open a recording session; it is closed on every way out, its spool is kept unless nothing was recorded."""
     spool.parent.mkdir(parents=True, exist_ok=True)
-    receiver = ReceiverControl(running.state.receiver_dir)
+    receiver = running.receiver
     receiver.open_session(spool, name)
     closed: list[SessionStats] = []
 
@@ -146,7 +145,7 @@ def _session(running: LocalSystem, spool: Path, name: str) -> Iterator[Callable[
                 receiver.close_session(name)
 
 
-def _break(running: LocalSystem, plan: FaultPlan, schedule: Schedule, on_progress: Progress) -> _Outcome:
+def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, on_progress: Progress) -> _Outcome:
     """Inject *plan*, wait for its end and the recovery; return what happened."""
     on_progress("abnormal window", schedule.abnormal_s)
     for event in running.inject(plan):
@@ -169,7 +168,7 @@ def _boundary(fired: list[Alert], fault: Fault, start_ns: int, chance: random.Ra
     return min(max(at_ns, start_ns + 1), fault.end_ns - 1)
 
 
-def _truth(id_: str, system: System, outcome: _Outcome, notes: list[str]) -> Truth:
+def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: list[str]) -> Truth:
     fault = outcome.fault
     roots: tuple[RootLabel, ...] = ()
     if fault.service is not None:
@@ -189,32 +188,12 @@ def _truth(id_: str, system: System, outcome: _Outcome, notes: list[str]) -> Tru
         roots=roots,
         effect=outcome.effect,
         recovered=outcome.recovered,
-        isolation="plain",
+        isolation=isolation,
         notes=tuple(notes),
     )
 
 
-def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
-    """Return the ledger lines of all processes since *since_ns*; a torn last line is dropped.
-
-    Columns: time_ns, process, kind, ns, error, service, operation, callee, link, direction, there_ns, back_ns, trace_id,
-    span_id; null where a kind has no such thing.
-    """
-    schema = {
-        "time_ns": pl.Int64, "process": pl.String, "kind": pl.String, "ns": pl.Int64, "error": pl.Boolean,
-        "service": pl.String, "operation": pl.String, "callee": pl.String, "link": pl.String, "direction": pl.String,
-        "there_ns": pl.Int64, "back_ns": pl.Int64, "trace_id": pl.String, "span_id": pl.String,
-    }  # fmt: skip
-    rows = []
-    for path in sorted(folder.glob("*.jsonl")):
-        if path.name == "load.jsonl":
-            continue
-        whole, _, _ = path.read_bytes().rpartition(b"\n")
-        rows += [row for line in whole.splitlines() if (row := json.loads(line))["time_ns"] >= since_ns]
-    return pl.DataFrame(rows, schema=schema, orient="row").sort("time_ns")
-
-
-def _environment(system: System, running: LocalSystem, stats: SessionStats) -> dict[str, Any]:
+def _environment(system: System, running: RunningSystem, stats: SessionStats) -> dict[str, Any]:
     return {
         "namespace": system.system,
         "load_generators": ["loadgenerator"],
@@ -223,9 +202,3 @@ def _environment(system: System, running: LocalSystem, stats: SessionStats) -> d
         "drop_rate": stats.drop_rate,
         "host": {"cores": os.cpu_count(), "load_average": [round(x, 2) for x in psutil.getloadavg()]},
     }
-
-
-def boot_id() -> str:
-    """Return the identity of this boot of the machine, so that monotonic times of two recordings are not compared."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text().strip() if path.exists() else f"boot-{int(psutil.boot_time())}"

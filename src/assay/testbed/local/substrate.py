@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from assay import errors
 from assay.errors import LostError, NotFoundError, StartError, UserError
 from assay.model.incident import FaultPlan
 from assay.model.system import System
+from assay.telemetry.otlp.client import ReceiverControl
 from assay.testbed.capabilities import probe
 from assay.testbed.faults.journal import Journal
+from assay.testbed.ledger import read_ledger
 from assay.testbed.local.processes import log_tail
 from assay.testbed.local.state import MARKER, SystemState, all_states, clear_leftovers
 
@@ -54,6 +58,15 @@ class LocalSystem:
         except (ConnectionError, FileNotFoundError) as error:
             message = f"System {self.state.name} is gone; see `assay status`, then start it again with `assay up`."
             raise LostError(message, log_tail(self.state.dir / "supervisor.log")) from error
+
+    @property
+    def receiver(self) -> ReceiverControl:
+        """The receiver that all of its telemetry goes to."""
+        return ReceiverControl(self.state.receiver_dir)
+
+    def ledger(self, since_ns: int) -> pl.DataFrame:
+        """Return the truth-side record of what faults cost since *since_ns*; columns as in `read_ledger`."""
+        return read_ledger(self.state.ledger_dir, since_ns)
 
     def status(self) -> dict[str, Any]:
         """Return phase, readiness and the active fault."""

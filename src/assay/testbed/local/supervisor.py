@@ -23,6 +23,7 @@ import psutil
 from assay.errors import AssayError, StartError
 from assay.model.system import System
 from assay.testbed.faults.journal import Journal
+from assay.testbed.ledger import LOAD_RECORD
 from assay.testbed.local.control import ControlServer
 from assay.testbed.local.fleet import Fleet, Replica, sleep_until
 from assay.testbed.local.names import NameServer
@@ -162,7 +163,7 @@ class Supervisor:
                 "k8s.pod.name": "loadgenerator-0",
             },
             "names_port": self.names_port,
-            "record": str(self.state.ledger_dir / "load.jsonl"),
+            "record": str(self.state.ledger_dir / LOAD_RECORD),
             "rate_rps": self.rate_rps,
             "seed": self.seed,
         }

@@ -1,0 +1,13 @@
+"""Which boot of the machine a time belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+
+def boot_id() -> str:
+    """Return the identity of this boot, so that monotonic times of two boots are never compared."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text(encoding="ascii").strip() if path.exists() else f"boot-{int(psutil.boot_time())}"

@@ -1,0 +1,31 @@
+"""Reading the ledger: what faults cost, per call, from the files of all processes of a system."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+
+LOAD_RECORD = "load.jsonl"
+"""The load generator's own record lies in the same folder; it is no part of the ledger."""
+
+
+def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
+    """Return the ledger lines of all processes since *since_ns*; a torn last line is dropped.
+
+    Columns: time_ns, process, kind, ns, error, service, operation, callee, link, direction, there_ns, back_ns, trace_id,
+    span_id; null where a kind has no such thing.
+    """
+    schema = {
+        "time_ns": pl.Int64, "process": pl.String, "kind": pl.String, "ns": pl.Int64, "error": pl.Boolean,
+        "service": pl.String, "operation": pl.String, "callee": pl.String, "link": pl.String, "direction": pl.String,
+        "there_ns": pl.Int64, "back_ns": pl.Int64, "trace_id": pl.String, "span_id": pl.String,
+    }  # fmt: skip
+    rows = []
+    for path in sorted(folder.glob("*.jsonl")):
+        if path.name == LOAD_RECORD:
+            continue
+        whole, _, _ = path.read_bytes().rpartition(b"\n")
+        rows += [row for line in whole.splitlines() if (row := json.loads(line))["time_ns"] >= since_ns]
+    return pl.DataFrame(rows, schema=schema, orient="row").sort("time_ns")

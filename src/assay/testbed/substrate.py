@@ -1,0 +1,81 @@
+"""What a substrate offers: a few verbs, and systems that can be asked, broken and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import polars as pl
+
+from assay.model.incident import FaultPlan
+from assay.model.system import System
+from assay.registry import Registry
+from assay.telemetry.otlp.client import ReceiverControl
+
+
+class RunningSystem(Protocol):
+    """A handle on a deployed system."""
+
+    @property
+    def receiver(self) -> ReceiverControl:
+        """The receiver that all of its telemetry goes to."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Return name, phase, ready and not_ready replicas, the active fault, endpoints, rate_rps, isolation."""
+        ...
+
+    def inject(self, plan: FaultPlan) -> Iterator[dict[str, Any]]:
+        """Inject *plan* and yield its events (applied, effect, undone, done); closing the iterator undoes it."""
+        ...
+
+    def set_rate(self, rate_rps: float) -> float:
+        """Change the load; return the former rate."""
+        ...
+
+    def flush(self) -> None:
+        """Have every process send its queued telemetry to the receiver."""
+        ...
+
+    def ledger(self, since_ns: int) -> pl.DataFrame:
+        """Return the truth-side record of what faults cost since *since_ns*."""
+        ...
+
+
+class Substrate(Protocol):
+    """Runs systems."""
+
+    name: str
+
+    def deploy(
+        self,
+        system: System,
+        name: str,
+        *,
+        seed: int = 0,
+        rate_rps: float | None = None,
+        owned: bool = False,
+        on_progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> RunningSystem:
+        """Start *system* under *name* and wait until it is ready; an *owned* one ends with this process."""
+        ...
+
+    def running(self, name: str) -> RunningSystem:
+        """Return the running system *name*."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Stop the system *name* and wait until nothing of it is left."""
+        ...
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return one row per system; what a killed supervisor left is cleared first."""
+        ...
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return the isolation levels of this machine, with the reason why one is not available."""
+        ...
+
+
+SUBSTRATES = Registry("substrate", "assay.substrates", {"local": "assay.testbed.local.substrate:LocalSubstrate"})
+"""Substrates by name; packages add to them through the entry point ``assay.substrates``."""
