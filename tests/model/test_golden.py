@@ -1,4 +1,4 @@
-"""Artefacts of every schema version can still be read: one golden file per noun and version, written when it was current."""
+"""Artefacts of every schema version can still be read: a golden file per noun, written when its version was current."""
 
 from __future__ import annotations
 
