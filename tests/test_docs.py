@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+from assay.bench.campaign import load_plan
 from assay.cli import COMMANDS, cli
 from assay.model.files import load_yaml, parse_yaml
 from assay.model.incident import FaultPlan
@@ -28,6 +29,7 @@ ORDER = (
     "inject",
     "record",
     "down",
+    "campaign",
     "annotate",
     "diagnose",
     "grade",
@@ -92,7 +94,8 @@ def test_links_between_pages_lead_somewhere():
 def test_yaml_in_the_docs_and_all_examples_are_valid():
     (system,) = blocks(ROOT / "docs" / "systems.md", "yaml")
     assert parse_yaml(system, System, "systems.md").system == "corner"
-    examples = sorted((ROOT / "examples").glob("*.yaml"))
+    examples = sorted(set((ROOT / "examples").glob("*.yaml")) - {ROOT / "examples" / "campaign.yaml"})
+    assert len(load_plan(ROOT / "examples" / "campaign.yaml")) == 3
     assert len(examples) >= 7
     shop = load_yaml(ROOT / "src" / "assay" / "testbed" / "apps" / "shop.yaml", System)
     for path in examples:

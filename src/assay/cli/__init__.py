@@ -21,6 +21,7 @@ COMMANDS = {
     "faults": "List the 31 fault types and what this machine can inject.",
     "inject": "Inject one fault into a running system, and undo it.",
     "record": "Record one incident as a datapack, with its truth apart.",
+    "campaign": "Record many incidents from a plan, resumable.",
     "import": "Bring public data into a tree of datapacks.",
     "export": "Write datapacks with their truth in the public form.",
     "annotate": "Find the true cascade of each incident and its label.",

@@ -66,6 +66,7 @@ def record(
     schedule: Schedule,
     *,
     seed: int = 0,
+    id_: str | None = None,
     on_progress: Progress = unheard,
 ) -> str:
     """Record one incident on the *running* system into *tree* and return its id.
@@ -77,7 +78,7 @@ def record(
     plan = plan.completed().model_copy(update={"duration_s": schedule.abnormal_s})
     on_progress("warm-up", schedule.warmup_s)
     time.sleep(schedule.warmup_s)
-    id_ = opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
+    id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
     spool = tree.root / f".recording-{id_}"
     with _session(running, spool, id_) as finish:
         start_ns = time.time_ns()
@@ -161,7 +162,8 @@ def _boundary(fired: list[Alert], fault: Fault, start_ns: int, chance: random.Ra
     """Return where normal ends: the first alert less a jittered pre-roll; without an alert, near the scheduled time."""
     during = [alert.time_ns for alert in fired if alert.time_ns >= fault.start_ns]
     if during:
-        at_ns = min(during) - int(chance.uniform(*PRE_ROLL_S) * 1e9)
+        short = min(1.0, (fault.start_ns - start_ns) / 1e9 / (4 * PRE_ROLL_S[1]))  # a short window keeps most of itself
+        at_ns = min(during) - int(chance.uniform(*PRE_ROLL_S) * short * 1e9)
     else:
         most_s = min(UNALERTED_JITTER_S, (fault.start_ns - start_ns) / 4e9, (fault.end_ns - fault.start_ns) / 4e9)
         at_ns = fault.start_ns + int(chance.uniform(-most_s, most_s) * 1e9)
