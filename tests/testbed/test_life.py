@@ -127,13 +127,14 @@ def test_however_a_recording_ends_its_system_goes_with_it(state, tmp_path, numbe
                 break
         time.sleep(1.5)
         recording.send_signal(number)
-        recording.communicate(timeout=60)
+        _, said = recording.communicate(timeout=60)
     assert recording.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     wait_for(lambda: not strays(state))
     run_assay("status")
     assert list((state / "systems").iterdir()) == []
     assert not (out / "incidents").exists() or list((out / "incidents").glob("[!.]*")) == []
     (spool,) = out.glob(".recording-*")
+    assert number == signal.SIGKILL or f"What was recorded until then is in {spool}." in said
     assert decode_spool(spool)["traces"].height > 0  # what was acknowledged is there
 
 

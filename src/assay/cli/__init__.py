@@ -84,8 +84,9 @@ def run(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except (click.exceptions.Abort, KeyboardInterrupt) as interruption:
         click.echo("Interrupted; everything that was started has been stopped.", err=True)
+        _echo_notes(interruption.__cause__ or interruption)  # click wraps what interrupted it
         return 130
     except (click.ClickException, click.exceptions.Exit, AssayError, OSError) as error:
         return _explain(error)
@@ -101,4 +102,10 @@ def _explain(error: Exception) -> int:
     elif isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
         click.echo(f"Error: {error.strerror or error}{where}; free the cause and try again.", err=True)
+    _echo_notes(error)
     return getattr(error, "exit_code", 1)
+
+
+def _echo_notes(error: BaseException) -> None:
+    for note in getattr(error, "__notes__", ()):
+        click.echo(note, err=True)

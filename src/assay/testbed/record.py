@@ -58,6 +58,17 @@ class _Outcome:
     recovered: bool
 
 
+@dataclass(frozen=True)
+class _Captured:
+    """What a recording session left: its *spool*, the stretch that tells what is usual, and what happened."""
+
+    spool: Path
+    usual: Window
+    outcome: _Outcome
+    stats: SessionStats
+    busy: float
+
+
 def record(
     running: RunningSystem,
     system: System,
@@ -71,16 +82,26 @@ def record(
 ) -> str:
     """Record one incident on the *running* system into *tree* and return its id.
 
-    Truth is written first, then the incident appears whole; on any other end neither does, and what the receiver
-    acknowledged stays in the spool folder that the error names.
+    Truth is written first, then the incident appears whole; on any other end neither does, and a note on the exception
+    names the folder with what the receiver had acknowledged by then.
     """
-    busy = psutil.getloadavg()[0] - (os.cpu_count() or 1)
     plan = plan.completed().model_copy(update={"duration_s": schedule.abnormal_s})
+    id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
+    chance = random.Random(f"{seed}:{id_}")  # noqa: S311
+    captured = _capture(running, plan, tree.root / f".recording-{id_}", schedule, on_progress)
+    _seal(id_, captured, running, system, tree, chance)
+    shutil.rmtree(captured.spool, ignore_errors=True)
+    return id_
+
+
+def _capture(
+    running: RunningSystem, plan: FaultPlan, spool: Path, schedule: Schedule, on_progress: Progress
+) -> _Captured:
+    """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards."""
+    busy = psutil.getloadavg()[0] - (os.cpu_count() or 1)
     on_progress("warm-up", schedule.warmup_s)
     time.sleep(schedule.warmup_s)
-    id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
-    spool = tree.root / f".recording-{id_}"
-    with _session(running, spool, id_) as finish:
+    with _session(running, spool) as finish:
         start_ns = time.time_ns()
         on_progress("normal window", schedule.normal_s)
         time.sleep(schedule.normal_s)
@@ -89,14 +110,20 @@ def record(
         running.flush()
         time.sleep(SETTLE_S)
         stats = finish()
-    frames = decode_spool(spool)
     usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
-    chance = random.Random(f"{seed}:{id_}")  # noqa: S311
-    end_ns = outcome.fault.end_ns - int(chance.uniform(*EARLY_END_S) * 1e9)
-    fired = alerts(frames["traces"], frames["metrics"], system.slo, usual, end_ns)
-    boundary_ns = _boundary(fired, outcome.fault, start_ns, chance)
+    return _Captured(spool, usual, outcome, stats, busy)
+
+
+def _seal(
+    id_: str, captured: _Captured, running: RunningSystem, system: System, tree: Tree, chance: random.Random
+) -> None:
+    """Turn what was captured into truth, ledger and datapack, in this order."""
+    frames, start_ns, fault = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome.fault
+    end_ns = fault.end_ns - int(chance.uniform(*EARLY_END_S) * 1e9)
+    fired = alerts(frames["traces"], frames["metrics"], system.slo, captured.usual, end_ns)
+    boundary_ns = _boundary(fired, fault, start_ns, chance)
     told = [alert for alert in fired if alert.time_ns >= boundary_ns]
-    isolation = running.status()["isolation"]
+    status = running.status()
     incident = Incident(
         id=id_,
         system=system.system,
@@ -104,46 +131,48 @@ def record(
         abnormal=Window(start_ns=boundary_ns, end_ns=end_ns),
         alerts=tuple(told),
         description=describe(told),
-        provenance={
-            "recorder": f"assay {__version__}",
-            "substrate": "local",
-            "isolation": "plain",
-            "boot_id": boot_id(),
-        },
+        provenance={"recorder": f"assay {__version__}", "isolation": status["isolation"], "boot_id": boot_id()},
     )
-    notes = []
-    if early := len(fired) - len(told):
-        notes.append(f"{early} alerts fired before the abnormal window")
-    if busy > 0:
-        notes.append(f"the machine was busy: {busy:.1f} more runnable tasks than cores before the recording")
-    if stats.drop_rate:
-        notes.append(f"the receiver refused {stats.drop_rate:.2%} of the telemetry")
-    tree.write_truth(_truth(id_, system, outcome, isolation, notes))
+    notes = _notes(captured, early_alerts=len(fired) - len(told))
+    tree.write_truth(_truth(id_, system, captured.outcome, status["isolation"], notes))
     tree.write_ledger(id_, running.ledger(start_ns))
-    env = _environment(system, running, stats)
+    env = _environment(system, status, captured.stats)
     write_datapack(tree.incident_path(id_), split_windows(frames, (start_ns, boundary_ns, end_ns)), incident, env)
-    shutil.rmtree(spool, ignore_errors=True)
-    return id_
+
+
+def _notes(captured: _Captured, early_alerts: int) -> list[str]:
+    """Return what a reader of the incident should know about how it was recorded."""
+    notes = []
+    if early_alerts:
+        notes.append(f"{early_alerts} alerts fired before the abnormal window")
+    if captured.busy > 0:
+        notes.append(f"the machine was busy: {captured.busy:.1f} more runnable tasks than cores before the recording")
+    if captured.stats.drop_rate:
+        notes.append(f"the receiver refused {captured.stats.drop_rate:.2%} of the telemetry")
+    return notes
 
 
 @contextmanager
-def _session(running: RunningSystem, spool: Path, name: str) -> Iterator[Callable[[], SessionStats]]:
+def _session(running: RunningSystem, spool: Path) -> Iterator[Callable[[], SessionStats]]:
     """Open a recording session; it is closed on every way out, its spool is kept unless nothing was recorded."""
     spool.parent.mkdir(parents=True, exist_ok=True)
     receiver = running.receiver
-    receiver.open_session(spool, name)
+    receiver.open_session(spool, spool.name)
     closed: list[SessionStats] = []
 
     def finish() -> SessionStats:
-        closed.append(receiver.close_session(name))
+        closed.append(receiver.close_session(spool.name))
         return closed[0]
 
     try:
         yield finish
+    except BaseException as error:
+        error.add_note(f"What was recorded until then is in {spool}.")
+        raise
     finally:
         if not closed:
             with suppress(OperationError, UserError):  # the receiver may be gone: what it acknowledged is in the spool
-                receiver.close_session(name)
+                receiver.close_session(spool.name)
 
 
 def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, on_progress: Progress) -> _Outcome:
@@ -195,11 +224,11 @@ def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: l
     )
 
 
-def _environment(system: System, running: RunningSystem, stats: SessionStats) -> dict[str, Any]:
+def _environment(system: System, status: dict[str, Any], stats: SessionStats) -> dict[str, Any]:
     return {
         "namespace": system.system,
         "load_generators": ["loadgenerator"],
-        "load_rps": running.status()["rate_rps"],
+        "load_rps": status["rate_rps"],
         "head_sampling": 1.0,
         "drop_rate": stats.drop_rate,
         "host": {"cores": os.cpu_count(), "load_average": [round(x, 2) for x in psutil.getloadavg()]},
