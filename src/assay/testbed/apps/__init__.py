@@ -7,6 +7,7 @@ from pathlib import Path
 from assay.errors import NotFoundError
 from assay.model.files import load_yaml
 from assay.model.system import System
+from assay.testbed import generate
 
 APPS = Path(__file__).parent
 
@@ -17,9 +18,14 @@ def names() -> list[str]:
 
 
 def load_system(name: str) -> System:
-    """Return the system called *name*, or the one in the YAML file of that path; raises NotFoundError, ConfigError."""
+    """Return the system called *name*, the one in the YAML file of that path, or a generated one (``layered-20-7``).
+
+    Raises NotFoundError, ConfigError, and UserError for a size that cannot be generated.
+    """
     if name.endswith((".yaml", ".yml")):
         return load_yaml(Path(name), System)
+    if (generated := generate.by_name(name)) is not None:
+        return generated
     if name not in names():
-        raise NotFoundError("system", name, names(), "A path to a YAML file is accepted too.")
+        raise NotFoundError("system", name, names(), "A YAML file is accepted too, and a name such as layered-20-7.")
     return load_yaml(APPS / f"{name}.yaml", System)
