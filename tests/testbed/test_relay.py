@@ -43,6 +43,13 @@ class Bench:
                 pipe.close()
         await asyncio.sleep(0.05)
 
+    async def impair(self, impairment, direction="forward"):
+        rules = [{"link": "a>b", "direction": direction}]
+        return await self.relay.rules({"rules": rules, "impairment": impairment})
+
+    async def heal(self):
+        await self.relay.rules({"rules": [], "impairment": None})
+
     async def exchange(self, payload):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         started = time.monotonic()
@@ -66,11 +73,10 @@ def test_bytes_pass_unchanged_and_large_ones_too(tmp_path):
 def test_a_delay_holds_both_ways_and_is_entered_into_the_ledger(tmp_path):
     async def scenario():
         async with Bench(tmp_path / "ledger") as bench:
-            rules = [{"link": "a>b", "direction": "forward", "delay_s": 0.12, "jitter_s": 0.0}]
-            assert await bench.relay.rules({"rules": rules}) == 1
+            assert await bench.impair({"kind": "delay", "delay_s": 0.12, "jitter_s": 0.0}) == 1
             _, seconds = await bench.exchange(b"hello")
             assert seconds >= 0.12
-            await bench.relay.rules({"rules": []})
+            await bench.heal()
             assert (tmp_path / "ledger").read_text().count('"packet_delay"') == 1
             assert '"ns":120000000' in (tmp_path / "ledger").read_text()
             before = (tmp_path / "ledger").stat().st_size
@@ -83,8 +89,7 @@ def test_a_delay_holds_both_ways_and_is_entered_into_the_ledger(tmp_path):
 def test_jitter_never_reorders_a_stream(tmp_path):
     async def scenario():
         async with Bench(tmp_path / "ledger") as bench:
-            rules = [{"link": "a>b", "direction": "forward", "delay_s": 0.02, "jitter_s": 0.02}]
-            await bench.relay.rules({"rules": rules})
+            await bench.impair({"kind": "delay", "delay_s": 0.02, "jitter_s": 0.02})
             reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
             sent = b"".join(b"%04d" % i for i in range(60))
             for i in range(60):
@@ -109,5 +114,46 @@ def test_a_destination_that_is_gone_resets_the_caller(tmp_path):
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
+
+    asyncio.run(scenario())
+
+
+def test_a_partition_holds_everything_back_until_it_is_healed(tmp_path):
+    async def scenario():
+        async with Bench(tmp_path / "ledger") as bench:
+            for direction in ("forward", "backward"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
+                writer.write(b"before")
+                assert await reader.readexactly(6) == b"before"
+                await bench.impair({"kind": "loss", "share": 1.0}, direction)
+                writer.write(b"first")
+                writer.write(b"second")
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(reader.read(1), 0.3)
+                fresh = asyncio.create_task(bench.exchange(b"new connection"))
+                await asyncio.sleep(0.1)
+                assert not fresh.done()
+                await bench.heal()
+                assert await asyncio.wait_for(reader.readexactly(11), 5) == b"firstsecond"
+                assert (await asyncio.wait_for(fresh, 5))[0] == b"new connection"
+                writer.close()
+                await writer.wait_closed()
+            assert '"packet_loss"' in (tmp_path / "ledger").read_text()
+
+    asyncio.run(scenario())
+
+
+def test_a_narrow_link_passes_its_rate_and_what_queues_comes_free_when_it_is_healed(tmp_path):
+    async def scenario():
+        async with Bench(tmp_path / "ledger") as bench:
+            await bench.impair({"kind": "bandwidth", "bytes_per_s": 20_000})
+            _, seconds = await bench.exchange(b"x" * 4_000)
+            assert seconds >= 0.2
+            slow = asyncio.create_task(bench.exchange(b"x" * 2_000_000))  # 100 seconds' worth
+            await asyncio.sleep(0.3)
+            assert not slow.done()
+            await bench.heal()
+            back, _ = await asyncio.wait_for(slow, 5)
+            assert len(back) == 2_000_000
 
     asyncio.run(scenario())

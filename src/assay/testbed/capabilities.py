@@ -9,8 +9,8 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-from assay.model.faults import CATALOGUE, Actuator, fault_type
-from assay.testbed.faults.actuators import LOCAL_ACTUATORS
+from assay.model.faults import fault_type
+from assay.testbed.faults.actuators import LOCAL_REFUSALS
 
 IsolationLevel = Literal["namespaced", "plain"]
 LEVELS: tuple[IsolationLevel, ...] = ("namespaced", "plain")
@@ -51,11 +51,4 @@ def refusal(fault: str, level: str) -> str | None:
     row = fault_type(fault)
     if level != "plain":
         return _why_not_namespaced()
-    if row.name in LOCAL_ACTUATORS:
-        return None
-    if row.actuator is Actuator.PACKET:
-        return (
-            "the relay of the plain level offers delay only; this type needs packets, which is the namespaced level's"
-        )
-    known = ", ".join(name for name in LOCAL_ACTUATORS if CATALOGUE[name].actuator is row.actuator) or "none"
-    return f"this version's {row.actuator.value} actuator on the plain level offers {known}; use one of these types"
+    return LOCAL_REFUSALS.get(row.name)

@@ -13,7 +13,10 @@ from assay.errors import NotFoundError, RefusedError
 from assay.model.faults import NO_FAULT, fault_type
 from assay.model.incident import EffectCheck, Fault, FaultPlan
 from assay.testbed.capabilities import refusal
-from assay.testbed.faults.actuators import LOCAL_ACTUATORS, Actuator, Injection, settle
+from assay.testbed.faults.actuators import LOCAL_ACTUATORS
+from assay.testbed.faults.disturbances import Disturbance, disturbance
+from assay.testbed.faults.effects import SIGNATURES
+from assay.testbed.faults.injection import Actuator, Injection, settle
 from assay.testbed.local.fleet import sleep_until
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ async def inject(supervisor: Supervisor, plan: FaultPlan, lease: asyncio.Event, 
     The last event is ``done`` with the Fault as it happened, the EffectCheck and whether the system recovered.
     """
     if plan.fault == NO_FAULT:
-        await _hold_nothing(plan, lease, report)
+        await _disturb(supervisor, plan, lease, report)
         return
     injection = _precondition(supervisor, plan.completed())
     actuator = LOCAL_ACTUATORS[injection.plan.fault](injection)
@@ -43,7 +46,7 @@ async def inject(supervisor: Supervisor, plan: FaultPlan, lease: asyncio.Event, 
         await report({"event": "undone"})
         recovered = undo_error is None and await settle(injection, RECOVERY_TIMEOUT_S)
     finally:
-        supervisor.injection = None
+        supervisor.injection, supervisor.quiet_since = None, time.monotonic()
     fault = Fault(
         type=injection.plan.fault,
         service=injection.replica.service,
@@ -57,12 +60,27 @@ async def inject(supervisor: Supervisor, plan: FaultPlan, lease: asyncio.Event, 
     await report({"event": "done", "fault": fault.model_dump(), "effect": effect.model_dump(), "recovered": recovered})
 
 
-async def _hold_nothing(plan: FaultPlan, lease: asyncio.Event, report: Report) -> None:
-    start_ns = time.time_ns()
-    await report({"event": "applied", "fault": NO_FAULT})
-    await _wait(lease, plan.duration_s)
-    fault = Fault(type=NO_FAULT, service=None, start_ns=start_ns, end_ns=time.time_ns())
-    await report({"event": "done", "fault": fault.model_dump(), "effect": None, "recovered": True})
+async def _disturb(supervisor: Supervisor, plan: FaultPlan, lease: asyncio.Event, report: Report) -> None:
+    """Break nothing for the duration: nothing happens, or what happens harms nobody."""
+    disturbing, id_ = disturbance(supervisor, plan), secrets.token_hex(4)
+    _check_free(supervisor)
+    supervisor.injection = f"{NO_FAULT} ({plan.parameters.get('disturbance', 'quiet')})"
+    start_ns, undo_error = time.time_ns(), None
+    try:
+        supervisor.journal.write("apply", id_, plan=plan.model_dump(mode="json"))
+        try:
+            await report({"event": "applied", "fault": NO_FAULT})
+            started = time.monotonic()
+            await disturbing.apply()
+            await _wait(lease, plan.duration_s - (time.monotonic() - started))
+        finally:
+            undo_error = await _undo(supervisor, id_, plan.fault, disturbing)
+        end_ns = time.time_ns()
+        await report({"event": "undone"})
+    finally:
+        supervisor.injection, supervisor.quiet_since = None, time.monotonic()
+    fault = Fault(type=NO_FAULT, service=None, parameters=plan.parameters, start_ns=start_ns, end_ns=end_ns)
+    await report({"event": "done", "fault": fault.model_dump(), "effect": None, "recovered": undo_error is None})
 
 
 def _precondition(supervisor: Supervisor, plan: FaultPlan) -> Injection:
@@ -84,11 +102,16 @@ def _precondition(supervisor: Supervisor, plan: FaultPlan) -> Injection:
     index = plan.target.replica or 0
     if index >= len(replicas):
         raise RefusedError(f"{service} has no replica {index}; it has {len(replicas)}, counted from 0.")
+    _check_free(supervisor)
+    return Injection(secrets.token_hex(4), plan, replicas[index], replicas[index].pod, supervisor)
+
+
+def _check_free(supervisor: Supervisor) -> None:
+    """Raise RefusedError while something else is going on in the system."""
     if supervisor.injection is not None:
         raise RefusedError(f"{supervisor.injection} is still active; wait for its end or run `assay down` first.")
     if missing := supervisor.fleet.not_ready():
         raise RefusedError(f"The system is not healthy: {', '.join(missing)} not ready; wait and retry.")
-    return Injection(secrets.token_hex(4), plan, replicas[index], replicas[index].pod, supervisor)
 
 
 async def _apply_and_hold(
@@ -101,35 +124,34 @@ async def _apply_and_hold(
     try:
         await actuator.apply()
         await report({"event": "applied", "fault": plan.fault, "service": injection.replica.service})
-        effect = await _check_effect(injection, actuator, started, lease)
+        effect = await _check_effect(injection, started, lease)
         await report({"event": "effect", **effect.model_dump()})
         await _wait(lease, plan.duration_s - (time.monotonic() - started))
     finally:
-        undo_error = await _undo(injection, actuator)
+        undo_error = await _undo(injection.supervisor, injection.id, plan.fault, actuator)
     return start_ns, effect, undo_error
 
 
-async def _undo(injection: Injection, actuator: Actuator) -> Exception | None:
+async def _undo(supervisor: Supervisor, id_: str, fault: str, acting: Actuator | Disturbance) -> Exception | None:
     """Take the fault back, whatever happens; a fault that cannot be taken back ends the system."""
     try:
-        await asyncio.shield(actuator.undo())
+        await asyncio.shield(acting.undo())
     except (OSError, RuntimeError, TimeoutError) as error:
-        failure = RefusedError(f"{injection.plan.fault} could not be undone ({error}); the system was ended.")
-        injection.supervisor.give_up(failure)
+        supervisor.give_up(RefusedError(f"{fault} could not be undone ({error}); the system was ended."))
         return error
-    injection.supervisor.journal.write("undone", injection.id)
+    supervisor.journal.write("undone", id_)
     return None
 
 
-async def _check_effect(injection: Injection, actuator: Actuator, started: float, lease: asyncio.Event) -> EffectCheck:
+async def _check_effect(injection: Injection, started: float, lease: asyncio.Event) -> EffectCheck:
     """Wait until the fault's signature shows, at most EFFECT_TIMEOUT_S or the fault's own duration."""
-    times = (started - BEFORE_S, started)
-    signature = type(actuator).signature
+    times = (max(started - BEFORE_S, injection.supervisor.quiet_since), started)
+    signature = SIGNATURES[injection.plan.fault]
     last = (math.nan, math.nan, math.nan)
 
     def bites() -> bool:
         nonlocal last
-        last = signature(injection.supervisor.fleet, injection.replica, injection.plan.parameters, times)
+        last = signature(injection, times)
         return lease.is_set() or last[1] >= last[2]
 
     await sleep_until(bites, min(EFFECT_TIMEOUT_S, injection.plan.duration_s), 0.1)

@@ -9,7 +9,7 @@ import string
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from assay.model.system import Service, System
 
@@ -17,6 +17,30 @@ RESTART_AFTER_S = 2.0
 RESTART_AFTER_LIMIT_S = 30.0
 STABLE_AFTER_S = 30.0
 HISTORY_S = 120
+
+
+Samples = deque[tuple[float, dict[str, list[int]]]]
+"""(monotonic time, {activity: [count, errors, duration_ns]}), in order."""
+
+
+def _recent() -> deque[Any]:
+    return deque(maxlen=HISTORY_S)
+
+
+class Counted(Protocol):
+    """Whatever counts its activities: a replica, or the load generator."""
+
+    @property
+    def history(self) -> Samples:
+        """What was read of its counters."""
+        ...
+
+
+@dataclass
+class Load:
+    """The load generator, as far as its counters go."""
+
+    history: Samples = field(default_factory=_recent)
 
 
 @dataclass
@@ -31,12 +55,15 @@ class Replica:
     pid: int | None = None
     port: int | None = None
     ready: bool = False
+    held: bool = False  # not to be started again for now
+    started_as: str = ""  # the pod that the present process belongs to
     restarts: int = 0
     deaths_in_a_row: int = 0
     started_at: float = 0.0
     hooks: list[dict[str, Any]] = field(default_factory=list)
     watch: list[str] = field(default_factory=list)
-    history: deque[tuple[float, dict[str, list[int]]]] = field(default_factory=lambda: deque(maxlen=HISTORY_S))
+    history: Samples = field(default_factory=_recent)
+    gauges: deque[tuple[float, dict[str, float]]] = field(default_factory=_recent)
 
     def backoff_s(self) -> float:
         """Return how long to wait before the next start: doubles while it keeps dying young."""
@@ -54,6 +81,7 @@ class Fleet:
         self._random = random.Random(f"pods:{seed}")  # noqa: S311
         self._replica_sets = {service: self._letters(8) for service in system.services}
         self.replicas: dict[str, Replica] = {}
+        self.load = Load()
         places = 0
         for service, spec in system.services.items():
             for index in range(spec.replicas):
@@ -108,12 +136,12 @@ class Fleet:
         }
 
 
-def window_difference(replica: Replica, since: float, until: float | None = None) -> dict[str, tuple[int, int, int]]:
-    """Return {activity: (count, errors, duration_ns)} of a replica between two monotonic times, from its history.
+def window_difference(counted: Counted, since: float, until: float | None = None) -> dict[str, tuple[int, int, int]]:
+    """Return {activity: (count, errors, duration_ns)} of *counted* between two monotonic times, from its history.
 
     A counter that went back belongs to a new process and counts from zero.
     """
-    samples = [(t, s) for t, s in replica.history if t >= since and (until is None or t <= until)]
+    samples = [(t, s) for t, s in counted.history if t >= since and (until is None or t <= until)]
     totals: dict[str, tuple[int, int, int]] = {}
     for (_, earlier), (_, later) in itertools.pairwise(samples):
         for activity, row in later.items():

@@ -18,12 +18,19 @@ import dns.rrset
 
 TTL_S = 1
 
+Answer = list[int] | dns.rcode.Rcode
+"""Ports, or the code of a failure."""
+
 
 class NameServer(asyncio.DatagramProtocol):
-    """Answers from *lookup*(service, caller) -> ports, None for a service that does not exist."""
+    """Answers from *lookup*(service, caller) -> ports, None for a service that does not exist.
+
+    *overrides* maps a caller to what answers in its stead: *override*(service) -> answer, None to leave it.
+    """
 
     def __init__(self, lookup: Callable[[str, str], list[int] | None]) -> None:
         self._lookup = lookup
+        self.overrides: dict[str, Callable[[str], Answer | None]] = {}
         self.answered = 0
 
     async def start(self) -> int:
@@ -48,11 +55,18 @@ class NameServer(asyncio.DatagramProtocol):
         response = dns.message.make_response(query)
         response.flags |= dns.flags.AA
         labels = question.name.to_text().split(".")
-        ports = self._lookup(labels[0], labels[1]) if len(labels) > 3 else None
-        if ports is None:
-            response.set_rcode(dns.rcode.NXDOMAIN)
-        elif ports:
-            records = [f"0 0 {port} localhost." for port in ports]
+        answer = self._answer(labels[0], labels[1]) if len(labels) > 3 else dns.rcode.NXDOMAIN
+        if isinstance(answer, dns.rcode.Rcode):
+            response.set_rcode(answer)
+        elif answer:
+            records = [f"0 0 {port} localhost." for port in answer]
             response.answer.append(dns.rrset.from_text_list(question.name, TTL_S, "IN", "SRV", records))
         self.answered += 1
         self._transport.sendto(response.to_wire(), address)
+
+    def _answer(self, service: str, caller: str) -> Answer:
+        override = self.overrides.get(caller)
+        if override is not None and (answer := override(service)) is not None:
+            return answer
+        ports = self._lookup(service, caller)
+        return dns.rcode.NXDOMAIN if ports is None else ports

@@ -31,6 +31,7 @@ from assay.testbed.local.processes import Channels, Template, log_tail, start_pr
 from assay.testbed.local.sampler import Sampler
 from assay.testbed.local.state import SystemState, acquire_lock
 from assay.testbed.local.stores import RunningStore, start_store
+from assay.testbed.runtime.ledger import LedgerWriter
 
 READY_TIMEOUT_S = 60.0
 CRASHES_BEFORE_GIVING_UP = 3
@@ -61,6 +62,7 @@ class Supervisor:
         self.endpoint = ""
         self.phase = "starting"
         self.injection: str | None = None
+        self.quiet_since = 0.0  # monotonic time at which the last fault was over
         self.stopping = asyncio.Event()
         self.failure: AssayError | None = None
         self._receiver: asyncio.subprocess.Process | None = None
@@ -89,6 +91,7 @@ class Supervisor:
             self.spawn(self._watch_owner(self.owner))
         for folder in ("logs", "ledger", "stores", "receiver"):
             (self.state.dir / folder).mkdir()
+        self.ledger = LedgerWriter(str(self.state.ledger_dir / "names.jsonl"), "names")
         await self.channels.start()
         stores = asyncio.gather(*(self._start_store(name) for name in self.system.stores))
         await asyncio.gather(self.template.start(), self._start_receiver(), stores)
@@ -149,7 +152,7 @@ class Supervisor:
             "token": self._token,
             "seed": self.seed,
         }
-        replica.started_at = time.monotonic()
+        replica.started_at, replica.started_as = time.monotonic(), replica.pod
         replica.pid = await self.template.spawn("replica", replica.id, config)
 
     async def _start_load(self) -> None:
@@ -216,7 +219,7 @@ class Supervisor:
         await self.set_upstream(replica.id, ("127.0.0.1", hello["port"]))
         replica.ready = True
 
-    async def _on_exit(self, name: str, _pid: int, status: int) -> None:
+    async def _on_exit(self, name: str, pid: int, status: int) -> None:
         if self.phase == "stopping":
             return
         replica = self.fleet.replicas.get(name)
@@ -226,13 +229,17 @@ class Supervisor:
                     StartError(f"The {name} process ended with status {status}.", log_tail(self.state.log(name)))
                 )
             return
+        if pid != replica.pid:
+            return  # its successor has taken over before it ended
         replica.ready, replica.pid, replica.port = False, None, None
         await self.set_upstream(replica.id, None)
         self.spawn(self._restart(replica))
 
     async def _restart(self, replica: Replica) -> None:
         await asyncio.sleep(replica.backoff_s())
-        replica.restarts += 1
+        while replica.held:  # noqa: ASYNC110 - a fault or the end of the system ends it
+            await asyncio.sleep(0.05)
+        replica.restarts = replica.restarts + 1 if replica.pod == replica.started_as else 0
         await self._start_replica(replica)
 
     async def _watch_store(self, store: RunningStore) -> None:
@@ -261,8 +268,14 @@ class Supervisor:
     async def _poll(self) -> None:
         """Read every replica's counters twice a second; what does not answer in time is not ready."""
         while True:
-            await asyncio.gather(*(self._poll_one(r) for r in self.fleet.replicas.values() if r.port is not None))
+            replicas = (self._poll_one(r) for r in self.fleet.replicas.values() if r.port is not None)
+            await asyncio.gather(self._poll_load(), *replicas)
             await asyncio.sleep(STATS_EVERY_S)
+
+    async def _poll_load(self) -> None:
+        with contextlib.suppress(TimeoutError, ConnectionError):  # a generator that has ended ends the system elsewhere
+            answer = await self.channels.request("loadgenerator", "ping", timeout_s=2.0)
+            self.fleet.load.history.append((time.monotonic(), answer["stats"]))
 
     async def _poll_one(self, replica: Replica) -> None:
         try:
@@ -270,6 +283,9 @@ class Supervisor:
         except (TimeoutError, ConnectionError):
             replica.ready = False
             return
+        gauges = answer["gauges"]
+        gauges["clock_offset_ms"] = (gauges["clock_ns"] - time.time_ns()) / 1e6
+        replica.gauges.append((time.monotonic(), gauges))
         replica.history.append((time.monotonic(), answer["stats"]))
         replica.ready = replica.port is not None
 
@@ -294,6 +310,17 @@ class Supervisor:
                 self.give_up(StartError(f"The supervisor failed: {type(error).__name__}: {error}."))
 
         task.add_done_callback(finished)
+
+    async def replace(self, replica: Replica, timeout_s: float) -> int | None:
+        """Start a successor of the replica's process and hand over when it is ready; return the former pid, None if not.
+
+        The former process goes on serving the connections that it has; whoever asks for the successor ends it.
+        """
+        former, former_port = replica.pid, replica.port
+        replica.pod = self.fleet.pod_name(replica.service)
+        await self._start_replica(replica)
+        replica.restarts = 0
+        return former if await sleep_until(lambda: replica.port not in (None, former_port), timeout_s) else None
 
     async def set_upstream(self, destination: str, address: tuple[str, int] | None) -> None:
         """Point the relay's links to *destination* at *address*, or at nobody."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import aiohttp
 import asyncpg
 import dns.asyncquery
+import dns.exception
 import dns.message
+import dns.rcode
 import dns.rdatatype
 import nats
 import redis.asyncio
@@ -21,11 +24,36 @@ NAMES_TIMEOUT_S = 2.0
 
 
 class CallFailedError(Exception):
-    """A call to another service or store failed; *timeout* tells a time-out from an error, *status* is HTTP's if any."""
+    """A call to another service or store failed.
 
-    def __init__(self, message: str, *, status: int | None = None, timeout: bool = False) -> None:
-        self.status, self.timeout = status, timeout
+    *timeout* tells a time-out from an error, *status* is HTTP's if there was an answer, *wrong* says that the answer was
+    not the service's own to this request.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, timeout: bool = False, wrong: bool = False) -> None:
+        self.status, self.timeout, self.wrong = status, timeout, wrong
         super().__init__(message)
+
+
+def expected_answer(service: str, operation: str) -> dict[str, Any]:
+    """Return what a caller parses the body of a successful answer into: JSON with exactly these fields."""
+    return {"ok": True, "service": service, "operation": operation}
+
+
+def check_answer(response: aiohttp.ClientResponse, body: bytes, service: str, method: str, route: str) -> None:
+    """Raise CallFailedError unless *response* is the answer of *service* to this request: status, JSON, fields."""
+    operation = f"{method} {route}"
+    if response.status >= 400:
+        message = f"{method} {service}{route} answered {response.status}"
+        raise CallFailedError(message, status=response.status, wrong=response.status < 500)
+    try:
+        answer = json.loads(body)
+    except ValueError as error:
+        message = f"{method} {service}{route}: response is not JSON ({len(body)} bytes)"
+        raise CallFailedError(message, status=response.status, wrong=True) from error
+    if answer != expected_answer(service, operation):
+        message = f"{method} {service}{route}: unexpected response {json.dumps(answer)[:80]}"
+        raise CallFailedError(message, status=response.status, wrong=True)
 
 
 class Names:
@@ -52,6 +80,8 @@ class Names:
             answer = await dns.asyncquery.udp(query, "127.0.0.1", timeout=NAMES_TIMEOUT_S, port=self._port)
         except (OSError, dns.exception.Timeout) as error:
             raise CallFailedError(f"name resolution of {service} failed: {type(error).__name__}") from error
+        if answer.rcode() != dns.rcode.NOERROR:
+            raise CallFailedError(f"name resolution of {service} failed: {dns.rcode.to_text(answer.rcode())}")
         return sorted(record.port for rrset in answer.answer for record in rrset)
 
 
@@ -87,8 +117,8 @@ class Clients:
 
     async def request(
         self, service: str, method: str, route: str, headers: dict[str, str], timeout_s: float
-    ) -> aiohttp.ClientResponse:
-        """Send one HTTP request to a ready backend of *service*; return the response with its body read."""
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Send one HTTP request to a ready backend of *service*; return the response and its body."""
         if self._http is None:
             connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0)
             self._http = aiohttp.ClientSession(connector=connector)
@@ -96,8 +126,7 @@ class Clients:
             async with asyncio.timeout(timeout_s):
                 port = await self._names.pick(service)
                 async with self._http.request(method, f"http://127.0.0.1:{port}{route}", headers=headers) as response:
-                    await response.read()
-                    return response
+                    return response, await response.read()
         except TimeoutError as error:
             raise CallFailedError(
                 f"{method} {service}{route}: timed out after {timeout_s:g} s", timeout=True

@@ -1,4 +1,4 @@
-"""Faults inside a service process: at its HTTP server boundary and at its database calls.
+"""Faults inside a service process: at its HTTP server boundary, in its methods, at its database calls.
 
 The supervisor replaces the list of active hooks as a whole. What a hook introduces is returned to the caller, which enters
 it into the ledger. Messages say what an application would say; nothing in them names the injector.
@@ -7,16 +7,27 @@ it into the ledger. Messages say what an application would say; nothing in them 
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from assay.testbed.runtime.clients import expected_answer
 
-class InjectedError(Exception):
+
+class ApplicationError(Exception):
     """What a hooked call raises; *name* is the class name that the application reports."""
 
     def __init__(self, name: str, message: str) -> None:
         self.name = name
         super().__init__(f"{name}: {message}")
+
+
+@dataclass(frozen=True)
+class Returned:
+    """The value that a method returns in the place of its own."""
+
+    value: str | int
 
 
 @dataclass
@@ -33,21 +44,54 @@ class Hooks:
                 return parameters
         return None
 
-    async def response_delay_ns(self, operation: str) -> int:
-        """Hold the response of *operation* back if so ordered; return the nanoseconds added."""
-        delay = self.matching("HTTPResponseDelay", operation)
+    async def delay_ns(self, fault_type: str, operation: str) -> int:
+        """Hold *operation* back if an active *fault_type* says so; return the nanoseconds added."""
+        delay = self.matching(fault_type, operation)
         if delay is None:
             return 0
         await asyncio.sleep(delay["delay_ms"] / 1e3)
         return int(delay["delay_ms"] * 1e6)
 
-    def response_code(self, operation: str) -> int | None:
-        """Return the status that replaces the response of *operation*, None to leave it."""
-        abort = self.matching("HTTPResponseAbort", operation)
-        return None if abort is None else int(abort["code"])
+    def code(self, fault_types: tuple[str, ...], operation: str) -> int | None:
+        """Return the status by which one of *fault_types* replaces the answer of *operation*, None to leave it."""
+        for fault_type in fault_types:
+            if (hook := self.matching(fault_type, operation)) is not None:
+                return int(hook["code"])
+        return None
+
+    def rewritten(self, method: str, path: str) -> tuple[str, str] | None:
+        """Return the (method, path) that the service sees instead of the request's own, None to leave them."""
+        if (hook := self.matching("HTTPRequestReplacePath", f"{method} {path}")) is not None:
+            return method, hook["new_path"]
+        if (hook := self.matching("HTTPRequestReplaceMethod", f"{method} {path}")) is not None:
+            return hook["method"], path
+        return None
+
+    def body(self, operation: str, body: bytes) -> bytes | None:
+        """Return what replaces the response *body* of *operation*, None to leave it."""
+        if (hook := self.matching("HTTPResponseReplaceBody", operation)) is not None:
+            return b"" if hook["body_type"] == "empty" else random.randbytes(len(body))  # noqa: S311
+        if (hook := self.matching("HTTPResponsePatchBody", operation)) is not None:
+            return json.dumps({**json.loads(body), **json.loads(hook["patch"])}).encode()
+        return None
+
+    def method_result(self, operation: str) -> Returned | None:
+        """Return what the method of *operation* returns without doing its work, None to leave it; raises too."""
+        if (hook := self.matching("JVMException", operation)) is not None:
+            raise ApplicationError(hook["exception"], "request could not be handled")
+        if (hook := self.matching("JVMReturn", operation)) is not None:
+            return Returned(int(hook["value"]) if hook["value_type"] == "int" else hook["value"])
+        return None
 
     def check_statement(self, operation: str, statement: str) -> None:
         """Raise what a failing database driver raises, if so ordered."""
-        fault = self.matching("JVMMySQLException", operation)
-        if fault is not None:
-            raise InjectedError(fault["exception"], f"could not execute statement [{statement}]")
+        hook = self.matching("JVMMySQLException", operation)
+        if hook is not None:
+            raise ApplicationError(hook["exception"], f"could not execute statement [{statement}]")
+
+
+def answer_body(service: str, operation: str, status: int, returned: Returned | None) -> bytes:
+    """Return the body of a response as the method's result makes it."""
+    if returned is not None:
+        return json.dumps(returned.value).encode()
+    return json.dumps({**expected_answer(service, operation), "ok": status < 400}).encode()

@@ -14,8 +14,9 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from assay.model.system import System
 from assay.testbed.runtime import management
-from assay.testbed.runtime.clients import CallFailedError, Clients, Names
+from assay.testbed.runtime.clients import CallFailedError, Clients, Names, check_answer
 from assay.testbed.runtime.instruments import Instruments
+from assay.testbed.runtime.stats import Stats
 
 NAME = "loadgenerator"
 IN_FLIGHT_LIMIT = 2_000
@@ -32,6 +33,7 @@ class LoadGenerator:
         self.record = os.open(config["record"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.random = random.Random(config["seed"])  # noqa: S311
         self.counts = {"sent": 0, "done": 0, "failed": 0, "shed": 0}
+        self.stats = Stats()
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -58,30 +60,33 @@ class LoadGenerator:
         status, error = 0, ""
         late_ns = int((time.monotonic() - due) * 1e9)
         started_ns = time.time_ns() - late_ns
-        with self.instruments.tracer.start_as_current_span(
-            f"{method} {route}",
-            kind=SpanKind.CLIENT,
-            attributes={"http.request.method": method, "server.address": service},
-        ) as span:
+        attributes = {"http.request.method": method, "server.address": service}
+        with self.instruments.span(f"{method} {route}", SpanKind.CLIENT, attributes) as span:
             headers: dict[str, str] = {}
             propagate.inject(headers)
             try:
-                response = await self.clients.request(service, method, route, headers, self.system.load.timeout_s)
+                response, body = await self.clients.request(service, method, route, headers, self.system.load.timeout_s)
                 status = response.status
                 span.set_attribute("http.response.status_code", status)
+                span.set_attribute("http.response.body.size", len(body))
+                check_answer(response, body, service, method, route)
             except CallFailedError as failure:
                 error = str(failure)
-            if error or status >= 500:
+            if error:
                 self.counts["failed"] += 1
                 span.set_status(Status(StatusCode.ERROR, error))
         self.counts["done"] += 1
+        took_ns = time.time_ns() - started_ns
+        self.stats.add(f"call:{service}", took_ns, ok=not error)
+        self.stats.add(f"call:{service} {method} {route}", took_ns, ok=not error)
         line = {"time_ns": started_ns, "request": request, "status": status, "error": error, "late_ns": late_ns,
                 "latency_ns": int((time.monotonic() - due) * 1e9)}  # fmt: skip
         os.write(self.record, json.dumps(line).encode() + b"\n")
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answer with the counters."""
-        return {**self.counts, "in_flight": len(self.tasks), "rate_rps": self.rate_rps}
+        counted = {**self.counts, "in_flight": len(self.tasks), "rate_rps": self.rate_rps}
+        return {**counted, "stats": self.stats.snapshot()}
 
     async def set_rate(self, request: dict[str, Any]) -> float:
         """Change the rate to ``rate_rps``; return the former one."""

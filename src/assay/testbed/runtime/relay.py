@@ -7,23 +7,25 @@ now. A packet fault is a rule over links. Delays keep the order of bytes within 
 from __future__ import annotations
 
 import asyncio
-import random
+import math
 import socket
 from collections import deque
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from assay.testbed.runtime import management
+from assay.testbed.runtime.impairments import Impairment, impairment, next_resend_s
 from assay.testbed.runtime.ledger import LedgerWriter
 
 FORWARD, BACKWARD = "forward", "backward"
 
 
 class Link:
-    """One (source, destination) pair with its listener, its present upstream and the delays that apply to it."""
+    """One (source, destination) pair with its listener, its present upstream and what impairs it, by direction."""
 
     def __init__(self, source: str, destination: str, upstream: tuple[str, int] | None) -> None:
         self.source, self.destination, self.upstream = source, destination, upstream
-        self.delay: dict[str, tuple[float, float]] = {}  # direction -> (delay, jitter), seconds
+        self.impaired: dict[str, Impairment] = {}
+        self.changed = asyncio.Event()
         self.connections: set[Pipe] = set()
 
     @property
@@ -31,10 +33,31 @@ class Link:
         """Source and destination, as the supervisor calls them."""
         return f"{self.source}>{self.destination}"
 
-    def lag_s(self, direction: str) -> float:
-        """Draw the delay that a packet in *direction* gets now, in seconds."""
-        delay, jitter = self.delay.get(direction, (0.0, 0.0))
-        return max(0.0, delay + random.uniform(-jitter, jitter)) if delay or jitter else 0.0  # noqa: S311
+    async def connected(self) -> None:
+        """Wait as long as a handshake takes beyond the usual; one that is lost for good waits for better times."""
+        now = asyncio.get_running_loop().time()
+        while (lag := sum(impaired.connect_lag_s(now) for impaired in self.impaired.values())) == math.inf:
+            await self.changed.wait()
+        if lag:
+            await asyncio.sleep(lag)
+
+    def impair(self, impaired: dict[str, Impairment]) -> None:
+        """Replace what impairs the link; what a former impairment holds comes free."""
+        healed = [direction for direction in self.impaired if direction not in impaired]
+        self.impaired = impaired
+        self.changed.set()
+        self.changed = asyncio.Event()
+        for pipe in self.connections:
+            if pipe.direction in healed:
+                pipe.release()
+
+
+class Chunk(NamedTuple):
+    """Bytes on their way: when they are due at the other end, when they were sent."""
+
+    due: float
+    sent: float
+    data: bytes
 
 
 class Pipe(asyncio.Protocol):
@@ -46,7 +69,8 @@ class Pipe(asyncio.Protocol):
         self.peer: Pipe | None = None
         self.waiting: list[bytes] = []
         self.free_at = 0.0
-        self.in_flight: deque[tuple[float, bytes]] = deque()
+        self.in_flight: deque[Chunk] = deque()
+        self.timer: asyncio.TimerHandle | None = None
         self.closing = self.broken = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -59,9 +83,7 @@ class Pipe(asyncio.Protocol):
     async def dial(self) -> None:
         """Open the connection to the destination; a destination that is not there resets the caller."""
         loop = asyncio.get_running_loop()
-        round_trip = self.link.lag_s(FORWARD) + self.link.lag_s(BACKWARD)
-        if round_trip:
-            await asyncio.sleep(round_trip)  # the handshake crosses the wire too
+        await self.link.connected()  # the handshake crosses the wire too
         try:
             if self.link.upstream is None:
                 raise ConnectionRefusedError
@@ -85,30 +107,50 @@ class Pipe(asyncio.Protocol):
             self.forward(data)
 
     def forward(self, data: bytes) -> None:
-        """Write *data* to the peer, late if a rule says so, never out of order."""
-        loop = asyncio.get_running_loop()
-        lag = self.link.lag_s(self.direction)
-        now = loop.time()
-        if lag:
-            self.ledger.write("packet_delay", link=self.link.name, direction=self.direction, ns=int(lag * 1e9))
+        """Write *data* to the peer, late if the link is impaired, never out of order."""
+        now = asyncio.get_running_loop().time()
+        impaired = self.link.impaired.get(self.direction)
+        lag = impaired.lag_s(len(data), now) if impaired else 0.0
+        if impaired and lag:
+            ns = int(lag * 1e9) if lag < math.inf else 0
+            self.ledger.write(impaired.ledger_kind, link=self.link.name, direction=self.direction, ns=ns)
         due = max(now + lag, self.free_at)
         if due <= now and not self.in_flight:
             self.deliver(data)
             return
         self.free_at = due
-        self.in_flight.append((due, data))
+        self.in_flight.append(Chunk(due, now, data))
         if len(self.in_flight) == 1:
-            loop.call_at(due, self.land)
+            self.schedule()
+
+    def schedule(self) -> None:
+        """Set the timer for the first chunk in flight; one that is lost for good waits until the link is healed."""
+        if self.timer is not None:
+            self.timer.cancel()
+        due = self.in_flight[0].due
+        self.timer = asyncio.get_running_loop().call_at(due, self.land) if due < math.inf else None
 
     def land(self) -> None:
         """Deliver what is due, in the order in which it came: timers of the same instant fire in any order."""
         loop = asyncio.get_running_loop()
-        while self.in_flight and self.in_flight[0][0] <= loop.time():
-            self.deliver(self.in_flight.popleft()[1])
+        while self.in_flight and self.in_flight[0].due <= loop.time():
+            self.deliver(self.in_flight.popleft().data)
         if self.in_flight:
-            loop.call_at(self.in_flight[0][0], self.land)
+            self.schedule()
         elif self.closing:
             self.end_peer()
+
+    def release(self) -> None:
+        """Let what is in flight arrive now that the link is healed: what was lost, when TCP sends it again."""
+        now = asyncio.get_running_loop().time()
+        self.free_at = now
+        for _ in range(len(self.in_flight)):
+            chunk = self.in_flight.popleft()
+            if chunk.due == math.inf:
+                self.free_at = max(self.free_at, now + next_resend_s(now - chunk.sent))
+            self.in_flight.append(chunk._replace(due=self.free_at))
+        if self.in_flight:
+            self.schedule()
 
     def deliver(self, data: bytes) -> None:
         """Hand *data* to the kernel."""
@@ -184,12 +226,14 @@ class Relay:
         return len(changed)
 
     async def rules(self, request: dict[str, Any]) -> int:
-        """Replace all delay rules by ``rules`` [{link, direction, delay_s, jitter_s}]; return how many links they hit."""
-        for link in self.links.values():
-            link.delay = {}
+        """Replace all rules by ``rules`` [{link, direction}], which share one ``impairment``; return the links hit."""
+        shared = impairment(request["impairment"]) if request["rules"] else None
+        wanted: dict[str, dict[str, Impairment]] = {}
         for rule in request["rules"]:
-            self.links[rule["link"]].delay[rule["direction"]] = (rule["delay_s"], rule["jitter_s"])
-        return sum(1 for link in self.links.values() if link.delay)
+            wanted.setdefault(rule["link"], {})[rule["direction"]] = cast("Impairment", shared)
+        for link in self.links.values():
+            link.impair(wanted.get(link.name, {}))
+        return len(wanted)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answer with the number of links and open connections."""

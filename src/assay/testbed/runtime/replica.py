@@ -6,25 +6,32 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import psutil
 import uvicorn
 from opentelemetry import propagate
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay.model.system import Operation, Service, System
 from assay.testbed.runtime import management
 from assay.testbed.runtime.clients import CallFailedError, Clients, Names
-from assay.testbed.runtime.faulthooks import Hooks
-from assay.testbed.runtime.instruments import Instruments, span_ids
+from assay.testbed.runtime.faulthooks import ApplicationError, Hooks, answer_body
+from assay.testbed.runtime.instruments import Instruments
 from assay.testbed.runtime.ledger import LedgerWriter
+from assay.testbed.runtime.methods import method_name
 from assay.testbed.runtime.stats import Stats
 from assay.testbed.runtime.steps import COST_HEADER, Executor, Work
+from assay.testbed.runtime.strain import STRAINS, Strain
+
+METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
 
 
 class Replica:
@@ -36,6 +43,8 @@ class Replica:
         self.service_name: str = config["service"]
         self.service: Service = self.system.services[self.service_name]
         self.stats, self.hooks = Stats(), Hooks()
+        self.strain: Strain | None = None
+        self.queues: set[Any] = set()
         self.instruments = Instruments(config["endpoint"], config["resource"])
         self.ledger = LedgerWriter(config["ledger"], config["id"])
         names = Names(config["names_port"], config["id"])
@@ -50,68 +59,122 @@ class Replica:
             token=config["token"],
         )
 
-    def application(self) -> Starlette:
-        """Return the ASGI application with one route per operation."""
+    def application(self) -> ASGIApp:
+        """Return the ASGI application: one route per operation, an answer for all others, faults of the request line."""
         routes = []
         for name, operation in self.service.operations.items():
             method, path = name.split(maxsplit=1)
             routes.append(Route(path, self.endpoint(name, operation), methods=[method]))
-        return Starlette(routes=routes)
+        routed = Starlette(routes=[*routes, Route("/{path:path}", self.unrouted, methods=list(METHODS))])
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http" and (seen := self.hooks.rewritten(scope["method"], scope["path"])):
+                asked = f"{scope['method']} {scope['path']}"
+                scope = {**scope, "method": seen[0], "path": seen[1], "raw_path": seen[1].encode(), "asked": asked}
+            await routed(scope, receive, send)
+
+        return application
 
     def endpoint(self, name: str, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         """Return the handler of one operation: a server span around its steps, and the HTTP boundary faults."""
-        method, path = name.split(maxsplit=1)
-        attributes = {"http.request.method": method, "http.route": path, "url.path": path}
 
         async def handle(request: Request) -> Response:
             received_ns, started = time.time_ns(), time.perf_counter_ns()
-            work = Work(name)
-            parent = propagate.extract(request.headers)
-            with self.instruments.tracer.start_as_current_span(
-                name, context=parent, kind=SpanKind.SERVER, attributes=attributes
-            ) as span:
-                status = await self.perform(operation, work)
-                status = await self.boundary(name, work, span, status)
-                span.set_attribute("http.response.status_code", status)
-                if status >= 500:
-                    span.set_status(Status(StatusCode.ERROR))
+            work = self.work(name)
+            with self.server_span(name, request, work) as span:
+                span.set_attribute("http.route", name.split()[1])
+                status = await self.request_boundary(work, span)
+                if status is None:
+                    status = await self.perform(operation, work)
+                status, body = await self.response_boundary(work, span, status)
+                self.close_span(span, status, body)
             duration_ns = time.perf_counter_ns() - started
-            self.stats.add("server", duration_ns, ok=status < 500)
-            self.instruments.server_duration.record(duration_ns / 1e9, {"http.route": path})
-            return JSONResponse({"ok": status < 500}, status, self.cost_header(request, work, received_ns))
+            for activity in ("server", f"server {name}"):
+                self.stats.add(activity, duration_ns, ok=status < 400)
+            self.instruments.server_duration.record(duration_ns / 1e9, {"http.route": name.split()[1]})
+            return Response(body, status, self.cost_header(request, work, received_ns), "application/json")
 
         return handle
 
+    async def unrouted(self, request: Request) -> Response:
+        """Answer a request for which there is no operation: 405 when another method of the path has one, else 404."""
+        received_ns, started = time.time_ns(), time.perf_counter_ns()
+        known = any(name.split()[1] == request.url.path for name in self.service.operations)
+        work, status = self.work(f"{request.method} {request.url.path}"), 405 if known else 404
+        with self.server_span(request.method, request, work) as span:
+            body = answer_body(self.service_name, work.operation, status, None)
+            self.close_span(span, status, body)
+        self.stats.add("server", time.perf_counter_ns() - started, ok=False)
+        return Response(body, status, self.cost_header(request, work, received_ns), "application/json")
+
+    @contextmanager
+    def server_span(self, name: str, request: Request, work: Work) -> Iterator[Span]:
+        """Open the server span *name* of a request; one whose request line was rewritten is the fault's doing."""
+        attributes = {"http.request.method": request.method, "url.path": request.url.path}
+        with self.instruments.span(name, SpanKind.SERVER, attributes, propagate.extract(request.headers)) as span:
+            if "asked" in request.scope:
+                self.executor.introduced("error", span, work)
+            yield span
+
+    def close_span(self, span: Span, status: int, body: bytes) -> None:
+        """Note on the server *span* what is answered."""
+        span.set_attribute("http.response.status_code", status)
+        span.set_attribute("http.response.body.size", len(body))
+        if status >= 500:
+            span.set_status(Status(StatusCode.ERROR))
+
+    def work(self, operation: str) -> Work:
+        """Return a new piece of work for *operation*."""
+        return Work(operation, method_name(self.service_name, operation))
+
     async def perform(self, operation: Operation, work: Work) -> int:
-        """Run the steps; return the HTTP status that they lead to."""
-        try:
-            await self.executor.run(operation.steps, work)
-        except CallFailedError as error:
-            self.instruments.log("ERROR", f"{work.operation}: request failed: {error}")
-            return 504 if error.timeout else 500
+        """Run the steps in the span of their method; return the HTTP status that they lead to."""
+        with self.instruments.span(work.method, SpanKind.INTERNAL) as span:
+            try:
+                if delay_ns := await self.hooks.delay_ns("JVMLatency", work.operation):
+                    self.executor.introduced("delay", span, work, ns=delay_ns)
+                work.returned = self.hooks.method_result(work.operation)
+                if work.returned is None:
+                    await self.executor.run(operation.steps, work)
+                else:
+                    self.executor.introduced("error", span, work)
+            except (CallFailedError, ApplicationError, MemoryError) as error:
+                return self.failed(span, work, error)
         return 200
 
-    async def boundary(self, name: str, work: Work, span: Any, status: int) -> int:
-        """Apply the HTTP faults of this service to the response; return the status that the caller sees."""
-        if delay_ns := await self.hooks.response_delay_ns(name):
-            work.fault_ns += delay_ns
-            self.ledger.write(
-                "delay",
-                span_ids(span),
-                ns=delay_ns,
-                operation=name,
-                service=self.service_name,
-            )
-        if (code := self.hooks.response_code(name)) is not None:
-            work.fault_error = True
-            self.ledger.write(
-                "error",
-                span_ids(span),
-                operation=name,
-                service=self.service_name,
-            )
-            return code
-        return status
+    def failed(self, span: Span, work: Work, error: CallFailedError | ApplicationError | MemoryError) -> int:
+        """Log what made *work* fail; return the HTTP status that it leads to."""
+        caused = isinstance(error, ApplicationError) or (
+            isinstance(error, MemoryError) and self.hooks.matching("MemoryStress", work.operation) is not None
+        )
+        if caused:
+            self.executor.introduced("error", span, work)
+        words = "out of memory" if isinstance(error, MemoryError) else str(error)
+        span.set_status(Status(StatusCode.ERROR, words))
+        where = work.operation if isinstance(error, CallFailedError) else work.method
+        self.instruments.log("ERROR", f"{where}: request failed: {words}")
+        return 504 if isinstance(error, CallFailedError) and error.timeout else 500
+
+    async def request_boundary(self, work: Work, span: Span) -> int | None:
+        """Apply the HTTP faults of the request; return the status that answers it at once, None to go on."""
+        if delay_ns := await self.hooks.delay_ns("HTTPRequestDelay", work.operation):
+            self.executor.introduced("delay", span, work, ns=delay_ns)
+        if (code := self.hooks.code(("HTTPRequestAbort",), work.operation)) is not None:
+            self.executor.introduced("error", span, work)
+        return code
+
+    async def response_boundary(self, work: Work, span: Span, status: int) -> tuple[int, bytes]:
+        """Apply the HTTP faults of the response; return the status and the body that the caller sees."""
+        if delay_ns := await self.hooks.delay_ns("HTTPResponseDelay", work.operation):
+            self.executor.introduced("delay", span, work, ns=delay_ns)
+        if (code := self.hooks.code(("HTTPResponseAbort", "HTTPResponseReplaceCode"), work.operation)) is not None:
+            self.executor.introduced("error", span, work)
+            status = code
+        body = answer_body(self.service_name, work.operation, status, work.returned)
+        if (changed := self.hooks.body(work.operation, body)) is not None:
+            self.executor.introduced("error", span, work)
+            body = changed
+        return status, body
 
     def cost_header(self, request: Request, work: Work, received_ns: int) -> dict[str, str]:
         """Return the truth-side header for callers that hold the system's token: fault ns, failed, times one way."""
@@ -128,11 +191,11 @@ class Replica:
         async def on_message(message: Any) -> None:
             headers = dict(message.headers or {})
             fault_ns, failed = (int(part) for part in headers.get(COST_HEADER, "0,0").split(","))
-            work, started = Work(f"process {subject}"), time.perf_counter_ns()
-            with self.instruments.tracer.start_as_current_span(
-                work.operation, context=propagate.extract(headers), kind=SpanKind.CONSUMER,
-                attributes={"messaging.system": "nats", "messaging.destination.name": subject},
-            ) as span:  # fmt: skip
+            work, started = self.work(f"process {subject}"), time.perf_counter_ns()
+            attributes = {"messaging.system": "nats", "messaging.destination.name": subject}
+            with self.instruments.span(
+                work.operation, SpanKind.CONSUMER, attributes, propagate.extract(headers)
+            ) as span:
                 if fault_ns or failed:
                     self.executor.ledger_wait(span, work, queue, fault_ns, error=bool(failed), certain=True)
                 status = await self.perform(operation, work)
@@ -140,28 +203,70 @@ class Replica:
                     span.set_status(Status(StatusCode.ERROR))
             self.stats.add("consumer", time.perf_counter_ns() - started, ok=status < 500)
 
+        self.queues.add(connection)
         await connection.subscribe(subject, queue=self.service_name, cb=on_message)
 
     async def repeat(self, name: str, job: Any) -> None:
         """Run a periodic job for ever: a benign distractor."""
         while True:
             await asyncio.sleep(job.every_s * random.uniform(0.8, 1.2))  # noqa: S311
-            with self.instruments.tracer.start_as_current_span(f"job {name}", kind=SpanKind.INTERNAL):
-                await self.perform(job, Work(f"job {name}"))
+            with self.instruments.span(f"job {name}", SpanKind.INTERNAL):
+                await self.perform(job, self.work(f"job {name}"))
 
     async def set_hooks(self, request: dict[str, Any]) -> int:
         """Replace the active runtime faults and the watched link ends; return how many faults are active."""
         self.hooks.active = request["hooks"]
+        skew = self.hooks.matching("TimeSkew", "*")
+        offset_ns = int(skew["offset_ms"] * 1e6) if skew else 0
+        if offset_ns not in (0, self.instruments.clock.offset_ns):
+            self.ledger.write("skew", ns=offset_ns, service=self.service_name)
+        self.instruments.clock.offset_ns = offset_ns
+        await self.set_strain()
         self.executor.watched = set(request.get("watch", ()))
         return len(self.hooks.active)
 
+    async def set_strain(self) -> None:
+        """Start or end the strain on this process that the active hooks ask for."""
+        wanted = next((hook for hook in self.hooks.active if hook["type"] in STRAINS), None)
+        if self.strain is not None and (wanted is None or wanted["type"] != self.strain.fault_type):
+            strain, self.strain = self.strain, None
+            await strain.stop()
+        if wanted is not None and self.strain is None:
+            parameters = {**wanted["parameters"], "limit_mb": self.service.memory_limit_mb}
+            self.strain = Strain(wanted["type"], parameters, self.ledger)
+
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answer with the counters."""
-        return {"stats": self.stats.snapshot()}
+        """Answer with the counters, and with what this process knows of itself."""
+        self.instruments.record_collections()
+        gauges = {
+            "memory_bytes": psutil.Process().memory_info().rss,
+            "cpu_s": time.process_time(),
+            "gc_s": self.instruments.collections.total_s,
+            "clock_ns": self.instruments.clock.time_ns(),
+        }
+        return {"stats": self.stats.snapshot(), "gauges": gauges}
+
+    async def retire(self) -> None:
+        """Finish the messages that have arrived, take no more, and send the telemetry that is still queued."""
+        await asyncio.gather(*(connection.drain() for connection in self.queues))
+        await self.flush({})
 
     async def flush(self, _: dict[str, Any]) -> None:
         """Send the telemetry that is still queued."""
         await asyncio.to_thread(self.instruments.flush)
+
+
+class GracefulServer(uvicorn.Server):
+    """An HTTP server that waits for *retire* before it goes on SIGTERM."""
+
+    def __init__(self, settings: uvicorn.Config, retire: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(settings)
+        self._retire = retire
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish the requests that are being served, then what else there is."""
+        await super().shutdown(sockets)
+        await self._retire()
 
 
 async def main(config: dict[str, Any]) -> None:
@@ -177,7 +282,7 @@ async def main(config: dict[str, Any]) -> None:
     settings = uvicorn.Config(
         replica.application(), log_level="warning", access_log=False, lifespan="off", http="httptools"
     )
-    server = uvicorn.Server(settings)
+    server = GracefulServer(settings, replica.retire)
     serving = asyncio.create_task(server.serve([listener]))
     while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn offers no event to wait for
         await asyncio.sleep(0.005)

@@ -7,7 +7,11 @@ from typing import Any
 
 
 class Stats:
-    """Cumulative count, errors and duration (ns) per activity: ``server``, ``call:SERVICE``, ``sql:STORE``."""
+    """Cumulative count, errors and duration (ns) per activity.
+
+    Activities are ``server``, ``consumer``, ``call:SERVICE``, ``sql:STORE``, ``cache:STORE``; ``server`` and
+    ``call:SERVICE`` are counted again for the single operation, with a blank and its name behind.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])

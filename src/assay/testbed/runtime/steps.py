@@ -17,8 +17,8 @@ from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from assay.model.system import Step, System
-from assay.testbed.runtime.clients import Breaker, CallFailedError, Clients
-from assay.testbed.runtime.faulthooks import Hooks, InjectedError
+from assay.testbed.runtime.clients import Breaker, CallFailedError, Clients, check_answer
+from assay.testbed.runtime.faulthooks import ApplicationError, Hooks, Returned
 from assay.testbed.runtime.instruments import Instruments, span_ids
 from assay.testbed.runtime.ledger import LedgerWriter
 from assay.testbed.runtime.stats import Stats
@@ -36,8 +36,10 @@ class Work:
     """One request or message in progress: the operation that it belongs to and what faults have cost it so far."""
 
     operation: str
+    method: str = ""  # the name of the code that handles it
     fault_ns: int = 0
     fault_error: bool = False
+    returned: Returned | None = None  # what the method returned instead of its own result
 
 
 @dataclass
@@ -78,7 +80,7 @@ class Executor:
         return self._log if step.log is not None else self._spend
 
     async def _parallel(self, step: Step, work: Work) -> None:
-        branches = [Work(work.operation) for _ in step.parallel or ()]
+        branches = [Work(work.operation, work.method) for _ in step.parallel or ()]
         runs = (self.run((inner,), branch) for inner, branch in zip(step.parallel or (), branches, strict=True))
         outcomes = await asyncio.gather(*runs, return_exceptions=True)
         work.fault_ns += max((branch.fault_ns for branch in branches), default=0)
@@ -105,35 +107,36 @@ class Executor:
     async def _attempt(self, step: Step, work: Work, service: str, method: str, route: str) -> None:
         attributes = {"http.request.method": method, "server.address": service, "url.path": route}
         started = time.perf_counter_ns()
-        with self.instruments.tracer.start_as_current_span(
-            f"{method} {route}", kind=SpanKind.CLIENT, attributes=attributes, record_exception=False
-        ) as span:
+        with self.instruments.span(f"{method} {route}", SpanKind.CLIENT, attributes) as span:
             headers = {COST_HEADER: f"{self.token},{time.time_ns()}"}
             propagate.inject(headers)
-            ok = False
+            ok = accounted = False
             try:
-                response = await self.clients.request(service, method, route, headers, step.timeout_s)
+                response, body = await self.clients.request(service, method, route, headers, step.timeout_s)
                 span.set_attribute("http.response.status_code", response.status)
-                self._account(work, span, service, response.headers.get(COST_HEADER))
-                if response.status >= 500:
-                    raise CallFailedError(
-                        f"{method} {service}{route} answered {response.status}", status=response.status
-                    )
+                span.set_attribute("http.response.body.size", len(body))
+                accounted = self._account(work, span, service, response.headers.get(COST_HEADER))
+                check_answer(response, body, service, method, route)
                 ok = True
             except CallFailedError as error:
                 span.set_status(Status(StatusCode.ERROR, str(error)))
                 span.set_attribute("error.type", "timeout" if error.timeout else str(error.status or "connection"))
-                if error.status is None:
+                if error.status is None or (error.wrong and not accounted):
                     waited = time.perf_counter_ns() - started
                     self.ledger_wait(span, work, service, waited, error=True, certain=self._watches(service))
                 raise
             finally:
-                self.stats.add(f"call:{service}", time.perf_counter_ns() - started, ok=ok)
+                took_ns = time.perf_counter_ns() - started
+                self.stats.add(f"call:{service}", took_ns, ok=ok)
+                self.stats.add(f"call:{service} {method} {route}", took_ns, ok=ok)
 
-    def _account(self, work: Work, span: Span, service: str, cost: str | None) -> None:
-        """Enter into the ledger what faults cost this call: the callee's own account and the one-way times."""
+    def _account(self, work: Work, span: Span, service: str, cost: str | None) -> bool:
+        """Enter into the ledger what faults cost this call: the callee's own account and the one-way times.
+
+        Return whether the callee says that a fault made it fail.
+        """
         if cost is None:
-            return
+            return False
         fault_ns, failed, there_ns, sent_ns = (int(part) for part in cost.split(","))
         if self._watches(service):
             back_ns = time.time_ns() - sent_ns
@@ -145,6 +148,7 @@ class Executor:
                 fault_ns += there_ns + back_ns
         if fault_ns or failed:
             self.ledger_wait(span, work, service, fault_ns, error=bool(failed), certain=True)
+        return bool(failed)
 
     def _watches(self, callee: str) -> bool:
         return callee in self.watched or "*" in self.watched
@@ -159,6 +163,12 @@ class Executor:
             "wait", span_ids(span), ns=ns, error=error, callee=callee, operation=work.operation, service=self.service
         )
 
+    def introduced(self, kind: str, span: Span, work: Work, *, ns: int = 0, **where: str) -> None:
+        """Record that a fault did *kind* (delay or error) to *work* here."""
+        work.fault_ns += ns
+        work.fault_error |= kind == "error"
+        self.ledger.write(kind, span_ids(span), ns=ns, operation=work.operation, service=self.service, **where)
+
     async def _sql(self, step: Step, work: Work) -> None:
         store = self.system.store_of(step, "postgresql") or ""
         statement = step.sql or ""
@@ -168,18 +178,13 @@ class Executor:
         async with self._store_span(f"{verb} {table}", "postgresql", f"sql:{store}", work) as span:
             try:
                 self.hooks.check_statement(work.operation, statement)
+                if delay_ns := await self.hooks.delay_ns("JVMMySQLLatency", work.operation):
+                    self.introduced("delay", span, work, ns=delay_ns, callee=store)
                 pool = await self.clients.database(store)
-                async with asyncio.timeout(step.timeout_s), pool.acquire() as connection:
+                async with asyncio.timeout(step.timeout_s), pool.acquire(timeout=step.timeout_s) as connection:
                     await connection.fetch(statement, *(draw(argument) for argument in step.args))
-            except InjectedError as error:
-                work.fault_error = True
-                self.ledger.write(
-                    "error",
-                    span_ids(span),
-                    callee=store,
-                    operation=work.operation,
-                    service=self.service,
-                )
+            except ApplicationError as error:
+                self.introduced("error", span, work, callee=store)
                 raise CallFailedError(f"{verb} {table}: {error}") from error
             except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 raise CallFailedError(
@@ -206,9 +211,7 @@ class Executor:
     async def _publish(self, step: Step, work: Work) -> None:
         store = self.system.store_of(step, "nats") or ""
         attributes = {"messaging.system": "nats", "messaging.destination.name": step.publish or ""}
-        with self.instruments.tracer.start_as_current_span(
-            f"publish {step.publish}", kind=SpanKind.PRODUCER, attributes=attributes
-        ) as span:
+        with self.instruments.span(f"publish {step.publish}", SpanKind.PRODUCER, attributes) as span:
             headers: dict[str, str] = {COST_HEADER: f"{work.fault_ns},{int(work.fault_error)}"}
             propagate.inject(headers)
             try:
@@ -239,8 +242,7 @@ class StoreSpan:
 
     def __init__(self, executor: Executor, name: str, system: str, activity: str, work: Work) -> None:
         self._executor, self._activity, self._work, self._name = executor, activity, work, name
-        tracer = executor.instruments.tracer
-        self._scope = tracer.start_as_current_span(name, kind=SpanKind.CLIENT, attributes={"db.system.name": system})
+        self._scope = executor.instruments.span(name, SpanKind.CLIENT, {"db.system.name": system})
 
     async def __aenter__(self) -> Span:
         self._started = time.perf_counter_ns()
@@ -255,7 +257,8 @@ class StoreSpan:
             self._executor.ledger_wait(self._span, self._work, store, took_ns, error=error is not None, certain=True)
         if error is not None:
             self._span.set_status(Status(StatusCode.ERROR, str(error)))
-            self._executor.instruments.log("ERROR", f"{self._work.operation}: {error.__cause__ or error}")
+            words = str(error) or type(error).__name__
+            self._executor.instruments.log("ERROR", f"{self._work.operation}: {words}")
         self._scope.__exit__(None, None, None)
 
 

@@ -20,9 +20,15 @@ from typing import Any
 
 import uvloop
 
-from assay.testbed.runtime import load, pressure, relay, replica
+from assay.testbed.runtime import allocator, load, pressure, relay, replica
 
-ROLES = {"replica": replica.main, "relay": relay.main, "load": load.main, "pressure": pressure.main}
+ROLES = {
+    "replica": replica.main,
+    "relay": relay.main,
+    "load": load.main,
+    "pressure": pressure.main,
+    "allocator": allocator.main,
+}
 
 
 def main() -> None:

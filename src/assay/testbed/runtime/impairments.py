@@ -1,0 +1,108 @@
+"""What a packet fault does to a byte stream: how long a chunk of it is on its way beyond the usual.
+
+An application does not see packets, it sees TCP's stream: a lost packet is one that arrives after it was sent again, a
+corrupted one is discarded by its checksum and so lost, a partition is a link where sending again never helps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+PACKET_BYTES = 1448
+RESEND_AFTER_S = 0.2
+CONNECT_AGAIN_AFTER_S = 1.0
+MOST_RESENDS = 15
+
+
+class Impairment(Protocol):
+    """An impairment of one direction of the links that it applies to; *ledger_kind* names what it did to a chunk."""
+
+    ledger_kind: ClassVar[str]
+
+    def lag_s(self, size: int, now: float) -> float:
+        """Return how late *size* bytes that are sent *now* arrive, in seconds; infinite when they never do."""
+
+    def connect_lag_s(self, now: float) -> float:
+        """Return how late the packet that opens a connection arrives."""
+
+
+@dataclass
+class Delay:
+    """Every packet is late by *delay_s*, give or take *jitter_s*."""
+
+    delay_s: float
+    jitter_s: float
+    ledger_kind: ClassVar[str] = "packet_delay"
+
+    def lag_s(self, size: int, now: float) -> float:  # noqa: ARG002
+        """Draw a delay."""
+        return max(0.0, self.delay_s + random.uniform(-self.jitter_s, self.jitter_s))  # noqa: S311
+
+    def connect_lag_s(self, now: float) -> float:
+        """Draw a delay."""
+        return self.lag_s(0, now)
+
+
+@dataclass
+class Loss:
+    """A *share* of the packets is lost, and sent again after a time-out that doubles (RFC 6298)."""
+
+    share: float
+    ledger_kind: ClassVar[str] = "packet_loss"
+
+    def lag_s(self, size: int, now: float) -> float:  # noqa: ARG002
+        """Draw the resends of every packet of the chunk: the stream goes on when the unluckiest has arrived."""
+        return max(self._resent_s(RESEND_AFTER_S) for _ in range(max(1, math.ceil(size / PACKET_BYTES))))
+
+    def connect_lag_s(self, now: float) -> float:  # noqa: ARG002
+        """Draw the resends of the opening packet, whose first time-out is longer."""
+        return self._resent_s(CONNECT_AGAIN_AFTER_S)
+
+    def _resent_s(self, first_s: float) -> float:
+        if self.share >= 1.0:
+            return math.inf
+        at = itertools.chain([0.0], itertools.islice(resend_times(first_s), MOST_RESENDS))
+        return next((t for t in at if random.random() >= self.share), math.inf)  # noqa: S311
+
+
+@dataclass
+class Bandwidth:
+    """All links of the fault share one wire of *bytes_per_s*: what is sent waits until the wire is free (token bucket)."""
+
+    bytes_per_s: float
+    free_at: float = 0.0
+    ledger_kind: ClassVar[str] = "packet_delay"
+
+    def lag_s(self, size: int, now: float) -> float:
+        """Queue *size* bytes behind what is already on the wire."""
+        self.free_at = max(self.free_at, now) + size / self.bytes_per_s
+        return self.free_at - now
+
+    def connect_lag_s(self, now: float) -> float:
+        """Queue behind what is already on the wire."""
+        return max(self.free_at - now, 0.0)
+
+
+KINDS = {"delay": Delay, "loss": Loss, "bandwidth": Bandwidth}
+
+
+def impairment(order: dict[str, Any]) -> Impairment:
+    """Return the impairment of an *order* {kind, and its numbers}."""
+    numbers = {key: value for key, value in order.items() if key != "kind"}
+    made: Impairment = KINDS[order["kind"]](**numbers)
+    return made
+
+
+def resend_times(first_s: float) -> Iterator[float]:
+    """Yield when a packet is sent again, seconds after it was first sent: after *first_s*, doubling."""
+    return itertools.accumulate(first_s * 2.0**n for n in itertools.count())
+
+
+def next_resend_s(waited_s: float) -> float:
+    """Return how long after now a packet that has waited *waited_s* is sent again."""
+    return next(t for t in resend_times(RESEND_AFTER_S) if t > waited_s) - waited_s
