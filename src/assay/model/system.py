@@ -193,6 +193,11 @@ class System(Written):
         queue = next((name for name, store in self.stores.items() if store.engine == "nats"), None)
         return pairs | {(name, queue) for name, service in self.services.items() if service.consumes and queue}
 
+    def probe_paths(self) -> dict[str, str]:
+        """Return entry service to the path of a GET that users send it; the root where they send none."""
+        gets = {kind.request.split()[0]: kind.request.split()[2] for kind in self.load.mix if " GET /" in kind.request}
+        return {entry: gets.get(entry, "/") for entry in sorted(self.entries())}
+
     def entries(self) -> set[str]:
         """Return the services that users call."""
         return {kind.request.split()[0] for kind in self.load.mix}

@@ -350,6 +350,8 @@ class Supervisor:
             "pids": {replica.id: replica.pid for replica in self.fleet.replicas.values()},
             "fault": self.injection,
             "receiver": self.endpoint,
+            "stores": {store.name: store.port for store in self.stores.values()},
+            "probe_paths": self.system.probe_paths(),
             "endpoints": {
                 entry: [f"http://127.0.0.1:{port}" for port in self._lookup(entry, "loadgenerator") or ()]
                 for entry in sorted(self.system.entries())

@@ -1,0 +1,247 @@
+"""The timeline observer: a process of its own that watches a system at the four depths of "side-effects" (section 3).
+
+At every tick: D1 ready replicas over all replicas, D2 ready backends of each protected service, D4 health of every
+control-plane part. D3, on its own schedule and once at the end, is a real request to each protected service: reachable
+is an answer 200 within 3 s, though the probe waits up to 10 s to learn its own latency. A tick whose turn passed while
+the one before was still busy is recorded as missed. The timeline is JSON lines: a header, then one `Tick` a line.
+
+    python -m assay.testbed.observer --on NAME --output FILE [--cadence 1] [--probe-every 20] [--protect SERVICE ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from assay.errors import AssayError, StartError
+from assay.model.trajectory import Depth, Observation, Probe, Tick, Timeline
+from assay.telemetry.clock import boot_id
+from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
+
+REACHABLE_WITHIN_S = 3.0
+PROBE_TIMEOUT_S = 10.0
+PART_TIMEOUT_S = 2.0
+
+
+class Observer:
+    """Watches *running* every *cadence_s* seconds and appends ticks to *out*; probes *protected* every *probe_every_s*."""
+
+    def __init__(
+        self, running: LocalSystem, out: Path, cadence_s: float, probe_every_s: float | None, protected: list[str]
+    ) -> None:
+        self.running, self.cadence_s, self.probe_every_s = running, cadence_s, probe_every_s
+        status = running.status()
+        self.protected, self.probe_path = protected or sorted(status["endpoints"]), status["probe_paths"]
+        self.stopping = asyncio.Event()
+        self._file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._write({"boot_id": boot_id(), "cadence_s": cadence_s, "schema_version": 1})
+        self._probes: list[Probe] = []
+        self._count = 0
+
+    async def run(self) -> None:
+        """Observe until told to stop, then probe once more and write the last tick."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PROBE_TIMEOUT_S)) as session:
+            probing = asyncio.create_task(self._probe_on_schedule(session)) if self.probe_every_s else None
+            started = time.monotonic()
+            index = 0
+            while not self.stopping.is_set():
+                await self._tick(index)
+                index = await self._wait_for_next(started, index)
+            if probing is not None:
+                probing.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await probing
+            await self._probe_all(session)
+            await self._tick(index)
+
+    async def _wait_for_next(self, started: float, index: int) -> int:
+        """Sleep until the next turn; write those that have passed as missed."""
+        index += 1
+        while time.monotonic() > started + (index + 1) * self.cadence_s:
+            now = time.time_ns()
+            self._append(
+                index, [Observation(depth="D1", started_ns=now, ended_ns=now, value=None, failing=("missed",))]
+            )
+            index += 1
+        pause = started + index * self.cadence_s - time.monotonic()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stopping.wait(), max(pause, 0.0))
+        return index
+
+    async def _tick(self, index: int) -> None:
+        began = time.time_ns()
+        try:
+            status = await asyncio.to_thread(self.running.status)
+        except AssayError:
+            status = None
+        ended = time.time_ns()
+        observations = [*self._from_status(status, began, ended), await self._control_plane(status, began)]
+        self._append(index, observations)
+
+    def _from_status(self, status: dict[str, Any] | None, began: int, ended: int) -> list[Observation]:
+        """Return D1 and D2, both None when the supervisor did not answer."""
+        if status is None:
+            return [_observed(depth, began, ended, None, ("supervisor",)) for depth in ("D1", "D2")]
+        missing = set(status["not_ready"])
+        replicas: dict[str, list[str]] = {}
+        for replica in status["pids"]:
+            replicas.setdefault(replica.rpartition("-")[0], []).append(replica)
+        shares = {
+            s: 1 - len(missing & set(replicas.get(s, ()))) / max(len(replicas.get(s, ())), 1) for s in self.protected
+        }
+        empty = tuple(service for service, share in shares.items() if share == 0)
+        return [
+            _observed("D1", began, ended, status["ready"] / status["replicas"], tuple(sorted(missing))),
+            _observed("D2", began, ended, min(shares.values(), default=1.0), empty),
+        ]
+
+    async def _control_plane(self, status: dict[str, Any] | None, began: int) -> Observation:
+        """Return D4: the share of control-plane parts that answer, and those that do not."""
+        parts: dict[str, Callable[[], Awaitable[Any]]] = {"receiver": self._receiver_answers}
+        for name, port in (status or {}).get("stores", {}).items():
+            parts[name] = lambda port=port: asyncio.open_connection("127.0.0.1", port)  # type: ignore[misc]
+        outcomes = await asyncio.gather(*(_answers(part) for part in parts.values()))
+        failing = [name for name, healthy in zip(parts, outcomes, strict=True) if not healthy]
+        if status is None:
+            failing.append("supervisor")
+        return _observed("D4", began, time.time_ns(), 1 - len(failing) / (len(parts) + 1), tuple(sorted(failing)))
+
+    async def _receiver_answers(self) -> None:
+        await asyncio.to_thread(self.running.receiver.stats)
+
+    async def _probe_on_schedule(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            await self._probe_all(session)
+            await asyncio.sleep(self.probe_every_s or 0.0)
+
+    async def _probe_all(self, session: aiohttp.ClientSession) -> None:
+        try:
+            endpoints = (await asyncio.to_thread(self.running.status))["endpoints"]
+        except AssayError:
+            endpoints = {}
+        await asyncio.gather(*(self._probe(session, service, endpoints.get(service, [])) for service in self.protected))
+
+    async def _probe(self, session: aiohttp.ClientSession, service: str, urls: list[str]) -> None:
+        """Send one request to *service*; nowhere to send it is an unreachable service too."""
+        began, started = time.time_ns(), time.monotonic()
+        status = None
+        if urls:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                async with session.get(urls[0] + self.probe_path[service]) as response:
+                    await response.read()
+                    status = response.status
+        latency_s = time.monotonic() - started
+        self._count += 1
+        reachable = status == 200 and latency_s <= REACHABLE_WITHIN_S
+        self._probes.append(
+            Probe(id=f"probe-{self._count}", target=service, started_ns=began, ended_ns=time.time_ns(), status=status,
+                  latency_s=latency_s, reachable=reachable)
+        )  # fmt: skip
+
+    def _append(self, index: int, observations: list[Observation]) -> None:
+        probes, self._probes = tuple(self._probes), []
+        reached = [probe.reachable for probe in probes]
+        if probes:
+            unreachable = tuple(sorted(probe.target for probe in probes if not probe.reachable))
+            began, ended = min(p.started_ns for p in probes), max(p.ended_ns for p in probes)
+            observations.append(_observed("D3", began, ended, sum(reached) / len(reached), unreachable))
+        self._write(Tick(index=index, observations=tuple(observations), probes=probes).model_dump(mode="json"))
+
+    def _write(self, line: dict[str, Any]) -> None:
+        os.write(self._file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+
+def _observed(depth: Depth, began: int, ended: int, value: float | None, failing: tuple[str, ...]) -> Observation:
+    return Observation(depth=depth, started_ns=began, ended_ns=ended, value=value, failing=failing)
+
+
+async def _answers(part: Callable[[], Awaitable[Any]]) -> bool:
+    """Tell whether *part* answers in time; a connection that it opened is closed."""
+    try:
+        opened = await asyncio.wait_for(part(), PART_TIMEOUT_S)
+    except (AssayError, OSError, TimeoutError):
+        return False
+    if opened is not None:
+        opened[1].close()
+    return True
+
+
+def read_timeline(path: Path) -> Timeline:
+    """Return the timeline in the file at *path*; a torn last line is dropped."""
+    whole, _, _ = path.read_text().rpartition("\n")
+    header, *ticks = (json.loads(line) for line in whole.splitlines())
+    return Timeline(
+        boot_id=header["boot_id"], cadence_s=header["cadence_s"], ticks=tuple(Tick(**tick) for tick in ticks)
+    )
+
+
+@contextlib.contextmanager
+def observing(name: str, out: Path, *, cadence_s: float = 1.0, probe_every_s: float | None = 20.0) -> Iterator[None]:
+    """Have a process observe the running system *name* into *out* while the block runs; raises StartError."""
+    command = [
+        sys.executable,
+        "-m",
+        "assay.testbed.observer",
+        "--on",
+        name,
+        "--output",
+        str(out),
+        "--cadence",
+        str(cadence_s),
+    ]
+    with subprocess.Popen(
+        [*command, "--probe-every", str(probe_every_s or 0)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 20
+        while not out.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                raise StartError("The timeline observer did not start.", process.communicate()[1] or "")
+            time.sleep(0.02)
+        try:
+            yield
+        finally:
+            process.communicate(timeout=PROBE_TIMEOUT_S + 10)  # the end of its input is its sign to finish
+
+
+async def _observe(arguments: argparse.Namespace) -> None:
+    running = LocalSubstrate().running(arguments.on)
+    observer = Observer(running, arguments.output, arguments.cadence, arguments.probe_every or None, arguments.protect)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, observer.stopping.set)
+    os.set_blocking(0, False)
+    loop.add_reader(0, lambda: observer.stopping.set() if not os.read(0, 4096) else None)
+    await observer.run()
+
+
+def main() -> None:
+    """Run the observer until its standard input ends or it is told to stop."""
+    parser = argparse.ArgumentParser(prog="python -m assay.testbed.observer", description=__doc__)
+    parser.add_argument("--on", required=True, help="running system")
+    parser.add_argument("--output", required=True, type=Path, help="timeline file")
+    parser.add_argument("--cadence", type=float, default=1.0, help="seconds between ticks")
+    parser.add_argument(
+        "--probe-every", type=float, default=20.0, help="seconds between probes; 0 for none but the last"
+    )
+    parser.add_argument("--protect", nargs="*", default=[], help="services that are probed; the entries when left out")
+    try:
+        asyncio.run(_observe(parser.parse_args()))
+    except AssayError as error:
+        sys.exit(f"Error: {error}")
+
+
+if __name__ == "__main__":
+    main()

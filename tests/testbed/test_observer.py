@@ -1,0 +1,73 @@
+"""The timeline observer on a real system: four depths, probes of its own, and what a fault looks like at each."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from assay.errors import StartError
+from assay.model.incident import FaultPlan
+from assay.testbed.apps import load_system
+from assay.testbed.local.substrate import LocalSubstrate
+from assay.testbed.observer import observing, read_timeline
+from live import state_folder
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+
+TINY = str(Path(__file__).with_name("tiny.yaml"))
+
+
+def values(timeline, depth):
+    return [o.value for tick in timeline.ticks for o in tick.observations if o.depth == depth and o.value is not None]
+
+
+def test_a_killed_entry_shows_at_every_depth_but_the_control_plane(tmp_path):
+    with state_folder():
+        running = LocalSubstrate().deploy(load_system(TINY), "watch", owned=True)
+        with observing("watch", tmp_path / "timeline.jsonl", cadence_s=0.25, probe_every_s=0.5):
+            time.sleep(2)
+            plan = FaultPlan.model_validate({"fault": "PodKill", "target": {"service": "front"}, "duration_s": 4})
+            assert list(running.inject(plan))[-1]["recovered"]
+            time.sleep(1)
+        LocalSubstrate().remove("watch")
+    timeline = read_timeline(tmp_path / "timeline.jsonl")
+    assert [tick.index for tick in timeline.ticks] == list(range(len(timeline.ticks)))
+    assert min(values(timeline, "D1")) == pytest.approx(2 / 3)
+    assert min(values(timeline, "D2")) == 0.0
+    assert min(values(timeline, "D3")) == 0.0
+    assert set(values(timeline, "D4")) == {1.0}
+    for depth in ("D1", "D2", "D3"):
+        assert values(timeline, depth)[0] == values(timeline, depth)[-1] == 1.0
+    probes = [probe for tick in timeline.ticks for probe in tick.probes]
+    assert len({probe.id for probe in probes}) == len(probes) >= 8
+    assert {probe.target for probe in probes} == {"front"}
+    assert all(probe.ended_ns > probe.started_ns for probe in probes)
+    assert {200} <= {probe.status for probe in probes if probe.reachable}
+    for tick in timeline.ticks:
+        for observation in tick.observations:
+            assert observation.started_ns <= observation.ended_ns
+
+
+def test_a_lost_system_is_observed_as_lost_and_not_as_healthy(tmp_path):
+    with state_folder():
+        running = LocalSubstrate().deploy(load_system(TINY), "lost", owned=True)
+        with observing("lost", tmp_path / "timeline.jsonl", cadence_s=0.25, probe_every_s=None):
+            time.sleep(1)
+            LocalSubstrate().remove(running.state.name)
+            time.sleep(1)
+    timeline = read_timeline(tmp_path / "timeline.jsonl")
+    last = {observation.depth: observation for observation in timeline.ticks[-1].observations}
+    assert last["D1"].value is None
+    assert "supervisor" in last["D4"].failing
+    assert last["D3"].value == 0.0
+    with (tmp_path / "timeline.jsonl").open("a") as file:
+        file.write('{"index": 99')
+    assert len(read_timeline(tmp_path / "timeline.jsonl").ticks) == len(timeline.ticks)
+
+
+def test_nothing_to_observe_is_one_sentence(tmp_path):
+    missing = "There is no running system 'nobody'"
+    with state_folder(), pytest.raises(StartError, match=missing), observing("nobody", tmp_path / "timeline.jsonl"):
+        pass
