@@ -15,7 +15,7 @@ TICK_S = 2.0
 WINDOW_S = 10.0
 MIN_COUNT = 8
 MIN_ERRORS = 3
-LATENCY_FLOOR_MS = 50.0
+LATENCY_FLOOR_MS = 100.0
 SATURATION_METRICS = ("container.cpu.limit_utilization", "container.memory.limit_utilization")
 
 _TICK_NS = int(TICK_S * 1e9)
