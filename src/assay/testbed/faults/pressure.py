@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
+import time
 from typing import Any, ClassVar
 
 import psutil
@@ -14,6 +16,7 @@ from assay.testbed.faults.injection import Injection, push, watch
 from assay.testbed.local.fleet import sleep_until
 
 ALLOCATION_TIMEOUT_S = 10.0
+REST_READINGS, REST_EVERY_S = 12, 0.04
 
 
 class Companion:
@@ -83,28 +86,35 @@ class MemoryPressure(Companion):
 
     def __init__(self, injection: Injection) -> None:
         super().__init__(injection)
+        self._resident_bytes = 0
         self._squeezed: tuple[psutil.Process, tuple[int, int]] | None = None
 
     def order(self) -> dict[str, Any]:
         """Return the limit and the size."""
         size_mb, limit_mb = self._injection.plan.parameters["size_mb"], self._injection.replica.spec.memory_limit_mb
-        return {"size_bytes": size_mb * 2**20, "limit_bytes": limit_mb * 2**20}
+        return {
+            "size_bytes": size_mb * 2**20,
+            "limit_bytes": limit_mb * 2**20,
+            "resident_bytes": self._resident_bytes,
+        }
 
     async def apply(self) -> None:
         """Start the companion; when it has its memory, limit the replica to the rest."""
         replica, supervisor = self._injection.replica, self._injection.supervisor
         target = psutil.Process(replica.pid)
+        resident_bytes, virtual_bytes = await asyncio.to_thread(_at_rest, target)
+        self._resident_bytes = resident_bytes
         await super().apply()
         if not await sleep_until(lambda: self._name in supervisor.channels.names(), ALLOCATION_TIMEOUT_S):
             raise OperationError(f"The memory of {replica.id} could not be filled in {ALLOCATION_TIMEOUT_S:g} s.")
         replica.hooks = [{"type": self._injection.plan.fault, "parameters": {}}]
         await push(self._injection, replica)
         try:
-            used, companion = target.memory_info(), psutil.Process(self._pid).memory_info()
-            left = max(0, replica.spec.memory_limit_mb * 2**20 - used.rss - companion.rss)
+            companion = psutil.Process(self._pid).memory_info()
+            left = max(0, replica.spec.memory_limit_mb * 2**20 - resident_bytes - companion.rss)
             soft, hard = target.rlimit(psutil.RLIMIT_AS)
             self._squeezed = target, (soft, hard)
-            target.rlimit(psutil.RLIMIT_AS, (used.vms + left, hard))
+            target.rlimit(psutil.RLIMIT_AS, (virtual_bytes + left, hard))
         except psutil.NoSuchProcess:
             return  # it died of it: its successor starts without a limit
 
@@ -116,6 +126,16 @@ class MemoryPressure(Companion):
                 process.rlimit(psutil.RLIMIT_AS, limits)
         self._injection.replica.hooks = []
         await super().undo()  # which tells the replica that it has no hooks any more
+
+
+def _at_rest(process: psutil.Process) -> tuple[int, int]:
+    """Return resident and virtual size of *process*, bytes, between two requests: when it has least."""
+    readings = []
+    for _ in range(REST_READINGS):
+        used = process.memory_info()
+        readings.append((used.rss, used.vms))
+        time.sleep(REST_EVERY_S)
+    return min(readings)
 
 
 def _signal(pid: int | None, number: signal.Signals) -> None:

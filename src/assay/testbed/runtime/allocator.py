@@ -15,8 +15,8 @@ BLOCK_BYTES = 1 << 20
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Fill the container of the process ``pid``, then report and hold the memory until the supervisor hangs up."""
-    room = FULL_SHARE * config["limit_bytes"] - psutil.Process(config["pid"]).memory_info().rss
+    """Fill what the replica leaves of its limit, then report and hold the memory until the supervisor hangs up."""
+    room = FULL_SHARE * config["limit_bytes"] - config["resident_bytes"]
     own = psutil.Process().memory_info().rss
     blocks = max(0, min(config["size_bytes"], int(room - own))) // BLOCK_BYTES
     held = [bytearray(b"\x01") * BLOCK_BYTES for _ in range(blocks)]
