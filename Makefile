@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-quick lint bench clean help
+.PHONY: demo test test-faults test-quick lint bench clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
 	@echo "make test    the suite that CI runs"
+	@echo "make test-faults  every fault type on a live system (4 minutes)"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
 
@@ -31,10 +32,13 @@ demo: $(VENV)/.installed
 	@$(BIN)/assay demo
 
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not faults"
+
+test-faults: $(VENV)/.developed
+	$(BIN)/python -m pytest -m faults
 
 test-quick: $(VENV)/.developed
-	$(BIN)/python -m pytest -m "not live and not browser"
+	$(BIN)/python -m pytest -m "not live and not browser and not faults"
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff format --check .

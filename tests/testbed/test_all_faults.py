@@ -23,7 +23,7 @@ from assay.testbed.local.state import marked_processes
 from assay.testbed.local.substrate import LocalSubstrate
 from live import Recording, state_folder
 
-live = [pytest.mark.live, pytest.mark.timeout(120)]
+live = [pytest.mark.live, pytest.mark.faults, pytest.mark.timeout(120)]
 CORNER = str(Path(__file__).with_name("faults.yaml"))
 USUAL_S, HOLD_S, HEAL_S, AFTER_S = 3.0, 2.0, 0.4, 0.8
 NAMES_HEAL_S = 1.2  # look-ups are cached for a second

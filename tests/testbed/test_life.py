@@ -64,7 +64,7 @@ def test_up_status_down_leave_nothing(state):
     assert shown["isolation"]["plain"]["available"] is True
     assert run_assay("down", "one").returncode == 0
     assert strays(state) == []
-    assert list((state / "systems").iterdir()) == []
+    assert list((state / "systems").glob("[!.]*")) == []
 
 
 def test_two_instances_side_by_side(state):
@@ -97,7 +97,7 @@ def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(sta
     if victim == "supervisor":
         assert status[0]["faults_undone"] == ["CPUStress"]
     assert strays(state) == []
-    assert list((state / "systems").iterdir()) == []
+    assert list((state / "systems").glob("[!.]*")) == []
     assert decode_spool(tmp_path / "spool")["traces"].height >= acknowledged
 
 
@@ -131,7 +131,7 @@ def test_however_a_recording_ends_its_system_goes_with_it(state, tmp_path, numbe
     assert recording.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     wait_for(lambda: not strays(state))
     run_assay("status")
-    assert list((state / "systems").iterdir()) == []
+    assert list((state / "systems").glob("[!.]*")) == []
     assert not (out / "incidents").exists() or list((out / "incidents").glob("[!.]*")) == []
     (spool,) = out.glob(".recording-*")
     assert number == signal.SIGKILL or f"What was recorded until then is in {spool}." in said

@@ -131,11 +131,8 @@ def _record_one(root: Path, order: tuple[Injection, str]) -> Recorded:
     substrate, name = LocalSubstrate(), f"campaign-{os.getpid()}"
     try:
         app = load_system(injection.system)
-        running = substrate.deploy(app, name, seed=injection.seed, owned=True)
-        try:
+        with substrate.deployed(app, name, seed=injection.seed) as running:
             record(running, app, injection.plan, Tree(root), injection.schedule, seed=injection.seed, id_=id_)
-        finally:
-            substrate.remove(name)
     except AssayError as error:
         return Recorded(injection.cell, None, str(error), time.monotonic() - began)
     return Recorded(injection.cell, id_, None, time.monotonic() - began)

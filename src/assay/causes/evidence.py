@@ -17,6 +17,7 @@ Z_SOURCE = 4.0
 ADDED_MS = 10.0
 RATIO = 1.5
 LINK_SHARE = 0.8
+FAR_BEYOND = 3.0
 DOMINANCE = 0.5
 
 
@@ -155,8 +156,22 @@ def _ends(table: pl.DataFrame, service: str, only_peer: str | None) -> pl.DataFr
     return touching.filter((pl.col("peer") == only_peer) | (pl.col("caller_service") == only_peer))
 
 
+def _left_to_explain(table: pl.DataFrame, slow: pl.DataFrame, root: str, other: str) -> bool:
+    """Tell whether most slow links of *root* away from *other* wait far longer than links that touch neither."""
+    touches = (pl.col("caller_service") == other) | (pl.col("peer") == other)
+    elsewhere = table.filter(~touches & (pl.col("caller_service") != root) & (pl.col("peer") != root))
+    usual = elsewhere.get_column("added_ms").median() if elsewhere.height else None
+    away = slow.filter(~touches)
+    beyond = away.filter(pl.col("added_ms") > FAR_BEYOND * max(float(usual or 0.0), ADDED_MS)).height  # type: ignore[arg-type]
+    return beyond > 0 and beyond >= LINK_SHARE * away.height
+
+
 def link_gap(scene: Scene) -> Evidence:
-    """Look for added waiting on (nearly) all links of the root, unless a neighbour explains more links."""
+    """Look for added waiting on (nearly) all links of the root, unless a neighbour explains all of them.
+
+    A neighbour with more slow links, all of them slow, is the better explanation only of what it touches: when links of
+    the root that it does not touch wait well beyond what links elsewhere do, the root is needed to explain them.
+    """
     table = _link_table(scene.calls)
     peer = scene.fault.peer
     mine = _ends(table, scene.root, peer)
@@ -167,7 +182,8 @@ def link_gap(scene: Scene) -> Evidence:
         )
     for other in sorted({*slow.get_column("caller_service"), *slow.get_column("peer")} - {scene.root}):
         theirs = _ends(table, other, None)
-        if peer is None and theirs.filter("slow").height > slow.height and theirs.get_column("slow").mean() == 1.0:
+        more = theirs.filter("slow").height > slow.height and theirs.get_column("slow").mean() == 1.0
+        if peer is None and more and not _left_to_explain(table, slow, scene.root, other):
             return Evidence(passed=False, sentence=f"the slow links of {scene.root} are links of {other}, all slow")
     real = _links(scene.calls).filter((pl.col("caller_service") == scene.root) | (pl.col("peer") == scene.root))
     each = _rose(added_time(real, "wait_ms", ["caller_node", "peer"], ["name"]))

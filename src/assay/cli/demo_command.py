@@ -86,12 +86,10 @@ def record_incident(root: Path, plan: Any, schedule: Any, seed: int, shown: Stag
 
     app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
     shown.begin("starting shop")
-    running = substrate.deploy(app, name, seed=seed, owned=True)
-    try:
-        return record(running, app, plan, Tree(root), schedule, seed=seed, on_progress=shown.begin)
-    finally:
+    with substrate.deployed(app, name, seed=seed) as running:
+        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, on_progress=shown.begin)
         shown.begin("stopping shop")
-        substrate.remove(name)
+    return id_
 
 
 def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[str, Any]:

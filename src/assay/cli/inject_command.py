@@ -16,7 +16,7 @@ from assay.cli.output import json_option, print_json, say
 @json_option
 def command(fault: Path, name: str | None, duration_s: float | None, *, as_json: bool) -> None:
     """Inject the fault of the YAML file FAULT into a running system; it is undone at its end, or on Ctrl-C."""
-    from assay.errors import UserError
+    from assay.errors import LostError, UserError
     from assay.model.files import load_yaml
     from assay.model.incident import FaultPlan
     from assay.testbed.local.state import all_states
@@ -39,6 +39,8 @@ def command(fault: Path, name: str | None, duration_s: float | None, *, as_json:
     for event in LocalSubstrate().running(name or running[0]).inject(plan):
         events.append(event)
         say(f"assay: {_sentence(event)}")
+    if not events or events[-1]["event"] != "done":
+        raise LostError("The injection ended without a result; see `assay status`.")
     if as_json:
         print_json("inject", events)
 

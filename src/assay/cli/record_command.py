@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,6 +30,7 @@ def command(
 
     Writes OUTPUT/incidents/ID (what a solver may see) and OUTPUT/truth/ID.
     """
+    from assay.errors import UserError
     from assay.model.files import load_yaml
     from assay.model.incident import FaultPlan
     from assay.telemetry.tree import Tree
@@ -38,17 +41,17 @@ def command(
     app, plan = load_system(system), load_yaml(fault, FaultPlan).completed()
     substrate, tree = LocalSubstrate(), Tree(output)
     with stages() as shown:
-        own = name or f"{app.system}-{os.getpid()}"
         shown.begin(f"starting {app.system}")
-        running = substrate.running(own) if name else substrate.deploy(app, own, seed=seed, owned=True)
-        try:
-            id_ = record(
-                running, app, plan, tree, Schedule(warmup_s, normal_s, abnormal_s), seed=seed, on_progress=shown.begin
-            )
-        finally:
-            if name is None:
-                shown.begin("stopping")
-                substrate.remove(own)
+        if name is not None:
+            running: AbstractContextManager[Any] = nullcontext(substrate.running(name))
+        else:
+            running = substrate.deployed(app, f"{app.system}-{os.getpid()}", seed=seed)
+        with running as recorded:
+            if recorded.status()["system"] != app.system:
+                raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")
+            schedule = Schedule(warmup_s, normal_s, abnormal_s)
+            id_ = record(recorded, app, plan, tree, schedule, seed=seed, on_progress=shown.begin)
+            shown.begin("finishing")
     truth = tree.truth(id_)
     bites = truth.effect is None or truth.effect.passed
     item = {

@@ -20,11 +20,14 @@ import click
 def command(store: Path, output: Path, cases: Path | None, profile: str, title: str) -> None:
     """Write one HTML file about the runs of STORE that opens from disk without network."""
     from assay.bench.store import RunStore
-    from assay.errors import UserError
+    from assay.errors import NotFoundError, UserError
+    from assay.grading.profiles import PROFILES
     from assay.telemetry.tree import resolve
     from assay.web.report import write_report
     from assay.web.runs import case_reports
 
+    if profile not in PROFILES:
+        raise NotFoundError("grading profile", profile, PROFILES)
     reports = case_reports(
         RunStore(store), resolve(cases or store), profile, reproduce=[f"assay diagnose {cases or store}"]
     )

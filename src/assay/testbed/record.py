@@ -16,6 +16,7 @@ import psutil
 
 from assay import __version__
 from assay.errors import OperationError, UserError
+from assay.model.faults import Level, fault_type
 from assay.model.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
 from assay.model.system import System
 from assay.telemetry.clock import boot_id
@@ -24,6 +25,7 @@ from assay.telemetry.otlp.counts import SessionStats
 from assay.telemetry.otlp.seal import decode_spool, split_windows
 from assay.telemetry.tree import Tree
 from assay.testbed.alerts import alerts, describe
+from assay.testbed.runtime.methods import method_name
 from assay.testbed.substrate import RunningSystem
 
 USUAL_SHARE = 2 / 3
@@ -87,7 +89,7 @@ def record(
     """
     plan = plan.completed().model_copy(update={"duration_s": schedule.abnormal_s})
     id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
-    chance = random.Random(f"{seed}:{id_}")  # noqa: S311
+    chance = random.Random(f"{seed}:{plan.model_dump_json()}")  # noqa: S311
     captured = _capture(running, plan, tree.root / f".recording-{id_}", schedule, on_progress)
     _seal(id_, captured, running, system, tree, chance)
     shutil.rmtree(captured.spool, ignore_errors=True)
@@ -110,6 +112,7 @@ def _capture(
         running.flush()
         time.sleep(SETTLE_S)
         stats = finish()
+    busy = max(busy, psutil.getloadavg()[0] - (os.cpu_count() or 1))
     usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
     return _Captured(spool, usual, outcome, stats, busy)
 
@@ -146,7 +149,7 @@ def _notes(captured: _Captured, early_alerts: int) -> list[str]:
     if early_alerts:
         notes.append(f"{early_alerts} alerts fired before the abnormal window")
     if captured.busy > 0:
-        notes.append(f"the machine was busy: {captured.busy:.1f} more runnable tasks than cores before the recording")
+        notes.append(f"the machine was busy: {captured.busy:.1f} more runnable tasks than cores")
     if captured.stats.drop_rate:
         notes.append(f"the receiver refused {captured.stats.drop_rate:.2%} of the telemetry")
     return notes
@@ -204,12 +207,14 @@ def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: l
     roots: tuple[RootLabel, ...] = ()
     if fault.service is not None:
         operation = fault.parameters.get("operation")
+        method_level = Level.FUNCTION in fault_type(fault.type).levels
         roots = (
             RootLabel(
                 service=(fault.service,),
                 pod=(fault.pod,) if fault.pod else (),
                 container=(fault.service,),
-                span=(str(operation),) if operation else (),
+                function=(method_name(fault.service, str(operation)),) if operation and method_level else (),
+                span=(str(operation),) if operation and not method_level else (),
             ),
         )
     return Truth(
@@ -231,5 +236,5 @@ def _environment(system: System, status: dict[str, Any], stats: SessionStats) ->
         "load_rps": status["rate_rps"],
         "head_sampling": 1.0,
         "drop_rate": stats.drop_rate,
-        "host": {"cores": os.cpu_count(), "load_average": [round(x, 2) for x in psutil.getloadavg()]},
+        "host": {"cores": os.cpu_count()},
     }

@@ -16,7 +16,7 @@ from assay.testbed.capabilities import refusal
 from assay.testbed.faults.actuators import LOCAL_ACTUATORS
 from assay.testbed.faults.disturbances import Disturbance, disturbance
 from assay.testbed.faults.effects import SIGNATURES
-from assay.testbed.faults.injection import Actuator, Injection, settle
+from assay.testbed.faults.injection import Actuator, Injection
 from assay.testbed.local.fleet import sleep_until
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ async def inject(supervisor: Supervisor, plan: FaultPlan, lease: asyncio.Event, 
     supervisor.injection = f"{plan.fault} on {injection.replica.service}"
     try:
         start_ns, effect, undo_error = await _apply_and_hold(injection, actuator, lease, report)
-        end_ns = time.time_ns()
+        end_ns, undone = time.time_ns(), time.monotonic()
         await report({"event": "undone"})
-        recovered = undo_error is None and await settle(injection, RECOVERY_TIMEOUT_S)
+        recovered = undo_error is None and await _check_recovery(injection, effect, undone)
     finally:
         supervisor.injection, supervisor.quiet_since = None, time.monotonic()
     fault = Fault(
@@ -164,6 +164,21 @@ async def _check_effect(injection: Injection, started: float, lease: asyncio.Eve
         passed=after >= threshold,
         seconds=time.monotonic() - started,
     )
+
+
+async def _check_recovery(injection: Injection, effect: EffectCheck, undone: float) -> bool:
+    """Wait until every replica is ready and the fault's signature, seen since it was undone, is below its threshold.
+
+    A signature that never showed cannot be gone; readiness is all that there is to see then.
+    """
+    signature = SIGNATURES[injection.plan.fault]
+
+    def healthy() -> bool:
+        if injection.supervisor.fleet.not_ready():
+            return False
+        return not effect.passed or signature(injection, (undone - BEFORE_S, undone))[1] < effect.threshold
+
+    return await sleep_until(healthy, RECOVERY_TIMEOUT_S, 0.2)
 
 
 def _finite(value: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from assay.model.incident import FaultPlan
-from assay.testbed.local.fleet import Replica, sleep_until
+from assay.testbed.local.fleet import Replica
 
 if TYPE_CHECKING:
     from assay.testbed.local.supervisor import Supervisor
@@ -59,8 +59,3 @@ async def push(injection: Injection, replica: Replica) -> None:
     if replica.port is not None:
         with contextlib.suppress(ConnectionError):  # it has just ended; its successor asks for its hooks itself
             await injection.supervisor.push_hooks(replica)
-
-
-async def settle(injection: Injection, timeout_s: float) -> bool:
-    """Wait until every replica is ready again; return whether that happened within *timeout_s*."""
-    return await sleep_until(lambda: not injection.supervisor.fleet.not_ready(), timeout_s)

@@ -37,9 +37,9 @@ class KillPod(Kill):
     """The killed process is succeeded by another pod."""
 
     def before_the_kill(self) -> None:
-        """Give the replica a new name."""
+        """Name the successor; it is known by that name once it is there."""
         replica = self._injection.replica
-        replica.pod = self._injection.supervisor.fleet.pod_name(replica.service)
+        replica.successor = self._injection.supervisor.fleet.pod_name(replica.service)
 
 
 class KeepDown(Kill):

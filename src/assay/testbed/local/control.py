@@ -54,6 +54,8 @@ class ControlServer:
             await report({"error": str(error), "kind": kind})
         except ConnectionError:
             return  # the client went away; what it leased has been undone by now
+        except (OSError, RuntimeError, TimeoutError) as error:
+            await report({"error": f"The supervisor could not finish: {error}.", "kind": "OperationError"})
         finally:
             self._busy.discard(task)
             writer.close()
@@ -88,8 +90,12 @@ class ControlServer:
         lease = asyncio.Event()
 
         async def watch() -> None:
-            await reader.read()  # nothing more is sent: this returns when the injector hangs up
-            lease.set()
+            try:
+                await reader.read()  # nothing more is sent: this returns when the injector hangs up
+            except ConnectionError:
+                pass  # it died with something unread, and is gone all the same
+            finally:
+                lease.set()
 
         watching = asyncio.create_task(watch())
         try:

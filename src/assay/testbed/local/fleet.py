@@ -56,7 +56,7 @@ class Replica:
     port: int | None = None
     ready: bool = False
     held: bool = False  # not to be started again for now
-    started_as: str = ""  # the pod that the present process belongs to
+    successor: str | None = None  # name of the pod that succeeds this one when its process ends
     restarts: int = 0
     deaths_in_a_row: int = 0
     started_at: float = 0.0

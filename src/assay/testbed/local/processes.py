@@ -167,4 +167,7 @@ class Channels:
         finally:
             if self._writers.get(name) is writer:
                 del self._writers[name]
+            for (who, _), pending in self._pending.items():
+                if who == name and not pending.done():
+                    pending.set_exception(ConnectionError(f"{name} ended"))
             writer.close()

@@ -64,7 +64,8 @@ class Sampler:
                 process = psutil.Process(pid)
                 cores += self._cores(process)
                 seconds += sum(process.cpu_times()[:2])
-                memory += process.memory_info().rss
+                own = pid == replica.pid  # a companion is forked: most of its pages are the template's
+                memory += process.memory_info().rss if own else process.memory_full_info().uss
                 alive = True
             except psutil.Error:
                 continue  # it has just ended; the next reading tells

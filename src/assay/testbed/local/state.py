@@ -21,6 +21,7 @@ import psutil
 from assay.errors import OperationError, UserError
 
 MARKER = "ASSAY_SYSTEM"
+LOOKS, LOOK_S = 5, 0.02
 SOCKET_PATH_LIMIT = 100  # sun_path is 108 bytes on Linux, 104 on macOS
 
 
@@ -87,13 +88,25 @@ class SystemState:
         """Why the supervisor gave up."""
         return self.dir / "failed.json"
 
+    def why_it_failed(self) -> str | None:
+        """Return what the supervisor said when it gave up, None when it said nothing."""
+        try:
+            return str(json.loads(self.failure.read_text())["message"])
+        except (OSError, ValueError, KeyError):
+            return None
+
     def log(self, process: str) -> Path:
         """Return the log file of *process*."""
         return self.dir / "logs" / f"{process}.log"
 
+    @property
+    def lock(self) -> Path:
+        """What a supervisor holds locked as long as it lives; beside the folder, which comes and goes."""
+        return self.dir.with_name(f".{self.name}.lock")
+
     def running(self) -> bool:
-        """Tell whether a supervisor holds the lock."""
-        lock = acquire_lock(self)
+        """Tell whether a supervisor, or a command that is about to start one, holds the lock."""
+        lock = acquire_lock(self, shared=True)
         if lock is None:
             return True
         os.close(lock)
@@ -106,18 +119,24 @@ class SystemState:
         temporary.replace(self.dir / name)
 
 
-def acquire_lock(state: SystemState) -> int | None:
-    """Take the supervisor's lock; return its descriptor, None when another process holds it or there is no folder."""
-    try:
-        descriptor = os.open(state.dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
-        return os.open(os.devnull, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+def acquire_lock(state: SystemState, *, shared: bool = False) -> int | None:
+    """Take the lock of a system; return its descriptor, None when another process holds it.
+
+    A *shared* lock only tells whether a supervisor is there; those who look do not shut each other out.
+    """
+    state.lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for patience in (*[LOOK_S] * LOOKS, 0.0):  # somebody who only looks is gone in a moment
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if shared:
+                break
+            time.sleep(patience)
+        else:
+            return descriptor
+    os.close(descriptor)
+    return None
 
 
 def all_states() -> list[SystemState]:

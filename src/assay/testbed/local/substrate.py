@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from assay.testbed.capabilities import probe
 from assay.testbed.faults.journal import Journal
 from assay.testbed.ledger import read_ledger
 from assay.testbed.local.processes import log_tail
-from assay.testbed.local.state import MARKER, SystemState, all_states, clear_leftovers
+from assay.testbed.local.state import MARKER, SystemState, acquire_lock, all_states, clear_leftovers
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
@@ -42,7 +43,9 @@ class LocalSystem:
 
     def command(self, op: str, **fields: Any) -> dict[str, Any]:
         """Send one command and return its answer; raises what the supervisor raised, LostError when it is gone."""
-        return next(self.stream(op, **fields))
+        for event in self.stream(op, **fields):
+            return event
+        raise LostError(f"System {self.state.name} hung up without an answer; see `assay status`.")
 
     def stream(self, op: str, **fields: Any) -> Iterator[dict[str, Any]]:
         """Send one command and yield its events; closing the iterator hangs up, which ends a lease."""
@@ -56,8 +59,8 @@ class LocalSystem:
                         raise _from_wire(event)
                     yield event
         except (ConnectionError, FileNotFoundError) as error:
-            message = f"System {self.state.name} is gone; see `assay status`, then start it again with `assay up`."
-            raise LostError(message, log_tail(self.state.dir / "supervisor.log")) from error
+            reason = self.state.why_it_failed() or "see `assay status`"
+            raise LostError(f"System {self.state.name} is gone: {reason}") from error
 
     @property
     def receiver(self) -> ReceiverControl:
@@ -100,37 +103,32 @@ class LocalSubstrate:
         An *owned* system ends with the process that deployed it, however that ends.
         """
         state = SystemState.of(name)
-        if state.running():
+        if (lock := acquire_lock(state)) is None:
             raise UserError(
                 f"A system named {name!r} is already running; stop it with `assay down {name}` or choose --name."
             )
-        clear_leftovers(state)
-        state.dir.mkdir(parents=True, mode=0o700)
-        order = {
-            "name": name,
-            "system": system.model_dump(mode="json"),
-            "seed": seed,
-            "rate_rps": rate_rps,
-            "owner_pid": os.getpid() if owned else None,
-        }
-        with (state.dir / "supervisor.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "assay.testbed.local.supervisor"],
-                stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd="/",
-                env={**os.environ, MARKER: str(state.dir)},
-            )  # fmt: skip
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(order).encode())
-        process.stdin.close()
-        _started[state.dir] = process
         running = LocalSystem(state)
         try:
-            self._wait_ready(running, process, on_progress)
-        except BaseException:
-            process.kill()
-            _reap(state)
             clear_leftovers(state)
-            raise
+            state.dir.mkdir(parents=True, mode=0o700)
+            order = {
+                "name": name,
+                "system": system.model_dump(mode="json"),
+                "seed": seed,
+                "rate_rps": rate_rps,
+                "owner_pid": os.getpid() if owned else None,
+                "lock_fd": lock,
+            }
+            process = _start_supervisor(state, order)
+            try:
+                self._wait_ready(running, process, on_progress)
+            except BaseException:
+                process.kill()
+                _reap(state)
+                clear_leftovers(state)
+                raise
+        finally:
+            os.close(lock)  # the supervisor has its own hold of it
         return running
 
     def _wait_ready(self, running: LocalSystem, process: subprocess.Popen[bytes], on_progress: Any) -> None:
@@ -151,10 +149,21 @@ class LocalSubstrate:
         raise StartError(f"System {running.state.name} is not ready after {START_TIMEOUT_S:g} s.", _logs(running.state))
 
     def _start_failure(self, state: SystemState, status: int) -> StartError:
-        if state.failure.exists():
-            message, _, tail = json.loads(state.failure.read_text())["message"].partition("\nLast lines of its log:\n")
+        if reason := state.why_it_failed():
+            message, _, tail = reason.partition("\nLast lines of its log:\n")
             return StartError(message, tail)
         return StartError(f"The supervisor of {state.name} ended with status {status}.", _logs(state))
+
+    @contextmanager
+    def deployed(self, system: System, name: str, *, seed: int = 0) -> Iterator[LocalSystem]:
+        """Run *system* while the block runs; it ends with the block, or with this process, or was lost before."""
+        running = self.deploy(system, name, seed=seed, owned=True)
+        try:
+            yield running
+        finally:
+            with suppress(NotFoundError, LostError):  # what ended it has been said
+                self.remove(name)
+            clear_if_dead(running.state)
 
     def running(self, name: str) -> LocalSystem:
         """Return the running system *name*; raises NotFoundError."""
@@ -171,8 +180,8 @@ class LocalSubstrate:
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while system.state.dir.exists() and system.state.running() and time.monotonic() < deadline:
             time.sleep(0.02)
-        clear_leftovers(system.state)
         _reap(system.state)
+        clear_if_dead(system.state)
 
     def status(self) -> list[dict[str, Any]]:
         """Return one row per system; what a killed supervisor left is cleared first and reported as phase `cleared`."""
@@ -180,17 +189,59 @@ class LocalSubstrate:
             process.poll()  # one that was killed is collected, not left as a zombie
         rows = []
         for state in all_states():
-            if state.running():
-                rows.append(LocalSystem(state).status())
+            pending, reason = Journal(state.journal).pending(), state.why_it_failed()
+            ended = clear_if_dead(state)
+            if ended is not None:
+                undone = [entry["plan"]["fault"] for entry in pending]
+                rows.append(
+                    {
+                        "name": state.name,
+                        "phase": "cleared",
+                        "processes_ended": ended,
+                        "faults_undone": undone,
+                        "reason": reason,
+                    }
+                )
             else:
-                undone = [entry["plan"]["fault"] for entry in Journal(state.journal).pending()]
-                ended = clear_leftovers(state)
-                rows.append({"name": state.name, "phase": "cleared", "processes_ended": ended, "faults_undone": undone})
+                rows.append(_status_of(state))
         return rows
 
     def capabilities(self) -> dict[str, Any]:
         """Return the isolation levels of this machine."""
         return {level.name: {"available": level.available, "reason": level.reason} for level in probe().values()}
+
+
+def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """Start the supervisor of *state*, detached, with the lock of the system handed over."""
+    with (state.dir / "supervisor.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "assay.testbed.local.supervisor"],
+            stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd="/",
+            pass_fds=(order["lock_fd"],), env={**os.environ, MARKER: str(state.dir)},
+        )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(order).encode())
+    process.stdin.close()
+    _started[state.dir] = process
+    return process
+
+
+def _status_of(state: SystemState) -> dict[str, Any]:
+    """Return the status of a system whose lock is held: its supervisor may not answer yet, or no longer."""
+    try:
+        return LocalSystem(state).status()
+    except LostError:
+        return {"name": state.name, "phase": "starting or stopping"}
+
+
+def clear_if_dead(state: SystemState) -> int | None:
+    """Clear what a dead supervisor left; return how many processes were ended, None when it is alive or being started."""
+    if (lock := acquire_lock(state)) is None:
+        return None
+    try:
+        return clear_leftovers(state)
+    finally:
+        os.close(lock)
 
 
 def _lines(connection: socket.socket) -> Iterator[bytes]:

@@ -29,7 +29,7 @@ from assay.testbed.local.fleet import Fleet, Replica, sleep_until
 from assay.testbed.local.names import NameServer
 from assay.testbed.local.processes import Channels, Template, log_tail, start_program
 from assay.testbed.local.sampler import Sampler
-from assay.testbed.local.state import SystemState, acquire_lock
+from assay.testbed.local.state import SystemState
 from assay.testbed.local.stores import RunningStore, start_store
 from assay.testbed.runtime.ledger import LedgerWriter
 
@@ -152,7 +152,7 @@ class Supervisor:
             "token": self._token,
             "seed": self.seed,
         }
-        replica.started_at, replica.started_as = time.monotonic(), replica.pod
+        replica.started_at = time.monotonic()
         replica.pid = await self.template.spawn("replica", replica.id, config)
 
     async def _start_load(self) -> None:
@@ -213,11 +213,11 @@ class Supervisor:
         replica = self.fleet.replicas.get(hello["id"])
         if replica is None:
             return
-        replica.pid, replica.port = hello["pid"], hello["port"]
-        if replica.hooks:
-            await self.push_hooks(replica)
+        replica.pid = hello["pid"]
+        if replica.hooks or replica.watch:
+            await self.push_hooks(replica)  # before it is ready: a fault does not let its successor off
         await self.set_upstream(replica.id, ("127.0.0.1", hello["port"]))
-        replica.ready = True
+        replica.port, replica.ready = hello["port"], True
 
     async def _on_exit(self, name: str, pid: int, status: int) -> None:
         if self.phase == "stopping":
@@ -239,7 +239,9 @@ class Supervisor:
         await asyncio.sleep(replica.backoff_s())
         while replica.held:  # noqa: ASYNC110 - a fault or the end of the system ends it
             await asyncio.sleep(0.05)
-        replica.restarts = replica.restarts + 1 if replica.pod == replica.started_as else 0
+        replica.restarts += 1
+        if replica.successor is not None:
+            replica.pod, replica.successor, replica.restarts = replica.successor, None, 0
         await self._start_replica(replica)
 
     async def _watch_store(self, store: RunningStore) -> None:
@@ -364,13 +366,7 @@ def main() -> None:
     """Run a supervisor: ``python -m assay.testbed.local.supervisor``, with its order as JSON on standard input."""
     order = json.load(sys.stdin)
     state = SystemState.of(order["name"])
-    state.dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = acquire_lock(state)
-    if lock is None:
-        sys.exit(f"system {state.name} is already running")
-    for left in state.dir.iterdir():
-        if left.name not in ("lock", "supervisor.log"):
-            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
+    os.set_inheritable(order["lock_fd"], False)  # noqa: FBT003 - held by this process alone, until its end
     supervisor: Supervisor | None = None
 
     async def live() -> None:
@@ -387,7 +383,6 @@ def main() -> None:
         state.write("failed.json", {"message": str(error)})
         sys.exit(1)
     shutil.rmtree(state.dir, ignore_errors=True)
-    os.close(lock)
 
 
 if __name__ == "__main__":
