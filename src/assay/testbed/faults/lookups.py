@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 
 import dns.rcode
 
@@ -11,7 +12,7 @@ from assay.testbed.faults.injection import Injection, watch
 from assay.testbed.local.names import Answer
 
 
-class Lookups:
+class Lookups(ABC):
     """Overrides the answers to the target's look-ups: of one name, or of all."""
 
     def __init__(self, injection: Injection) -> None:
@@ -44,9 +45,9 @@ class Lookups:
         )
         return self.wrong_answer(name)
 
+    @abstractmethod
     def wrong_answer(self, name: str) -> Answer:
         """Return what is answered to a query for *name*."""
-        raise NotImplementedError
 
 
 class FailingLookups(Lookups):

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import time
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import psutil
@@ -19,7 +20,7 @@ ALLOCATION_TIMEOUT_S = 10.0
 REST_READINGS, REST_EVERY_S = 12, 0.04
 
 
-class Companion:
+class Companion(ABC):
     """A companion process in the replica's container."""
 
     role: ClassVar[str]
@@ -29,9 +30,9 @@ class Companion:
         self._name = f"pressure-{injection.replica.id}"
         self._pid: int | None = None
 
+    @abstractmethod
     def order(self) -> dict[str, Any]:
         """Return what the companion is told beside the common part."""
-        raise NotImplementedError
 
     async def apply(self) -> None:
         """Start the companion."""
