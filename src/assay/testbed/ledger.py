@@ -7,8 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-LOAD_RECORD = "load.jsonl"
-"""The load generator's own record lies in the same folder; it is no part of the ledger."""
+from assay.testbed.runtime.ledger import LOAD_RECORD
 
 
 def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:

@@ -62,10 +62,13 @@ class StrayLookups(Lookups):
     """The answer is the address of another service, drawn anew for every query."""
 
     def wrong_answer(self, name: str) -> Answer:
-        """Return the port of a replica of another service."""
-        replicas = self._injection.supervisor.fleet.replicas.values()
-        own = self._injection.replica.service
-        ports = [r.port for r in replicas if r.port is not None and r.service not in (name, own)]
-        if not ports:
+        """Return where a replica of another service listens."""
+        supervisor, own = self._injection.supervisor, self._injection.replica.service
+        others = [
+            (supervisor.network.place(replica.id).address, replica.port)
+            for replica in supervisor.fleet.replicas.values()
+            if replica.port is not None and replica.service not in (name, own)
+        ]
+        if not others:
             raise RefusedError(f"There is no third service whose address could be given for {name}; use DNSError.")
-        return [random.choice(ports)]  # noqa: S311
+        return [random.choice(others)]  # noqa: S311

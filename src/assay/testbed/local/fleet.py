@@ -17,7 +17,7 @@ RESTART_AFTER_S = 2.0
 RESTART_AFTER_LIMIT_S = 30.0
 STABLE_AFTER_S = 30.0
 HISTORY_S = 120
-
+LOAD_GENERATOR = "loadgenerator"
 
 Samples = deque[tuple[float, dict[str, list[int]]]]
 """(monotonic time, {activity: [count, errors, duration_ns]}), in order."""
@@ -119,7 +119,7 @@ class Fleet:
         ]
         pairs += [(user.id, store) for service, store in sorted(self.system.uses()) for user in self.of(service)]
         return pairs + [
-            ("loadgenerator", callee.id) for entry in sorted(self.system.entries()) for callee in self.of(entry)
+            (LOAD_GENERATOR, callee.id) for entry in sorted(self.system.entries()) for callee in self.of(entry)
         ]
 
     def resource(self, replica: Replica) -> dict[str, str]:

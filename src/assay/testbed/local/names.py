@@ -1,7 +1,7 @@
 """The name server of a local system: answers DNS SRV queries for `<service>.<caller>.svc.local` with the ready backends.
 
-It listens on a loopback UDP port. The caller is part of the name because on the `plain` level every (caller, backend) pair
-has a port of its own at the relay.
+It listens on a UDP port of the management address. The caller is part of the name because on the `plain` level every
+(caller, backend) pair has a port of its own at the relay. The address of a record's target comes with it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import dns.rrset
 
 TTL_S = 1
 
-Answer = list[int] | dns.rcode.Rcode
-"""Ports, or the code of a failure."""
+Endpoint = tuple[str, int]
+"""Address and TCP port."""
+
+Answer = list[Endpoint] | dns.rcode.Rcode
+"""Where to connect to, or the code of a failure."""
 
 
 class NameServer(asyncio.DatagramProtocol):
-    """Answers from *lookup*(service, caller) -> ports, None for a service that does not exist.
+    """Answers from *lookup*(service, caller) -> endpoints, None for a service that does not exist.
 
     *overrides* maps a caller to what answers in its stead: *override*(service) -> answer, None to leave it.
     """
 
-    def __init__(self, lookup: Callable[[str, str], list[int] | None]) -> None:
+    def __init__(self, lookup: Callable[[str, str], list[Endpoint] | None]) -> None:
         self._lookup = lookup
         self.overrides: dict[str, Callable[[str], Answer | None]] = {}
-        self.answered = 0
 
-    async def start(self) -> int:
-        """Listen; return the port."""
-        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: self, local_addr=("127.0.0.1", 0)
-        )
+    async def start(self, address: str) -> int:
+        """Listen on *address*; return the port."""
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, local_addr=(address, 0))
         port: int = transport.get_extra_info("sockname")[1]
         return port
 
@@ -59,14 +59,16 @@ class NameServer(asyncio.DatagramProtocol):
         if isinstance(answer, dns.rcode.Rcode):
             response.set_rcode(answer)
         elif answer:
-            records = [f"0 0 {port} localhost." for port in answer]
+            targets = {host: f"{host.replace('.', '-')}.pod.local." for host, _ in answer}
+            records = [f"0 0 {port} {targets[host]}" for host, port in answer]
             response.answer.append(dns.rrset.from_text_list(question.name, TTL_S, "IN", "SRV", records))
-        self.answered += 1
+            found = [dns.rrset.from_text(target, TTL_S, "IN", "A", host) for host, target in targets.items()]
+            response.additional.extend(found)
         self._transport.sendto(response.to_wire(), address)
 
     def _answer(self, service: str, caller: str) -> Answer:
         override = self.overrides.get(caller)
         if override is not None and (answer := override(service)) is not None:
             return answer
-        ports = self._lookup(service, caller)
-        return dns.rcode.NXDOMAIN if ports is None else ports
+        endpoints = self._lookup(service, caller)
+        return dns.rcode.NXDOMAIN if endpoints is None else endpoints

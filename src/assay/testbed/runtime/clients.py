@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -21,6 +21,9 @@ import redis.asyncio
 
 NAMES_TTL_S = 1.0
 NAMES_TIMEOUT_S = 2.0
+
+Endpoint = tuple[str, int]
+"""Address and TCP port."""
 
 
 class CallFailedError(Exception):
@@ -59,30 +62,32 @@ def check_answer(response: aiohttp.ClientResponse, body: bytes, service: str, me
 class Names:
     """Looks up the ready backends of a service at the system's name server: DNS SRV records, cached for a second."""
 
-    def __init__(self, server_port: int, caller: str) -> None:
-        self._port, self._caller = server_port, caller
-        self._cache: dict[str, tuple[float, list[int]]] = {}
+    def __init__(self, server: Sequence[Any], caller: str) -> None:
+        self._server, self._caller = server, caller
+        self._cache: dict[str, tuple[float, list[Endpoint]]] = {}
         self._turn: dict[str, itertools.count[int]] = {}
 
-    async def pick(self, service: str) -> int:
-        """Return the port of the next ready backend of *service*; raises CallFailedError when there is none."""
-        expires, ports = self._cache.get(service, (0.0, []))
+    async def pick(self, service: str) -> Endpoint:
+        """Return where the next ready backend of *service* listens; raises CallFailedError when there is none."""
+        expires, endpoints = self._cache.get(service, (0.0, []))
         if time.monotonic() >= expires:
-            ports = await self._resolve(service)
-            self._cache[service] = (time.monotonic() + NAMES_TTL_S, ports)
-        if not ports:
+            endpoints = await self._resolve(service)
+            self._cache[service] = (time.monotonic() + NAMES_TTL_S, endpoints)
+        if not endpoints:
             raise CallFailedError(f"no endpoints available for service {service}")
-        return ports[next(self._turn.setdefault(service, itertools.count())) % len(ports)]
+        return endpoints[next(self._turn.setdefault(service, itertools.count())) % len(endpoints)]
 
-    async def _resolve(self, service: str) -> list[int]:
+    async def _resolve(self, service: str) -> list[Endpoint]:
         query = dns.message.make_query(f"{service}.{self._caller}.svc.local.", dns.rdatatype.SRV)
+        address, port = self._server
         try:
-            answer = await dns.asyncquery.udp(query, "127.0.0.1", timeout=NAMES_TIMEOUT_S, port=self._port)
+            answer = await dns.asyncquery.udp(query, address, timeout=NAMES_TIMEOUT_S, port=port)
         except (OSError, dns.exception.Timeout) as error:
             raise CallFailedError(f"name resolution of {service} failed: {type(error).__name__}") from error
         if answer.rcode() != dns.rcode.NOERROR:
             raise CallFailedError(f"name resolution of {service} failed: {dns.rcode.to_text(answer.rcode())}")
-        return sorted(record.port for rrset in answer.answer for record in rrset)
+        addresses = {rrset.name: record.address for rrset in answer.additional for record in rrset}
+        return sorted((addresses[record.target], record.port) for rrset in answer.answer for record in rrset)
 
 
 class Breaker:
@@ -124,8 +129,8 @@ class Clients:
             self._http = aiohttp.ClientSession(connector=connector)
         try:
             async with asyncio.timeout(timeout_s):
-                port = await self._names.pick(service)
-                async with self._http.request(method, f"http://127.0.0.1:{port}{route}", headers=headers) as response:
+                address, port = await self._names.pick(service)
+                async with self._http.request(method, f"http://{address}:{port}{route}", headers=headers) as response:
                     return response, await response.read()
         except TimeoutError as error:
             raise CallFailedError(
@@ -146,7 +151,7 @@ class Clients:
 
         async def connect(at: dict[str, Any]) -> asyncpg.Pool:
             return await asyncpg.create_pool(
-                host="127.0.0.1", port=at["port"], user="assay", database="postgres", ssl=False,
+                host=at["address"], port=at["port"], user="assay", database="postgres", ssl=False,
                 min_size=1, max_size=self._pool_size, timeout=5, command_timeout=10,
             )  # fmt: skip
 
@@ -156,7 +161,9 @@ class Clients:
         """Return the client of the Valkey store *name*."""
 
         async def connect(at: dict[str, Any]) -> redis.asyncio.Redis:
-            return redis.asyncio.Redis(host="127.0.0.1", port=at["port"], max_connections=64, socket_connect_timeout=5)
+            return redis.asyncio.Redis(
+                host=at["address"], port=at["port"], max_connections=64, socket_connect_timeout=5
+            )
 
         return await self._store(self._caches, name, connect)  # type: ignore[no-any-return]
 
@@ -165,7 +172,7 @@ class Clients:
 
         async def connect(at: dict[str, Any]) -> Any:
             return await nats.connect(
-                f"nats://127.0.0.1:{at['port']}", max_reconnect_attempts=-1, reconnect_time_wait=0.5
+                f"nats://{at['address']}:{at['port']}", max_reconnect_attempts=-1, reconnect_time_wait=0.5
             )
 
         return await self._store(self._queues, name, connect)

@@ -13,6 +13,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+LOAD_RECORD = "load.jsonl"
+"""The load generator's own record lies in the same folder; it is no part of the ledger."""
+
 
 class LedgerWriter:
     """Appends lines to *path* for the process *process*; a line is with the operating system when write returns."""

@@ -47,7 +47,7 @@ class Replica:
         self.queues: set[Any] = set()
         self.instruments = Instruments(config["endpoint"], config["resource"])
         self.ledger = LedgerWriter(config["ledger"], config["id"])
-        names = Names(config["names_port"], config["id"])
+        names = Names(config["names"], config["id"])
         self.executor = Executor(
             system=self.system,
             service=self.service_name,
@@ -278,7 +278,7 @@ async def main(config: dict[str, Any]) -> None:
     for subject, operation in replica.service.consumes.items():
         await replica.consume(subject, operation)
     jobs = [asyncio.create_task(replica.repeat(name, job)) for name, job in replica.service.periodic.items()]
-    listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+    listener = socket.create_server((config["address"], 0), backlog=512)
     settings = uvicorn.Config(
         replica.application(), log_level="warning", access_log=False, lifespan="off", http="httptools"
     )

@@ -20,6 +20,7 @@ from typing import Any
 
 import uvloop
 
+from assay.testbed.kernel.namespaces import enter
 from assay.testbed.runtime import allocator, load, pressure, relay, replica
 
 ROLES = {
@@ -71,6 +72,8 @@ def spawn(request: dict[str, Any]) -> int:
     status = 1
     try:
         enter_child(Path(request["log"]))
+        if (namespace := request["config"].get("namespace")) is not None:
+            enter(namespace)
         main_coroutine = ROLES[request["role"]](request["config"])
         uvloop.run(main_coroutine)
         status = 0

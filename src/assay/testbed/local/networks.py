@@ -1,0 +1,111 @@
+"""What the processes of a system reach one another by: relayed loopback ports, or network namespaces with real packets.
+
+A *place* is where a process listens. Callers get a backend's address from the name server, one per (caller, backend) pair,
+because on the `plain` level every pair has a port of its own at the relay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from assay.errors import StartError
+from assay.testbed.capabilities import IsolationLevel
+from assay.testbed.local.fleet import Fleet, sleep_until
+from assay.testbed.local.names import Endpoint
+from assay.testbed.local.processes import Channels, Template, log_tail
+from assay.testbed.local.state import SystemState
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one process listens: its data *address*, its *management* address, its *namespace* (None: the system's own)."""
+
+    address: str
+    management: str
+    namespace: str | None = None
+
+    def told(self) -> dict[str, str | None]:
+        """Return what a process of the template is told of its place."""
+        return {"address": self.address, "namespace": self.namespace}
+
+    def listening(self) -> list[str]:
+        """Return the addresses at which a store listens."""
+        return sorted({self.address, self.management})
+
+
+class Network(Protocol):
+    """How the processes of one system reach one another."""
+
+    level: ClassVar[IsolationLevel]
+    home: str
+    """The address at which the receiver and the name server listen."""
+
+    def prepare(self) -> None:
+        """Make the places; nothing of the system runs yet."""
+
+    async def open(self, stores: dict[str, int]) -> None:
+        """Make *stores* (name to port) reachable; the template runs now."""
+
+    def place(self, name: str) -> Place:
+        """Return the place of a replica, a store or the load generator."""
+
+    async def listens(self, name: str, port: int | None) -> None:
+        """Take note that the process *name* listens on *port* of its place now, or nowhere."""
+
+    def endpoint(self, caller: str, callee: str) -> Endpoint | None:
+        """Return where *caller* reaches *callee*, None when it has no way to it."""
+
+    async def close(self) -> None:
+        """Let go of what the network holds."""
+
+
+class RelayedNetwork:
+    """The `plain` level: loopback addresses, and a relay on every link, so that packet faults need no privileges."""
+
+    level: ClassVar[IsolationLevel] = "plain"
+    home = LOOPBACK
+
+    def __init__(self, state: SystemState, fleet: Fleet, template: Template, channels: Channels) -> None:
+        self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
+        self._ports: dict[str, int] = {}
+
+    def prepare(self) -> None:
+        """Do nothing: loopback is there."""
+
+    async def open(self, stores: dict[str, int]) -> None:
+        """Start the relay with one listener per link."""
+        config = {
+            "management": str(self._state.management_socket),
+            "ledger": str(self._state.ledger_dir / "relay.jsonl"),
+        }
+        await self._template.spawn("relay", "relay", config)
+        if not await sleep_until(lambda: "relay" in self._channels.names(), 10.0):
+            raise StartError("The relay did not start.", log_tail(self._state.log("relay")))
+        self._ports = await self._channels.request("relay", "open", links=self._fleet.links())
+        for name, port in stores.items():
+            await self.listens(name, port)
+
+    def place(self, name: str) -> Place:  # noqa: ARG002 - all are in one place
+        """Return loopback."""
+        return Place(LOOPBACK, LOOPBACK)
+
+    async def listens(self, name: str, port: int | None) -> None:
+        """Point the relay's links to *name* at *port*, or at nobody."""
+        address = None if port is None else (LOOPBACK, port)
+        await self._channels.request("relay", "upstream", destination=name, address=address)
+
+    def endpoint(self, caller: str, callee: str) -> Endpoint | None:
+        """Return the relay's port of this pair."""
+        port = self._ports.get(f"{caller}>{callee}")
+        return None if port is None else (LOOPBACK, port)
+
+    async def close(self) -> None:
+        """Do nothing: the relay ends with the template."""
+
+
+NETWORKS: Mapping[IsolationLevel, Callable[..., Network]] = {"plain": RelayedNetwork}
+"""The network of each isolation level."""
