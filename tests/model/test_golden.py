@@ -13,12 +13,13 @@ from assay.model.causal_graph import Annotation, CausalGraph
 from assay.model.diagnosis import Diagnosis
 from assay.model.incident import FaultPlan, Incident, Truth
 from assay.model.run import Run, Suite, Verdict
-from assay.model.trajectory import Timeline, Trace
+from assay.model.trajectory import Attribution, Timeline, Trace
 
 GOLDEN = Path(__file__).with_name("golden")
 ARTEFACTS: dict[str, type[Artefact]] = {
     "incident": Incident, "truth": Truth, "causal_graph": CausalGraph, "annotation": Annotation, "diagnosis": Diagnosis,
     "run": Run, "verdict": Verdict, "suite": Suite, "timeline": Timeline, "trace": Trace,
+    "attribution": Attribution,
 }  # fmt: skip
 
 

@@ -87,7 +87,11 @@ class ToolCall(Noun):
 
 
 class TraceStep(Noun):
-    """One step record with full inputs and outputs (names of the TraceElephant paper); step_id counts from 1."""
+    """One step record with full inputs and outputs (names of the TraceElephant paper).
+
+    *step_id* counts from 1; *started_at* and *ended_at* are ns of UTC; *kind* is tool when a tool was called or
+    answered; *error* says why there is no whole output (an upstream error, a client that hung up).
+    """
 
     step_id: int = Field(ge=1)
     agent_id: str
@@ -100,6 +104,8 @@ class TraceStep(Noun):
     usage: dict[str, int] = Field(default_factory=dict)
     model: str | None = None
     request_id: str | None = None
+    kind: Literal["plain", "tool"] = "plain"
+    error: str | None = None
 
 
 class Trace(Artefact):
@@ -113,3 +119,29 @@ class Trace(Artefact):
     outcome: str | None = None
     reference_answer: str | None = None
     steps: tuple[TraceStep, ...] = ()
+
+    def agents(self) -> tuple[str, ...]:
+        """Return the names of the agents in the order in which they first act."""
+        return tuple(dict.fromkeys(step.agent_name for step in self.steps))
+
+
+class Attribution(Artefact):
+    """Who is to blame for a failed trace and since which step; None where there is no answer."""
+
+    agent_name: str | None = None
+    step_id: int | None = None
+    reason: str = ""
+    uncertain: bool = False
+
+
+class LabelledTrace(Noun):
+    """A failed trace with what is known to be true about it, which is never shown to a technique.
+
+    *subset* is the benchmark's own split; *notes* name what is odd about the label, which is kept as it is.
+    """
+
+    id: str
+    subset: str
+    trace: Trace
+    label: Attribution
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,101 @@
+"""What a request and an answer are, whichever API they came through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """A tool that an answer calls; *arguments* that are no JSON object stand under the key "raw"."""
+
+    id: str
+    tool: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What came back from a tool, read from the messages of a later request."""
+
+    id: str
+    output: str
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request: (role, text) of every message in order, tool results and the name of the acting agent if it is told."""
+
+    model: str | None
+    messages: tuple[tuple[str, str], ...]
+    results: tuple[ToolResult, ...] = ()
+    agent: str | None = None
+    user: str | None = None
+    stream: bool = False
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer: text, tool calls, token counts (input_tokens, output_tokens)."""
+
+    text: str
+    tool_uses: tuple[ToolUse, ...] = ()
+    usage: dict[str, int] = field(default_factory=dict)
+    model: str | None = None
+    id: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Api:
+    """One API: how its path ends, how requests and answers are read, how stream events become the whole answer."""
+
+    name: str
+    suffix: str
+    read_request: Callable[[dict[str, Any]], Asked]
+    read_answer: Callable[[dict[str, Any]], Answer]
+    assemble: Callable[[Sequence[dict[str, Any]]], dict[str, Any]]
+    edit_text: Callable[[dict[str, Any], Callable[[str], str]], dict[str, Any]]
+    add_message: Callable[[dict[str, Any], str, str], dict[str, Any]]
+
+
+def arguments_of(text: Any) -> dict[str, Any]:
+    """Return tool arguments as an object; what is none is kept under "raw"."""
+    if isinstance(text, dict):
+        return text
+    try:
+        parsed = json.loads(text or "{}")
+    except (TypeError, ValueError):
+        return {"raw": text}
+    return parsed if isinstance(parsed, dict) else {"raw": text}
+
+
+def listed(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in *value* when it is a list, nothing otherwise: requests are whatever an agent sent."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def edit_content(content: Any, edit: Callable[[str], str]) -> Any:
+    """Return message content with *edit* applied to every text in it."""
+    if isinstance(content, str):
+        return edit(content)
+    if isinstance(content, list):
+        return [edit_content(part, edit) for part in content]
+    if isinstance(content, dict):
+        return {
+            key: edit_content(value, edit) if key in {"text", "content"} else value for key, value in content.items()
+        }
+    return content
+
+
+def error_text(body: dict[str, Any]) -> str | None:
+    """Return what an error answer says, None for an answer that is none."""
+    error = body.get("error")
+    if not error:
+        return None
+    return str(error.get("message") or error.get("type") or error) if isinstance(error, dict) else str(error)

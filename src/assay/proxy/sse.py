@@ -1,0 +1,27 @@
+"""Server-sent events: the JSON objects in a recorded stream (WHATWG HTML, section 9.2)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def events(stream: bytes) -> list[dict[str, Any]]:
+    """Return the JSON objects of every whole event in *stream*.
+
+    An event that is torn, no JSON object, or the closing ``[DONE]`` is left out; bytes that are no UTF-8 become
+    replacement characters, the recorded bytes stay as they were.
+    """
+    text = stream.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    blocks = text.split("\n\n")
+    found = (_data(block) for block in (blocks if text.endswith("\n\n") else blocks[:-1]))
+    return [value for value in found if value is not None]
+
+
+def _data(block: str) -> dict[str, Any] | None:
+    lines = [line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")]
+    try:
+        value = json.loads("\n".join(lines))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

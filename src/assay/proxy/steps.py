@@ -1,0 +1,83 @@
+"""Pre-processing of raw records into steps: agent names by pattern, ids by first appearance, plain or tool-mediated.
+
+Source: TraceElephant, App. A.3. Nothing is inferred: a name is what a header or marker in the text says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+_ROLE_SUFFIX = re.compile(r"\s*\((?:->|→|thought|termination|replying|to |action)[^()]*\)\s*$", re.IGNORECASE)
+_SPEAKER = re.compile(
+    r"^\s*(?:\*\*)?([A-Z][A-Za-z0-9_-]*(?: [A-Z][A-Za-z0-9_-]*){0,2})(?:\*\*)?\s*(\([^()\n]*\))?\s*:\s"
+)
+_PERSONA = re.compile(r"\byou are (?:the |an? )?([A-Z][A-Za-z0-9_-]*(?: [A-Z][A-Za-z0-9_-]*){0,2})")
+_ROLE_HEADING = re.compile(r"##\s*Your role\s+([A-Z][A-Za-z0-9_-]*)")
+_ACTION = re.compile(r"^\s*(?:Action|Tool|Function call)\s*:\s*([\w.-]+)\s*$", re.IGNORECASE | re.MULTILINE)
+_TOOL_BLOCK = re.compile(r"<tool_call>|<function=|```(?:bash|sh|python|tool_code)\b")
+_NOT_NAMES = frozenset(
+    {"Note", "Error", "Warning", "Output", "Input", "Action", "Thought", "Observation", "Answer", "Task", "Step", "Plan",
+     "Final Answer", "Result", "Question", "Summary", "Traceback", "Exception", "Http", "Https", "Tool"}
+)  # fmt: skip
+
+
+class AgentIds:
+    """Ids of agents by first appearance, counted from 0 as text."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        """Return the id of *name*."""
+        return self._ids.setdefault(name, str(len(self._ids)))
+
+
+def strip_role_suffix(name: str) -> str:
+    """Return ``Orchestrator`` for ``Orchestrator (-> WebSurfer)``; other names as they are."""
+    return _ROLE_SUFFIX.sub("", name).strip()
+
+
+def speaker(text: str) -> str | None:
+    """Return the name in a leading ``Planner: ...``, None when the text does not begin with one."""
+    match = _SPEAKER.match(text)
+    if match is None or match[1] in _NOT_NAMES:
+        return None
+    return strip_role_suffix(match[1] + (f" {match[2]}" if match[2] else ""))
+
+
+def persona(prompt: str) -> str | None:
+    """Return whom a system prompt addresses: ``Planner: ...``, ``## Your role`` and its name, or ``You are Planner``."""
+    for pattern in (_ROLE_HEADING, _PERSONA):
+        if match := pattern.search(prompt):
+            return match[1]
+    return speaker(prompt)
+
+
+def tool_in_text(text: str) -> str | None:
+    """Return the tool that *text* invokes in the ``Action: search`` form, "code" for a runnable block, else None."""
+    if match := _ACTION.search(text):
+        return match[1]
+    return "code" if _TOOL_BLOCK.search(text) else None
+
+
+def render_messages(messages: Sequence[tuple[str, str]]) -> str:
+    """Return (role, text) pairs as one readable input context."""
+    return "\n\n".join(f"[{role}]\n{text}" for role, text in messages)
+
+
+def plain_text(content: Any) -> str:
+    """Return the text of a message's content: a string as it is, the text of its parts otherwise."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(filter(None, (plain_text(part) for part in content)))
+    if isinstance(content, dict):
+        for key in ("text", "content", "output", "refusal", "thinking"):
+            if isinstance(content.get(key), str | list):
+                return plain_text(content[key])
+        return f"[{content.get('type', 'object')}]"
+    return str(content)
