@@ -1,0 +1,151 @@
+"""A netfilter queue: packets that the kernel hands to this process, which decides when and whether they go on.
+
+The netlink messages are those of ``linux/netfilter/nfnetlink_queue.h``. When the socket closes the kernel drops what is
+held (TCP sends it again) and the rule, which has the bypass flag, lets everything pass.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+NETLINK_NETFILTER = 12
+SUBSYSTEM = 3
+PACKET, VERDICT, CONFIGURE, VERDICT_BATCH = 0, 1, 2, 3
+PACKET_HEADER, VERDICT_HEADER, MARK, PAYLOAD, CAPTURED_LENGTH = 1, 2, 3, 10, 13
+COMMAND, PARAMETERS, MAX_LENGTH, MASK, FLAGS = 1, 2, 3, 4, 5
+BIND = 1
+COPY_PACKET = 2
+WHOLE_SEGMENTS = 0x4
+"""NFQA_CFG_F_GSO: take segments of up to 64 KB as they are; without it the kernel cuts them into packets."""
+DROP, ACCEPT = 0, 1
+LOCAL_OUT = 3
+ACKNOWLEDGE = 0x5
+QUEUES = 32
+HEADERS = 120
+BUFFER_BYTES = 32 << 20
+MOST_HELD = 1 << 16
+SO_RCVBUFFORCE = 33
+
+
+class Packet(NamedTuple):
+    """One packet: its number in the queue, whether it leaves the replica, and its bytes from the IP header on."""
+
+    number: int
+    leaving: bool
+    mark: int
+    data: bytes
+
+
+class Queue:
+    """The first free queue of the calling thread's namespace; *whole* copies packets entirely, else their headers."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self.overflows = 0
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+        self._socket.bind((0, 0))
+        enlarge(self._socket, SO_RCVBUFFORCE, socket.SO_RCVBUF)
+        self.number = next(number for number in range(QUEUES) if self._bind(number))
+        self._configure(_attribute(PARAMETERS, struct.pack(">IB", 0xFFFF if whole else HEADERS, COPY_PACKET)))
+        self._configure(_attribute(MAX_LENGTH, struct.pack(">I", MOST_HELD)))
+        flags = 0 if whole else WHOLE_SEGMENTS
+        self._configure(
+            _attribute(MASK, struct.pack(">I", WHOLE_SEGMENTS)) + _attribute(FLAGS, struct.pack(">I", flags))
+        )
+        self._socket.settimeout(0)
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when packets wait."""
+        return self._socket.fileno()
+
+    def packets(self, most: int) -> Iterator[Packet]:
+        """Yield the packets that wait, at most *most*; counts overflows, in which the kernel dropped packets."""
+        for _ in range(most):
+            try:
+                message = self._socket.recv(1 << 17)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                self.overflows += 1
+                continue
+            if message[5] == SUBSYSTEM and message[4] == PACKET:
+                yield _packet(message)
+
+    def accept(self, number: int, data: bytes | None = None) -> None:
+        """Let packet *number* go on, with its bytes replaced by *data* if given."""
+        payload = b"" if data is None else _attribute(PAYLOAD, data)
+        self._send(VERDICT, _attribute(VERDICT_HEADER, struct.pack(">II", ACCEPT, number)) + payload)
+
+    def accept_up_to(self, number: int) -> None:
+        """Let every packet up to *number* go on that has no verdict yet."""
+        self._send(VERDICT_BATCH, _attribute(VERDICT_HEADER, struct.pack(">II", ACCEPT, number)))
+
+    def drop(self, number: int) -> None:
+        """Drop packet *number*."""
+        self._send(VERDICT, _attribute(VERDICT_HEADER, struct.pack(">II", DROP, number)))
+
+    def close(self) -> None:
+        """Give the queue up; packets without a verdict are dropped."""
+        self._socket.close()
+
+    def _bind(self, number: int) -> bool:
+        """Ask for queue *number*; False when another process has it."""
+        self.number = number
+        try:
+            self._configure(_attribute(COMMAND, struct.pack(">BBH", BIND, 0, socket.AF_INET)))
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.EBUSY, errno.EEXIST):
+                return False
+            raise
+        return True
+
+    def _configure(self, attributes: bytes) -> None:
+        self._send(CONFIGURE, attributes, ACKNOWLEDGE)
+        (status,) = struct.unpack_from("=i", self._socket.recv(4096), 16)
+        if status:
+            raise OSError(-status, os.strerror(-status))
+
+    def _send(self, kind: int, attributes: bytes, flags: int = 1) -> None:
+        header = struct.pack("=IHHII", 20 + len(attributes), SUBSYSTEM << 8 | kind, flags, 0, 0)
+        try:
+            self._socket.send(header + struct.pack(">BBH", 0, 0, self.number) + attributes)
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:  # reported on whichever call comes next, this message was sent
+                raise
+            self.overflows += 1
+
+
+def enlarge(opened: socket.socket, forced: int, asked: int) -> None:
+    """Give *opened* the largest buffer that we may have: beyond the system's limit only as root of the machine."""
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
+    except PermissionError:
+        opened.setsockopt(socket.SOL_SOCKET, asked, BUFFER_BYTES)
+
+
+def _attribute(kind: int, value: bytes) -> bytes:
+    length = 4 + len(value)
+    return struct.pack("=HH", length, kind) + value + bytes(-length % 4)
+
+
+def _packet(message: bytes) -> Packet:
+    """Read a packet from its netlink *message*."""
+    number, leaving, mark, data = 0, False, 0, b""
+    end, at = len(message), 20
+    while at < end:
+        length, kind = struct.unpack_from("=HH", message, at)
+        if kind == PACKET_HEADER:
+            number, _, hook = struct.unpack_from(">IHB", message, at + 4)
+            leaving = hook == LOCAL_OUT
+        elif kind == MARK:
+            (mark,) = struct.unpack_from(">I", message, at + 4)
+        elif kind == PAYLOAD:
+            data = message[at + 4 : at + length]
+        at += length + 3 & ~3
+    return Packet(number, leaving, mark, data)
