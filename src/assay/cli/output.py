@@ -28,6 +28,14 @@ abnormal_option = click.option(
     show_default=True,
     help="Abnormal window, s.",
 )
+isolation_option = click.option(
+    "--isolation",
+    type=click.Choice(["auto", "namespaced", "plain"]),
+    default="auto",
+    show_default=True,
+    callback=lambda _context, _option, value: None if value == "auto" else value,
+    help="Isolation level of the system; auto is the best that this machine has.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 
 

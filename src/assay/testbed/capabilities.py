@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
+from assay.errors import RefusedError
 from assay.model.faults import fault_type
 from assay.testbed.faults.actuators import LOCAL_REFUSALS
 
@@ -25,7 +26,7 @@ class Level:
     reason: str
 
 
-def probe() -> dict[str, Level]:
+def probe() -> dict[IsolationLevel, Level]:
     """Probe the isolation levels of this machine."""
     return {
         "namespaced": Level("namespaced", available=False, reason=_why_not_namespaced()),
@@ -44,6 +45,16 @@ def _why_not_namespaced() -> str:
         if not can:
             return "needs root or unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1)"
     return "this version runs systems on the plain level only; the machine itself would allow namespaces"
+
+
+def choose_level(wanted: IsolationLevel | None) -> IsolationLevel:
+    """Return the isolation level to run on: *wanted*, or the best that there is; raises RefusedError with the reason."""
+    levels = probe()
+    if wanted is None:
+        return next(name for name in LEVELS if levels[name].available)
+    if not levels[wanted].available:
+        raise RefusedError(f"This machine has no {wanted} isolation: {levels[wanted].reason}.")
+    return wanted
 
 
 def refusal(fault: str, level: str) -> str | None:

@@ -11,6 +11,7 @@ from assay.model.incident import FaultPlan
 from assay.model.system import System
 from assay.registry import Registry
 from assay.telemetry.otlp.client import ReceiverControl
+from assay.testbed.capabilities import IsolationLevel
 
 
 class RunningSystem(Protocol):
@@ -55,9 +56,13 @@ class Substrate(Protocol):
         seed: int = 0,
         rate_rps: float | None = None,
         owned: bool = False,
+        isolation: IsolationLevel | None = None,
         on_progress: Callable[[dict[str, Any]], None] | None = None,
     ) -> RunningSystem:
-        """Start *system* under *name* and wait until it is ready; an *owned* one ends with this process."""
+        """Start *system* under *name* and wait until it is ready; an *owned* one ends with this process.
+
+        *isolation* None is the best level that there is.
+        """
         ...
 
     def running(self, name: str) -> RunningSystem:

@@ -65,7 +65,7 @@ class StrayLookups(Lookups):
         """Return where a replica of another service listens."""
         supervisor, own = self._injection.supervisor, self._injection.replica.service
         others = [
-            (supervisor.network.place(replica.id).address, replica.port)
+            (supervisor.network.site(replica.id).address, replica.port)
             for replica in supervisor.fleet.replicas.values()
             if replica.port is not None and replica.service not in (name, own)
         ]

@@ -1,18 +1,17 @@
 """What the processes of a system reach one another by: relayed loopback ports, or network namespaces with real packets.
 
-A *place* is where a process listens. Callers get a backend's address from the name server, one per (caller, backend) pair,
+A *site* is where a process listens. Callers get a backend's address from the name server, one per (caller, backend) pair,
 because on the `plain` level every pair has a port of its own at the relay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from assay.errors import StartError
 from assay.testbed.capabilities import IsolationLevel
-from assay.testbed.local.fleet import Fleet, sleep_until
+from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet, sleep_until
 from assay.testbed.local.names import Endpoint
 from assay.testbed.local.processes import Channels, Template, log_tail
 from assay.testbed.local.state import SystemState
@@ -21,7 +20,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Place:
+class Site:
     """Where one process listens: its data *address*, its *management* address, its *namespace* (None: the system's own)."""
 
     address: str
@@ -29,7 +28,7 @@ class Place:
     namespace: str | None = None
 
     def told(self) -> dict[str, str | None]:
-        """Return what a process of the template is told of its place."""
+        """Return what a process of the template is told of its site."""
         return {"address": self.address, "namespace": self.namespace}
 
     def listening(self) -> list[str]:
@@ -44,20 +43,23 @@ class Network(Protocol):
     home: str
     """The address at which the receiver and the name server listen."""
 
-    def prepare(self) -> None:
-        """Make the places; nothing of the system runs yet."""
+    async def prepare(self) -> None:
+        """Make the sites; nothing of the system runs yet."""
 
     async def open(self, stores: dict[str, int]) -> None:
         """Make *stores* (name to port) reachable; the template runs now."""
 
-    def place(self, name: str) -> Place:
-        """Return the place of a replica, a store or the load generator."""
+    def site(self, name: str) -> Site:
+        """Return the site of a replica, a store or the load generator."""
 
     async def listens(self, name: str, port: int | None) -> None:
-        """Take note that the process *name* listens on *port* of its place now, or nowhere."""
+        """Take note that the process *name* listens on *port* of its site now, or nowhere."""
 
     def endpoint(self, caller: str, callee: str) -> Endpoint | None:
-        """Return where *caller* reaches *callee*, None when it has no way to it."""
+        """Return where *caller* reaches *callee* now, None when it has no way to it."""
+
+    def doors(self, entry: str) -> list[Endpoint]:
+        """Return where a user of this machine reaches the service *entry*."""
 
     async def close(self) -> None:
         """Let go of what the network holds."""
@@ -73,7 +75,7 @@ class RelayedNetwork:
         self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
         self._ports: dict[str, int] = {}
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:
         """Do nothing: loopback is there."""
 
     async def open(self, stores: dict[str, int]) -> None:
@@ -89,9 +91,9 @@ class RelayedNetwork:
         for name, port in stores.items():
             await self.listens(name, port)
 
-    def place(self, name: str) -> Place:  # noqa: ARG002 - all are in one place
+    def site(self, name: str) -> Site:  # noqa: ARG002 - all have the same
         """Return loopback."""
-        return Place(LOOPBACK, LOOPBACK)
+        return Site(LOOPBACK, LOOPBACK)
 
     async def listens(self, name: str, port: int | None) -> None:
         """Point the relay's links to *name* at *port*, or at nobody."""
@@ -103,9 +105,10 @@ class RelayedNetwork:
         port = self._ports.get(f"{caller}>{callee}")
         return None if port is None else (LOOPBACK, port)
 
+    def doors(self, entry: str) -> list[Endpoint]:
+        """Return the relay's ports of the users' links to *entry*."""
+        found = (self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.of(entry) if replica.ready)
+        return [endpoint for endpoint in found if endpoint is not None]
+
     async def close(self) -> None:
         """Do nothing: the relay ends with the template."""
-
-
-NETWORKS: Mapping[IsolationLevel, Callable[..., Network]] = {"plain": RelayedNetwork}
-"""The network of each isolation level."""

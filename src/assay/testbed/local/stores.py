@@ -22,7 +22,7 @@ import asyncpg
 
 from assay.errors import StartError
 from assay.model.system import Store
-from assay.testbed.local.networks import LOOPBACK, Place
+from assay.testbed.local.networks import LOOPBACK, Site
 from assay.testbed.local.processes import log_tail, start_program
 from assay.testbed.local.state import SystemState, cache_root
 
@@ -38,21 +38,21 @@ def free_port() -> int:
 
 
 class RunningStore:
-    """One started store: its *name*, *place*, *port* and process."""
+    """One started store: its *name*, *site*, *port* and process."""
 
-    def __init__(self, name: str, engine: str, place: Place, port: int, process: Process) -> None:
-        self.name, self.engine, self.place, self.port, self.process = name, engine, place, port, process
+    def __init__(self, name: str, engine: str, site: Site, port: int, process: Process) -> None:
+        self.name, self.engine, self.site, self.port, self.process = name, engine, site, port, process
 
 
-async def start_store(state: SystemState, name: str, store: Store, place: Place) -> RunningStore:
+async def start_store(state: SystemState, name: str, store: Store, site: Site) -> RunningStore:
     """Start the server of *store*, wait until it answers, run its setup; raises StartError with its last log lines."""
     port = free_port()
     folder = state.dir / "stores" / name
     folder.mkdir(parents=True)
     commands = {"postgresql": _postgresql, "valkey": _valkey, "nats": _nats}
-    command = await asyncio.to_thread(commands[store.engine], folder, place.listening(), port)
-    process = await start_program(state, f"store-{name}", command, namespace=place.namespace)
-    running = RunningStore(name, store.engine, place, port, process)
+    command = await asyncio.to_thread(commands[store.engine], folder, site.listening(), port)
+    process = await start_program(state, f"store-{name}", command, namespace=site.namespace)
+    running = RunningStore(name, store.engine, site, port, process)
     await _wait_until_open(state, running)
     if store.engine == "postgresql":
         await _set_up(state, running, store.setup)
@@ -67,7 +67,7 @@ async def _wait_until_open(state: SystemState, store: RunningStore) -> None:
             message = f"Store {name} ended with status {process.returncode} while starting on port {port}."
             raise StartError(message, log_tail(state.log(f"store-{name}")))
         try:
-            _, writer = await asyncio.open_connection(store.place.management, port)
+            _, writer = await asyncio.open_connection(store.site.management, port)
             writer.close()
             return
         except OSError as error:
@@ -78,7 +78,7 @@ async def _wait_until_open(state: SystemState, store: RunningStore) -> None:
 
 
 async def _set_up(state: SystemState, store: RunningStore, setup: Sequence[str]) -> None:
-    name, address, port = store.name, store.place.management, store.port
+    name, address, port = store.name, store.site.management, store.port
     deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
     while True:
         try:

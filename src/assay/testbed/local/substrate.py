@@ -21,7 +21,7 @@ from assay.errors import LostError, NotFoundError, StartError, UserError
 from assay.model.incident import FaultPlan
 from assay.model.system import System
 from assay.telemetry.otlp.client import ReceiverControl
-from assay.testbed.capabilities import probe
+from assay.testbed.capabilities import IsolationLevel, choose_level, probe
 from assay.testbed.faults.journal import Journal
 from assay.testbed.ledger import read_ledger
 from assay.testbed.local.processes import log_tail
@@ -96,12 +96,14 @@ class LocalSubstrate:
 
     def deploy(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
-        on_progress: Callable[[dict[str, Any]], None] | None = None,
+        isolation: IsolationLevel | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
     ) -> LocalSystem:  # fmt: skip
         """Start *system* under *name* and wait until everything is ready; raises UserError, StartError.
 
-        An *owned* system ends with the process that deployed it, however that ends.
+        An *owned* system ends with the process that deployed it, however that ends. *isolation* None is the best level
+        that this machine has.
         """
+        level = choose_level(isolation)
         state = SystemState.of(name)
         if (lock := acquire_lock(state)) is None:
             raise UserError(
@@ -116,7 +118,7 @@ class LocalSubstrate:
                 "system": system.model_dump(mode="json"),
                 "seed": seed,
                 "rate_rps": rate_rps,
-                "isolation": "plain",
+                "isolation": level,
                 "owner_pid": os.getpid() if owned else None,
                 "lock_fd": lock,
             }
@@ -156,9 +158,11 @@ class LocalSubstrate:
         return StartError(f"The supervisor of {state.name} ended with status {status}.", _logs(state))
 
     @contextmanager
-    def deployed(self, system: System, name: str, *, seed: int = 0) -> Iterator[LocalSystem]:
+    def deployed(
+        self, system: System, name: str, *, seed: int = 0, isolation: IsolationLevel | None = None
+    ) -> Iterator[LocalSystem]:
         """Run *system* while the block runs; it ends with the block, or with this process, or was lost before."""
-        running = self.deploy(system, name, seed=seed, owned=True)
+        running = self.deploy(system, name, seed=seed, isolation=isolation, owned=True)
         try:
             yield running
         finally:

@@ -13,8 +13,10 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
@@ -23,10 +25,12 @@ import psutil
 from assay.errors import AssayError, StartError
 from assay.model.system import System
 from assay.testbed.faults.journal import Journal
+from assay.testbed.kernel.namespaces import isolate
 from assay.testbed.local.control import ControlServer
 from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
 from assay.testbed.local.names import Endpoint, NameServer
-from assay.testbed.local.networks import NETWORKS
+from assay.testbed.local.namespaced import NamespacedNetwork, open_doors
+from assay.testbed.local.networks import Network, RelayedNetwork
 from assay.testbed.local.processes import Channels, Template, log_tail, start_program
 from assay.testbed.local.sampler import Sampler
 from assay.testbed.local.state import SystemState
@@ -42,11 +46,12 @@ METRICS_EVERY_S = 2.0
 class Supervisor:
     """Runs the system of *order* in *state*.
 
-    The order holds ``system``, ``seed`` (names and load are repeatable), ``rate_rps`` and ``owner_pid``: a process whose
-    end is the end of the system, None for a system that outlives the command that started it.
+    The order holds ``system``, ``seed`` (names and load are repeatable), ``rate_rps``, ``isolation`` and ``owner_pid``: a
+    process whose end is the end of the system, None for a system that outlives the command that started it. *doors* are
+    what users of the machine enter a system of the `namespaced` level by.
     """
 
-    def __init__(self, state: SystemState, order: dict[str, Any]) -> None:
+    def __init__(self, state: SystemState, order: dict[str, Any], doors: Mapping[str, socket.socket]) -> None:
         system, seed = System.model_validate(order["system"]), order["seed"]
         self.state, self.system, self.seed = state, system, seed
         self.rate_rps: float = order["rate_rps"] or system.load.rate_rps
@@ -54,7 +59,11 @@ class Supervisor:
         self.fleet = Fleet(system, seed)
         self.channels = Channels(state, self._on_hello)
         self.template = Template(state, self._on_exit)
-        self.network = NETWORKS[order["isolation"]](state, self.fleet, self.template, self.channels)
+        self.network: Network = (
+            NamespacedNetwork(self.fleet, doors)
+            if order["isolation"] == NamespacedNetwork.level
+            else RelayedNetwork(state, self.fleet, self.template, self.channels)
+        )
         self.names = NameServer(self._lookup)
         self.journal = Journal(state.journal)
         self.stores: dict[str, RunningStore] = {}
@@ -92,7 +101,7 @@ class Supervisor:
         for folder in ("logs", "ledger", "stores", "receiver"):
             (self.state.dir / folder).mkdir()
         self.ledger = LedgerWriter(str(self.state.ledger_dir / "names.jsonl"), "names")
-        self.network.prepare()
+        await self.network.prepare()
         await self.channels.start()
         stores = asyncio.gather(*(self._start_store(name) for name in self.system.stores))
         await asyncio.gather(self.template.start(), self._start_receiver(), stores)
@@ -105,7 +114,7 @@ class Supervisor:
         self.spawn(self._sample())
 
     async def _start_store(self, name: str) -> None:
-        store = await start_store(self.state, name, self.system.stores[name], self.network.place(name))
+        store = await start_store(self.state, name, self.system.stores[name], self.network.site(name))
         self.stores[name] = store
         self.spawn(self._watch_store(store))
 
@@ -145,7 +154,7 @@ class Supervisor:
             },
             "token": self._token,
             "seed": self.seed,
-            **self.network.place(replica.id).told(),
+            **self.network.site(replica.id).told(),
         }
         replica.started_at = time.monotonic()
         replica.pid = await self.template.spawn("replica", replica.id, config)
@@ -169,7 +178,7 @@ class Supervisor:
             "record": str(self.state.ledger_dir / LOAD_RECORD),
             "rate_rps": self.rate_rps,
             "seed": self.seed,
-            **self.network.place(LOAD_GENERATOR).told(),
+            **self.network.site(LOAD_GENERATOR).told(),
         }
         await self.template.spawn("load", LOAD_GENERATOR, config)
 
@@ -193,6 +202,7 @@ class Supervisor:
     async def _stop(self) -> None:
         for task in self._tasks:
             task.cancel()
+        await self.network.close()
         await self.template.stop()
         processes = [store.process for store in self.stores.values()]
         for process in processes:
@@ -352,7 +362,7 @@ class Supervisor:
             "stores": {store.name: store.port for store in self.stores.values()},
             "probe_paths": self.system.probe_paths(),
             "endpoints": {
-                entry: [f"http://{address}:{port}" for address, port in self._lookup(entry, LOAD_GENERATOR) or ()]
+                entry: [f"http://{address}:{port}" for address, port in self.network.doors(entry)]
                 for entry in sorted(self.system.entries())
             },
             "rate_rps": self.rate_rps,
@@ -364,18 +374,20 @@ def main() -> None:
     order = json.load(sys.stdin)
     state = SystemState.of(order["name"])
     os.set_inheritable(order["lock_fd"], False)  # noqa: FBT003 - held by this process alone, until its end
-    supervisor: Supervisor | None = None
 
-    async def live() -> None:
-        nonlocal supervisor
-        supervisor = Supervisor(state, order)
+    async def live(doors: Mapping[str, socket.socket]) -> None:
+        supervisor = Supervisor(state, order, doors)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stopping.set)
         await supervisor.run()
 
     try:
-        asyncio.run(live())
+        doors: dict[str, socket.socket] = {}
+        if order["isolation"] == NamespacedNetwork.level:
+            doors = open_doors(System.model_validate(order["system"]))
+            isolate()
+        asyncio.run(live(doors))
     except AssayError as error:
         state.write("failed.json", {"message": str(error)})
         sys.exit(1)

@@ -1,0 +1,128 @@
+"""The `namespaced` level: a network namespace per replica on a bridge per host, and real packets between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import ClassVar
+
+from assay.model.system import System
+from assay.testbed.capabilities import IsolationLevel
+from assay.testbed.kernel.namespaces import inside
+from assay.testbed.kernel.network import Fabric, Place
+from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet
+from assay.testbed.local.names import Endpoint
+from assay.testbed.local.networks import LOOPBACK, Site
+
+PROBE = "probe"
+BESIDE = ("stores", "users", "probes")
+"""Hosts of what is no replica: the stores, the load generator, the probe."""
+CHUNK_BYTES = 65_536
+
+
+def open_doors(system: System) -> dict[str, socket.socket]:
+    """Return a listening loopback socket per entry service, in the namespace of whoever calls: the machine's own."""
+    return {entry: socket.create_server((LOOPBACK, 0)) for entry in sorted(system.entries())}
+
+
+class NamespacedNetwork:
+    """Every replica, store, load generator and probe in a namespace of its own, which outlives its processes.
+
+    *doors* are listening sockets from outside, by entry service: what connects there is passed on from the users' site.
+    """
+
+    level: ClassVar[IsolationLevel] = "namespaced"
+    home = Fabric.management_address
+
+    def __init__(self, fleet: Fleet, doors: Mapping[str, socket.socket]) -> None:
+        self._fleet, self._doors = fleet, doors
+        self._fabric = Fabric([*fleet.system.hosts, *BESIDE])
+        self._places: dict[str, Place] = {}
+        self._ports: dict[str, int | None] = {}
+        self._servers: list[asyncio.Server] = []
+
+    async def prepare(self) -> None:
+        """Make the bridges and a namespace for each process that is going to listen or call."""
+        await asyncio.to_thread(self._build)  # the netlink library runs an event loop of its own
+
+    def _build(self) -> None:
+        self._fabric.start()
+        stores, users, probes = BESIDE
+        wanted = {replica.id: replica.host for replica in self._fleet.replicas.values()}
+        wanted |= dict.fromkeys(self._fleet.system.stores, stores)
+        wanted |= {LOAD_GENERATOR: users, PROBE: probes}
+        self._places = {name: self._fabric.attach(name, host) for name, host in wanted.items()}
+
+    async def open(self, stores: dict[str, int]) -> None:
+        """Let users of the machine in."""
+        self._ports.update(stores)
+        for entry, door in self._doors.items():
+            self._servers.append(await asyncio.start_server(self._visitor(entry), sock=door))
+
+    def site(self, name: str) -> Site:
+        """Return the site of *name*."""
+        place = self._places[name]
+        return Site(place.data_address, place.management_address, place.path)
+
+    def place(self, name: str) -> Place:
+        """Return the place of *name* in the fabric."""
+        return self._places[name]
+
+    async def listens(self, name: str, port: int | None) -> None:
+        """Remember the port."""
+        self._ports[name] = port
+
+    def endpoint(self, caller: str, callee: str) -> Endpoint | None:  # noqa: ARG002 - every packet finds its way
+        """Return the data address of *callee*."""
+        port = self._ports.get(callee)
+        return None if port is None else (self._places[callee].data_address, port)
+
+    def doors(self, entry: str) -> list[Endpoint]:
+        """Return the door to *entry*."""
+        address, port = self._doors[entry].getsockname()
+        return [(address, port)]
+
+    async def close(self) -> None:
+        """Close the doors; everything else goes with the last process."""
+        for server in self._servers:
+            server.close()
+        await asyncio.to_thread(self._fabric.close)
+
+    def _visitor(self, entry: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        turn = itertools.count()
+
+        async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            ready = [replica.id for replica in self._fleet.of(entry) if replica.ready]
+            endpoint = self.endpoint(LOAD_GENERATOR, ready[next(turn) % len(ready)]) if ready else None
+            if endpoint is not None:
+                with contextlib.suppress(OSError):  # either side may hang up at any time
+                    await self._pass_on(endpoint, reader, writer)
+            writer.close()
+
+        return visit
+
+    async def _pass_on(self, endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Copy bytes both ways between a visitor and *endpoint*, to which the users' site connects."""
+        calling = inside(self._places[LOAD_GENERATOR].path, socket.socket)
+        calling.setblocking(False)  # noqa: FBT003 - the name of the flag is not part of its signature
+        try:
+            await asyncio.get_running_loop().sock_connect(calling, endpoint)
+        except OSError:
+            calling.close()
+            raise
+        upstream, downstream = await asyncio.open_connection(sock=calling)
+        try:
+            await asyncio.gather(_copy(reader, downstream), _copy(upstream, writer))
+        finally:
+            downstream.close()
+
+
+async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while chunk := await source.read(CHUNK_BYTES):
+        sink.write(chunk)
+        await sink.drain()
+    if sink.can_write_eof():
+        sink.write_eof()
