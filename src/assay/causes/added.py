@@ -10,14 +10,36 @@ MINIMUM_MATCHED = 3
 """A group with fewer calls on either side is not compared."""
 
 
-def added_time(frame: pl.DataFrame, value: str, by: list[str], within: list[str]) -> pl.DataFrame:
-    """Return per *by* how much the mean of *value* rose: n, before_ms, added_ms, z (of the logarithm).
+LOG_FLOOR_MS = 0.1
+"""Shorter times are all equal to the logarithm: they are clock jitter."""
+
+COVERAGE = 0.5
+"""A group of which less than this share has a counterpart of the same shape is compared as a whole, where allowed."""
+
+
+def added_time(
+    frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, whole: bool = False
+) -> pl.DataFrame:
+    """Return per *by* how much the mean of *value* rose: n, n_before, before_ms, added_ms, z (of the logarithm).
 
     *frame* has a column `period`. Rows are compared within the same *within* as well and then averaged with the
-    weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness.
+    weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness. With *whole*,
+    groups of which less than COVERAGE has a counterpart are compared as they are: a fault may change every shape.
     """
+    matched = _added(frame, value, by, within)
+    if not whole:
+        return matched
+    all_now = frame.filter(pl.col("period") == "abnormal").drop_nulls(value).group_by(by).len("all_now")
+    enough = all_now.join(matched.select(*by, "n"), on=by, nulls_equal=True).filter(
+        pl.col("n") >= COVERAGE * pl.col("all_now")
+    )
+    rest = _added(frame.join(enough, on=by, how="anti", nulls_equal=True), value, by, [])
+    return pl.concat([matched.join(enough, on=by, how="semi", nulls_equal=True), rest]).sort(by)
+
+
+def _added(frame: pl.DataFrame, value: str, by: list[str], within: list[str]) -> pl.DataFrame:
     keys = [*by, *within]
-    logged = pl.col(value).clip(lower_bound=0.001).log()
+    logged = pl.col(value).clip(lower_bound=LOG_FLOOR_MS).log()
     each = frame.drop_nulls(value).group_by("period", *keys)
     stats = each.agg(n=pl.len(), mean=pl.col(value).mean(), log=logged.mean(), variance=logged.var().fill_null(0.0))
     normal = stats.filter(pl.col("period") == "normal").drop("period")

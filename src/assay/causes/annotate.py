@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -17,7 +17,7 @@ from assay.causes.label import decide
 from assay.causes.rules import RULES_VERSION, active_rules
 from assay.causes.search import Found, Place, SearchLimits, Terrain, search
 from assay.causes.signatures import Signature, check_signature
-from assay.causes.slo import Slo, violations
+from assay.causes.slo import SIGNALS, Slo, suspected_slow, violations
 from assay.causes.states import NodeState, Thresholds, node_states
 from assay.model.base import Noun
 from assay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode, RejectedPath
@@ -60,7 +60,7 @@ def annotate(
     window = since(calls, min((f.start_ns for f in tried), default=None))
     states = _states(window, baseline, settings.thresholds)
     alarms = violations(window, slo, settings.thresholds)
-    seen = Recording(window, metrics, histograms, graph, states, frozenset(alarms))
+    seen = Recording(window, metrics, histograms, graph, states, _ends(alarms), suspected_slow(window, slo))
     trials = [_try(fault, seen, settings) for fault in tried]
     label, reason = _label(trials, baseline, len(alarms))
     accepted = [t for t in trials if t[1] is not None] if label == "attributed" else []
@@ -85,7 +85,8 @@ class Recording:
     histograms: pl.DataFrame
     graph: SystemGraph
     states: dict[str, NodeState]
-    alarms: frozenset[str]
+    alarms: frozenset[Place]
+    suspects: frozenset[str]
 
 
 Trial = tuple[Signature, Found | None, Fault]
@@ -115,7 +116,12 @@ def _try(fault: Fault, seen: Recording, settings: Settings) -> Trial:
         rules=active_rules(extensions=settings.extensions, off=settings.rules_off),
         began_ns=fault.start_ns,
     )
-    return signature, search(terrain, seen.alarms, settings.limits), fault
+    directed = _ends({node: {"latency": None} for node in seen.suspects if carriage.enough(node)})
+    return signature, search(terrain, seen.alarms | directed, settings.limits), fault
+
+
+def _ends(alarms: Mapping[str, Mapping[str, int | None]]) -> frozenset[Place]:
+    return frozenset((f"span|{n}", state) for n, signals in alarms.items() for s in signals for state in SIGNALS[s])
 
 
 def _spans(neighbours: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

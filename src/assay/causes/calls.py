@@ -30,9 +30,9 @@ class Calls:
     *entries*: entry (dense id), period, trace_id, time_ns, end_ns, service, operation, node (service::operation), pod,
     duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores), exit_gap_ms
     (between its exits and their callees), felt_ms (by the load generator),
-    failed, cut_short (a usual callee is missing), felt_failed, any_failed_exit, logged_error, response_bytes,
-    caller_entry (null at the surface), surface (bool), first_callee, shape (all
-    callees).
+    failed, own_error (failed, and blames no other service), cut_short (a usual callee is missing), felt_failed,
+    any_failed_exit, logged_error, response_bytes, caller_entry (null at the surface), surface (bool),
+    first_callee, shape (all callees).
     *exits*: exit (dense id), period, trace_id, caller_entry (null for a load generator), caller_node, caller_service,
     name, time_ns, end_ns, duration_ms, failed, asynchronous, callee_entry, callee_node and callee_service (the expected
     ones when absent), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start),
@@ -71,7 +71,9 @@ def read_calls(pack: Datapack) -> Calls:
 
 def _entries(spans: pl.DataFrame, generators: frozenset[str], *, status_known: bool) -> pl.DataFrame:
     inner = spans.group_by("entry_row").agg(
-        logged_error=pl.col("logged_error").any(), inner_error=(pl.col("error") & ~pl.col("is_exit")).any()
+        logged_error=pl.col("logged_error").any(),
+        inner_error=(pl.col("error") & ~pl.col("is_exit")).any(),
+        own_inner_error=(pl.col("own_error") & ~pl.col("is_exit")).any(),
     )
     made_traffic = pl.col("parent_service").is_in(list(generators))
     entries = (
@@ -86,6 +88,7 @@ def _entries(spans: pl.DataFrame, generators: frozenset[str], *, status_known: b
     entries = entries.join(ids, on="caller_row", how="left", maintain_order="left")
     # Without status codes an exception inside the service is the only sign that the request failed.
     failed = pl.col("error") if status_known else pl.col("error") | pl.col("inner_error")
+    own = pl.col("error") if status_known else pl.col("own_error") | pl.col("own_inner_error")
     return entries.select(
         pl.col("entry").cast(pl.Int64),
         "row",
@@ -103,6 +106,7 @@ def _entries(spans: pl.DataFrame, generators: frozenset[str], *, status_known: b
         node=pl.concat_str("service", pl.lit("::"), "operation"),
         duration_ms=pl.col("duration_ns") / 1e6,
         failed=failed,
+        own_error=own,
         surface=(pl.col("parent_span_id") == "") | made_traffic.fill_null(value=False),
     )
 

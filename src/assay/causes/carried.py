@@ -24,9 +24,17 @@ LEAST_ADDED_MS = 5.0
 
 
 class CarriedLimits:
-    """Shares from which on a node or an edge counts as carried."""
+    """Shares from which on a node or an edge counts as carried.
+
+    A node is carried when most of what it suffers is the root's, or when the root's part alone would have been enough:
+    SUFFICIENT_RISE of the time that its calls took before, or failures of SUFFICIENT_FAILED of its calls.
+    """
 
     NODE_SHARE = 0.5
+    SUFFICIENT_RISE = 0.5
+    SUFFICIENT_ADDED_MS = 20.0
+    SUFFICIENT_FAILED = 0.2
+    SUFFICIENT_FAILURES = 3
     EDGE_SHARE = 0.1
     STARVED_SHARE = 0.5
     STARVED_CALLS = 8.0
@@ -36,35 +44,45 @@ class CarriedLimits:
 class Carriage:
     """What the root explains.
 
-    *latency*: node -> share of its added time; *latency_edges*: (callee, caller) -> share of the caller's added time.
-    *errors*: node -> (failures carried, all failures beyond the baseline); *error_edges*: (callee or root, caller) ->
+    *latency*: node -> share of its added time; *added*: node -> (ms added per call, ms before); *latency_edges*:
+    (callee, caller) -> share of the caller's added time. *errors*: node -> (failures carried, all failures beyond the
+    baseline, calls); *error_edges*: (callee or root, caller) ->
     failed calls. *starved*: (caller, callee) -> share of the callee's missing calls. *inbound*, *outbound*: nodes at
     the faulted ends of links.
     """
 
     latency: dict[str, float]
+    added: dict[str, tuple[float, float]]
     latency_edges: dict[tuple[str, str], float]
-    errors: dict[str, tuple[int, float]]
+    errors: dict[str, tuple[int, float, int]]
     error_edges: dict[tuple[str, str], int]
     starved: dict[tuple[str, str], float]
     at_links: frozenset[str]
 
     def slow(self, node: str) -> bool:
-        """Whether most of the added time of *node* is the root's."""
-        return self.latency.get(node, 0.0) >= CarriedLimits.NODE_SHARE
+        """Whether most of the added time of *node* is the root's, or the root's part alone makes it slow."""
+        return self.latency.get(node, 0.0) >= CarriedLimits.NODE_SHARE or self.enough(node)
+
+    def enough(self, node: str) -> bool:
+        """Whether the root's part of the added time of *node* alone makes it slow."""
+        added, before = self.added.get(node, (0.0, 0.0))
+        carried = self.latency.get(node, 0.0) * added
+        return carried >= max(CarriedLimits.SUFFICIENT_ADDED_MS, CarriedLimits.SUFFICIENT_RISE * before)
 
     def failing(self, node: str) -> bool:
-        """Whether most of the failures of *node* are the root's."""
-        carried, all_ = self.errors.get(node, (0, 0.0))
-        return carried > 0 and carried >= CarriedLimits.NODE_SHARE * all_
+        """Whether most of the failures of *node* are the root's, or the root's alone are many."""
+        carried, all_, served = self.errors.get(node, (0, 0.0, 0))
+        many = carried >= max(CarriedLimits.SUFFICIENT_FAILURES, CarriedLimits.SUFFICIENT_FAILED * served)
+        return carried > 0 and (many or carried >= CarriedLimits.NODE_SHARE * all_)
 
 
 def carry(calls: Calls, sources: Sources, root: str) -> Carriage:
     """Return what the *sources* at *root* explain of everything that happened."""
-    latency, latency_edges, at_links = _latency(calls, sources, root)
+    latency, added, latency_edges, at_links = _latency(calls, sources, root)
     errors, error_edges, failed_links = _errors(calls, sources, root, latency)
     return Carriage(
         latency=latency,
+        added=added,
         latency_edges=latency_edges,
         errors=errors,
         error_edges=error_edges,
@@ -73,12 +91,14 @@ def carry(calls: Calls, sources: Sources, root: str) -> Carriage:
     )
 
 
-Flow = tuple[dict[str, float], dict[tuple[str, str], float], frozenset[str]]
+Flow = tuple[dict[str, float], dict[str, tuple[float, float]], dict[tuple[str, str], float], frozenset[str]]
 
 
 def _latency(calls: Calls, sources: Sources, root: str) -> Flow:
-    added_table = added_time(calls.entries, "felt_ms", ["node"], ["shape"])
-    added = {n: ms for n, ms in added_table.select("node", "added_ms").iter_rows() if ms >= LEAST_ADDED_MS}
+    added_table = added_time(calls.entries, "felt_ms", ["node"], ["shape"], whole=True)
+    rose = added_table.filter(pl.col("added_ms") >= LEAST_ADDED_MS).select("node", "added_ms", "before_ms")
+    both = {n: (ms, before) for n, ms, before in rose.iter_rows()}
+    added = {n: ms for n, (ms, _) in both.items()}
     own = {n: sources.own_ms.get(n, 0.0) / ms for n, ms in added.items()}
     edges: dict[tuple[str, str], float] = {}
     at_links: set[str] = set()
@@ -110,7 +130,7 @@ def _latency(calls: Calls, sources: Sources, root: str) -> Flow:
     for callee, caller, weight in calls_of:
         if callee:
             edges[(callee, caller)] = min(edges.get((callee, caller), 0.0) + weight * share.get(callee, 0.0), 1.0)
-    return share, edges, frozenset(at_links)
+    return share, both, edges, frozenset(at_links)
 
 
 def _per_call(calls: Calls) -> pl.DataFrame:
@@ -137,7 +157,7 @@ def _from_outside(calls: Calls, sources: Sources) -> dict[str, float]:
     return {n: sources.link_ms[(c, s)] for c, s, n in pairs.iter_rows() if (c, s) in sources.link_ms}
 
 
-Errors = tuple[dict[str, tuple[int, float]], dict[tuple[str, str], int], frozenset[str]]
+Errors = tuple[dict[str, tuple[int, float, int]], dict[tuple[str, str], int], frozenset[str]]
 
 
 def _errors(calls: Calls, sources: Sources, root: str, latency: dict[str, float]) -> Errors:
@@ -145,6 +165,12 @@ def _errors(calls: Calls, sources: Sources, root: str, latency: dict[str, float]
     size = int(entries.get_column("entry").max() or 0) + 1  # type: ignore[arg-type]
     failed = np.zeros(size, dtype=bool)
     failed[entries.get_column("entry").to_numpy()] = entries.get_column("felt_failed").to_numpy()
+    # A request that failed in words that blame another service failed because of that one.
+    blameless = np.ones(size, dtype=bool)
+    if not calls.status_known:
+        blameless[entries.get_column("entry").to_numpy()] = entries.select(
+            pl.col("own_error") | ~pl.col("failed")
+        ).to_series()
     carried = np.zeros(size, dtype=bool)
     carried[[e for e in sorted(sources.entries) if e < size]] = True
     caller = exits.get_column("caller_entry").fill_null(-1).to_numpy()
@@ -164,12 +190,12 @@ def _errors(calls: Calls, sources: Sources, root: str, latency: dict[str, float]
     for _ in range(ROUNDS):
         below = (callee >= 0) & carried[callee] & (exit_failed | failed[callee]) & ~asynchronous
         bad = by_root | below
-        reached = bad & (caller >= 0) & failed[caller]
+        reached = bad & (caller >= 0) & failed[caller] & blameless[caller]
         before = int(carried.sum())
         carried[caller[reached]] = True
         if int(carried.sum()) == before:
             break
-    hit = exits.filter(pl.Series(bad & (caller >= 0) & failed[caller]))
+    hit = exits.filter(pl.Series(bad & (caller >= 0) & failed[caller] & blameless[caller]))
     cause = pl.when("store").then(pl.lit("")).otherwise(pl.col("callee_node").fill_null(""))
     pairs = hit.group_by(cause.alias("cause"), "caller_node").len().sort("cause", "caller_node")
     at_links = frozenset(
@@ -180,8 +206,8 @@ def _errors(calls: Calls, sources: Sources, root: str, latency: dict[str, float]
     return _failures(calls, carried), {(c, p): n for c, p, n in pairs.iter_rows()}, at_links
 
 
-def _failures(calls: Calls, carried: np.ndarray) -> dict[str, tuple[int, float]]:
-    """Return per node the carried failures and all failures beyond what the baseline foretells."""
+def _failures(calls: Calls, carried: np.ndarray) -> dict[str, tuple[int, float, int]]:
+    """Return per node the carried failures, all failures beyond what the baseline foretells, and all calls."""
     entries = calls.entries.with_columns(carried=pl.Series(carried[calls.entries.get_column("entry").to_numpy()]))
     now, normal = pl.col("period") == "abnormal", pl.col("period") == "normal"
     unserved = calls.exits.filter(pl.col("from_generator") & pl.col("absent") & now & pl.col("failed"))
@@ -193,7 +219,7 @@ def _failures(calls: Calls, carried: np.ndarray) -> dict[str, tuple[int, float]]
     )
     outside = dict(unserved.group_by("callee_node").len().iter_rows())
     return {
-        node: (c + outside.get(node, 0), f - n * rate + outside.get(node, 0))
+        node: (c + outside.get(node, 0), f - n * rate + outside.get(node, 0), n + outside.get(node, 0))
         for node, c, f, n, rate in table.sort("node").iter_rows()
         if c or outside.get(node)
     }

@@ -14,6 +14,9 @@ from assay.causes.states import Thresholds, beyond_chance
 from assay.model.incident import Fault
 
 Z_SOURCE = 4.0
+Z_BACKED = 3.0
+"""For time that a resource explains: its metric has shown the fault already."""
+
 ADDED_MS = 10.0
 RATIO = 1.5
 LINK_SHARE = 0.8
@@ -85,11 +88,9 @@ class Scene:
         return self.calls.exits.filter(pl.col("caller_service") == self.root)
 
 
-def _rose(table: pl.DataFrame) -> pl.DataFrame:
+def _rose(table: pl.DataFrame, z: float = Z_SOURCE) -> pl.DataFrame:
     return table.filter(
-        (pl.col("z") > Z_SOURCE)
-        & (pl.col("added_ms") > ADDED_MS)
-        & (pl.col("added_ms") > (RATIO - 1) * pl.col("before_ms"))
+        (pl.col("z") > z) & (pl.col("added_ms") > ADDED_MS) & (pl.col("added_ms") > (RATIO - 1) * pl.col("before_ms"))
     )
 
 
@@ -116,9 +117,41 @@ def store_time(scene: Scene) -> Evidence:
     return _own(scene, pl.col("store_ms"), "time in its stores")
 
 
-def time_not_served(scene: Scene) -> Evidence:
-    """Look for added time that no callee spent: a starved process is late in its stores and in reading answers too."""
-    return _own(scene, pl.col("own_ms") + pl.col("store_ms") + pl.col("exit_gap_ms"), "time that no callee spends")
+def starved_time(scene: Scene) -> Evidence:
+    """Look for added time that no callee spent, at the root and on the way to it: a starved process is late everywhere.
+
+    What callers wait for an answer, less what the root's own callees took of it, is tested as a whole and then
+    told apart into the root's own time and the time between the callers' spans and the root's.
+    """
+    unserved = pl.col("own_ms") + pl.col("store_ms") + pl.col("exit_gap_ms")
+    entries = scene.own.filter(~pl.col("any_failed_exit")).with_columns(own_part=unserved)
+    own = added_time(entries, "own_part", ["node"], ["shape"], whole=True)
+    late = _rose(own, Z_BACKED)
+    parts = entries.select(callee_entry="entry", own_part="own_part")
+    waits = scene.inbound.join(parts, on="callee_entry").with_columns(
+        waited=pl.col("own_part") + pl.col("gap_ms").fill_null(0.0), gap_ms=pl.col("gap_ms").fill_null(0.0)
+    )
+    ends = ["caller_node", "callee_service", "callee_node"]
+    slow = _rose(added_time(waits, "waited", ends, ["name"], whole=True), Z_BACKED).select(ends)
+    gaps = added_time(waits, "gap_ms", ends, ["name"], whole=True).join(slow, on=ends, how="semi")
+    nodes = {*late.get_column("node"), *slow.get_column("callee_node")}
+    own_ms = {n: ms for n, ms in own.select("node", "added_ms").iter_rows() if n in nodes and ms > 0}
+    link_ms = {
+        (c, s): ms
+        for c, s, ms in gaps.group_by("caller_node", "callee_service")
+        .agg(pl.col("added_ms").mean())
+        .sort(ends[:2])
+        .iter_rows()
+        if ms > 0
+    }
+    if not nodes:
+        return Evidence(passed=False, sentence=f"{scene.root} answers as fast as before")
+    worst = max([*own_ms.values(), *link_ms.values()], default=0.0)
+    return Evidence(
+        passed=True,
+        sentence=f"answers of {scene.root} take {worst:.0f} ms more that no callee spends",
+        sources=Sources(own_ms=own_ms, link_ms=link_ms),
+    )
 
 
 def inbound_gap(scene: Scene) -> Evidence:
@@ -252,9 +285,7 @@ def own_errors(scene: Scene) -> Evidence:
         .get_column("caller_entry")
         .drop_nulls()
     )
-    # Without status codes a failed call leaves no client error, only calls that are not there: these prove nothing.
-    whole = pl.lit(scene.calls.status_known) | ~pl.col("cut_short").fill_null(value=True)
-    own = scene.own.with_columns(hit=pl.col("failed") & whole & ~pl.col("entry").is_in(disturbed.implode()))
+    own = scene.own.with_columns(hit=pl.col("own_error") & ~pl.col("entry").is_in(disturbed.implode()))
     now, before = (own.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
     nodes = sorted(beyond_chance(now, before, "hit", scene.thresholds)) if now.height else []
     entries = frozenset(now.filter(pl.col("hit") & pl.col("node").is_in(nodes)).get_column("entry"))

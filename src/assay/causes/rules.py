@@ -84,6 +84,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "A-S1", "service > span", "inj_affected unavail", "inj_affected missing err", "any", "network fault at its ends"
     ),
+    _rule("A-C1", _OWN, "cpu mem", "inj_affected", "any", "a starved process is late outside its own spans too"),
     _rule("A-H1", _CALL, "lat p99 inj_affected", "err timeout", "error", "the caller gives up waiting"),
     _rule("A-H2", _CALL, "err timeout missing", "lat p99", "latency", "the caller waits and tries again"),
     _rule("A-H3", _CALL, "log_err err", "log_err err", "error", "an error that only logs show"),

@@ -71,8 +71,8 @@ class Terrain:
     began_ns: int
 
 
-def search(terrain: Terrain, alarms: frozenset[str], limits: SearchLimits) -> Found:
-    """Return accepted hops on a way from the root to one of *alarms* (node names), the paths, and the refusals."""
+def search(terrain: Terrain, alarms: frozenset[Place], limits: SearchLimits) -> Found:
+    """Return accepted hops on a way from the root to one of *alarms* (spans in a state), the paths, and the refusals."""
     hops: dict[tuple[Place, Place], Hop] = {}
     refused: dict[tuple[str, str, str], Refusal] = {}
     depth: dict[Place, int] = {terrain.root: 0}
@@ -92,7 +92,7 @@ def search(terrain: Terrain, alarms: frozenset[str], limits: SearchLimits) -> Fo
                 visits[step.target[0]] = visits.get(step.target[0], 0) + 1
                 depth[step.target] = depth[place] + 1
                 queue.append(step.target)
-    kept = _towards(hops, {p for p in depth if p[0].removeprefix("span|") in alarms}, depth, limits)
+    kept = _towards(hops, {p for p in depth if p in alarms}, depth, limits)
     paths = tuple(_paths(terrain.root, kept, alarms, limits))
     on_paths = {pair for path in paths for pair in pairwise(path)}
     return Found(tuple(h for h in kept if (h.source, h.target) in on_paths), paths, tuple(refused.values()))
@@ -118,7 +118,7 @@ def _towards(
 
 
 def _paths(
-    root: Place, hops: Sequence[Hop], alarms: frozenset[str], limits: SearchLimits
+    root: Place, hops: Sequence[Hop], alarms: frozenset[Place], limits: SearchLimits
 ) -> Iterator[tuple[Place, ...]]:
     """Yield simple paths from the root to alarms, depth first in sorted order, up to the cap."""
     after: dict[Place, list[Place]] = {}
@@ -128,7 +128,7 @@ def _paths(
     found = 0
     while stack and found < limits.paths:
         path = stack.pop()
-        if len(path) > 1 and path[-1][0].removeprefix("span|") in alarms:
+        if len(path) > 1 and path[-1] in alarms:
             found += 1
             yield path
         if len(path) <= limits.hops:
@@ -177,7 +177,9 @@ def _along(terrain: Terrain, place: Place, source: str, target: str, *, forward:
             return {"missing_share": round(share, 3)} if share >= CarriedLimits.STARVED_SHARE else None
         if reason in LATENCY and carriage.slow(target):
             share = carriage.latency_edges.get(pair, 0.0)
-            return {"explained_share": round(share, 3)} if share >= CarriedLimits.EDGE_SHARE else None
+            if share > 0 and share >= CarriedLimits.EDGE_SHARE * carriage.latency[target]:
+                return {"explained_share": round(share, 3)}
+            return None
         if reason in FAILURE and carriage.failing(target):
             failures = carriage.error_edges.get(pair, 0)
             enough = failures and failures >= CarriedLimits.EDGE_SHARE * carriage.errors[target][0]

@@ -22,9 +22,9 @@ from assay.causes.evidence import (
     own_errors,
     own_time,
     payload_changed,
+    starved_time,
     store_errors,
     store_time,
-    time_not_served,
     turned_away,
 )
 from assay.model.faults import FaultKind
@@ -55,7 +55,7 @@ class Signature:
 
 _LINKS = KindRule((link_gap, link_errors), (link_gap, link_errors), "service", "inj_affected")
 _GONE = KindRule((absence,), (absence,), "container", "restart")
-_STARVED = (time_not_served, inbound_gap, absence, own_errors)
+_STARVED = (starved_time, absence, own_errors)
 _CPU = KindRule((cpu_raised,), _STARVED, "container", "cpu")
 _MEMORY = KindRule((memory_raised,), _STARVED, "container", "mem")
 _PAYLOAD = KindRule((payload_changed, own_errors), (payload_changed, own_errors), "service", "err")

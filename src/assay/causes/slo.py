@@ -9,6 +9,13 @@ from assay.causes.calls import Calls
 from assay.causes.states import Thresholds, beyond_chance
 from assay.model.base import Noun
 
+SIGNALS = {
+    "latency": frozenset({"lat", "p99", "timeout", "inj_affected"}),
+    "errors": frozenset({"err", "timeout", "reset", "missing", "inj_affected"}),
+    "silence": frozenset({"silent", "missing"}),
+}
+"""The states in which a path may end at a node with this signal violated: slowness explains no errors."""
+
 
 class Slo(Noun):
     """When the surface is violated, against the normal window; stricter than the per-node screens on purpose."""
@@ -16,6 +23,7 @@ class Slo(Noun):
     latency_factor: float = 1.5
     latency_added_ms: float = 20.0
     z: float = 3.0
+    z_directed: float = 2.0
     chance: float = 0.001
     minimum_errors: int = 3
     missing_share: float = 0.5
@@ -59,16 +67,29 @@ def violations(calls: Calls, slo: Slo, thresholds: Thresholds) -> dict[str, dict
     normal, abnormal = (felt.filter(pl.col("period") == p) for p in ("normal", "abnormal"))
     for node, first in beyond_chance(abnormal, normal, "felt_failed", strict).items():
         found.setdefault(node, {})["errors"] = first
-    slow = added_time(felt, "felt_ms", ["node"], ["shape"]).filter(
-        (pl.col("z") > slo.z)
-        & (pl.col("added_ms") > slo.latency_added_ms)
-        & (pl.col("added_ms") > (slo.latency_factor - 1) * pl.col("before_ms"))
-    )
-    for node in slow.get_column("node"):
+    for node in _slow(felt, slo, slo.z):
         found.setdefault(node, {})["latency"] = None
     for node in _silent(calls, felt, slo):
         found.setdefault(node, {})["silence"] = None
     return dict(sorted(found.items()))
+
+
+def suspected_slow(calls: Calls, slo: Slo) -> frozenset[str]:
+    """Return nodes of the surface that are as much slower as a violation, with less certainty (*z_directed*).
+
+    The screen of the whole surface needs a high *z* because it asks many nodes. A node at which a verified fault
+    arrives, with enough time to make it this slow, is asked alone.
+    """
+    return frozenset(_slow(surface_entries(calls), slo, slo.z_directed))
+
+
+def _slow(felt: pl.DataFrame, slo: Slo, z: float) -> list[str]:
+    slow = added_time(felt, "felt_ms", ["node"], ["shape"], whole=True).filter(
+        (pl.col("z") > z)
+        & (pl.col("added_ms") > slo.latency_added_ms)
+        & (pl.col("added_ms") > (slo.latency_factor - 1) * pl.col("before_ms"))
+    )
+    return sorted(slow.get_column("node"))
 
 
 def _silent(calls: Calls, felt: pl.DataFrame, slo: Slo) -> list[str]:

@@ -15,6 +15,9 @@ from assay.telemetry.datapack import Datapack
 USUAL = 0.5
 """An operation with a child in another service in at least this share of its baseline is an exit."""
 
+HABIT = 0.5
+"""An error that this share of a service's baseline traces logs says nothing."""
+
 _STORE_VERB = r"^(SELECT|INSERT|UPDATE|DELETE|MERGE|REPLACE) "
 _ERRORS = ("ERROR", "FATAL", "CRITICAL")
 _VARIABLE = r"[0-9a-fA-F-]*[0-9][0-9a-fA-F.:-]*"
@@ -25,8 +28,8 @@ def read_spans(pack: Datapack) -> tuple[pl.DataFrame, bool]:
     """Return the spans of *pack*, and whether they carry a status.
 
     Columns: row, period, trace_id, span_id, parent_span_id, time_ns, end_ns, duration_ns, service, operation, kind, pod,
-    error, logged_error, response_bytes, links, parent (row), parent_service, parent_kind, generator, is_entry, is_exit,
-    entry_row (the entry that a span belongs to).
+    error, own_error (an error that blames no other service), logged_error, response_bytes, links, parent (row),
+    parent_service, parent_kind, generator, is_entry, is_exit, entry_row (the entry that a span belongs to).
     """
     spans, status_known = _spans(pack)
     return _with_roles(_with_parents(spans), pack.load_generators()), status_known
@@ -62,28 +65,43 @@ def _spans(pack: Datapack) -> tuple[pl.DataFrame, bool]:
     status_known = bool(spans.get_column("told").any())
     logged = _logged_errors(pack)
     spans = spans.join(logged, on=["period", "trace_id", "span_id"], how="left", maintain_order="left")
-    spans = spans.with_columns(pl.col("logged_error", "new_words").fill_null(value=False)).with_row_index("row")
+    spans = spans.with_columns(pl.col("logged_error", "new_words", "own_words").fill_null(value=False))
+    spans = spans.with_row_index("row").with_columns(own_error="error")
     if not status_known:
-        spans = spans.with_columns(error=pl.col("new_words"))
-    return spans.drop("told", "new_words").with_columns(pl.col("row").cast(pl.Int64)), status_known
+        spans = spans.with_columns(error="new_words", own_error="own_words")
+    return spans.drop("told", "new_words", "own_words").with_columns(pl.col("row").cast(pl.Int64)), status_known
 
 
 def _logged_errors(pack: Datapack) -> pl.DataFrame:
-    """Return spans with errors in their logs; *new_words* when the normal window has no such message.
+    """Return spans with errors in their logs.
 
-    All errors of the normal window count as new there, so that its rate of failures is rather over- than understated.
+    *new_words*: the normal window has no such message. *own_words*: and the message names no other service. All errors
+    of the normal window count as new there, so that its rate of failures is rather over- than understated, except
+    those that at least HABIT of the traces through the service have: they are how it always talks.
     """
+    services = pack.services()
     template = pl.col("message").str.replace_all(_VARIABLE, "").str.slice(0, 400)
     logs = (
         pack.both("logs")
         .filter(pl.col("level").is_in(_ERRORS))
-        .select("period", "trace_id", "span_id", "service_name", template=template)
+        .select("period", "trace_id", "span_id", "service_name", "message", template=template)
         .collect()
     )
-    known = logs.filter(pl.col("period") == "normal").select("service_name", "template", known=pl.lit(value=True))
-    marked = logs.join(known.unique(), on=["service_name", "template"], how="left")
-    new = (pl.col("period") == "normal") | pl.col("known").is_null()
-    return marked.group_by("period", "trace_id", "span_id").agg(logged_error=pl.lit(value=True), new_words=new.any())
+    named = logs.get_column("message").str.extract_many(services, leftmost=True)
+    logs = logs.with_columns(blames=named.list.set_difference(logs.select(pl.concat_list("service_name")).to_series()))
+    before = logs.filter(pl.col("period") == "normal")
+    through = pack.scan("normal", "traces").group_by("service_name").agg(traces=pl.col("trace_id").n_unique()).collect()
+    known = (
+        before.group_by("service_name", "template")
+        .agg(told=pl.col("trace_id").n_unique())
+        .join(through, on="service_name", how="left")
+        .select("service_name", "template", known=pl.lit(value=True), habit=pl.col("told") >= HABIT * pl.col("traces"))
+    )
+    marked = logs.join(known, on=["service_name", "template"], how="left")
+    new = ((pl.col("period") == "normal") & ~pl.col("habit")) | pl.col("known").is_null()
+    return marked.group_by("period", "trace_id", "span_id").agg(
+        logged_error=pl.lit(value=True), new_words=new.any(), own_words=(new & (pl.col("blames").list.len() == 0)).any()
+    )
 
 
 def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:

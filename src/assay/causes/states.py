@@ -185,7 +185,7 @@ def node_states(
 def _slow_overall(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
     """Return nodes that are slow over the whole window: rare operations never fill a window of seconds."""
     t = thresholds
-    table = added_time(pl.concat([normal, entries]), "duration_ms", ["node"], ["shape"]).filter(
+    table = added_time(pl.concat([normal, entries]), "duration_ms", ["node"], ["shape"], whole=True).filter(
         (pl.col("z") > t.z_critical)
         & (pl.col("added_ms") > t.minimum_added_ms)
         & (pl.col("added_ms") > (t.minimum_ratio - 1) * pl.col("before_ms"))
