@@ -28,6 +28,7 @@ import aiohttp
 from assay.errors import AssayError, StartError
 from assay.model.trajectory import Depth, Observation, Probe, Tick, Timeline
 from assay.telemetry.clock import boot_id
+from assay.testbed.kernel.namespaces import join
 from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
 
 REACHABLE_WITHIN_S = 3.0
@@ -110,8 +111,8 @@ class Observer:
     async def _control_plane(self, status: dict[str, Any] | None, began: int) -> Observation:
         """Return D4: the share of control-plane parts that answer, and those that do not."""
         parts: dict[str, Callable[[], Awaitable[Any]]] = {"receiver": self._receiver_answers}
-        for name, port in (status or {}).get("stores", {}).items():
-            parts[name] = lambda port=port: asyncio.open_connection("127.0.0.1", port)  # type: ignore[misc]
+        for name, (address, port) in (status or {}).get("stores", {}).items():
+            parts[name] = lambda at=(address, port): asyncio.open_connection(*at)  # type: ignore[misc]
         outcomes = await asyncio.gather(*(_answers(part) for part in parts.values()))
         failing = [name for name, healthy in zip(parts, outcomes, strict=True) if not healthy]
         if status is None:
@@ -128,7 +129,7 @@ class Observer:
 
     async def _probe_all(self, session: aiohttp.ClientSession) -> None:
         try:
-            endpoints = (await asyncio.to_thread(self.running.status))["endpoints"]
+            endpoints = (await asyncio.to_thread(self.running.status))["backends"]
         except AssayError:
             endpoints = {}
         await asyncio.gather(*(self._probe(session, service, endpoints.get(service, [])) for service in self.protected))
@@ -216,8 +217,7 @@ def observing(name: str, out: Path, *, cadence_s: float = 1.0, probe_every_s: fl
             process.communicate(timeout=PROBE_TIMEOUT_S + 10)  # the end of its input is its sign to finish
 
 
-async def _observe(arguments: argparse.Namespace) -> None:
-    running = LocalSubstrate().running(arguments.on)
+async def _observe(running: LocalSystem, arguments: argparse.Namespace) -> None:
     observer = Observer(running, arguments.output, arguments.cadence, arguments.probe_every or None, arguments.protect)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -237,8 +237,12 @@ def main() -> None:
         "--probe-every", type=float, default=20.0, help="seconds between probes; 0 for none but the last"
     )
     parser.add_argument("--protect", nargs="*", default=[], help="services that are probed; the entries when left out")
+    arguments = parser.parse_args()
     try:
-        asyncio.run(_observe(parser.parse_args()))
+        running = LocalSubstrate().running(arguments.on)
+        if (place := running.status()["probe"]) is not None:
+            join(place["pid"], place["namespace"])
+        asyncio.run(_observe(running, arguments))
     except AssayError as error:
         sys.exit(f"Error: {error}")
 

@@ -57,6 +57,7 @@ class Replica:
     ready: bool = False
     held: bool = False  # not to be started again for now
     successor: str | None = None  # name of the pod that succeeds this one when its process ends
+    starts: int = 0
     restarts: int = 0
     deaths_in_a_row: int = 0
     started_at: float = 0.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from assay.model.system import System
 from assay.testbed.capabilities import IsolationLevel
@@ -20,6 +21,9 @@ from assay.testbed.local.networks import LOOPBACK, Site
 PROBE = "probe"
 BESIDE = ("stores", "users", "probes")
 """Hosts of what is no replica: the stores, the load generator, the probe."""
+SERVICE_PORT = 8080
+STORE_PORTS = {"postgresql": 5432, "valkey": 6379, "nats": 4222}
+"""Below the ports that the kernel gives to callers, so that a packet tells which end of a connection called."""
 CHUNK_BYTES = 65_536
 
 
@@ -64,8 +68,9 @@ class NamespacedNetwork:
 
     def site(self, name: str) -> Site:
         """Return the site of *name*."""
-        place = self._places[name]
-        return Site(place.data_address, place.management_address, place.path)
+        place, store = self._places[name], self._fleet.system.stores.get(name)
+        port = STORE_PORTS[store.engine] if store else SERVICE_PORT
+        return Site(place.data_address, place.management_address, place.path, port)
 
     def place(self, name: str) -> Place:
         """Return the place of *name* in the fabric."""
@@ -84,6 +89,10 @@ class NamespacedNetwork:
         """Return the door to *entry*."""
         address, port = self._doors[entry].getsockname()
         return [(address, port)]
+
+    def probe(self) -> dict[str, Any]:
+        """Return the probe's own namespace."""
+        return {"pid": os.getpid(), "namespace": self._places[PROBE].path}
 
     async def close(self) -> None:
         """Close the doors; everything else goes with the last process."""

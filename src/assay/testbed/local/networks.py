@@ -7,7 +7,7 @@ because on the `plain` level every pair has a port of its own at the relay.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from assay.errors import StartError
 from assay.testbed.capabilities import IsolationLevel
@@ -17,6 +17,7 @@ from assay.testbed.local.processes import Channels, Template, log_tail
 from assay.testbed.local.state import SystemState
 
 LOOPBACK = "127.0.0.1"
+PORTS = 100
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,13 @@ class Site:
     address: str
     management: str
     namespace: str | None = None
+    port: int = 0
+    """Where its first process listens, the next ones above it; 0 for any free port."""
 
-    def told(self) -> dict[str, str | None]:
-        """Return what a process of the template is told of its site."""
-        return {"address": self.address, "namespace": self.namespace}
+    def told(self, start: int = 0) -> dict[str, Any]:
+        """Return what the process that is the *start*-th one here is told: two may overlap."""
+        port = self.port and self.port + start % PORTS
+        return {"address": self.address, "port": port, "namespace": self.namespace}
 
     def listening(self) -> list[str]:
         """Return the addresses at which a store listens."""
@@ -60,6 +64,9 @@ class Network(Protocol):
 
     def doors(self, entry: str) -> list[Endpoint]:
         """Return where a user of this machine reaches the service *entry*."""
+
+    def probe(self) -> dict[str, Any] | None:
+        """Return where a probe has to be to reach backends: pid of the supervisor and namespace; None for anywhere."""
 
     async def close(self) -> None:
         """Let go of what the network holds."""
@@ -109,6 +116,9 @@ class RelayedNetwork:
         """Return the relay's ports of the users' links to *entry*."""
         found = (self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.of(entry) if replica.ready)
         return [endpoint for endpoint in found if endpoint is not None]
+
+    def probe(self) -> None:
+        """Return None: loopback is everywhere."""
 
     async def close(self) -> None:
         """Do nothing: the relay ends with the template."""

@@ -46,7 +46,7 @@ class RunningStore:
 
 async def start_store(state: SystemState, name: str, store: Store, site: Site) -> RunningStore:
     """Start the server of *store*, wait until it answers, run its setup; raises StartError with its last log lines."""
-    port = free_port()
+    port = site.port or free_port()
     folder = state.dir / "stores" / name
     folder.mkdir(parents=True)
     commands = {"postgresql": _postgresql, "valkey": _valkey, "nats": _nats}

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from assay import errors
 from assay.errors import LostError, NotFoundError, StartError, UserError
@@ -23,9 +21,11 @@ from assay.model.system import System
 from assay.telemetry.otlp.client import ReceiverControl
 from assay.testbed.capabilities import IsolationLevel, choose_level, probe
 from assay.testbed.faults.journal import Journal
-from assay.testbed.ledger import read_ledger
 from assay.testbed.local.processes import log_tail
 from assay.testbed.local.state import MARKER, SystemState, acquire_lock, all_states, clear_leftovers
+
+if TYPE_CHECKING:
+    import polars as pl
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
@@ -69,6 +69,8 @@ class LocalSystem:
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
         """Return the truth-side record of what faults cost since *since_ns*; columns as in `read_ledger`."""
+        from assay.testbed.ledger import read_ledger  # tables bring threads; who enters a namespace must have one
+
         return read_ledger(self.state.ledger_dir, since_ns)
 
     def status(self) -> dict[str, Any]:

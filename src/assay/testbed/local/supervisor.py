@@ -154,9 +154,9 @@ class Supervisor:
             },
             "token": self._token,
             "seed": self.seed,
-            **self.network.site(replica.id).told(),
+            **self.network.site(replica.id).told(replica.starts),
         }
-        replica.started_at = time.monotonic()
+        replica.started_at, replica.starts = time.monotonic(), replica.starts + 1
         replica.pid = await self.template.spawn("replica", replica.id, config)
 
     def _store_for(self, replica: Replica, store: str) -> dict[str, Any]:
@@ -359,12 +359,17 @@ class Supervisor:
             "pids": {replica.id: replica.pid for replica in self.fleet.replicas.values()},
             "fault": self.injection,
             "receiver": self.endpoint,
-            "stores": {store.name: store.port for store in self.stores.values()},
+            "stores": {store.name: [store.site.management, store.port] for store in self.stores.values()},
             "probe_paths": self.system.probe_paths(),
             "endpoints": {
                 entry: [f"http://{address}:{port}" for address, port in self.network.doors(entry)]
                 for entry in sorted(self.system.entries())
             },
+            "backends": {
+                entry: [f"http://{address}:{port}" for address, port in self._lookup(entry, LOAD_GENERATOR) or ()]
+                for entry in sorted(self.system.entries())
+            },
+            "probe": self.network.probe(),
             "rate_rps": self.rate_rps,
         }
 

@@ -278,7 +278,7 @@ async def main(config: dict[str, Any]) -> None:
     for subject, operation in replica.service.consumes.items():
         await replica.consume(subject, operation)
     jobs = [asyncio.create_task(replica.repeat(name, job)) for name, job in replica.service.periodic.items()]
-    listener = socket.create_server((config["address"], 0), backlog=512)
+    listener = socket.create_server((config["address"], config["port"]), backlog=512)
     settings = uvicorn.Config(
         replica.application(), log_level="warning", access_log=False, lifespan="off", http="httptools"
     )
