@@ -60,7 +60,7 @@ def annotate(
     window = since(calls, min((f.start_ns for f in tried), default=None))
     states = _states(window, baseline, settings.thresholds)
     alarms = violations(window, slo, settings.thresholds)
-    seen = Recording(window, metrics, histograms, graph, states, _ends(alarms), suspected_slow(window, slo))
+    seen = Recording(datapack, window, metrics, histograms, graph, states, _ends(alarms), suspected_slow(window, slo))
     trials = [_try(fault, seen, settings) for fault in tried]
     label, reason = _label(trials, baseline, len(alarms))
     accepted = [t for t in trials if t[1] is not None] if label == "attributed" else []
@@ -80,6 +80,7 @@ def annotate(
 class Recording:
     """What one datapack shows since the fault began: all that a trial of a root reads."""
 
+    pack: Datapack
     calls: Calls
     metrics: pl.DataFrame
     histograms: pl.DataFrame
@@ -101,7 +102,7 @@ def _try(fault: Fault, seen: Recording, settings: Settings) -> Trial:
     """Put the root of *fault* on trial: its signature, what that carried, and the ways to the alarms."""
     kind, root, calls = fault.kind, fault.service or "", seen.calls
     assert kind is not None
-    scene = Scene(calls, seen.metrics, seen.histograms, root, fault, settings.thresholds)
+    scene = Scene(seen.pack, calls, seen.metrics, seen.histograms, root, fault, settings.thresholds)
     signature = check_signature(kind, scene)
     if not signature.seen:
         return signature, None, fault

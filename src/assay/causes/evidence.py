@@ -11,7 +11,9 @@ from assay.causes.added import added_time
 from assay.causes.calls import Calls
 from assay.causes.metrics import Raised, raised
 from assay.causes.states import Thresholds, beyond_chance
+from assay.causes.wording import changed_lines
 from assay.model.incident import Fault
+from assay.telemetry.datapack import Datapack
 
 Z_SOURCE = 4.0
 Z_BACKED = 3.0
@@ -62,8 +64,9 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One root on trial: its calls since the fault began, its metrics, and the fault."""
+    """One root on trial: its calls since the fault began, its metrics, and the fault; *pack* is asked for its logs."""
 
+    pack: Datapack
     calls: Calls
     metrics: pl.DataFrame
     histograms: pl.DataFrame
@@ -299,6 +302,24 @@ def own_errors(scene: Scene) -> Evidence:
         sentence=f"{scene.root} fails {count} calls of its own",
         sources=Sources(entries=entries, exits=changed),
     )
+
+
+def way_changed(scene: Scene) -> Evidence:
+    """Look for log lines of the root that (nearly) all its requests wrote before and now do not, or the reverse.
+
+    This shows a changed method, and nothing of it enters the traffic: only what its callers suffer could.
+    """
+    lines = changed_lines(scene.pack, scene.calls, scene.root)
+    if not lines:
+        return Evidence(passed=False, sentence=f"the log lines of {scene.root} come as before")
+    line = max(lines, key=lambda a: (abs(a.now - a.before), a.text))
+    verb = "stopped" if line.now < line.before else "started"
+    return Evidence(passed=True, sentence=f"{scene.root} {verb} logging {_quoted(line.text)}")
+
+
+def _quoted(text: str) -> str:
+    words = text[text.find("[") :] if "[" in text else text
+    return repr(words.strip()[:60])
 
 
 def turned_away(scene: Scene) -> Evidence:

@@ -26,6 +26,7 @@ from assay.causes.evidence import (
     store_errors,
     store_time,
     turned_away,
+    way_changed,
 )
 from assay.model.faults import FaultKind
 
@@ -79,11 +80,13 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
         FaultKind.JVM_THREAD_CPU_STRESS: _CPU,
         FaultKind.JVM_HEAP_STRESS: _MEMORY,
         FaultKind.JVM_GC_PRESSURE: KindRule((gc_raised,), _STARVED, "container", "cpu"),
-        FaultKind.JVM_METHOD_EXCEPTION: KindRule((own_errors,), (own_errors,), "service", "err"),
+        FaultKind.JVM_METHOD_EXCEPTION: KindRule((own_errors, way_changed), (own_errors,), "service", "err"),
         FaultKind.JVM_JDBC_EXCEPTION: KindRule((store_errors,), (store_errors,), "service", "err"),
         FaultKind.JVM_METHOD_LATENCY: KindRule((own_time,), (own_time,), "service", "lat"),
         FaultKind.JVM_JDBC_LATENCY: KindRule((store_time,), (store_time,), "service", "lat"),
-        FaultKind.JVM_METHOD_MUTATED: _PAYLOAD,
+        FaultKind.JVM_METHOD_MUTATED: KindRule(
+            (payload_changed, own_errors, way_changed), (payload_changed, own_errors), "service", "err"
+        ),
         FaultKind.DNS_RESOLUTION_FAILED: KindRule((lookup_failures,), (lookup_failures,), "service", "err"),
         FaultKind.DNS_RESOLUTION_WRONG: KindRule((lookup_failures,), (lookup_failures,), "service", "err"),
         FaultKind.CLOCK_SKEW: KindRule((clock_shift,), (own_errors, own_time), "service", "inj_affected"),
