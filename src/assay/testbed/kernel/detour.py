@@ -2,84 +2,142 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+import os
 import random
 import select
+import threading
 import time
 from types import TracebackType
 from typing import Any
 
 from assay.testbed.kernel.fate import Fate, decision
 from assay.testbed.kernel.namespaces import enter
-from assay.testbed.kernel.netfilter import Table, destination_is, source_is
-from assay.testbed.kernel.queue import Packet, Queue
-from assay.testbed.kernel.streams import Streams
+from assay.testbed.kernel.netfilter import Table, destination_is, not_marked, source_is
+from assay.testbed.kernel.queue import MOST_HELD, Packet, Queue
+from assay.testbed.kernel.streams import Streams, flip_a_bit
+from assay.testbed.kernel.wire import Inward, Outward
 from assay.testbed.runtime.ledger import LedgerWriter
 
 AT_ONCE = 256
+PRIORITY = -10
 
 
 class Detour:
-    """Rules and queue in the replica's namespace; entered, run and left by one thread."""
+    """Rules and queue in the replica's namespace; entered, run and left by one thread, which starts in the fabric's."""
 
-    def __init__(self, config: dict[str, Any], rng: random.Random, ledger: LedgerWriter) -> None:
+    def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
         self._streams = Streams(config["streams"])
-        self._decide = decision(config["impairment"], rng)
-        self._ledger = ledger
-        self._held: list[tuple[float, int, Packet]] = []
+        self._kind = config["impairment"]["kind"]
+        self._rng = random.Random(config["seed"])  # noqa: S311 - a repeatable fault, not a secret
+        self._decide = {leaving: decision(config["impairment"], self._rng) for leaving in (True, False)}
+        self._in_order = self._kind == "delay" and not config["impairment"]["jitter_s"]
+        self._ledger = LedgerWriter(config["ledger"], config["id"])
+        self._arriving: list[tuple[float, int]] = []
+        self._leaving: list[tuple[float, int, bytes, int]] = []
         self._packets = 0
 
     def __enter__(self) -> Detour:
+        with contextlib.suppress(PermissionError):  # delays stay exact when the replicas want every core
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PRIORITY)
+        leaving, arriving = (self._streams.addresses(leaving=side) for side in (True, False))
+        self._inward = Inward(self._config["peer_interface"])
         enter(self._config["namespace"])
-        self._queue = Queue(whole=False)
-        self._table = Table("ip", self._config["id"])
-        for hook, match, addresses in (
-            ("output", destination_is, self._streams.addresses(leaving=True)),
-            ("input", source_is, self._streams.addresses(leaving=False)),
-        ):
-            self._table.chain(hook)
-            for address in addresses:
-                self._table.queue_rule(hook, match(address), self._queue.number)
+        self._inward.address()
+        resent = bool(leaving) and self._kind != "loss"
+        self._queue = Queue(
+            whole=resent or self._kind in {"corrupt", "duplicate"},
+            cut=resent or self._kind not in {"delay", "bandwidth"},
+        )
+        mark = 1 << self._queue.number
+        self._outward = Outward(mark)
+        self._table = Table("ip", f"{self._config['peer_interface']}-{self._config['id']}")
+        self._table.chain("output")
+        self._table.chain("input")
+        for address in leaving:
+            self._table.queue_rule("output", [*not_marked(mark), *destination_is(address)], self._queue.number)
+        for address in arriving:
+            self._table.queue_rule("input", source_is(address), self._queue.number)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._table.close()
-        for packet in self._queue.packets(1 << 16):
+        self._release(float("inf"))
+        for packet in self._queue.packets(MOST_HELD):
             self._queue.accept(packet.number)
-        for _, _, packet in sorted(self._held):
-            self._queue.accept(packet.number)
-        self._queue.close()
+        for part in (self._queue, self._outward, self._inward):
+            part.close()
 
-    async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answer with what has been seen so far."""
-        return {"packets": self._packets, "overflows": self._queue.overflows}
+    def counts(self) -> dict[str, int]:
+        """Return how many packets were seen and are held, how often the kernel's buffer overflowed, what was not sent."""
+        return {
+            "packets": self._packets,
+            "held": len(self._arriving) + len(self._leaving),
+            "overflows": self._queue.overflows,
+            "unsent": self._outward.unsent + self._inward.unsent,
+        }
 
     def run(self, ended: int) -> None:
-        """Treat packets until the descriptor *ended* becomes readable or closes."""
+        """Treat packets until the descriptor *ended* becomes readable or its other end closes."""
+        descriptors = [self._queue.fileno(), ended]
         while True:
-            timeout = max(0.0, self._held[0][0] - time.monotonic()) if self._held else None
-            readable, _, _ = select.select([self._queue.fileno(), ended], [], [], timeout)
+            readable, _, _ = select.select(descriptors, [], [], self._patience())
             self._release(time.monotonic())
             if ended in readable:
                 return
             for packet in self._queue.packets(AT_ONCE):
                 self._treat(packet)
 
+    def _patience(self) -> float | None:
+        """Return for how long nothing is due, in seconds; None when nothing is held."""
+        next_due = [held[0][0] for held in (self._arriving, self._leaving) if held]
+        return max(0.0, min(next_due) - time.monotonic()) if next_due else None
+
     def _treat(self, packet: Packet) -> None:
         self._packets += 1
+        if not packet.leaving and self._kind == "duplicate" and self._inward.is_copy(packet.data):
+            self._queue.accept(packet.number)
+            return
         now = time.monotonic()
-        fate = self._decide(int.from_bytes(packet.data[2:4]), now)
-        heapq.heappush(self._held, (fate.due[0], packet.number, packet))
+        fate = self._decide[packet.leaving](int.from_bytes(packet.data[2:4]), now)
+        changed = flip_a_bit(packet.data, self._rng) if fate.corrupted else None
+        if fate.corrupted and changed is None:
+            fate = Fate((now,))  # nothing but headers: there is no payload to spoil
         self._note(packet, fate)
+        if not fate.due:
+            self._queue.drop(packet.number)
+        elif fate.due[0] <= now:
+            self._queue.accept(packet.number, changed)
+        elif packet.leaving:
+            self._queue.drop(packet.number)
+            heapq.heappush(self._leaving, (fate.due[0], packet.number, packet.data, packet.mark))
+        else:
+            heapq.heappush(self._arriving, (fate.due[0], packet.number))
+        for _ in fate.due[1:]:
+            if packet.leaving:
+                self._outward.send(packet.data, packet.mark)
+            else:
+                self._inward.send(packet.data)
 
     def _release(self, now: float) -> None:
-        while self._held and self._held[0][0] <= now:
-            self._queue.accept(heapq.heappop(self._held)[2].number)
+        """Let go on what is due *now*: in the order in which it came if the delay is constant."""
+        last = None
+        while self._arriving and self._arriving[0][0] <= now:
+            last = heapq.heappop(self._arriving)[1]
+            if not self._in_order:
+                self._queue.accept(last)
+        if self._in_order and last is not None:
+            self._queue.accept_up_to(last)
+        while self._leaving and self._leaving[0][0] <= now:
+            _, _, data, mark = heapq.heappop(self._leaving)
+            self._outward.send(data, mark)
 
     def _note(self, packet: Packet, fate: Fate) -> None:
+        """Write what was done to a packet with TCP payload into the ledger."""
         stream = self._streams.of(packet) if fate.kind else None
         if stream is not None:
             self._ledger.write(fate.kind, link=stream.link, direction=stream.direction, ns=fate.ns)

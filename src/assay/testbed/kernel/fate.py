@@ -1,10 +1,16 @@
-"""What an impairment does to one packet: when its copies go on, and whether they are changed."""
+"""What an impairment does to one packet: when its copies go on, and whether they are changed.
+
+The meanings are netem's (tc-netem(8)): shares are drawn per packet and independent, jitter is uniform and may reorder.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+LONGEST_WAIT_S = 0.4
+LEAST_BACKLOG = 20 * 1514
 
 
 class Fate(NamedTuple):
@@ -23,20 +29,67 @@ Decide = Callable[[int, float], Fate]
 """From the size of a packet in bytes and the present instant to its fate."""
 
 
-def delay(delay_s: float, jitter_s: float, rng: random.Random) -> Decide:
-    """Every packet is late by *delay_s*, give or take *jitter_s*, uniformly, as netem without a distribution."""
+def delay(rng: random.Random, delay_s: float, jitter_s: float) -> Decide:
+    """Hold every packet for *delay_s*, give or take *jitter_s*."""
 
-    def decide(size: int, now: float) -> Fate:  # noqa: ARG001
+    def decide(_: int, now: float) -> Fate:
         lag = max(0.0, delay_s + rng.uniform(-jitter_s, jitter_s)) if jitter_s else delay_s
         return Fate((now + lag,), "packet_delay", int(lag * 1e9))
 
     return decide
 
 
+def loss(rng: random.Random, share: float) -> Decide:
+    """Lose a *share* of the packets."""
+    return lambda _, now: Fate((), "packet_loss") if rng.random() < share else Fate((now,))
+
+
+def duplicate(rng: random.Random, share: float) -> Decide:
+    """Let a *share* of the packets arrive twice."""
+    return lambda _, now: Fate((now, now), "packet_duplicate") if rng.random() < share else Fate((now,))
+
+
+def corrupt(rng: random.Random, share: float) -> Decide:
+    """Flip one bit in a *share* of the packets."""
+
+    def decide(_: int, now: float) -> Fate:
+        if rng.random() < share:
+            return Fate((now,), "packet_corrupt", corrupted=True)
+        return Fate((now,))
+
+    return decide
+
+
+def bandwidth(_: random.Random, bytes_per_s: float) -> Decide:
+    """Send all packets over one wire of *bytes_per_s* with a buffer of `backlog_bytes`; what does not fit in it is lost."""
+    longest_s = backlog_bytes(bytes_per_s) / bytes_per_s
+    free_at = 0.0
+
+    def decide(size: int, now: float) -> Fate:
+        nonlocal free_at
+        begins = max(free_at, now)
+        if begins - now > longest_s:
+            return Fate((), "packet_loss")
+        free_at = begins + size / bytes_per_s
+        return Fate((free_at,), "packet_delay", int((free_at - now) * 1e9))
+
+    return decide
+
+
+def backlog_bytes(bytes_per_s: float) -> int:
+    """Return how many bytes may wait for a wire of *bytes_per_s*: 0.4 s of it, at least twenty packets."""
+    return max(int(bytes_per_s * LONGEST_WAIT_S), LEAST_BACKLOG)
+
+
+KINDS: dict[str, Callable[..., Decide]] = {
+    "delay": delay,
+    "loss": loss,
+    "duplicate": duplicate,
+    "corrupt": corrupt,
+    "bandwidth": bandwidth,
+}
+
+
 def decision(impairment: dict[str, Any], rng: random.Random) -> Decide:
-    """Return how packets fare under *impairment* {kind, and its numbers}."""
-    numbers = {key: value for key, value in impairment.items() if key != "kind"}
-    return KINDS[impairment["kind"]](**numbers, rng=rng)
-
-
-KINDS: dict[str, Callable[..., Decide]] = {"delay": delay}
+    """Return how packets fare under *impairment* {kind, and its numbers}; each call has a wire of its own."""
+    return KINDS[impairment["kind"]](rng, **{key: value for key, value in impairment.items() if key != "kind"})

@@ -20,7 +20,9 @@ PREFIX = "assay-"
 FAMILIES = {"ip": NFPROTO_IPV4, "bridge": NFPROTO_BRIDGE}
 OWNED = 0x2
 NF_DROP, NF_ACCEPT = 0, 1
-MARK_KEY = 3
+META_PROTOCOL, META_MARK, META_INPUT_NAME = 1, 3, 6
+REGISTER, EQUAL = 1, 0
+ETHERTYPE_IPV4 = b"\x08\x00"
 QUEUE_BYPASS = 1
 
 Expression = dict[str, Any]
@@ -97,9 +99,36 @@ def destination_is(address: str) -> list[Expression]:
     return list(ipv4addr(dst=address))
 
 
+def arrives_on(interface: str) -> list[Expression]:
+    """Match IPv4 packets that enter the bridge through *interface*."""
+    name = interface.encode().ljust(16, b"\0")
+    return [*_meta_is(META_PROTOCOL, ETHERTYPE_IPV4), *_meta_is(META_INPUT_NAME, name)]
+
+
+def not_marked(bit: int) -> list[Expression]:
+    """Match packets whose mark lacks *bit*."""
+    mask, zero = struct.pack("=I", bit), bytes(4)
+    return [
+        genex("meta", {"key": META_MARK, "dreg": REGISTER}),
+        genex("bitwise", {"sreg": REGISTER, "dreg": REGISTER, "len": 4, "mask": _value(mask), "xor": _value(zero)}),
+        genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _value(zero)}),
+    ]
+
+
 def drop() -> list[Expression]:
     """Drop the packet."""
     return list(verdict(code=NF_DROP))
+
+
+def _meta_is(key: int, value: bytes) -> list[Expression]:
+    return [
+        genex("meta", {"key": key, "dreg": REGISTER}),
+        genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _value(value)}),
+    ]
+
+
+def _value(value: bytes) -> Expression:
+    return {"attrs": [("NFTA_DATA_VALUE", value)]}
 
 
 def _queue(number: int) -> list[Expression]:

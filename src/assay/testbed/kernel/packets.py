@@ -1,51 +1,82 @@
 """The packet process: impairs the packets between one replica and its peers for as long as one fault lasts.
 
-It works in the replica's network namespace through nftables and a netfilter queue. All of it is bound to this process:
-when it is killed the path heals by itself.
+Rules and queues are bound to this process: when it is killed the path heals by itself, and `heal` removes the queueing
+disciplines, which are not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
-import threading
-from typing import Any
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from assay.testbed.runtime import management
-from assay.testbed.runtime.ledger import LedgerWriter
+
+
+class Means(Protocol):
+    """A way to impair packets: active while entered; entered, run and left by one thread of its own."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def run(self, ended: int) -> None:
+        """Do what it takes until the descriptor *ended* becomes readable or its other end closes."""
+
+    def counts(self) -> dict[str, int]:
+        """Return what has been seen so far."""
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Impair the ``streams`` of *config* until the supervisor hangs up; says hello once the rules are active."""
-    from assay.testbed.kernel.detour import (
-        Detour,
-    )  # the netlink library takes 0.25 s, which a system without faults saves
+    """Impair the ``streams`` of *config* until the supervisor hangs up; says hello once the rules are active.
 
+    The process starts in the fabric's namespace. An error on the way ends it, and its log explains it.
+    """
     loop = asyncio.get_running_loop()
     active: asyncio.Future[None] = loop.create_future()
     ended, end = os.pipe()
-    means = Detour(config, random.Random(config["seed"]), LedgerWriter(config["ledger"], config["id"]))  # noqa: S311
+    means = choose(config)
+    worker = asyncio.create_task(
+        asyncio.to_thread(work, means, ended, lambda: loop.call_soon_threadsafe(active.set_result, None))
+    )
 
-    def work() -> None:
-        try:
-            with means:
-                loop.call_soon_threadsafe(active.set_result, None)
-                means.run(ended)
-        except BaseException as error:  # noqa: BLE001 - raised again by the coroutine, which the log explains
-            loop.call_soon_threadsafe(_fail, active, error)
+    async def ping(_: dict[str, Any]) -> dict[str, Any]:
+        return dict(means.counts())
 
-    worker = threading.Thread(target=work)
-    worker.start()
-    try:
+    async def serve() -> None:
         await active
-        await management.serve(config["management"], {"id": config["id"]}, {"ping": means.ping})
+        await management.serve(config["management"], {"id": config["id"]}, {"ping": ping})
+
+    serving = asyncio.create_task(serve())
+    try:
+        await asyncio.wait({worker, serving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         os.close(end)
-        await asyncio.to_thread(worker.join)
+        serving.cancel()
+        await worker
 
 
-def _fail(active: asyncio.Future[None], error: BaseException) -> None:
-    if active.done():
-        raise error
-    active.set_exception(error)
+def work(means: Means, ended: int, announce: Callable[[], Any]) -> None:
+    """Apply *means*, *announce* that they are active, and undo them when *ended* says so."""
+    with means:
+        announce()
+        means.run(ended)
+
+
+def choose(config: dict[str, Any]) -> Means:
+    """Return what impairs packets as *config* says: its ``means`` is "kernel" for netem and tbf, "queue" for our own."""
+    if config["impairment"]["kind"] == "partition":
+        from assay.testbed.kernel.partition import Partition
+
+        return Partition(config)
+    if config["means"] == "kernel":
+        from assay.testbed.kernel.shaping import Shaping
+
+        return Shaping(config)
+    from assay.testbed.kernel.detour import Detour
+
+    return Detour(config)

@@ -42,17 +42,23 @@ class Packet(NamedTuple):
 
 
 class Queue:
-    """The first free queue of the calling thread's namespace; *whole* copies packets entirely, else their headers."""
+    """The first free queue of the calling thread's namespace.
 
-    def __init__(self, *, whole: bool) -> None:
-        self.overflows = 0
+    *whole* copies packets entirely, else their headers; *cut* asks for packets as they cross a wire, else for the kernel's
+    segments of up to 64 KB.
+    """
+
+    def __init__(self, *, whole: bool, cut: bool) -> None:
+        self.overflows = self.number = 0
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
         self._socket.bind((0, 0))
         enlarge(self._socket, SO_RCVBUFFORCE, socket.SO_RCVBUF)
-        self.number = next(number for number in range(QUEUES) if self._bind(number))
+        if not any(self._bind(number) for number in range(QUEUES)):
+            self._socket.close()
+            raise OSError(errno.EBUSY, f"all {QUEUES} packet queues of the replica's namespace are taken")
         self._configure(_attribute(PARAMETERS, struct.pack(">IB", 0xFFFF if whole else HEADERS, COPY_PACKET)))
         self._configure(_attribute(MAX_LENGTH, struct.pack(">I", MOST_HELD)))
-        flags = 0 if whole else WHOLE_SEGMENTS
+        flags = 0 if cut else WHOLE_SEGMENTS
         self._configure(
             _attribute(MASK, struct.pack(">I", WHOLE_SEGMENTS)) + _attribute(FLAGS, struct.pack(">I", flags))
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ from typing import Any, NamedTuple
 
 from assay.testbed.kernel.queue import Packet
 
-TCP = 6
+TCP, UDP = 6, 17
+UDP_HEADER = 8
 
 
 class Stream(NamedTuple):
@@ -41,16 +43,39 @@ class Streams:
         connection is the one with the higher port, since services listen below the ephemeral ports.
         """
         data = packet.data
-        header = (data[0] & 0xF) * 4
-        if data[9] != TCP or len(data) < header + 20:
+        begin = _ip_header(data)
+        if data[9] != TCP or _size(data) <= _payload(data):
             return None
-        (size,) = struct.unpack_from(">H", data, 2)
-        if size <= header + (data[header + 12] >> 4) * 4:
-            return None
-        source, destination = struct.unpack_from(">HH", data, header)
-        direction = "forward" if source > destination else "backward"
-        address = data[16:20] if packet.leaving else data[12:16]
-        end = (packet.leaving, address)
-        return self._by_end.get((*end, direction)) or self._by_end.get(
-            (*end, "backward" if direction == "forward" else "forward")
-        )
+        source, destination = struct.unpack_from(">HH", data, begin)
+        directions = ("forward", "backward") if source > destination else ("backward", "forward")
+        end = (packet.leaving, data[16:20] if packet.leaving else data[12:16])
+        return next((stream for direction in directions if (stream := self._by_end.get((*end, direction)))), None)
+
+
+def flip_a_bit(data: bytes, rng: random.Random) -> bytes | None:
+    """Return the IP packet *data* with one bit of its TCP or UDP payload flipped; None when it has no payload."""
+    begin, end = _payload(data), min(_size(data), len(data))
+    if begin >= end:
+        return None
+    changed = bytearray(data)
+    changed[rng.randrange(begin, end)] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def _size(data: bytes) -> int:
+    return int.from_bytes(data[2:4])
+
+
+def _ip_header(data: bytes) -> int:
+    return (data[0] & 0xF) * 4
+
+
+def _payload(data: bytes) -> int:
+    """Return where the payload of the IP packet *data* begins; its size when it is neither TCP nor UDP."""
+    header = _ip_header(data)
+    match data[9]:
+        case 6 if len(data) > header + 12:
+            return header + (data[header + 12] >> 4) * 4
+        case 17:
+            return header + UDP_HEADER
+    return _size(data)
