@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from assay.model.system import System
 from assay.testbed.capabilities import IsolationLevel
 from assay.testbed.kernel.namespaces import inside
-from assay.testbed.kernel.network import Fabric, Place
+from assay.testbed.kernel.network import DATA_INTERFACE, Fabric, Place
 from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet
 from assay.testbed.local.names import Endpoint
 from assay.testbed.local.networks import LOOPBACK, Site
@@ -39,6 +39,7 @@ class NamespacedNetwork:
     """
 
     level: ClassVar[IsolationLevel] = "namespaced"
+    interface: ClassVar[str | None] = DATA_INTERFACE
     home = Fabric.management_address
 
     def __init__(self, fleet: Fleet, doors: Mapping[str, socket.socket]) -> None:

@@ -44,6 +44,8 @@ class Network(Protocol):
     """How the processes of one system reach one another."""
 
     level: ClassVar[IsolationLevel]
+    interface: ClassVar[str | None]
+    """What a replica exchanges data over, where it has an interface of its own."""
     home: str
     """The address at which the receiver and the name server listen."""
 
@@ -76,6 +78,7 @@ class RelayedNetwork:
     """The `plain` level: loopback addresses, and a relay on every link, so that packet faults need no privileges."""
 
     level: ClassVar[IsolationLevel] = "plain"
+    interface: ClassVar[str | None] = None
     home = LOOPBACK
 
     def __init__(self, state: SystemState, fleet: Fleet, template: Template, channels: Channels) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import aiohttp
 import psutil
@@ -19,19 +20,30 @@ UNITS = {
     "container.cpu.limit_utilization": "1",
     "container.memory.working_set": "By",
     "container.memory.limit_utilization": "1",
+    "container.network.receive.bytes": "By",
+    "container.network.receive.packets": "{packet}",
+    "container.network.transmit.bytes": "By",
+    "container.network.transmit.packets": "{packet}",
+    "container.network.tcp.retransmits": "{segment}",
+    "container.network.tcp.checksum_errors": "{segment}",
     "k8s.container.restarts": "{restart}",
     "k8s.pod.ready": "1",
     "k8s.node.cpu.usage": "{cpu}",
 }
-CUMULATIVE = frozenset({"container.cpu.time"})
+CUMULATIVE = frozenset({"container.cpu.time", *(name for name in UNITS if name.startswith("container.network."))})
 """Sums that only grow; the others are gauges."""
 
 
 class Sampler:
-    """Turns process accounting into container metrics; *companions* are processes that count to a replica's container."""
+    """Turns process accounting into container metrics; *companions* are processes that count to a replica's container.
 
-    def __init__(self, fleet: Fleet, endpoint: str, companions: Mapping[str, int]) -> None:
-        self._fleet, self._endpoint, self._companions = fleet, endpoint, companions
+    *interface* is what a replica exchanges data over, in a network namespace of its own; None where it has no such.
+    """
+
+    def __init__(
+        self, fleet: Fleet, endpoint: str, companions: Mapping[str, int], interface: str | None = None
+    ) -> None:
+        self._fleet, self._endpoint, self._companions, self._interface = fleet, endpoint, companions, interface
         self._cpu: dict[int, tuple[float, float]] = {}
 
     async def send(self, session: aiohttp.ClientSession) -> None:
@@ -78,6 +90,8 @@ class Sampler:
                 "container.memory.working_set": float(memory),
                 "container.memory.limit_utilization": memory / limit_bytes,
             }
+        if self._interface is not None and replica.pid is not None:
+            values |= network_counters(replica.pid, self._interface)
         return values
 
     def _cores(self, process: psutil.Process) -> float:
@@ -89,6 +103,27 @@ class Sampler:
         if before is None or used < before[1] or now <= before[0]:
             return 0.0
         return (used - before[1]) / (now - before[0])
+
+
+def network_counters(pid: int, interface: str) -> dict[str, float]:
+    """Return what the network namespace of *pid* counts on *interface* and of TCP; {} when the process has ended."""
+    try:
+        devices = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
+        names, numbers = (
+            line.split()[1:] for line in Path(f"/proc/{pid}/net/snmp").read_text().splitlines() if line[:4] == "Tcp:"
+        )
+    except OSError:
+        return {}
+    moved = next(line.partition(":")[2].split() for line in devices if line.strip().startswith(f"{interface}:"))
+    tcp = dict(zip(names, numbers, strict=True))
+    return {
+        "container.network.receive.bytes": float(moved[0]),
+        "container.network.receive.packets": float(moved[1]),
+        "container.network.transmit.bytes": float(moved[8]),
+        "container.network.transmit.packets": float(moved[9]),
+        "container.network.tcp.retransmits": float(tcp["RetransSegs"]),
+        "container.network.tcp.checksum_errors": float(tcp["InCsumErrors"]),
+    }
 
 
 def _resource_metrics(resource: Mapping[str, str], values: Iterable[tuple[str, float]], now_ns: int) -> ResourceMetrics:

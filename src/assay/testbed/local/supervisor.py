@@ -31,11 +31,12 @@ from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_unti
 from assay.testbed.local.names import Endpoint, NameServer
 from assay.testbed.local.namespaced import NamespacedNetwork, open_doors
 from assay.testbed.local.networks import Network, RelayedNetwork
+from assay.testbed.local.orders import Orders
 from assay.testbed.local.processes import Channels, Template, log_tail, start_program
 from assay.testbed.local.sampler import Sampler
 from assay.testbed.local.state import SystemState
 from assay.testbed.local.stores import RunningStore, start_store
-from assay.testbed.runtime.ledger import LOAD_RECORD, LedgerWriter
+from assay.testbed.runtime.ledger import LedgerWriter
 
 READY_TIMEOUT_S = 60.0
 CRASHES_BEFORE_GIVING_UP = 3
@@ -75,7 +76,6 @@ class Supervisor:
         self.stopping = asyncio.Event()
         self.failure: AssayError | None = None
         self._receiver: asyncio.subprocess.Process | None = None
-        self._token = secrets.token_hex(8)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # --- the life of a system -------------------------------------------------------------------------------------
@@ -106,10 +106,13 @@ class Supervisor:
         stores = asyncio.gather(*(self._start_store(name) for name in self.system.stores))
         await asyncio.gather(self.template.start(), self._start_receiver(), stores)
         await self.network.open({store.name: store.port for store in self.stores.values()})
-        self.names_port = await self.names.start(self.network.home)
+        names_port = await self.names.start(self.network.home)
+        self.orders = Orders(
+            self.state, self.fleet, self.network, self.endpoint, names_port, secrets.token_hex(8), self.seed
+        )
         await asyncio.gather(*(self._start_replica(replica) for replica in self.fleet.replicas.values()))
         await self._wait_ready()
-        await self._start_load()
+        await self.template.spawn("load", LOAD_GENERATOR, self.orders.load(self.rate_rps))
         self.spawn(self._poll())
         self.spawn(self._sample())
 
@@ -138,49 +141,9 @@ class Supervisor:
         self.spawn(self._watch_receiver(process))
 
     async def _start_replica(self, replica: Replica) -> None:
-        config = {
-            "id": replica.id,
-            "service": replica.service,
-            "system": self.system.model_dump(mode="json"),
-            "management": str(self.state.management_socket),
-            "ledger": str(self.state.ledger_dir / f"{replica.id}.jsonl"),
-            "endpoint": self.endpoint,
-            "resource": self.fleet.resource(replica),
-            "names": [self.network.home, self.names_port],
-            "stores": {
-                name: self._store_for(replica, name)
-                for service, name in self.system.uses()
-                if service == replica.service
-            },
-            "token": self._token,
-            "seed": self.seed,
-            **self.network.site(replica.id).told(replica.starts),
-        }
+        order = self.orders.replica(replica)
         replica.started_at, replica.starts = time.monotonic(), replica.starts + 1
-        replica.pid = await self.template.spawn("replica", replica.id, config)
-
-    def _store_for(self, replica: Replica, store: str) -> dict[str, Any]:
-        endpoint = self.network.endpoint(replica.id, store)
-        assert endpoint is not None, "every store that a service uses has a link from it"
-        return {"address": endpoint[0], "port": endpoint[1], "engine": self.system.stores[store].engine}
-
-    async def _start_load(self) -> None:
-        config = {
-            "system": self.system.model_dump(mode="json"),
-            "management": str(self.state.management_socket),
-            "endpoint": self.endpoint,
-            "resource": {
-                "service.name": LOAD_GENERATOR,
-                "k8s.namespace.name": self.system.system,
-                "k8s.pod.name": f"{LOAD_GENERATOR}-0",
-            },
-            "names": [self.network.home, self.names_port],
-            "record": str(self.state.ledger_dir / LOAD_RECORD),
-            "rate_rps": self.rate_rps,
-            "seed": self.seed,
-            **self.network.site(LOAD_GENERATOR).told(),
-        }
-        await self.template.spawn("load", LOAD_GENERATOR, config)
+        replica.pid = await self.template.spawn("replica", replica.id, order)
 
     async def _wait_ready(self) -> None:
         def settled() -> bool:
@@ -303,7 +266,7 @@ class Supervisor:
         replica.ready = replica.port is not None
 
     async def _sample(self) -> None:
-        sampler = Sampler(self.fleet, self.endpoint, self.companions)
+        sampler = Sampler(self.fleet, self.endpoint, self.companions, self.network.interface)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session:
             while True:
                 with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the receiver counts what it refuses

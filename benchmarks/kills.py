@@ -1,0 +1,225 @@
+"""Kill -9 of random processes during injections, and what is left afterwards.
+
+Each round starts a small system, records, injects a fault of a random type, kills one process that is drawn from all that
+belong to the system and the injector, runs `assay status`, and looks for processes, network namespaces, control groups,
+mounts and spans that were acknowledged and are not in the spool. Run: ``python benchmarks/kills.py [ROUNDS] [SEED]``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from assay.errors import AssayError
+from assay.testbed.apps import load_system
+from assay.testbed.capabilities import probe
+from assay.testbed.kernel.namespaces import join
+from assay.testbed.local.state import MARKER
+from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
+
+APP = """
+system: victim
+hosts: [host-a, host-b]
+stores: {cache: {engine: valkey}}
+services:
+  front: {operations: {GET /: {steps: [{call: middle GET /, timeout_s: 1, retries: 1}]}}}
+  middle: {replicas: 2, operations: {GET /: {steps: [{call: back GET /, timeout_s: 1}]}}}
+  back: {operations: {GET /: {steps: [{cache: get, key: "item:{int:10}"}, {wait_ms: 2}]}}}
+load: {rate_rps: 30, timeout_s: 3, mix: [{request: front GET /}]}
+"""
+FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("NetworkDelay", "back", {"delay_ms": 100}),
+    ("NetworkLoss", "middle", {"loss_percent": 20}),
+    ("NetworkPartition", "back", {}),
+    ("NetworkBandwidth", "middle", {"rate_bps": 64_000}),
+    ("CPUStress", "back", {}),
+    ("MemoryStress", "middle", {"size_mb": 256}),
+    ("PodFailure", "back", {}),
+    ("PodKill", "middle", {}),
+    ("DNSError", "front", {}),
+    ("JVMLatency", "back", {}),
+    ("HTTPResponseAbort", "middle", {}),
+)
+FAULT_S = 6.0
+NAME = "victim"
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    chance = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    folder = Path(tempfile.mkdtemp(prefix="kills-", dir="/tmp"))
+    os.environ["ASSAY_STATE"] = str(folder / "state")
+    (folder / "app.yaml").write_text(APP)
+    levels = [name for name, level in probe().items() if level.available]
+    victims: Counter[str] = Counter()
+    acknowledged, findings = 0, []
+    before = belongings()
+    try:
+        for number in range(rounds):
+            level = levels[number % len(levels)]
+            victim, spans, problems = one_round(folder, level, chance)
+            victims[victim] += 1
+            acknowledged += spans
+            problems += [f"left behind: {thing}" for thing in sorted(belongings() - before)]
+            findings += [f"round {number} ({level}, {victim} killed): {problem}" for problem in problems]
+            print(
+                f"{number + 1:4} {level:10} killed {victim:14} {spans:5} spans acknowledged  {problems or 'clean'}",
+                flush=True,
+            )
+    finally:
+        subprocess.run([sys.executable, "-m", "assay", "status"], capture_output=True, check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"{rounds} kills ({', '.join(f'{n} {v}' for v, n in victims.most_common())}): {len(findings)} findings, "
+          f"{acknowledged} acknowledged spans looked for")  # fmt: skip
+    for finding in findings:
+        print(finding)
+    sys.exit(bool(findings))
+
+
+def one_round(folder: Path, level: Any, chance: random.Random) -> tuple[str, int, list[str]]:
+    """Return who was killed, how many spans had been acknowledged, and what was wrong afterwards."""
+    running = LocalSubstrate().deploy(load_system(str(folder / "app.yaml")), NAME, isolation=level)
+    spool, acks = folder / "spool", folder / "acks"
+    running.receiver.open_session(spool, spool.name)
+    witness = subprocess.Popen([sys.executable, __file__, "--witness", json.dumps(running.status()), str(acks)])
+    injector = inject(folder, chance)
+    try:
+        time.sleep(chance.uniform(0.5, 3.5))
+        victim, pid = chance.choice(killable(running, injector, chance))
+        os.kill(pid, 9)
+        time.sleep(chance.uniform(0.0, 1.0))
+        problems = after_the_kill(running)
+    finally:
+        witness.terminate()
+        witness.wait()
+        injector.kill()
+        injector.wait()
+    lost, total = lost_spans(spool, acks)
+    shutil.rmtree(spool, ignore_errors=True)
+    acks.unlink(missing_ok=True)
+    return victim, total, problems + ([f"{lost} of {total} acknowledged spans are lost"] if lost else [])
+
+
+def inject(folder: Path, chance: random.Random) -> subprocess.Popen[bytes]:
+    """Start `assay inject` with a fault of a random type."""
+    fault, service, parameters = chance.choice(FAULTS)
+    plan = folder / "fault.yaml"
+    plan.write_text(
+        json.dumps({"fault": fault, "target": {"service": service}, "parameters": parameters, "duration_s": FAULT_S})
+    )
+    command = [sys.executable, "-m", "assay", "inject", str(plan), "--on", NAME]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def killable(running: LocalSystem, injector: subprocess.Popen[bytes], chance: random.Random) -> list[tuple[str, int]]:
+    """Return (what, pid) of every process of the system and of the injector; one of each kind is as likely as another."""
+    pids = {pid: "replica" for pid in running.status()["pids"].values() if pid is not None}
+    found = [("injector", injector.pid)]
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARKER) == str(running.state.dir):
+                found.append((pids.get(process.pid) or kind_of(process), process.pid))
+        except psutil.Error:
+            continue
+    kinds = sorted({kind for kind, _ in found})
+    chosen = chance.choice(kinds)
+    return [one for one in found if one[0] == chosen]
+
+
+def kind_of(process: psutil.Process) -> str:
+    """Return what a marked process is, from its command line."""
+    words = " ".join(process.cmdline())
+    for part in ("supervisor", "telemetry.otlp", "template", "valkey"):
+        if part in words:
+            return part
+    return "other"
+
+
+def after_the_kill(running: LocalSystem) -> list[str]:
+    """Run `assay status`, then end the system when it has survived; return what is wrong."""
+    problems = []
+    status = subprocess.run(
+        [sys.executable, "-m", "assay", "status", "--json"], capture_output=True, text=True, timeout=60, check=False
+    )
+    if status.returncode:
+        problems.append(f"assay status ended with {status.returncode}: {status.stderr.strip()[-200:]}")
+    deadline = time.monotonic() + 20
+    while running.state.dir.exists() and time.monotonic() < deadline:
+        try:
+            LocalSubstrate().remove(NAME)
+        except AssayError:
+            LocalSubstrate().status()  # it ended in the meantime
+        time.sleep(0.1)
+    if running.state.dir.exists():
+        problems.append("the system's folder is still there")
+    return problems
+
+
+def lost_spans(spool: Path, acks: Path) -> tuple[int, int]:
+    """Return how many acknowledged spans are missing in *spool*, and how many were acknowledged."""
+    from assay.telemetry.otlp.seal import decode_spool
+
+    acknowledged = {line for line in acks.read_text().splitlines() if len(line) == 16} if acks.exists() else set()
+    present = set(decode_spool(spool)["traces"]["span_id"].to_list()) if acknowledged else set()
+    return len(acknowledged - present), len(acknowledged)
+
+
+def belongings() -> set[str]:
+    """Return network namespaces, control groups and mounts of this machine that a system may have made."""
+    found = {
+        f"mount {line.split(' - ')[0].split()[4]}" for line in Path("/proc/self/mountinfo").read_text().splitlines()
+    }
+    for process in psutil.process_iter():
+        try:
+            found.add(f"namespace {Path(f'/proc/{process.pid}/ns/net').readlink()}")
+            if MARKER in process.environ() and str(os.environ["ASSAY_STATE"]) in process.environ()[MARKER]:
+                found.add(f"process {process.pid} {' '.join(process.cmdline())[:80]}")
+        except (psutil.Error, OSError):
+            continue
+    root = Path("/sys/fs/cgroup")
+    return found | {f"control group {path}" for path in root.glob("*/**/assay-victim*")}
+
+
+def witness(status: dict[str, Any], acks: Path) -> None:
+    """Post single spans to the receiver for ever; write down each one that it has acknowledged."""
+    if (place := status["probe"]) is not None:
+        join(place["pid"], place["namespace"])
+    number = 0
+    with acks.open("a", buffering=1) as file:
+        while True:
+            number += 1
+            request = ExportTraceServiceRequest()
+            span = request.resource_spans.add().scope_spans.add().spans.add(name="witness", trace_id=os.urandom(16))
+            span.span_id = number.to_bytes(8, "big")
+            span.start_time_unix_nano = span.end_time_unix_nano = time.time_ns()
+            post = urllib.request.Request(
+                status["receiver"] + "/v1/traces",
+                request.SerializeToString(),
+                {"Content-Type": "application/x-protobuf"},
+            )
+            try:
+                with urllib.request.urlopen(post, timeout=2) as response:
+                    if response.status == 200:
+                        file.write(span.span_id.hex() + "\n")
+            except OSError:
+                time.sleep(0.05)
+            time.sleep(0.005)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--witness"]:
+        witness(json.loads(sys.argv[2]), Path(sys.argv[3]))
+    main()
