@@ -30,24 +30,20 @@ def isolate() -> None:
     Raises StartError when the kernel does not allow it.
     """
     uid, gid = os.geteuid(), os.getegid()
-    flags = CLONE_NEWNET if uid == 0 else CLONE_NEWNET | CLONE_NEWUSER
     try:
-        _unshare(flags)
-        if flags & CLONE_NEWUSER:
+        try:
+            _unshare(CLONE_NEWNET)
+        except PermissionError:
+            _unshare(CLONE_NEWNET | CLONE_NEWUSER)
             Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
             Path("/proc/self/uid_map").write_text(f"0 {uid} 1", encoding="ascii")
             Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="ascii")
         raise_interface("lo")
     except OSError as error:
-        what = "a network namespace" if uid == 0 else "a user namespace with a network namespace in it"
-        way_out = (
-            "give the container CAP_SYS_ADMIN and CAP_NET_ADMIN"
-            if uid == 0
-            else "run as root or allow them (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
-            "kernel.apparmor_restrict_unprivileged_userns)"
-        )
         raise StartError(
-            f"The kernel refuses {what} ({error.strerror}); {way_out}, or use the plain isolation level."
+            f"The kernel refuses a network namespace, to this user and in a user namespace ({error.strerror}); run as root "
+            "(in a container with CAP_SYS_ADMIN), allow user namespaces (sysctl user.max_user_namespaces, "
+            "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), or use the plain level."
         ) from error
 
 

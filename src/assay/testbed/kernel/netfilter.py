@@ -52,14 +52,19 @@ class Table:
         """Append a rule of *expressions* to *chain*."""
         self._nft.rule("add", table=self.name, chain=chain, expressions=[expressions])
 
-    def queue_rule(self, chain: str, match: Sequence[Expression], number: int) -> None:
-        """Append a rule that hands what *match* selects to queue *number*, or lets it pass when nobody listens there."""
+    def queue_rule(self, chain: str, match: Sequence[Expression], number: int) -> str:
+        """Append a rule that hands what *match* selects to queue *number*, or lets it pass when nobody listens there.
+
+        Returns by what: nft's own queue expression, or the xtables target where the kernel lacks it.
+        """
         try:
             self.rule(chain, [*match, *_queue(number)])
         except NetlinkError as error:
             if error.code not in (errno.ENOENT, errno.EOPNOTSUPP):
                 raise
             self.rule(chain, [*match, *_queue_by_target(number)])
+            return "xt_NFQUEUE"
+        return "nft_queue"
 
     def close(self) -> None:
         """Remove the table and all that is in it."""

@@ -10,6 +10,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,11 @@ class Place:
 
 
 class Fabric:
-    """The network of one system with *hosts*; call `start` in the namespace that `isolate` made."""
+    """The network of one system with *hosts*; call `start` in the namespace that `isolate` made.
+
+    The netlink library runs an event loop of its own, so that a thread of the fabric's own talks to the kernel: callers
+    may have a loop running.
+    """
 
     management_address = MANAGEMENT_ADDRESS
 
@@ -53,9 +58,28 @@ class Fabric:
         self._management = 0
         self._attached = 0
         self._netlink: IPRoute | None = None
+        self._thread = ThreadPoolExecutor(1, "fabric")
 
     def start(self) -> None:
         """Make the bridges and join every host's to the core."""
+        self._thread.submit(self._start).result()
+
+    def attach(self, name: str, host: str) -> Place:
+        """Return a new place called *name* on *host*, its interfaces up and addressed."""
+        return self._thread.submit(self._attach, name, host).result()
+
+    def detach(self, place: Place) -> None:
+        """Give up *place*: its links go now, its namespace when the last process in it has ended."""
+        self._thread.submit(self._detach, place).result()
+
+    def close(self) -> None:
+        """Stop talking to the kernel; bridges and places live on until the namespaces end."""
+        if self._netlink is not None:
+            self._thread.submit(self._netlink.close).result()
+            self._netlink = None
+        self._thread.shutdown()
+
+    def _start(self) -> None:
         from pyroute2 import IPRoute
 
         self._netlink = IPRoute()
@@ -70,8 +94,7 @@ class Fabric:
             )
             self._netlink.link("set", index=socket.if_nametoindex(downlink), master=core, state="up")
 
-    def attach(self, name: str, host: str) -> Place:
-        """Return a new place called *name* on *host*, its interfaces up and addressed."""
+    def _attach(self, name: str, host: str) -> Place:
         netlink = self._open()
         self._attached += 1
         number = self._attached
@@ -94,16 +117,9 @@ class Fabric:
         inside(namespace, lambda: _address(place))
         return place
 
-    def detach(self, place: Place) -> None:
-        """Give up *place*: its links go when the last process in it has ended."""
-        self._open().link("del", ifname=place.peer_interface)
+    def _detach(self, place: Place) -> None:
+        self._open().link("del", index=socket.if_nametoindex(place.peer_interface))
         os.close(place.namespace)
-
-    def close(self) -> None:
-        """Close the netlink socket; bridges and places live on until the namespaces end."""
-        if self._netlink is not None:
-            self._netlink.close()
-            self._netlink = None
 
     def _open(self) -> IPRoute:
         if self._netlink is None:
