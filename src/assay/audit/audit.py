@@ -39,7 +39,7 @@ from assay.audit.selection import (
 )
 from assay.audit.settings import Settings
 from assay.audit.table import long_scores
-from assay.audit.variants import firth, l2, without_separated_cells
+from assay.audit.variants import FirthCells, firth, firth_cells, l2, without_separated_cells
 from assay.errors import NotFoundError
 
 Floats = NDArray[np.float64]
@@ -137,8 +137,9 @@ def audit_matched(
     drawn = all_drawn[:, :, : len(matched.methods)]
     permuted = permuted_means(matched, settings.permutations, settings.seed)
     others = _other_tables(matched, settings)
+    penalised = firth_cells(matched)
     told(f"comparing {len(matched.pairs())} pairs")
-    pairs = [_pair(matched, a, b, drawn, permuted, others, settings) for a, b in matched.pairs()]
+    pairs = [_pair(matched, a, b, drawn, permuted, others, penalised, settings) for a, b in matched.pairs()]
     adjusted = holm([p.interaction["fractional_logit"].p for p in pairs])
     pairs = [replace(p, holm_p=value) for p, value in zip(pairs, adjusted, strict=True)]
     told("tests over all methods, protocols, power")
@@ -185,6 +186,7 @@ def _pair(
     drawn: Floats,
     permuted: Floats,
     others: dict[str, Matched],
+    penalised: FirthCells,
     settings: Settings,
 ) -> PairAudit:
     level, ddof, sizes = settings.confidence, settings.ddof, matched.sizes
@@ -215,7 +217,7 @@ def _pair(
             *(sensitivity.scenario(name, other, a, b, level=level, ddof=ddof) for name, other in others.items()),
             *sensitivity.without_family(matched, a, b, level=level, ddof=ddof),
         ),
-        interaction=_interaction(matched, a, b, robust),
+        interaction=_interaction(matched, a, b, robust, penalised),
         wald_left_out=robust.left_out,
         holm_p=None,
         permutation_p=permutation_p(effect, of_permuted, sizes),
@@ -224,12 +226,12 @@ def _pair(
     )
 
 
-def _interaction(matched: Matched, a: int, b: int, robust: RobustTest) -> dict[str, Test]:
+def _interaction(matched: Matched, a: int, b: int, robust: RobustTest, penalised: FirthCells) -> dict[str, Test]:
     means = matched.means[:, [a, b]]
     return {
         "fractional_logit": likelihood_ratio(means, matched.sizes),
         "cluster_robust_wald": robust.test,
-        "firth_wald": firth(matched, a, b),
+        "firth_wald": firth(penalised, a, b),
         "l2": l2(matched, a, b),
         "without_separated_cells": without_separated_cells(matched, a, b),
         "family": likelihood_ratio(*_family_cells(matched, [a, b])),

@@ -33,12 +33,14 @@ class Test:
     mcfadden_without: float | None = None
 
 
-def chi_square(statistic: float, df: int, reason: str = "", **more: float | None) -> Test:
-    """Return the test of *statistic* against chi-square with *df* degrees of freedom."""
+def chi_square(
+    statistic: float, df: int, undefined: str = "no system tells the methods apart", note: str = "", **more: float | None
+) -> Test:
+    """Return the test of *statistic* against chi-square with *df* degrees of freedom; without any it is *undefined*."""
     if df < 1:
-        return Test(None, 0, None, reason or "no system tells the methods apart")
+        return Test(None, 0, None, undefined)
     statistic = max(statistic, 0.0)
-    return Test(statistic, df, float(chdtrc(df, statistic)), reason, **more)
+    return Test(statistic, df, float(chdtrc(df, statistic)), note, **more)
 
 
 def likelihood_ratio(means: Floats, sizes: NDArray[np.int64]) -> Test:
@@ -155,44 +157,49 @@ def wald(matched: Matched, methods: Sequence[int], groups: Sequence[str] | None 
     """
     names = list(matched.systems if groups is None else groups)
     values = matched.values[:, list(methods)]
-    of_row = np.repeat(np.array(names, dtype=object), matched.sizes)
-    contrasts, precisions, left_out = [], [], []
-    for name in dict.fromkeys(names):
-        scores = values[of_row == name] if groups is not None else _slice(matched, values, names.index(name))
-        found = _logit_contrasts(scores, ddof)
-        if found is None:
-            left_out.append(name)
-            continue
-        contrasts.append(found[0])
-        precisions.append(found[1])
-    if len(contrasts) < 2:
+    of_row = np.repeat(np.unique(names, return_inverse=True)[1], matched.sizes)
+    found = [_logit_contrasts(values[rows], ddof) for rows in _rows_by(of_row)]
+    order = np.unique(names)
+    contrasts = np.stack([contrast for contrast, _ in found])
+    covariances = np.stack([covariance for _, covariance in found])
+    usable = _well_conditioned(covariances)
+    left_out = tuple(name for name in dict.fromkeys(names) if not usable[np.searchsorted(order, name)])
+    if usable.sum() < 2:
         reason = "fewer than two systems have all methods strictly between 0 and 1 and apart"
-        return RobustTest(Test(None, 0, None, reason), tuple(left_out))
-    total = sum(precisions)
-    centre = np.linalg.solve(total, sum(p @ c for c, p in zip(contrasts, precisions, strict=True)))
-    statistic = sum(float((c - centre) @ p @ (c - centre)) for c, p in zip(contrasts, precisions, strict=True))
-    return RobustTest(chi_square(statistic, (len(contrasts) - 1) * (values.shape[1] - 1)), tuple(left_out))
+        return RobustTest(Test(None, 0, None, reason), left_out)
+    contrasts, precisions = contrasts[usable], np.linalg.inv(covariances[usable])
+    centre = np.linalg.solve(precisions.sum(axis=0), np.einsum("gij,gj->i", precisions, contrasts))
+    statistic = float(np.einsum("gi,gij,gj->", contrasts - centre, precisions, contrasts - centre))
+    return RobustTest(chi_square(statistic, (len(contrasts) - 1) * (values.shape[1] - 1)), left_out)
 
 
-def _slice(matched: Matched, values: Floats, system: int) -> Floats:
-    start = matched.starts[system]
-    return values[start : start + matched.sizes[system]]
+def _rows_by(group: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the rows of each group, groups in ascending order."""
+    order = np.argsort(group, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
 
 
-def _logit_contrasts(scores: Floats, ddof: int) -> tuple[Floats, Floats] | None:
-    """Return contrasts of log odds to the first method, and the inverse of their covariance; None where undefined."""
+def _logit_contrasts(scores: Floats, ddof: int) -> tuple[Floats, Floats]:
+    """Return contrasts of log odds to the first method, and their covariance; NaN where one is not defined."""
     n, mean = len(scores), scores.mean(axis=0)
+    contrasts = len(mean) - 1
     if n < 2 or (mean <= TIE).any() or (mean >= 1 - TIE).any():
-        return None
+        return np.full(contrasts, np.nan), np.full((contrasts, contrasts), np.nan)
     slope = mean * (1 - mean)
-    centred = scores - mean
-    covariance = centred.T @ centred / ((n - ddof) * n) / np.outer(slope, slope)
-    of_contrasts = covariance[1:, 1:] - covariance[1:, :1] - covariance[:1, 1:] + covariance[0, 0]
-    scale = np.sqrt(np.outer(np.diag(of_contrasts), np.diag(of_contrasts)))
-    if (scale <= TIE).any() or np.linalg.cond(of_contrasts / scale) > 1e10:
-        return None
+    centred = (scores - mean) / slope
+    against_first = centred[:, 1:] - centred[:, :1]
     odds = np.log(mean / (1 - mean))
-    return odds[1:] - odds[0], np.linalg.inv(of_contrasts)
+    return odds[1:] - odds[0], against_first.T @ against_first / ((n - ddof) * n)
+
+
+def _well_conditioned(covariances: Floats) -> NDArray[np.bool_]:
+    """Return which covariance matrices are there and can be inverted."""
+    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    usable = np.asarray((variances > TIE).all(axis=1))  # NaN is not above
+    scale = np.sqrt(variances[usable])
+    correlation = covariances[usable] / (scale[:, :, None] * scale[:, None, :])
+    usable[usable] = np.linalg.cond(correlation) < 1e10
+    return usable
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:

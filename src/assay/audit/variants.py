@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from assay.audit.effects import TIE
 from assay.audit.interaction import Test, chi_square, fit_logit
 from assay.audit.matched import Matched
+from assay.audit.pooled import cochran_q
 
 Floats = NDArray[np.float64]
 
@@ -29,33 +29,48 @@ def interaction_design(groups: int, methods: int) -> tuple[Floats, int]:
     return np.column_stack([additive, both]), additive.shape[1]
 
 
-def firth(matched: Matched, a: int, b: int) -> Test:
-    """Return the joint Wald test of method x system with Firth's penalty, for 0/1 scores (Firth 1993; `firthmodels`).
+@dataclass(frozen=True, eq=False)
+class FirthCells:
+    """Penalised log odds of every (system, method) cell and their variances, S x M; None with the *reason* there is none."""
 
-    Finite also where a cell is all 0 or all 1. Not applicable to fractional scores: the penalty is derived for binary
-    ones. Cases enter as weighted cells, which gives the same likelihood and information.
+    log_odds: Floats | None
+    variance: Floats | None
+    reason: str = ""
+
+
+def firth_cells(matched: Matched) -> FirthCells:
+    """Return the estimates of the model with all interactions under Firth's penalty, for 0/1 scores (`firthmodels`).
+
+    With a parameter for every cell likelihood and information are products over cells, and the penalty does not depend
+    on how the model is written, so each cell is fitted on its own and serves every pair. Fractional scores have none:
+    the penalty is derived for binary ones (Firth 1993).
     """
-    scores = matched.values[:, [a, b]]
-    if not np.isin(scores, (0.0, 1.0)).all():
-        return Test(None, 0, None, "the scores are not all 0 or 1")
-    means = matched.means[:, [a, b]]
-    if len(means) < 2:
-        return Test(None, 0, None, "there is one system")
-    if means.max() <= TIE or means.min() >= 1 - TIE:
-        return Test(None, 0, None, "all scores are the same")
+    if not np.isin(matched.values, (0.0, 1.0)).all():
+        return FirthCells(None, None, "the scores are not all 0 or 1")
     from firthmodels import FirthLogisticRegression
 
-    design, additive = interaction_design(*means.shape)
-    rows, outcome, weights = _as_binary(design, means, matched.sizes)
-    fitted = FirthLogisticRegression(backend="numpy", fit_intercept=False, max_iter=200, gtol=1e-8, xtol=1e-8)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fitted.fit(rows, outcome, sample_weight=weights)
-    chance = expit(design @ fitted.coef_)
-    information = design.T @ (design * (np.repeat(matched.sizes, 2) * chance * (1 - chance))[:, None])
-    covariance = np.linalg.inv(information)[additive:, additive:]
-    effect = fitted.coef_[additive:]
-    return chi_square(float(effect @ np.linalg.solve(covariance, effect)), len(effect))
+    # The library wants both outcomes: an anchor cell of one success and one failure, with a parameter of its own, is there.
+    design = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    outcome = np.array([1, 0, 1, 0])
+    model = FirthLogisticRegression(backend="numpy", fit_intercept=False, max_iter=200, gtol=1e-6, xtol=1e-6)
+    log_odds, variance = np.empty(matched.means.shape), np.empty(matched.means.shape)
+    for (s, m), mean in np.ndenumerate(matched.means):
+        right = float(np.round(mean * matched.sizes[s]))
+        model.fit(design, outcome, sample_weight=np.array([1.0, 1.0, right, matched.sizes[s] - right]))
+        log_odds[s, m], variance[s, m] = model.coef_[1], model.bse_[1] ** 2
+    return FirthCells(log_odds, variance)
+
+
+def firth(cells: FirthCells, a: int, b: int) -> Test:
+    """Return the joint Wald test of method x system from Firth's estimates, (systems - 1) degrees of freedom.
+
+    Finite also where a cell is all 0 or all 1, which is what it is for (leaderboard-audit, Table 5).
+    """
+    if cells.log_odds is None or cells.variance is None:
+        return Test(None, 0, None, cells.reason)
+    contrast = cells.log_odds[:, a] - cells.log_odds[:, b]
+    variance = cells.variance[:, a] + cells.variance[:, b]
+    return chi_square(float(cochran_q(contrast, variance)), len(contrast) - 1, "there is one system")
 
 
 def l2(matched: Matched, a: int, b: int, strength: float = 1.0) -> Test:
@@ -118,7 +133,7 @@ def without_separated_cells(matched: Matched, a: int, b: int) -> Test:
         return Test(None, 0, None, f"nothing is left to test without {gone} cells")
     statistic = 2 * (_cell_log_likelihood(cells, cells, weights) - _cell_log_likelihood(
         cells, fit_logit(reduced, cells, weights), weights))
-    return chi_square(statistic, df, f"{gone} cells left out")
+    return chi_square(statistic, df, note=f"{gone} cells left out")
 
 
 def _cell_log_likelihood(means: Floats, fitted: Floats, weights: Floats) -> float:
