@@ -44,11 +44,10 @@ class Bench:
         await asyncio.sleep(0.05)
 
     async def impair(self, impairment, direction="forward"):
-        rules = [{"link": "a>b", "direction": direction}]
-        return await self.relay.rules({"rules": rules, "impairment": impairment})
+        return await self.relay.impair({"fault": "f", "streams": [["a>b", direction]], "impairment": impairment})
 
     async def heal(self):
-        await self.relay.rules({"rules": [], "impairment": None})
+        await self.relay.heal({"fault": "f"})
 
     async def exchange(self, payload):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)

@@ -9,7 +9,7 @@ import click
 from assay.cli.output import isolation_option, json_option, print_json, stages
 
 if TYPE_CHECKING:
-    from assay.testbed.capabilities import IsolationLevel
+    from assay.model.system import IsolationLevel
 
 
 @click.command("up")

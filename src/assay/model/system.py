@@ -9,6 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from assay.model.base import Written
 
 Engine = Literal["postgresql", "valkey", "nats"]
+IsolationLevel = Literal["namespaced", "plain"]
+"""How a system on one machine is kept apart: network namespaces with real packets, or loopback with a relay."""
 ACTIONS = ("call", "parallel", "sql", "cache", "publish", "compute_ms", "wait_ms", "log")
 
 

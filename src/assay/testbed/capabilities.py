@@ -7,13 +7,12 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Literal
 
 from assay.errors import RefusedError
 from assay.model.faults import fault_type
+from assay.model.system import IsolationLevel
 from assay.testbed.faults.actuators import LOCAL_REFUSALS
 
-IsolationLevel = Literal["namespaced", "plain"]
 LEVELS: tuple[IsolationLevel, ...] = ("namespaced", "plain")
 
 

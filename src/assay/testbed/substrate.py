@@ -8,10 +8,9 @@ from typing import Any, Protocol
 import polars as pl
 
 from assay.model.incident import FaultPlan
-from assay.model.system import System
+from assay.model.system import IsolationLevel, System
 from assay.registry import Registry
 from assay.telemetry.otlp.client import ReceiverControl
-from assay.testbed.capabilities import IsolationLevel
 
 
 class RunningSystem(Protocol):

@@ -6,17 +6,23 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
-from assay.model.system import System
-from assay.testbed.capabilities import IsolationLevel
+import psutil
+
+from assay.errors import OperationError
+from assay.model.system import IsolationLevel, System
+from assay.testbed.kernel.heal import heal
 from assay.testbed.kernel.namespaces import inside
 from assay.testbed.kernel.network import DATA_INTERFACE, Fabric, Place
-from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet
+from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet, sleep_until
 from assay.testbed.local.names import Endpoint
-from assay.testbed.local.networks import LOOPBACK, Site
+from assay.testbed.local.networks import FORWARD, LOOPBACK, Site, Stream
+from assay.testbed.local.processes import Channels, Template, log_tail
+from assay.testbed.local.state import SystemState
 
 PROBE = "probe"
 BESIDE = ("stores", "users", "probes")
@@ -25,6 +31,7 @@ SERVICE_PORT = 8080
 STORE_PORTS = {"postgresql": 5432, "valkey": 6379, "nats": 4222}
 """Below the ports that the kernel gives to callers, so that a packet tells which end of a connection called."""
 CHUNK_BYTES = 65_536
+PACKETS_TIMEOUT_S = 10.0
 
 
 def open_doors(system: System) -> dict[str, socket.socket]:
@@ -36,18 +43,29 @@ class NamespacedNetwork:
     """Every replica, store, load generator and probe in a namespace of its own, which outlives its processes.
 
     *doors* are listening sockets from outside, by entry service: what connects there is passed on from the users' site.
+    *kernel_can* are the kinds of impairments that this kernel has a queueing discipline for; others take a detour.
     """
 
     level: ClassVar[IsolationLevel] = "namespaced"
     interface: ClassVar[str | None] = DATA_INTERFACE
     home = Fabric.management_address
 
-    def __init__(self, fleet: Fleet, doors: Mapping[str, socket.socket]) -> None:
-        self._fleet, self._doors = fleet, doors
+    def __init__(
+        self,
+        state: SystemState,
+        fleet: Fleet,
+        template: Template,
+        channels: Channels,
+        doors: Mapping[str, socket.socket],
+        kernel_can: Collection[str],
+    ) -> None:
+        self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
+        self._doors, self._kernel_can = doors, kernel_can
         self._fabric = Fabric([*fleet.system.hosts, *BESIDE])
         self._places: dict[str, Place] = {}
         self._ports: dict[str, int | None] = {}
         self._servers: list[asyncio.Server] = []
+        self._impairing: dict[str, list[tuple[str, int, Place]]] = {}
 
     async def prepare(self) -> None:
         """Make the bridges and a namespace for each process that is going to listen or call."""
@@ -90,6 +108,48 @@ class NamespacedNetwork:
         """Return the door to *entry*."""
         address, port = self._doors[entry].getsockname()
         return [(address, port)]
+
+    async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
+        """Start the packet process of *target*: it acts when it has said hello."""
+        name, place = f"packets-{fault}-{target}", self._places[target]
+        order = {
+            "id": name,
+            "management": str(self._state.management_socket),
+            "ledger": str(self._state.ledger_dir / f"{name}.jsonl"),
+            "namespace": place.path,
+            "peer_interface": place.peer_interface,
+            "means": "kernel" if impairment["kind"] in self._kernel_can else "queue",
+            "streams": [self._seen_from(target, stream) for stream in streams],
+            "impairment": dict(impairment),
+            "seed": f"{target} {impairment}",
+        }
+        pid = await self._template.spawn("packets", name, order)
+        self._impairing.setdefault(fault, []).append((name, pid, place))
+        started = await sleep_until(
+            lambda: name in self._channels.names() or not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02
+        )
+        if not started or name not in self._channels.names():
+            raise OperationError(f"The packets of {target} could not be caught.", log_tail(self._state.log(name)))
+
+    def _seen_from(self, target: str, stream: Stream) -> dict[str, Any]:
+        """Return *stream* as the packet process of *target* reads it."""
+        outward = stream.source == target
+        other = stream.destination if outward else stream.source
+        return {
+            "link": stream.link,
+            "direction": stream.direction,
+            "leaving": outward == (stream.direction == FORWARD),
+            "address": self._places[other].data_address,
+        }
+
+    async def heal(self, fault: str) -> None:
+        """End the packet processes of *fault*; what one that was killed left in the kernel is removed."""
+        for name, pid, place in self._impairing.pop(fault, ()):
+            self._channels.hang_up(name)
+            if not await sleep_until(lambda pid=pid: not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02):
+                os.kill(pid, signal.SIGKILL)
+            if not any(other is place for active in self._impairing.values() for _, _, other in active):
+                await asyncio.to_thread(heal, place.path, place.peer_interface)
 
     def probe(self) -> dict[str, Any]:
         """Return the probe's own namespace."""

@@ -6,11 +6,12 @@ because on the `plain` level every pair has a port of its own at the relay.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from assay.errors import StartError
-from assay.testbed.capabilities import IsolationLevel
+from assay.model.system import IsolationLevel
 from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet, sleep_until
 from assay.testbed.local.names import Endpoint
 from assay.testbed.local.processes import Channels, Template, log_tail
@@ -18,6 +19,7 @@ from assay.testbed.local.state import SystemState
 
 LOOPBACK = "127.0.0.1"
 PORTS = 100
+FORWARD, BACKWARD = "forward", "backward"
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,24 @@ class Site:
     def told(self, start: int = 0) -> dict[str, Any]:
         """Return what the process that is the *start*-th one here is told: two may overlap."""
         port = self.port and self.port + start % PORTS
-        return {"address": self.address, "port": port, "namespace": self.namespace}
+        return {"address": self.address, "port": port, "inside": self.namespace}
 
     def listening(self) -> list[str]:
         """Return the addresses at which a store listens."""
         return sorted({self.address, self.management})
+
+
+class Stream(NamedTuple):
+    """What flows one way over a link: *direction* is forward from the *source*, which calls, or backward to it."""
+
+    source: str
+    destination: str
+    direction: str
+
+    @property
+    def link(self) -> str:
+        """Source and destination, as the ledger names them."""
+        return f"{self.source}>{self.destination}"
 
 
 class Network(Protocol):
@@ -67,6 +82,16 @@ class Network(Protocol):
     def doors(self, entry: str) -> list[Endpoint]:
         """Return where a user of this machine reaches the service *entry*."""
 
+    async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
+        """Impair *streams* at the end of the replica *target* until *fault* is healed; a fault may have several targets.
+
+        An impairment has a ``kind``: delay (delay_s, jitter_s), loss, duplicate or corrupt (share), bandwidth
+        (bytes_per_s), partition. Raises OperationError.
+        """
+
+    async def heal(self, fault: str) -> None:
+        """Take back what *fault* impairs; nothing to do is fine."""
+
     def probe(self) -> dict[str, Any] | None:
         """Return where a probe has to be to reach backends: pid of the supervisor and namespace; None for anywhere."""
 
@@ -84,6 +109,7 @@ class RelayedNetwork:
     def __init__(self, state: SystemState, fleet: Fleet, template: Template, channels: Channels) -> None:
         self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
         self._ports: dict[str, int] = {}
+        self._impaired: dict[str, list[str]] = {}
 
     async def prepare(self) -> None:
         """Do nothing: loopback is there."""
@@ -119,6 +145,18 @@ class RelayedNetwork:
         """Return the relay's ports of the users' links to *entry*."""
         found = (self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.of(entry) if replica.ready)
         return [endpoint for endpoint in found if endpoint is not None]
+
+    async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
+        """Have the relay impair the streams."""
+        name, chosen = f"{fault} {target}", [(stream.link, stream.direction) for stream in streams]
+        await self._channels.request("relay", "impair", fault=name, streams=chosen, impairment=impairment)
+        self._impaired.setdefault(fault, []).append(name)
+
+    async def heal(self, fault: str) -> None:
+        """Have the relay forget the fault; one that has ended impairs nothing."""
+        if "relay" in self._channels.names():
+            for name in self._impaired.pop(fault, ()):
+                await self._channels.request("relay", "heal", fault=name)
 
     def probe(self) -> None:
         """Return None: loopback is everywhere."""

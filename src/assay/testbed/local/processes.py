@@ -151,6 +151,11 @@ class Channels:
         """Return the processes that are connected."""
         return sorted(self._writers)
 
+    def hang_up(self, name: str) -> None:
+        """Close the channel of the process *name*, which ends it; one without a channel is fine."""
+        if (writer := self._writers.get(name)) is not None:
+            writer.close()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hello = json.loads(await reader.readline() or b"{}").get("hello")
         if not hello:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from assay import errors
 from assay.errors import LostError, NotFoundError, StartError, UserError
 from assay.model.incident import FaultPlan
-from assay.model.system import System
+from assay.model.system import IsolationLevel, System
 from assay.telemetry.otlp.client import ReceiverControl
-from assay.testbed.capabilities import IsolationLevel, choose_level, probe
+from assay.testbed.capabilities import choose_level, probe
 from assay.testbed.faults.journal import Journal
 from assay.testbed.local.processes import log_tail
 from assay.testbed.local.state import MARKER, SystemState, acquire_lock, all_states, clear_leftovers
@@ -121,6 +121,7 @@ class LocalSubstrate:
                 "seed": seed,
                 "rate_rps": rate_rps,
                 "isolation": level,
+                "kernel_can": ["bandwidth"],
                 "owner_pid": os.getpid() if owned else None,
                 "lock_fd": lock,
             }

@@ -61,7 +61,7 @@ class Supervisor:
         self.channels = Channels(state, self._on_hello)
         self.template = Template(state, self._on_exit)
         self.network: Network = (
-            NamespacedNetwork(self.fleet, doors)
+            NamespacedNetwork(state, self.fleet, self.template, self.channels, doors, order["kernel_can"])
             if order["isolation"] == NamespacedNetwork.level
             else RelayedNetwork(state, self.fleet, self.template, self.channels)
         )

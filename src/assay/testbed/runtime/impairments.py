@@ -88,14 +88,18 @@ class Bandwidth:
         return max(self.free_at - now, 0.0)
 
 
-KINDS = {"delay": Delay, "loss": Loss, "bandwidth": Bandwidth}
-
-
 def impairment(order: dict[str, Any]) -> Impairment:
-    """Return the impairment of an *order* {kind, and its numbers}."""
-    numbers = {key: value for key, value in order.items() if key != "kind"}
-    made: Impairment = KINDS[order["kind"]](**numbers)
-    return made
+    """Return the impairment of an *order* {kind, and its numbers}; raises ValueError for one that no stream can have."""
+    match order:
+        case {"kind": "delay", "delay_s": delay_s, "jitter_s": jitter_s}:
+            return Delay(delay_s, jitter_s)
+        case {"kind": "loss" | "corrupt", "share": share}:  # what is changed on the way is discarded by its checksum
+            return Loss(share)
+        case {"kind": "partition"}:
+            return Loss(1.0)
+        case {"kind": "bandwidth", "bytes_per_s": bytes_per_s}:
+            return Bandwidth(bytes_per_s)
+    raise ValueError(f"no byte stream is impaired as {order} says")
 
 
 def resend_times(first_s: float) -> Iterator[float]:

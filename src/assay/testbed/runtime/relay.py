@@ -7,6 +7,7 @@ now. A packet fault is a rule over links. Delays keep the order of bytes within 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import socket
 from collections import deque
@@ -24,7 +25,7 @@ class Link:
 
     def __init__(self, source: str, destination: str, upstream: tuple[str, int] | None) -> None:
         self.source, self.destination, self.upstream = source, destination, upstream
-        self.impaired: dict[str, Impairment] = {}
+        self.impaired: dict[str, list[Impairment]] = {}
         self.changed = asyncio.Event()
         self.connections: set[Pipe] = set()
 
@@ -36,14 +37,19 @@ class Link:
     async def connected(self) -> None:
         """Wait as long as a handshake takes beyond the usual; one that is lost for good waits for better times."""
         now = asyncio.get_running_loop().time()
-        while (lag := sum(impaired.connect_lag_s(now) for impaired in self.impaired.values())) == math.inf:
+        while (lag := self._connect_lag_s(now)) == math.inf:
             await self.changed.wait()
         if lag:
             await asyncio.sleep(lag)
 
-    def impair(self, impaired: dict[str, Impairment]) -> None:
-        """Replace what impairs the link; what a former impairment holds comes free."""
-        healed = [direction for direction in self.impaired if direction not in impaired]
+    def _connect_lag_s(self, now: float) -> float:
+        return sum(one.connect_lag_s(now) for impaired in self.impaired.values() for one in impaired)
+
+    def impair(self, impaired: dict[str, list[Impairment]]) -> None:
+        """Replace what impairs the link, by direction; what a former impairment holds comes free."""
+        healed = [
+            way for way, former in self.impaired.items() if any(one not in impaired.get(way, ()) for one in former)
+        ]
         self.impaired = impaired
         self.changed.set()
         self.changed = asyncio.Event()
@@ -109,11 +115,12 @@ class Pipe(asyncio.Protocol):
     def forward(self, data: bytes) -> None:
         """Write *data* to the peer, late if the link is impaired, never out of order."""
         now = asyncio.get_running_loop().time()
-        impaired = self.link.impaired.get(self.direction)
-        lag = impaired.lag_s(len(data), now) if impaired else 0.0
-        if impaired and lag:
-            ns = int(lag * 1e9) if lag < math.inf else 0
-            self.ledger.write(impaired.ledger_kind, link=self.link.name, direction=self.direction, ns=ns)
+        lag = 0.0
+        for impaired in self.link.impaired.get(self.direction, ()):
+            if more := impaired.lag_s(len(data), now):
+                ns = int(more * 1e9) if more < math.inf else 0
+                self.ledger.write(impaired.ledger_kind, link=self.link.name, direction=self.direction, ns=ns)
+                lag += more
         due = max(now + lag, self.free_at)
         if due <= now and not self.in_flight:
             self.deliver(data)
@@ -201,6 +208,7 @@ class Relay:
         self.links: dict[str, Link] = {}
         self.ledger = ledger
         self.servers: list[asyncio.Server] = []
+        self.faults: dict[str, list[tuple[str, str, Impairment]]] = {}
 
     async def open(self, request: dict[str, Any]) -> dict[str, int]:
         """Open listeners for ``links`` [[source, destination], ...]; return ports by link name."""
@@ -225,14 +233,24 @@ class Relay:
                     pipe.abort()
         return len(changed)
 
-    async def rules(self, request: dict[str, Any]) -> int:
-        """Replace all rules by ``rules`` [{link, direction}], which share one ``impairment``; return the links hit."""
-        shared = impairment(request["impairment"]) if request["rules"] else None
-        wanted: dict[str, dict[str, Impairment]] = {}
-        for rule in request["rules"]:
-            wanted.setdefault(rule["link"], {})[rule["direction"]] = cast("Impairment", shared)
-        for link in self.links.values():
-            link.impair(wanted.get(link.name, {}))
+    async def impair(self, request: dict[str, Any]) -> int:
+        """Impair ``streams`` [[link, direction], ...] for the fault ``fault`` by one ``impairment`` that they share."""
+        shared = impairment(request["impairment"])
+        self.faults[request["fault"]] = [(link, direction, shared) for link, direction in request["streams"]]
+        return self._reconsider()
+
+    async def heal(self, request: dict[str, Any]) -> int:
+        """Take back what ``fault`` impairs."""
+        self.faults.pop(request["fault"], None)
+        return self._reconsider()
+
+    def _reconsider(self) -> int:
+        """Give every link what impairs it now; return how many are impaired."""
+        wanted: dict[str, dict[str, list[Impairment]]] = {}
+        for link, direction, impaired in itertools.chain.from_iterable(self.faults.values()):
+            wanted.setdefault(link, {}).setdefault(direction, []).append(impaired)
+        for name, one in self.links.items():
+            one.impair(wanted.get(name, {}))
         return len(wanted)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -243,5 +261,11 @@ class Relay:
 async def main(config: dict[str, Any]) -> None:
     """Relay until the supervisor hangs up."""
     relay = Relay(LedgerWriter(config["ledger"], "relay"))
-    handlers = {"open": relay.open, "upstream": relay.upstream, "rules": relay.rules, "ping": relay.ping}
+    handlers = {
+        "open": relay.open,
+        "upstream": relay.upstream,
+        "impair": relay.impair,
+        "heal": relay.heal,
+        "ping": relay.ping,
+    }
     await management.serve(config["management"], {"id": "relay"}, handlers)

@@ -20,6 +20,7 @@ from typing import Any
 
 import uvloop
 
+from assay.testbed.kernel import packets
 from assay.testbed.kernel.namespaces import enter
 from assay.testbed.runtime import allocator, load, pressure, relay, replica
 
@@ -29,6 +30,7 @@ ROLES = {
     "load": load.main,
     "pressure": pressure.main,
     "allocator": allocator.main,
+    "packets": packets.main,
 }
 
 
@@ -72,7 +74,7 @@ def spawn(request: dict[str, Any]) -> int:
     status = 1
     try:
         enter_child(Path(request["log"]))
-        if (namespace := request["config"].get("namespace")) is not None:
+        if (namespace := request["config"].get("inside")) is not None:
             enter(namespace)
         main_coroutine = ROLES[request["role"]](request["config"])
         uvloop.run(main_coroutine)
