@@ -11,12 +11,13 @@ from assay.cli.output import json_option, print_json, print_table
 @json_option
 def command(*, as_json: bool) -> None:
     """Show running systems; undo and remove what a killed one left behind; show the isolation levels."""
+    from assay.testbed.capabilities import machine
     from assay.testbed.local.substrate import LocalSubstrate
 
     substrate = LocalSubstrate()
     systems, levels = substrate.status(), substrate.capabilities()
     if as_json:
-        print_json("status", systems, isolation=levels)
+        print_json("status", systems, isolation=levels, machine=machine().as_dict())
         return
     rows = [(s["name"], s.get("system"), s["phase"], _ready(s), s.get("fault"), s.get("receiver")) for s in systems]
     print_table("Systems", ("name", "system", "phase", "ready", "fault", "receiver"), rows)
@@ -26,6 +27,8 @@ def command(*, as_json: bool) -> None:
             click.echo(f"{s['name']} had been killed: {s['processes_ended']} processes ended{undone}.")
     shown = [(name, "yes" if level["available"] else "no", level["reason"]) for name, level in levels.items()]
     print_table("Isolation levels of this machine", ("level", "available", "reason"), shown)
+    lent = [(name, "yes" if a.available else "no", a.how or a.reason) for name, a in machine().abilities.items()]
+    print_table("What its kernel lends", ("ability", "available", "how, or why not"), lent)
 
 
 def _ready(system: dict[str, object]) -> str | None:

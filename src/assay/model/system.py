@@ -139,6 +139,8 @@ class System(Written):
     system: str
     description: str = ""
     hosts: tuple[str, ...] = ("host-a",)
+    host_cpu_limit: float = Field(default=1.0, gt=0, description="cores that the replicas of a host may use together")
+    host_memory_limit_mb: int = Field(default=1024, ge=64, description="memory that they may use together, MiB")
     stores: dict[str, Store] = Field(default_factory=dict)
     services: dict[str, Service]
     load: Load

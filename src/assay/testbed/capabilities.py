@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
+import functools
 from dataclasses import dataclass
+from typing import Any
 
 from assay.errors import RefusedError
 from assay.model.faults import fault_type
 from assay.model.system import IsolationLevel
 from assay.testbed.faults.actuators import LOCAL_REFUSALS
+from assay.testbed.kernel.probe import NETEM, SHAPING, Machine, probe_machine
 
 LEVELS: tuple[IsolationLevel, ...] = ("namespaced", "plain")
+"""Best first."""
 
 
 @dataclass(frozen=True)
@@ -25,25 +25,19 @@ class Level:
     reason: str
 
 
+@functools.cache
+def machine() -> Machine:
+    """Return what the kernel lends to this user, found out once."""
+    return probe_machine()
+
+
 def probe() -> dict[IsolationLevel, Level]:
-    """Probe the isolation levels of this machine."""
+    """Return the isolation levels of this machine."""
+    namespaced = machine().namespaced
     return {
-        "namespaced": Level("namespaced", available=False, reason=_why_not_namespaced()),
+        "namespaced": Level("namespaced", namespaced.available, namespaced.reason),
         "plain": Level("plain", available=True, reason=""),
     }
-
-
-def _why_not_namespaced() -> str:
-    if sys.platform != "linux":
-        return "network namespaces exist on Linux only; use the plain level"
-    if os.geteuid() != 0:
-        can = (
-            shutil.which("unshare")
-            and not subprocess.run(["unshare", "-Urnm", "true"], capture_output=True, check=False).returncode
-        )
-        if not can:
-            return "needs root or unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1)"
-    return "this version runs systems on the plain level only; the machine itself would allow namespaces"
 
 
 def choose_level(wanted: IsolationLevel | None) -> IsolationLevel:
@@ -56,9 +50,21 @@ def choose_level(wanted: IsolationLevel | None) -> IsolationLevel:
     return wanted
 
 
-def refusal(fault: str, level: str) -> str | None:
+def impairments_in_kernel() -> set[str]:
+    """Return the kinds of impairments for which the kernel has a queueing discipline; others take a detour."""
+    abilities = machine().abilities
+    netem = {"delay", "loss", "duplicate", "corrupt"} if abilities[NETEM].available else set()
+    return netem | ({"bandwidth"} if abilities[SHAPING].available else set())
+
+
+def describe(level: IsolationLevel) -> dict[str, Any]:
+    """Return what a run on *level* records of the machine: the level, and what the kernel lends."""
+    return {"isolation": level, "machine": machine().as_dict()}
+
+
+def refusal(fault: str, level: IsolationLevel) -> str | None:
     """Return why *fault* cannot be injected on *level* of this machine, with the way out; None when it can."""
     row = fault_type(fault)
-    if level != "plain":
-        return _why_not_namespaced()
-    return LOCAL_REFUSALS.get(row.name)
+    if not (there := probe()[level]).available:
+        return there.reason
+    return LOCAL_REFUSALS.get(row.name) if level == "plain" else None

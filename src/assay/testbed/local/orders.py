@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from assay.testbed.local.containers import Containers
 from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet, Replica
 from assay.testbed.local.networks import Network
 from assay.testbed.local.state import SystemState
@@ -21,6 +22,7 @@ class Orders:
     state: SystemState
     fleet: Fleet
     network: Network
+    containers: Containers
     endpoint: str
     names_port: int
     token: str
@@ -31,6 +33,7 @@ class Orders:
         return {
             **self._common(replica.id),
             **self.network.site(replica.id).told(replica.starts),
+            "groups": self.containers.entrances(self.containers.of(replica)),
             "service": replica.service,
             "ledger": str(self.state.ledger_dir / f"{replica.id}.jsonl"),
             "resource": self.fleet.resource(replica),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
-import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -17,9 +15,9 @@ from typing import Any
 from assay.errors import StartError
 from assay.testbed.kernel.namespaces import enter
 from assay.testbed.local.state import MARKER, SystemState, note_process
+from assay.testbed.runtime.forks import die_with_parent
 
 LOG_TAIL_LINES = 12
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
@@ -36,8 +34,7 @@ def environment(state: SystemState) -> dict[str, str]:
 
 
 def _become_child(namespace: str | None) -> None:
-    if _libc is not None:
-        _libc.prctl(1, signal.SIGKILL)
+    die_with_parent()
     if namespace is not None:
         enter(namespace)
 

@@ -7,11 +7,13 @@ environment variable ``ASSAY_SYSTEM``, so that leftovers are found by what they 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,10 @@ from typing import Any
 import psutil
 
 from assay.errors import OperationError, UserError
+from assay.testbed.kernel.cgroups import remove_below
 
 MARKER = "ASSAY_SYSTEM"
+GROUPS_FILE = "groups.json"
 LOOKS, LOOK_S = 5, 0.02
 SOCKET_PATH_LIMIT = 100  # sun_path is 108 bytes on Linux, 104 on macOS
 
@@ -155,6 +159,18 @@ def note_process(state: SystemState, pid: int) -> None:
         file.write(line + "\n")
 
 
+def note_groups(state: SystemState, folders: Iterable[Path]) -> None:
+    """Write down the control groups that the system is about to make."""
+    state.write(GROUPS_FILE, {"folders": [str(folder) for folder in folders]})
+
+
+def remove_groups(state: SystemState) -> None:
+    """Remove the control groups that were written down, with what still runs in them; none is fine."""
+    with contextlib.suppress(FileNotFoundError):
+        for folder in json.loads((state.dir / GROUPS_FILE).read_text())["folders"]:
+            remove_below(Path(folder))
+
+
 def marked_processes(state: SystemState) -> list[psutil.Process]:
     """Return the processes of this system: marked in their environment or written down; this one excepted."""
     written = _written_down(state)
@@ -205,5 +221,6 @@ def clear_leftovers(state: SystemState) -> int:
                 f"System {state.name}: process {alive[0].pid} does not end; end it by hand, then retry."
             )
         time.sleep(0.05)
+    remove_groups(state)
     shutil.rmtree(state.dir, ignore_errors=True)
     return len(processes)

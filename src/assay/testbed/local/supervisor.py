@@ -26,6 +26,7 @@ from assay.errors import AssayError, StartError
 from assay.model.system import System
 from assay.testbed.faults.journal import Journal
 from assay.testbed.kernel.namespaces import isolate
+from assay.testbed.local.containers import containers_for
 from assay.testbed.local.control import ControlServer
 from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
 from assay.testbed.local.names import Endpoint, NameServer
@@ -65,6 +66,7 @@ class Supervisor:
             if order["isolation"] == NamespacedNetwork.level
             else RelayedNetwork(state, self.fleet, self.template, self.channels)
         )
+        self.containers = containers_for(state, self.fleet, limited=order["isolation"] == NamespacedNetwork.level)
         self.names = NameServer(self._lookup)
         self.journal = Journal(state.journal)
         self.stores: dict[str, RunningStore] = {}
@@ -101,6 +103,7 @@ class Supervisor:
         for folder in ("logs", "ledger", "stores", "receiver"):
             (self.state.dir / folder).mkdir()
         self.ledger = LedgerWriter(str(self.state.ledger_dir / "names.jsonl"), "names")
+        self.containers.make()
         await self.network.prepare()
         await self.channels.start()
         stores = asyncio.gather(*(self._start_store(name) for name in self.system.stores))
@@ -108,7 +111,14 @@ class Supervisor:
         await self.network.open({store.name: store.port for store in self.stores.values()})
         names_port = await self.names.start(self.network.home)
         self.orders = Orders(
-            self.state, self.fleet, self.network, self.endpoint, names_port, secrets.token_hex(8), self.seed
+            self.state,
+            self.fleet,
+            self.network,
+            self.containers,
+            self.endpoint,
+            names_port,
+            secrets.token_hex(8),
+            self.seed,
         )
         await asyncio.gather(*(self._start_replica(replica) for replica in self.fleet.replicas.values()))
         await self._wait_ready()
@@ -180,6 +190,7 @@ class Supervisor:
             except TimeoutError:
                 process.kill()
                 await process.wait()
+        self.containers.remove()
 
     # --- what the processes report --------------------------------------------------------------------------------
 

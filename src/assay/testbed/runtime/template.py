@@ -8,7 +8,6 @@ reports ``{"spawned"}`` and ``{"exited"}`` on standard output. At the end of inp
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import json
 import os
@@ -22,7 +21,8 @@ import uvloop
 
 from assay.testbed.kernel import packets
 from assay.testbed.kernel.namespaces import enter
-from assay.testbed.runtime import allocator, load, pressure, relay, replica
+from assay.testbed.runtime import allocator, burner, load, pressure, relay, replica
+from assay.testbed.runtime.forks import die_with_parent
 
 ROLES = {
     "replica": replica.main,
@@ -30,6 +30,7 @@ ROLES = {
     "load": load.main,
     "pressure": pressure.main,
     "allocator": allocator.main,
+    "burner": burner.main,
     "packets": packets.main,
 }
 
@@ -74,6 +75,8 @@ def spawn(request: dict[str, Any]) -> int:
     status = 1
     try:
         enter_child(Path(request["log"]))
+        for entrance in request["config"].get("groups", ()):
+            Path(entrance).write_text(str(os.getpid()))
         if (namespace := request["config"].get("inside")) is not None:
             enter(namespace)
         main_coroutine = ROLES[request["role"]](request["config"])
@@ -102,12 +105,6 @@ def enter_child(log: Path) -> None:
     asyncio.set_event_loop_policy(None)
     gc.unfreeze()
     gc.freeze()
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies (Linux; elsewhere the management socket ends it)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def reap(children: dict[int, str]) -> None:
