@@ -98,16 +98,24 @@ def cases_needed(effect: float, deviation: float, level: float = 0.95, power: fl
     """Return n = ((z_level + z_power) deviation / effect)^2, rounded up; None where no difference was seen or varies."""
     if abs(effect) <= TIE or deviation <= TIE:
         return None
-    return math.ceil(((ndtri((1 + level) / 2) + ndtri(power)) * deviation / effect) ** 2)
+    return math.ceil(float((ndtri((1 + level) / 2) + ndtri(power)) * deviation / effect) ** 2)
 
 
 def _text(
-    system: str, choice: str | None, candidates: tuple[str, ...], n: int, min_cases: int, needed: int | None, lead: float
+    system: str,
+    choice: str | None,
+    candidates: tuple[str, ...],
+    n: int,
+    min_cases: int,
+    needed: int | None,
+    lead: float,
 ) -> str:
     if choice:
         return f"For a system like {system}, choose {choice}."
-    names = f"{', '.join(candidates[:-1])} and {candidates[-1]}" if len(candidates) < 5 else (
-        f"{', '.join(candidates[:3])} and {len(candidates) - 3} more"
+    names = (
+        f"{', '.join(candidates[:-1])} and {candidates[-1]}"
+        if len(candidates) < 5
+        else (f"{', '.join(candidates[:3])} and {len(candidates) - 3} more")
     )
     if abs(lead) <= TIE:
         why = f"a tie on {n} cases"
@@ -152,7 +160,5 @@ def claim(matched: Matched, prediction_includes_zero: Sequence[bool | None]) -> 
         text += " The method that wins on the other systems is best on every held-out one."
     told = [p for p in prediction_includes_zero if p is not None]
     if told:
-        text += (
-            f" For another system, the prediction interval of {sum(told)} of {len(told)} pairs includes no difference."
-        )
+        text += f" For another system, the prediction interval of {sum(told)} of {len(told)} pairs includes zero."
     return text

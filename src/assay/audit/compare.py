@@ -98,7 +98,9 @@ def compare(
     b = _one(after, names[1], AFTER)
     both = a.join(b, on=list(KEYS), how="inner", suffix="_b")
     if both.is_empty():
-        raise UserError("The two tables share no scored case; family, system and case must have the same names in both.")
+        raise UserError(
+            "The two tables share no scored case; family, system and case must have the same names in both."
+        )
     long = pl.concat(
         [
             both.select(*KEYS, "score", pl.lit(BEFORE).alias("method")),
@@ -139,9 +141,7 @@ def _overall(matched: Matched, drawn: np.ndarray, settings: Settings, margin: fl
     return _difference("", matched.cases, (before, after), difference, (low, high), error, settings.confidence, margin)
 
 
-def _by_system(
-    matched: Matched, drawn: np.ndarray, settings: Settings, margin: float | None
-) -> list[Difference]:
+def _by_system(matched: Matched, drawn: np.ndarray, settings: Settings, margin: float | None) -> list[Difference]:
     paired = paired_effects(matched, 1, 0, settings.ddof)
     low, high = effect_intervals(matched, drawn, 1, 0, settings.confidence)
     return [

@@ -49,7 +49,7 @@ def nested_models(matched: Matched, methods: list[int]) -> Nested | None:
 
 def _standardised(values: Floats) -> Floats:
     spread = values.std()
-    return (values - values.mean()) / (spread if spread > 0 else 1.0)
+    return np.asarray((values - values.mean()) / (spread if spread > 0 else 1.0))
 
 
 def _fit(matched: Matched, means: Floats, covariates: list[Floats], *, interacting: bool) -> tuple[float, int]:

@@ -82,13 +82,13 @@ def _loso(audit: Audit, pair: PairAudit, pooling: Pooling) -> Row | None:
     if len(audit.matched.systems) < 2:
         return None
     interval = pair.regret_intervals.get(pooling)
-    found = {**finite(held_out.summary()), "reversed_systems": _names(audit.matched.systems, held_out)}
+    found: Row = {**finite(held_out.summary()), "reversed_systems": _names(audit.matched.systems, held_out)}
     return found | ({"mean_regret_interval": list(interval)} if interval else {})
 
 
 def _lofo(audit: Audit, pair: PairAudit) -> Row | None:
     families = tuple(dict.fromkeys(audit.matched.families))
-    spread = finite(pair.spread)
+    spread: Row = finite(pair.spread)
     if len(families) < 2:
         return spread | {"reversals": None, "mean_regret": None, "max_regret": None, "reversed_families": []}
     return {**finite(pair.lofo.summary()), "reversed_families": _names(families, pair.lofo), **spread}
@@ -187,8 +187,10 @@ def tables(audit: Audit) -> dict[str, pl.DataFrame]:
 
 def _flat(row: Row | None) -> Row:
     """Return *row* with lists as text, so that it fits a CSV."""
-    joined = {k: "; ".join(map(str, v)) if isinstance(v, list) and k.startswith(("reversed", "cand")) else v
-              for k, v in (row or {}).items()}
+    joined = {
+        k: "; ".join(map(str, v)) if isinstance(v, list) and k.startswith(("reversed", "cand")) else v
+        for k, v in (row or {}).items()
+    }
     interval = joined.pop("mean_regret_interval", None)
     if interval:
         joined |= {"mean_regret_low": interval[0], "mean_regret_high": interval[1]}
@@ -241,19 +243,40 @@ def _pair_row(audit: Audit, pair: PairAudit) -> Row:
 def _interaction_rows(audit: Audit) -> list[Row]:
     blank = {"p_holm": None, "mcfadden": None, "mcfadden_without": None}
     rows = [
-        {"first": "all methods", "second": "", "model": name, **_test(test), **blank,
-         "mcfadden": test.mcfadden, "mcfadden_without": test.mcfadden_without}
+        {
+            "first": "all methods",
+            "second": "",
+            "model": name,
+            **_test(test),
+            **blank,
+            "mcfadden": test.mcfadden,
+            "mcfadden_without": test.mcfadden_without,
+        }
         for name, test in audit.omnibus.items()
     ]
     rows.append(
-        {"first": "all methods", "second": "", "model": "cluster-robust Wald", **_test(audit.omnibus_wald.test), **blank}
+        {
+            "first": "all methods",
+            "second": "",
+            "model": "cluster-robust Wald",
+            **_test(audit.omnibus_wald.test),
+            **blank,
+        }
     )
     for pair in audit.pairs:
         names = {"first": audit.matched.methods[pair.a], "second": audit.matched.methods[pair.b]}
         for model, test in pair.interaction.items():
             main = model == "fractional_logit"
-            rows.append({**names, "model": model, **_test(test), "p_holm": pair.holm_p if main else None,
-                         "mcfadden": test.mcfadden, "mcfadden_without": test.mcfadden_without})
+            rows.append(
+                {
+                    **names,
+                    "model": model,
+                    **_test(test),
+                    "p_holm": pair.holm_p if main else None,
+                    "mcfadden": test.mcfadden,
+                    "mcfadden_without": test.mcfadden_without,
+                }
+            )
         rows.append({**names, "model": "permutation", **_test(Test(None, 0, pair.permutation_p)), **blank})
     return [finite(row) for row in rows]
 
@@ -311,7 +334,9 @@ def write_tables(audit: Audit, folder: Path) -> list[Path]:
     for name, table in tables(audit).items():
         for suffix, text in (("csv", table.write_csv()), ("json", _json(table.to_dicts()))):
             written.append(write_text(target / f"{name}.{suffix}", text))
-    written.append(write_text(folder / "audit.json", _json({"command": "audit", "schema_version": 1, **as_json(audit)})))
+    written.append(
+        write_text(folder / "audit.json", _json({"command": "audit", "schema_version": 1, **as_json(audit)}))
+    )
     return written
 
 

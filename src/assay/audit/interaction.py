@@ -34,7 +34,11 @@ class Test:
 
 
 def chi_square(
-    statistic: float, df: int, undefined: str = "no system tells the methods apart", note: str = "", **more: float | None
+    statistic: float,
+    df: int,
+    undefined: str = "no system tells the methods apart",
+    note: str = "",
+    **more: float | None,
 ) -> Test:
     """Return the test of *statistic* against chi-square with *df* degrees of freedom; without any it is *undefined*."""
     if df < 1:
@@ -63,8 +67,9 @@ def likelihood_ratio(means: Floats, sizes: NDArray[np.int64]) -> Test:
     additive = log_likelihood(cells, fit_additive(cells, weights), weights)
     statistic = 2 * (log_likelihood(cells, cells, weights) - additive)
     df = (len(weights) - 1) * (cells.shape[1] - 1)
-    r2 = {"mcfadden": 1 - full / null, "mcfadden_without": 1 - (full - statistic / 2) / null} if null < 0 else {}
-    return chi_square(statistic, df, **r2)
+    if null == 0:
+        return chi_square(statistic, df)
+    return chi_square(statistic, df, mcfadden=1 - full / null, mcfadden_without=1 - (full - statistic / 2) / null)
 
 
 def likelihood_ratio_within(means: Floats, sizes: NDArray[np.int64], families: Sequence[str]) -> Test:

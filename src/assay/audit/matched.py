@@ -196,9 +196,7 @@ def _admit(values: Floats, cases: pl.DataFrame, columns: pl.DataFrame) -> tuple[
         full = bool(scored.all())
         reason = "scored on every case" if full else _gap(lacking, cases)
         ledger.append(
-            Admission(
-                method, protocol, full, int(scored.sum()), len(scored), int((lacking == 0).sum()), total, reason
-            )
+            Admission(method, protocol, full, int(scored.sum()), len(scored), int((lacking == 0).sum()), total, reason)
         )
         if method not in best or int(scored.sum()) > best[method][0]:
             best[method] = (int(scored.sum()), protocol)
@@ -214,7 +212,9 @@ def _gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
 
 
 def _set_aside(method: str) -> Admission:
-    return Admission(method, "", included=False, cases=0, of_cases=0, systems=0, of_systems=0, reason="set aside by hand")
+    return Admission(
+        method, "", included=False, cases=0, of_cases=0, systems=0, of_systems=0, reason="set aside by hand"
+    )
 
 
 def _too_few(name: str, columns: pl.DataFrame, ledger: list[Admission]) -> str:
@@ -241,9 +241,11 @@ def _covariates(long: pl.DataFrame, cases: pl.DataFrame, wanted: tuple[str, ...]
     for column in wanted:
         if column not in long.columns:
             raise UserError(f"{name} lacks the covariate {column!r}; it has {', '.join(long.columns)}.")
-        by_case = long.select("family", "system", "case", pl.col(column).cast(pl.Float64, strict=False)).group_by(
-            "family", "system", "case"
-        ).agg(pl.col(column).mean())
+        by_case = (
+            long.select("family", "system", "case", pl.col(column).cast(pl.Float64, strict=False))
+            .group_by("family", "system", "case")
+            .agg(pl.col(column).mean())
+        )
         joined = cases.join(by_case, on=["family", "system", "case"], how="left").sort("row")
         by_system = joined.group_by("system_index", maintain_order=True).agg(pl.col(column).mean())[column]
         if by_system.null_count() or not by_system.is_finite().all():
@@ -252,9 +254,7 @@ def _covariates(long: pl.DataFrame, cases: pl.DataFrame, wanted: tuple[str, ...]
     return found
 
 
-def _labels_of(
-    long: pl.DataFrame, cases: pl.DataFrame, methods: list[tuple[str, str]], name: str
-) -> Labels | None:
+def _labels_of(long: pl.DataFrame, cases: pl.DataFrame, methods: list[tuple[str, str]], name: str) -> Labels | None:
     """Return the labels, where the table tells both and every case has one expected label; else None."""
     if not {"predicted", "expected"} <= set(long.columns):
         return None
@@ -285,10 +285,8 @@ def _remarks(matched: Matched) -> tuple[str, ...]:
     if len(matched.systems) == 1:
         remarks.append("There is one system: nothing can be said about how results vary between systems.")
     elif lone and len(families) > 1:
-        remarks.append(
-            f"Families with one system: {', '.join(lone)}. Their family effect and their system effect are one and the same."
-        )
-    if (tiny := [s for s, n in zip(matched.systems, matched.sizes, strict=True) if n < 2]):
+        remarks.append(f"Families with one system: {', '.join(lone)}. Family effect and system effect are one there.")
+    if tiny := [s for s, n in zip(matched.systems, matched.sizes, strict=True) if n < 2]:
         remarks.append(f"Systems with one case, which has no variance of its own: {', '.join(tiny)}.")
     same = [m for j, m in enumerate(matched.methods) if np.ptp(matched.values[:, j]) == 0]
     if same:

@@ -85,7 +85,8 @@ def cochran_q(effect: Floats, variance: Floats, tau2: Floats | float = 0.0) -> F
 def i2_from_q(q: Floats, k: NDArray[np.int64]) -> Floats:
     """Return I2 = max(0, (Q - (k - 1)) / Q), the share of Q beyond its expectation (Higgins and Thompson 2002)."""
     over = np.maximum(q - (k - 1), 0.0)
-    return np.where(k > 1, np.divide(over, q, out=np.zeros_like(q), where=q > 0), np.nan)
+    share: Floats = np.divide(over, q, out=np.zeros_like(q), where=q > 0)
+    return np.where(k > 1, share, np.nan)
 
 
 def i2_from_tau2(tau2: Floats, variance: Floats) -> Floats:
@@ -104,7 +105,7 @@ def tau2_dersimonian_laird(effect: Floats, variance: Floats) -> Floats:
     k = np.isfinite(variance).sum(axis=-1)
     bottom = weight.sum(axis=-1) - (weight**2).sum(axis=-1) / weight.sum(axis=-1)
     over = np.maximum(cochran_q(effect, variance) - (k - 1), 0.0)
-    return np.divide(over, bottom, out=np.zeros_like(over), where=bottom > 0)
+    return np.asarray(np.divide(over, bottom, out=np.zeros_like(over), where=bottom > 0))
 
 
 def tau2_paule_mandel(effect: Floats, variance: Floats) -> Floats:
@@ -127,10 +128,11 @@ def tau2_paule_mandel(effect: Floats, variance: Floats) -> Floats:
 
 
 def hartung_knapp(effect: Floats, variance: Floats, tau2: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return mean, standard error and scale: se^2 = scale / sum w, scale = sum w (y - mean)^2 / (k - 1), w = 1 / (v + tau2).
+    """Return mean, standard error and scale of Hartung and Knapp.
 
-    Hartung and Knapp (2001), Sidik and Jonkman (2005). With Paule-Mandel and tau2 > 0 the scale is exactly 1, since
-    that is the equation which tau2 solves; with tau2 = 0 it may be below 1 and is not rounded up, as in metafor.
+    se^2 = scale / sum w, scale = sum w (y - mean)^2 / (k - 1), w = 1 / (v + tau2). Hartung and Knapp
+    (2001), Sidik and Jonkman (2005). With Paule-Mandel and tau2 > 0 the scale is exactly 1, since that is the equation
+    which tau2 solves; with tau2 = 0 it may be below 1 and is not rounded up, as in metafor.
     """
     weight = 1 / (variance + tau2[..., None])
     k = np.isfinite(variance).sum(axis=-1)

@@ -51,9 +51,7 @@ def percentile_intervals(drawn: Floats, level: float | Floats) -> tuple[Floats, 
     return low, high
 
 
-def effect_intervals(
-    matched: Matched, drawn: Floats, a: int, b: int, level: float = 0.95
-) -> tuple[Floats, Floats]:
+def effect_intervals(matched: Matched, drawn: Floats, a: int, b: int, level: float = 0.95) -> tuple[Floats, Floats]:
     """Return the paired bootstrap interval of each system's effect (percentile method, Efron and Tibshirani 1993, 13.3).
 
     Where every difference of a system is the same the bootstrap cannot move; there the interval is the one of

@@ -38,11 +38,12 @@ def read_table(path: Path) -> pl.DataFrame:
 
 
 def long_scores(table: pl.DataFrame, columns: Columns, name: str) -> pl.DataFrame:
-    """Return *table* with the columns family, system, case, method (text), score (f64 or null) and, where there are
-    any, protocol, predicted, expected and every other column as it is.
+    """Return *table* with the columns that the audit reads, every row checked.
 
-    *name* stands for the table in errors. A null score is a missing cell. Raises UserError for a column that is
-    lacking, an empty name, a score that is no number or lies outside [0, 1], and for a cell that occurs twice.
+    Columns: family, system, case, method (text), score (f64 or null) and, where there are any, protocol, predicted,
+    expected (text) and every other column as it is. *name* stands for the table in errors. A null score is a missing
+    cell. Raises UserError for a column that is lacking, an empty name, a score that is no number or lies outside
+    [0, 1], and for a cell that occurs twice.
     """
     told = columns.model_dump()
     wanted = {key: told[key] for key in (*KEYS, "score") if told[key] is not None}
@@ -51,9 +52,7 @@ def long_scores(table: pl.DataFrame, columns: Columns, name: str) -> pl.DataFram
             near = nearest(column, table.columns)
             found = f"did you mean -c columns.{key}={near}?" if near else f"it has {', '.join(table.columns[:12])}."
             raise UserError(f"{name} lacks the column {column!r} ({key}); {found}")
-    optional = {
-        key: told[key] for key in ("protocol", "predicted", "expected") if told[key] in table.columns
-    }
+    optional = {key: told[key] for key in ("protocol", "predicted", "expected") if told[key] in table.columns}
     family = pl.lit("all", dtype=pl.String).alias("family") if columns.family is None else None
     texts = [pl.col(c).cast(pl.String).alias(k) for k, c in (wanted | optional).items() if k != "score"]
     used = {*wanted.values(), *optional.values()}
@@ -74,7 +73,9 @@ def _check_utf8(path: Path) -> None:
             try:
                 decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
-                raise UserError(f"{path} is not UTF-8 text (near byte {read + error.start}); save it as UTF-8.") from error
+                raise UserError(
+                    f"{path} is not UTF-8 text (near byte {read + error.start}); save it as UTF-8."
+                ) from error
             if not chunk:
                 return
             read += len(chunk)
@@ -82,7 +83,7 @@ def _check_utf8(path: Path) -> None:
 
 def _score(table: pl.DataFrame, column: str, name: str) -> pl.Series:
     raw = table.get_column(column)
-    if raw.dtype.is_numeric() or raw.dtype == pl.Boolean or raw.dtype == pl.Null:
+    if raw.dtype.is_numeric() or raw.dtype in {pl.Boolean, pl.Null}:
         return raw.cast(pl.Float64)
     text = raw.cast(pl.String).str.strip_chars()
     text = text.set(text == "", None)

@@ -31,7 +31,7 @@ def interaction_design(groups: int, methods: int) -> tuple[Floats, int]:
 
 @dataclass(frozen=True, eq=False)
 class FirthCells:
-    """Penalised log odds of every (system, method) cell and their variances, S x M; None with the *reason* there is none."""
+    """Penalised log odds of every cell and their variances, S x M; None, with the *reason*, where there are none."""
 
     log_odds: Floats | None
     variance: Floats | None
@@ -131,8 +131,10 @@ def without_separated_cells(matched: Matched, a: int, b: int) -> Test:
     df = len(cells) - int(np.linalg.matrix_rank(reduced))
     if df < 1:
         return Test(None, 0, None, f"nothing is left to test without {gone} cells")
-    statistic = 2 * (_cell_log_likelihood(cells, cells, weights) - _cell_log_likelihood(
-        cells, fit_logit(reduced, cells, weights), weights))
+    statistic = 2 * (
+        _cell_log_likelihood(cells, cells, weights)
+        - _cell_log_likelihood(cells, fit_logit(reduced, cells, weights), weights)
+    )
     return chi_square(statistic, df, note=f"{gone} cells left out")
 
 

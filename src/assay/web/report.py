@@ -41,7 +41,7 @@ def write_report(cases: Sequence[CaseReport], out: Path, *, title: str) -> Path:
     The folder of *out* is made if need be; the file appears whole or not at all. Raises OperationError when it cannot
     be written.
     """
-    return _write_whole(Path(out), render_report(cases, title=title))
+    return write_whole(Path(out), render_report(cases, title=title))
 
 
 def render_report(cases: Sequence[CaseReport], *, title: str) -> str:
@@ -50,7 +50,7 @@ def render_report(cases: Sequence[CaseReport], *, title: str) -> str:
     Scripts and styles are inlined and allowed by their hashes, everything else is forbidden by the page's own
     Content-Security-Policy. Data stands in an inert JSON block in which no markup can end or begin.
     """
-    scripts, styles = [_asset(name) for name in SCRIPTS], [_asset(name) for name in STYLES]
+    scripts, styles = [asset(name) for name in SCRIPTS], [asset(name) for name in STYLES]
     environment = Environment(
         loader=PackageLoader("assay.web"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
@@ -81,7 +81,8 @@ def script_safe_json(value: Any) -> str:
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a file of the package that is inlined into pages."""
     text = files("assay.web").joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
     if "</script" in text.lower() or "</style" in text.lower():
         raise AssayError(f"The inlined file {name} would end its own element; remove the closing tag from it.")
@@ -92,7 +93,8 @@ def _source_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _write_whole(out: Path, text: str) -> Path:
+def write_whole(out: Path, text: str) -> Path:
+    """Write *text* to *out*, which appears whole or not at all; raises OperationError."""
     temporary: str | None = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
