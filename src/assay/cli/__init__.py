@@ -27,7 +27,10 @@ COMMANDS = {
     "annotate": "Find the true cascade of each incident and its label.",
     "diagnose": "Run methods on incidents.",
     "grade": "Grade runs against the truth.",
+    "audit": "Report which scores may be trusted for which system.",
+    "compare": "Compare two score tables or stores of runs, fit for a CI gate.",
     "report": "Write a self-contained HTML report of runs.",
+    "proxy": "Record, replay and edit what agents say to models; make traces of it.",
 }
 """Every command with its one line; the module of the same name holds it."""
 

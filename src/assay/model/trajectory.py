@@ -78,12 +78,12 @@ class Timeline(Artefact):
 
 
 class ToolCall(Noun):
-    """One tool call of an agent, with what came back."""
+    """One tool call of an agent, with what came back; *status* is unanswered when nothing did."""
 
     tool: str
     arguments: dict[str, Any]
     output: str
-    status: Literal["ok", "error"] = "ok"
+    status: Literal["ok", "error", "unanswered"] = "ok"
 
 
 class TraceStep(Noun):

@@ -13,7 +13,7 @@ _ROLE_SUFFIX = re.compile(r"\s*\((?:->|→|thought|termination|replying|to |acti
 _SPEAKER = re.compile(
     r"^\s*(?:\*\*)?([A-Z][A-Za-z0-9_-]*(?: [A-Z][A-Za-z0-9_-]*){0,2})(?:\*\*)?\s*(\([^()\n]*\))?\s*:\s"
 )
-_PERSONA = re.compile(r"\byou are (?:the |an? )?([A-Z][A-Za-z0-9_-]*(?: [A-Z][A-Za-z0-9_-]*){0,2})")
+_PERSONA = re.compile(r"\b[Yy]ou are (?:the |an? )?([A-Z][A-Za-z0-9_-]*(?: [A-Z][A-Za-z0-9_-]*){0,2})")
 _ROLE_HEADING = re.compile(r"##\s*Your role\s+([A-Z][A-Za-z0-9_-]*)")
 _ACTION = re.compile(r"^\s*(?:Action|Tool|Function call)\s*:\s*([\w.-]+)\s*$", re.IGNORECASE | re.MULTILINE)
 _TOOL_BLOCK = re.compile(r"<tool_call>|<function=|```(?:bash|sh|python|tool_code)\b")

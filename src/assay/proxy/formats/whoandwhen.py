@@ -13,7 +13,7 @@ from typing import Any
 
 from assay.errors import DatapackError
 from assay.model.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
-from assay.proxy.formats.reading import numbered, read_json
+from assay.proxy.reading import numbered, read_json
 from assay.proxy.steps import AgentIds, strip_role_suffix
 
 _EXIT_CODE = re.compile(r"^exitcode: (\d+)")

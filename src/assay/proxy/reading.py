@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +41,8 @@ def numbered(path: Path) -> tuple[int, str]:
     """Return a sort key by which 2.json stands before 10.json."""
     digits = re.search(r"\d+", path.stem)
     return int(digits[0]) if digits else 0, path.stem
+
+
+def first_of(payload: dict[str, Any], names: Sequence[str]) -> Any:
+    """Return the value of the first of *names* that *payload* has, None when it has none of them."""
+    return next((payload[name] for name in names if payload.get(name) is not None), None)

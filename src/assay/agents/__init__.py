@@ -1,0 +1,1 @@
+"""Agents that diagnose and repair, and the models that they ask."""

@@ -1,0 +1,8 @@
+"""Models: what an agent asks. Scripted and replayed ones need no network and no key; one speaks to any endpoint."""
+
+from __future__ import annotations
+
+from assay.agents.models.base import Message, Model, Reply, ToolRequest, ToolSpec
+from assay.agents.models.named import model_named
+
+__all__ = ["Message", "Model", "Reply", "ToolRequest", "ToolSpec", "model_named"]

@@ -1,0 +1,67 @@
+"""A model behind any endpoint that speaks OpenAI chat completions: OPENAI_BASE_URL and OPENAI_API_KEY say which."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from assay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from assay.errors import OperationError, UserError
+from assay.proxy.apis.chat import read_answer
+
+
+class EndpointModel:
+    """The model *name* at *base_url*; retries are those of the SDK, with its growing pauses."""
+
+    def __init__(
+        self, name: str, base_url: str | None = None, api_key: str | None = None, *, timeout_s: float = 120.0
+    ) -> None:
+        import openai
+
+        key = api_key or os.environ.get("OPENAI_API_KEY")
+        if not key:
+            raise UserError(f"The model {name!r} needs a key: set OPENAI_API_KEY (any text for a local endpoint).")
+        self._name = name
+        self._client = openai.OpenAI(api_key=key, base_url=base_url, timeout=timeout_s)
+
+    @property
+    def name(self) -> str:
+        """What the model is called in results."""
+        return self._name
+
+    def complete(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
+    ) -> Reply:
+        """Return the answer; raises OperationError when the endpoint gives none."""
+        import openai
+
+        further: dict[str, Any] = {"temperature": temperature} if temperature is not None else {}
+        if tools:
+            further["tools"] = [{"type": "function", "function": tool.model_dump()} for tool in tools]
+        try:
+            answer = self._client.chat.completions.create(
+                model=self._name, messages=[_as_chat(message) for message in messages], **further
+            )
+        except openai.OpenAIError as error:
+            raise OperationError(f"The model {self._name} did not answer: {error}.") from error
+        read = read_answer(answer.model_dump())
+        return Reply(
+            text=read.text,
+            tool_requests=tuple(ToolRequest(id=u.id, tool=u.tool, arguments=u.arguments) for u in read.tool_uses),
+            input_tokens=read.usage.get("input_tokens", 0),
+            output_tokens=read.usage.get("output_tokens", 0),
+        )
+
+
+def _as_chat(message: Message) -> Any:
+    payload: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_call_id is not None:
+        payload["tool_call_id"] = message.tool_call_id
+    if message.tool_requests:
+        payload["tool_calls"] = [
+            {"id": r.id, "type": "function", "function": {"name": r.tool, "arguments": json.dumps(r.arguments)}}
+            for r in message.tool_requests
+        ]
+    return payload

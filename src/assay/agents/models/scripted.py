@@ -1,0 +1,104 @@
+"""A model that answers by a script: the same messages always get the same answer.
+
+A script is a function over messages, or a YAML file of rules, of which the first that fits answers::
+
+    rules:
+      - when: "Which step"      # a regular expression, looked for in the last message
+        after: "Verifier"       # and one looked for anywhere in the conversation (optional)
+        reply: "Step 3"
+      - when: ".*"
+        tool: {tool: search, arguments: {q: x}}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from assay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from assay.errors import OperationError
+from assay.model.base import Written
+from assay.model.files import load_yaml
+
+Respond = Callable[[Sequence[Message], Sequence[ToolSpec]], Reply]
+
+
+class ScriptRule(Written):
+    """One rule of a script."""
+
+    when: str = Field(default="", description="regular expression, looked for in the last message")
+    after: str | None = Field(default=None, description="regular expression, looked for in all messages")
+    reply: str = Field(default="", description="the text of the answer")
+    tool: ToolRequest | None = Field(default=None, description="a tool to call")
+    status: int | None = Field(default=None, ge=400, le=599, description="fail with this HTTP status instead")
+
+    @field_validator("when", "after")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return pattern
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        """Return whether this rule answers *messages*."""
+        last = messages[-1].content if messages else ""
+        whole = "\n".join(message.content for message in messages)
+        fits_last = re.search(self.when, last, re.DOTALL) is not None
+        return fits_last and (self.after is None or re.search(self.after, whole, re.DOTALL) is not None)
+
+
+class Script(Written):
+    """The rules of a scripted model, first match first."""
+
+    rules: tuple[ScriptRule, ...]
+
+    def respond(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+        """Return the answer of the first rule that fits; raises OperationError when none does."""
+        del tools
+        rule = next((rule for rule in self.rules if rule.fits(messages)), None)
+        if rule is None:
+            last = messages[-1].content[:80] if messages else ""
+            raise OperationError(f'No rule of the script fits {last!r}; add one with `when: ""` at its end.')
+        requests = (rule.tool.model_copy(update={"id": rule.tool.id or "call_1"}),) if rule.tool else ()
+        return Reply(text=rule.reply, tool_requests=requests, error_status=rule.status)
+
+
+class ScriptedModel:
+    """Answers by *respond*; counts a token for every four characters."""
+
+    def __init__(self, respond: Respond, name: str = "scripted") -> None:
+        self._respond, self._name = respond, name
+
+    @classmethod
+    def from_file(cls, path: Path) -> ScriptedModel:
+        """Return the model that the YAML file at *path* describes; raises ConfigError."""
+        return cls(load_yaml(path, Script).respond, f"scripted:{path.name}")
+
+    @property
+    def name(self) -> str:
+        """What the model is called in results."""
+        return self._name
+
+    def complete(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
+    ) -> Reply:
+        """Return what the script says; raises OperationError when it has nothing to say or plays a failure."""
+        del temperature
+        reply = self._respond(messages, tools)
+        if reply.error_status is not None:
+            raise OperationError(f"The script plays HTTP {reply.error_status}.")
+        return counted(reply, messages)
+
+
+def counted(reply: Reply, messages: Sequence[Message]) -> Reply:
+    """Return *reply* with token counts where it has none."""
+    if reply.input_tokens or reply.output_tokens:
+        return reply
+    asked = sum(len(message.content) for message in messages)
+    said = len(reply.text) + sum(len(str(request.arguments)) for request in reply.tool_requests)
+    return reply.model_copy(update={"input_tokens": asked // 4 + 1, "output_tokens": said // 4 + 1})
