@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
-from assay.causes.spans import read_spans
+from assay.causes.exits import find_exits
+from assay.causes.spans import Index, Spans, at, nullable, read_spans
+from assay.causes.waits import with_waits
 from assay.telemetry.datapack import Datapack
-
-EXPECTED_SHARE, EXPECTED_PURITY = 0.8, 0.9
-"""An exit without a callee lacks one when its baseline had one this often, and this often the same."""
 
 BEHIND = " > "
 """Between a wildcard operation and the callee that tells its requests apart, in a node's name."""
@@ -27,16 +27,17 @@ ALWAYS, ALWAYS_OF = 0.9, 5
 class Calls:
     """The calls of one datapack, both periods.
 
-    *entries*: entry (dense id), period, trace_id, time_ns, end_ns, service, operation, node (service::operation), pod,
-    duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores), exit_gap_ms
-    (between its exits and their callees), felt_ms (by the load generator),
-    failed, own_error (failed, and blames no other service), cut_short (a usual callee is missing), felt_failed,
-    any_failed_exit, logged_error, response_bytes, caller_entry (null at the surface), surface (bool),
-    first_callee, shape (all callees).
-    *exits*: exit (dense id), period, trace_id, caller_entry (null for a load generator), caller_node, caller_service,
+    *entries*: entry (dense id), period, trace (hash of its id), time_ns, end_ns, service, operation, node
+    (service::operation), pod, kind, duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores),
+    exit_gap_ms (between its exits and their callees), felt_ms (by the load generator), failed, own_error (failed, and
+    blames no other service), cut_short (a usual callee is missing), felt_failed, any_failed_exit, logged_error,
+    response_bytes, caller_entry (null at the surface), surface (bool), shape (a hash of the set of callees).
+    *exits*: exit (dense id), period, caller_entry (null for a load generator), caller_node, caller_service,
     name, time_ns, end_ns, duration_ms, failed, asynchronous, callee_entry, callee_node and callee_service (the expected
     ones when absent), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start),
-    callee_ms (while the exit lasted), overrun (the callee worked on when the exit ended).
+    callee_ms (while the exit lasted), overrun (the callee worked on when the exit ended), critical (the share of it
+    that the caller waited for nothing else: parallel calls wait for the last).
+    *notes*: what was odd about the spans, in sentences.
     """
 
     entries: pl.DataFrame
@@ -45,6 +46,7 @@ class Calls:
     status_known: bool
     start_ns: dict[str, int]
     end_ns: dict[str, int]
+    notes: tuple[str, ...] = ()
 
     def seconds(self, period: str) -> float:
         """Return the length of *period*, at least one second."""
@@ -54,264 +56,104 @@ class Calls:
 def read_calls(pack: Datapack) -> Calls:
     """Return the calls of *pack*; load generators are left out, what they felt is kept at the surface."""
     generators = pack.load_generators()
-    spans, status_known = read_spans(pack)
-    entries = _entries(spans, generators, status_known=status_known)
-    exits = _expect_callees(_exits(spans, generators), entries)
-    entries, exits = _split_wildcards(_own_time(_cut_short(entries, exits), exits), exits)
+    spans = read_spans(pack)
+    entries, entry_of = _entries(spans)
+    exits = find_exits(spans, entries, entry_of)
+    entries = entries.with_columns(cut_short=_cut_short(entries, exits))
+    entries, exits = _split_wildcards(*with_waits(entries, exits))
     windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
     return Calls(
-        entries=_felt(entries, exits, status_known=status_known),
+        entries=_felt(entries, exits, status_known=spans.status_known),
         exits=exits,
         services=tuple(s for s in pack.services() if s not in generators),
-        status_known=status_known,
+        status_known=spans.status_known,
         start_ns={p: w.start_ns for p, w in windows.items()},
         end_ns={p: w.end_ns for p, w in windows.items()},
+        notes=spans.notes,
     )
 
 
-def _entries(spans: pl.DataFrame, generators: frozenset[str], *, status_known: bool) -> pl.DataFrame:
-    inner = spans.group_by("entry_row").agg(
-        logged_error=pl.col("logged_error").any(),
-        inner_error=(pl.col("error") & ~pl.col("is_exit")).any(),
-        own_inner_error=(pl.col("own_error") & ~pl.col("is_exit")).any(),
-    )
-    made_traffic = pl.col("parent_service").is_in(list(generators))
-    entries = (
-        spans.filter(pl.col("is_entry") & ~pl.col("generator"))
-        .drop("logged_error")
-        .join(inner, left_on="row", right_on="entry_row", how="left", maintain_order="left")
-        .with_row_index("entry")
-    )
-    caller = spans.select(parent=pl.col("row"), caller_row=pl.col("entry_row"))
-    entries = entries.join(caller, on="parent", how="left", maintain_order="left")
-    ids = entries.select(caller_row=pl.col("row"), caller_entry=pl.col("entry").cast(pl.Int64))
-    entries = entries.join(ids, on="caller_row", how="left", maintain_order="left")
+def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
+    """Return the entries and, per span row, the dense id of the entry at that row (-1: none)."""
+    rows = np.flatnonzero(spans.is_entry & ~spans.generator)
+    entry_of = np.full(spans.parent.size, -1, dtype=np.int64)
+    entry_of[rows] = np.arange(rows.size)
+    frame, parent = spans.frame, spans.parent[rows]
+
+    def inside(column: str, *, also_exits: bool = False) -> pl.Series:
+        """Tell for each entry whether *column* is true anywhere in it."""
+        flags = frame.get_column(column).to_numpy()
+        owner = spans.entry[flags if also_exits else flags & ~spans.is_exit]
+        found = np.zeros(spans.parent.size, dtype=bool)
+        found[owner[owner >= 0]] = True
+        return pl.Series(found[rows])
+
     # Without status codes an exception inside the service is the only sign that the request failed.
-    failed = pl.col("error") if status_known else pl.col("error") | pl.col("inner_error")
-    own = pl.col("error") if status_known else pl.col("own_error") | pl.col("own_inner_error")
-    return entries.select(
-        pl.col("entry").cast(pl.Int64),
-        "row",
-        "period",
-        "trace_id",
-        "time_ns",
-        "end_ns",
-        "service",
-        "operation",
-        "pod",
-        "kind",
-        "caller_entry",
-        "logged_error",
-        "response_bytes",
-        node=pl.concat_str("service", pl.lit("::"), "operation"),
-        duration_ms=pl.col("duration_ns") / 1e6,
-        failed=failed,
-        own_error=own,
-        surface=(pl.col("parent_span_id") == "") | made_traffic.fill_null(value=False),
-    )
-
-
-def _exits(spans: pl.DataFrame, generators: frozenset[str]) -> pl.DataFrame:
-    """Return exits with their callee's row, if any: exit spans, direct children in other services, and span links."""
-    outer = spans.select(parent=pl.col("row"), inside_exit=pl.col("is_exit"))
-    spans = spans.join(outer, on="parent", how="left", maintain_order="left")
-    child = spans.filter(pl.col("is_entry") & pl.col("parent").is_not_null() & ~pl.col("generator"))
-    callee = child.select(row=pl.col("parent"), callee_row=pl.col("row"))
-    real = spans.filter(pl.col("is_exit") & ~pl.col("inside_exit").fill_null(value=False))
-    real = real.join(callee, on="row", how="left", maintain_order="left")
-    direct = child.filter(~pl.col("inside_exit").fill_null(value=False)).with_columns(callee_row=pl.col("row"))
-    owner = spans.select(parent=pl.col("row"), owner=pl.col("entry_row"), owner_service=pl.col("service"))
-    direct = direct.join(owner, on="parent", how="left", maintain_order="left").with_columns(
-        entry_row=pl.col("owner"), service=pl.col("owner_service")
-    )
-    direct = direct.filter(~pl.col("row").is_in(real.get_column("callee_row").drop_nulls().implode()))
-    wanted = ["row", "period", "trace_id", "time_ns", "end_ns", "service", "operation", "kind", "error"]
-    wanted += ["entry_row", "callee_row", "virtual"]
-    exits = pl.concat(
-        [
-            real.with_columns(virtual=pl.lit(value=False)).select(wanted),
-            direct.with_columns(virtual=pl.lit(value=True)).select(wanted),
-            _linked(spans).select(wanted),
-        ]
-    )
-    return exits.with_columns(from_generator=pl.col("service").is_in(list(generators)))
-
-
-def _linked(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return asynchronous exits: a consumer's *links* name the producer spans, in another trace."""
-    pairs = (
-        spans.filter(pl.col("links").is_not_null() & (pl.col("links") != ""))
-        .select("period", callee_row="entry_row", link=pl.col("links").str.split(","))
-        .explode("link")
-        .with_columns(parts=pl.col("link").str.strip_chars().str.split_exact(":", 1))
-        .unnest("parts")
-    )
-    producers = spans.drop("links").with_columns(kind=pl.lit("producer"), virtual=pl.lit(value=True))
-    return pairs.join(
-        producers,
-        left_on=["period", "field_0", "field_1"],
-        right_on=["period", "trace_id", "span_id"],
-        how="inner",
-        maintain_order="left",
-    ).rename({"field_0": "trace_id"})
-
-
-def _expect_callees(exits: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
-    caller = entries.select(entry_row=pl.col("row"), caller_entry=pl.col("entry"), caller_node=pl.col("node"))
-    callee = entries.select(
-        callee_row=pl.col("row"),
-        callee_entry=pl.col("entry"),
-        callee_node=pl.col("node"),
-        callee_service=pl.col("service"),
-        callee_ms=pl.col("duration_ms"),
-        callee_start=pl.col("time_ns"),
-        callee_kind=pl.col("kind"),
-    )
-    exits = exits.join(caller, on="entry_row", how="left", maintain_order="left")
-    exits = exits.join(callee, on="callee_row", how="left", maintain_order="left")
-    exits = exits.with_columns(caller_node=pl.col("caller_node").fill_null(pl.col("service")))
-    by_operation = _usual_callee(exits, ["caller_node", "operation"])
-    exits = exits.join(by_operation, on=["caller_node", "operation"], how="left", maintain_order="left")
-    lacks = pl.col("callee_entry").is_null()
-    asynchronous = (pl.col("kind") == "producer") | (pl.col("callee_kind") == "consumer").fill_null(value=False)
-    waited = ~pl.col("virtual") & ~asynchronous
-    return (
-        exits.select(
-            "period",
-            "trace_id",
-            "caller_entry",
-            "caller_node",
-            "time_ns",
-            "end_ns",
-            "callee_entry",
-            "virtual",
-            "from_generator",
-            caller_service="service",
-            name="operation",
-            duration_ms=(pl.col("end_ns") - pl.col("time_ns")) / 1e6,
-            failed="error",
-            asynchronous=asynchronous,
-            callee_node=pl.coalesce("callee_node", "usual_node"),
-            callee_service=pl.coalesce("callee_service", "usual_service"),
-            absent=lacks & pl.col("usual_node").is_not_null(),
-            store=lacks & pl.col("never").fill_null(value=False),
-            gap_ms=pl.when(waited).then((pl.col("end_ns") - pl.col("time_ns")) / 1e6 - pl.col("callee_ms")),
-            lead_ms=pl.when(waited).then((pl.col("callee_start") - pl.col("time_ns")) / 1e6),
-            callee_ms=pl.min_horizontal("callee_ms", (pl.col("end_ns") - pl.col("time_ns")) / 1e6),
-            overrun=(pl.col("callee_ms") * 1e6 + pl.col("callee_start") >= pl.col("end_ns") - 1_000_000).fill_null(
-                value=False
-            ),
-        )
-        .sort("period", "time_ns", "trace_id", "caller_node", "name", "end_ns")
-        .with_row_index("exit")
-    )
-
-
-def _usual_callee(exits: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Return per exit operation the callee that its baseline had, and whether it never had one."""
-    normal = exits.filter(pl.col("period") == "normal")
-    per_callee = normal.group_by(*by, "callee_node", "callee_service").len("calls")
-    return (
-        per_callee.sort("calls", "callee_node", descending=[True, False], nulls_last=True)
-        .group_by(by, maintain_order=True)
-        .agg(
-            total=pl.col("calls").sum(),
-            served=pl.col("calls").filter(pl.col("callee_node").is_not_null()).sum(),
-            top=pl.col("calls").filter(pl.col("callee_node").is_not_null()).first(),
-            node=pl.col("callee_node").drop_nulls().first(),
-            service=pl.col("callee_service").drop_nulls().first(),
-        )
+    unknown = pl.lit(not spans.status_known)
+    entries = (
+        frame[rows]
+        .with_row_index("entry")
         .with_columns(
-            clear=(pl.col("served") >= EXPECTED_SHARE * pl.col("total"))
-            & (pl.col("top") >= EXPECTED_PURITY * pl.col("served"))
-        )
-        .select(
-            *by,
-            usual_node=pl.when("clear").then("node"),
-            usual_service=pl.when("clear").then("service"),
-            never=pl.col("served") == 0,
+            pl.col("entry").cast(pl.Int64),
+            node=pl.concat_str("service", pl.lit("::"), "operation"),
+            duration_ms=(pl.col("end_ns") - pl.col("time_ns")) / 1e6,
+            logged_error=inside("logged_error", also_exits=True),
+            failed=pl.col("error") | (unknown & inside("error")),
+            own_error=pl.col("own_error") | (unknown & inside("own_error")),
+            surface=pl.Series((parent < 0) | at(spans.generator, parent, 0)),
+            caller_entry=nullable(at(entry_of, at(spans.entry, parent, -1), -1)),
+            row=pl.Series(rows),
         )
     )
+    return entries.drop("error", "key", strict=False), entry_of
 
 
-def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
-    """Add *cut_short*: a callee is missing that the operation's baseline calls (nearly) all had.
+def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
+    """Return whether a callee is missing that the operation's baseline calls (nearly) all had.
 
     Null where the baseline is too thin to say so, unless the operation calls no one.
     """
-    made = exits.drop_nulls(["caller_entry", "callee_entry"]).select("caller_entry", "callee_node").unique()
-    normal = entries.filter(pl.col("period") == "normal")
-    served = normal.group_by("node").len("served").filter(pl.col("served") >= ALWAYS_OF)
+    nodes = entries.get_column("node")
+    made = exits.select("caller_entry", "callee_node", served="callee_entry").drop_nulls().drop("served").unique()
+    made = made.with_columns(node=nodes.gather(made.get_column("caller_entry")))
+    before = entries.select("node", "period").filter(pl.col("period") == "normal")
+    served = before.group_by("node").len("served").filter(pl.col("served") >= ALWAYS_OF)
+    normal = (entries.get_column("period") == "normal").gather(made.get_column("caller_entry"))
     usual = (
-        made.join(normal.select(caller_entry=pl.col("entry"), node=pl.col("node")), on="caller_entry")
+        made.filter(normal)
         .group_by("node", "callee_node")
         .len("had")
         .join(served, on="node")
         .filter(pl.col("had") >= ALWAYS * pl.col("served"))
     )
-    wanted = entries.select("entry", "node").join(usual.select("node", "callee_node"), on="node")
-    lacking = wanted.join(made, left_on=["entry", "callee_node"], right_on=["caller_entry", "callee_node"], how="anti")
-    calls_out = made.join(entries.select("node", caller_entry="entry"), on="caller_entry").get_column("node").unique()
-    unknown = pl.col("node").is_in(calls_out.implode()) & ~pl.col("node").is_in(served.get_column("node").implode())
-    short = pl.col("entry").is_in(lacking.get_column("entry").unique().implode())
-    return entries.with_columns(cut_short=pl.when(~unknown).then(short))
-
-
-def _own_time(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.DataFrame:
-    """Add the time that an entry did not wait for an exit: duration minus the union of its exits' intervals."""
-    bounds = entries.select(caller_entry=pl.col("entry"), from_ns=pl.col("time_ns"), to_ns=pl.col("end_ns"))
-    waits = (
-        exits.filter(pl.col("caller_entry").is_not_null() & ~(pl.col("virtual") & pl.col("asynchronous")))
-        .join(bounds, on="caller_entry", how="inner", maintain_order="left")
-        .with_columns(
-            begin=pl.max_horizontal("time_ns", "from_ns"),
-            finish=pl.min_horizontal("end_ns", "to_ns"),
-        )
-        .sort("caller_entry", "begin", "finish")
-        .with_columns(reached=pl.col("finish").cum_max().shift(1).over("caller_entry"))
-        .with_columns(
-            wait_ms=pl.max_horizontal(
-                pl.col("finish") - pl.max_horizontal("begin", pl.col("reached")), pl.lit(0, pl.Int64)
-            )
-            / 1e6
-        )
-        .group_by("caller_entry")
-        .agg(
-            wait_ms=pl.col("wait_ms").sum(),
-            store_ms=pl.col("wait_ms").filter(pl.col("store")).sum(),
-            first_callee=pl.col("callee_node").drop_nulls().first(),
-            shape=pl.col("callee_node").drop_nulls().unique().sort().str.join(" "),
-            exit_gap_ms=pl.col("gap_ms").clip(lower_bound=0.0).sum(),
-            any_failed_exit=pl.col("failed").any(),
-        )
-        .rename({"caller_entry": "entry"})
-    )
-    return (
-        entries.join(waits, on="entry", how="left", maintain_order="left")
-        .with_columns(
-            pl.col("wait_ms", "store_ms", "exit_gap_ms").fill_null(0.0),
-            pl.col("shape", "first_callee").fill_null(""),
-            pl.col("any_failed_exit").fill_null(value=False),
-        )
-        .with_columns(own_ms=(pl.col("duration_ms") - pl.col("wait_ms")).clip(lower_bound=0.0))
-    )
+    wanted = dict(usual.group_by("node").len().iter_rows())
+    has = made.join(usual, on=["node", "callee_node"], how="semi").get_column("caller_entry").to_numpy()
+    found = pl.Series(np.bincount(has, minlength=entries.height))
+    needed = nodes.replace_strict(wanted, default=0, return_dtype=pl.Int64)
+    calls_out, known = made.get_column("node").unique(), served.get_column("node")
+    unknown = nodes.is_in(calls_out.implode()) & ~nodes.is_in(known.implode())
+    return pl.select(pl.when(~unknown).then(found < needed)).to_series()
 
 
 def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Tell the requests behind one wildcard route apart by what they call first: `/*` is no operation."""
-    named = (
-        pl.when(pl.col("operation").str.contains("*", literal=True) & (pl.col("first_callee") != ""))
-        .then(pl.concat_str("node", pl.lit(BEHIND), "first_callee"))
-        .otherwise("node")
+    wild = entries.get_column("operation").str.contains("*", literal=True)
+    if not wild.any():
+        return entries, exits
+    first = (
+        exits.select("caller_entry", "callee_node")
+        .drop_nulls()
+        .group_by("caller_entry", maintain_order=True)
+        .agg(first=pl.col("callee_node").first())
     )
-    entries = entries.with_columns(node=named)
-    names = entries.select(caller_entry=pl.col("entry"), split=pl.col("node"))
-    callees = entries.select(callee_entry=pl.col("entry"), callee_split=pl.col("node"))
-    exits = exits.join(names, on="caller_entry", how="left", maintain_order="left")
-    exits = exits.join(callees, on="callee_entry", how="left", maintain_order="left")
+    entries = entries.join(first, left_on="entry", right_on="caller_entry", how="left", maintain_order="left")
+    split = pl.concat_str("node", pl.lit(BEHIND), "first")
+    entries = entries.with_columns(node=pl.when(wild).then(pl.coalesce(split, "node")).otherwise("node")).drop("first")
+    nodes = entries.get_column("node")
+    callers, callees = (nodes.gather(exits.get_column(c)) for c in ("caller_entry", "callee_entry"))
     return entries, exits.with_columns(
-        caller_node=pl.coalesce("split", "caller_node"), callee_node=pl.coalesce("callee_split", "callee_node")
-    ).drop("split", "callee_split")
+        caller_node=pl.coalesce(callers, "caller_node"), callee_node=pl.coalesce(callees, "callee_node")
+    )
 
 
 def _felt(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:

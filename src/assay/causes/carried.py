@@ -103,14 +103,14 @@ def _latency(calls: Calls, sources: Sources, root: str) -> Flow:
     edges: dict[tuple[str, str], float] = {}
     at_links: set[str] = set()
     per_call = _per_call(calls)
-    for caller, callee, service, store, times, ms in per_call.iter_rows():
+    for caller, callee, service, store, _, waited, ms in per_call.iter_rows():
         peer = f"store:{store}" if store else service
         on_link = sources.link_ms.get((caller, peer), 0.0) if root in (service, caller.split("::")[0]) else 0.0
         if on_link and caller in added:
-            own[caller] = own.get(caller, 0.0) + times * on_link / added[caller]
+            own[caller] = own.get(caller, 0.0) + waited * on_link / added[caller]
             if service == root:
                 at_links.add(callee)
-                edges[(callee, caller)] = edges.get((callee, caller), 0.0) + times * on_link / added[caller]
+                edges[(callee, caller)] = edges.get((callee, caller), 0.0) + waited * on_link / added[caller]
         if callee and caller in added and ms:
             edges[(callee, caller)] = edges.get((callee, caller), 0.0)
     for callee, on_link in _from_outside(calls, sources).items():
@@ -118,7 +118,9 @@ def _latency(calls: Calls, sources: Sources, root: str) -> Flow:
         if callee in added:
             own[callee] = own.get(callee, 0.0) + on_link / added[callee]
     calls_of = [
-        (c, p, times * max(ms or 0.0, 0.0) / added[p]) for p, c, _, _, times, ms in per_call.iter_rows() if p in added
+        (c, p, times * max(ms or 0.0, 0.0) / added[p])
+        for p, c, _, _, times, _, ms in per_call.iter_rows()
+        if p in added
     ]
     share = {n: min(v, 1.0) for n, v in own.items()}
     for _ in range(ROUNDS):
@@ -134,18 +136,24 @@ def _latency(calls: Calls, sources: Sources, root: str) -> Flow:
 
 
 def _per_call(calls: Calls) -> pl.DataFrame:
-    """Return per caller and callee: caller_node, callee_node, callee_service, store, calls per entry, added ms per call."""
+    """Return per caller and callee how often it calls and waits per entry, and the milliseconds added per call.
+
+    Columns: caller_node, callee_node, callee_service, store_name, made_times, waited_times, added_ms. Only what is on
+    the critical path counts: of parallel calls the caller waits for the last.
+    """
     now = pl.col("period") == "abnormal"
     exits = calls.exits.filter(pl.col("caller_entry").is_not_null() & ~pl.col("asynchronous"))
-    exits = exits.with_columns(store_name=pl.when("store").then("name"))
+    exits = exits.with_columns(
+        store_name=pl.when("store").then("name"), waited_ms=pl.col("callee_ms") * pl.col("critical")
+    )
     by = ["caller_node", "callee_node", "callee_service", "store_name"]
-    count = exits.filter(now).group_by(by).len("made")
+    count = exits.filter(now).group_by(by).agg(made=pl.len(), waited=pl.col("critical").sum())
     entries = calls.entries.filter(now).group_by(caller_node="node").len("served")
-    added = added_time(exits, "callee_ms", ["caller_node", "callee_node"], ["name"])
+    added = added_time(exits, "waited_ms", ["caller_node", "callee_node"], ["name"])
     return (
         count.join(entries, on="caller_node")
         .join(added.select("caller_node", "callee_node", "added_ms"), on=["caller_node", "callee_node"], how="left")
-        .select(*by, times=pl.col("made") / pl.col("served"), added_ms="added_ms")
+        .select(*by, (pl.col("made", "waited") / pl.col("served")).name.suffix("_times"), "added_ms")
         .sort(by)
     )
 

@@ -50,7 +50,7 @@ def surface_entries(calls: Calls) -> pl.DataFrame:
         time_ns="time_ns",
         felt_ms=pl.lit(None, pl.Float64),
         felt_failed="failed",
-        shape=pl.lit("absent"),
+        shape=pl.lit(0, pl.UInt64),
         kind=pl.lit("server"),
     )
     return pl.concat([entries.filter(entrance).select(columns), unserved.select(columns)])

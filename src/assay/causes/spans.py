@@ -3,14 +3,28 @@
 Data without span kinds is read by structure: an entry has its parent in another service, an exit is a span that
 usually has its child there. Data without status codes is read by its logs: an error in the log of a span, in words
 that the normal window never had, is a failure of it.
+
+Rows are dense and sorted by time, so that parents, owners and callees are plain indices into columns: one hash join
+finds the parents, all else is gathering. An index of -1 is nobody.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TypeVar
+
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from assay.telemetry.datapack import Datapack
+from assay.telemetry.schema import PERIODS
+
+Index = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
+
+PERIOD = pl.Enum(PERIODS)
 
 USUAL = 0.5
 """An operation with a child in another service in at least this share of its baseline is an exit."""
@@ -24,27 +38,87 @@ _VARIABLE = r"[0-9a-fA-F-]*[0-9][0-9a-fA-F.:-]*"
 """Numbers, times and ids: what differs between two messages that say the same."""
 
 
-def read_spans(pack: Datapack) -> tuple[pl.DataFrame, bool]:
-    """Return the spans of *pack*, and whether they carry a status.
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """The spans of a datapack.
 
-    Columns: row, period, trace_id, span_id, parent_span_id, time_ns, end_ns, duration_ns, service, operation, kind, pod,
-    error, own_error (an error that blames no other service), logged_error, response_bytes, links, parent (row),
-    parent_service, parent_kind, generator, is_entry, is_exit, entry_row (the entry that a span belongs to).
+    *frame*, one row per span, by time: period, trace and key (64-bit hashes of ids), time_ns, end_ns, service,
+    operation, kind, pod, error, own_error (an error that blames no other service), logged_error, response_bytes, links
+    when there are any. *parent*: row of the parent span. *entry*: row of the entry that a span belongs to, -1 for spans
+    in a cycle of parents. *generator*, *is_entry*, *is_exit*: roles. *status_known*: whether spans carry a status.
     """
-    spans, status_known = _spans(pack)
-    return _with_roles(_with_parents(spans), pack.load_generators()), status_known
+
+    frame: pl.DataFrame
+    parent: Index
+    entry: Index
+    generator: Flags
+    is_entry: Flags
+    is_exit: Flags
+    status_known: bool
+    notes: tuple[str, ...] = ()
 
 
-def _spans(pack: Datapack) -> tuple[pl.DataFrame, bool]:
-    raw = pack.both("traces")
+def at(values: NDArray[T], index: Index, missing: int) -> NDArray[T]:
+    """Return ``values[index]``, with *missing* where the index is -1."""
+    if not values.size:
+        return np.full(index.shape, missing, dtype=values.dtype)
+    found = values[np.maximum(index, 0)]
+    found[index < 0] = missing
+    return found
+
+
+def nullable(index: Index) -> pl.Series:
+    """Return *index* as a Series in which -1 is null: what polars gathers with."""
+    return pl.select(pl.when(pl.lit(pl.Series(index)) >= 0).then(pl.lit(pl.Series(index)))).to_series()
+
+
+def span_key(trace: str = "trace_id", span: str = "span_id") -> pl.Expr:
+    """Return the 64-bit key of a span within both periods: ids are long texts, and joins on them are slow."""
+    period = pl.when(pl.col("period") == PERIODS[0]).then(pl.lit(0, pl.UInt64)).otherwise(pl.lit(2**63, pl.UInt64))
+    return pl.col(trace).hash(1) ^ pl.col(span).hash(2) ^ period
+
+
+def read_spans(pack: Datapack) -> Spans:
+    """Return the spans of *pack* with their parents and roles."""
+    frame, status_known, repeated = _read(pack)
+    parents = frame.select("parent_key").join(
+        frame.select(parent_key="key", parent=pl.int_range(pl.len(), dtype=pl.Int64)),
+        on="parent_key",
+        how="left",
+        maintain_order="left",
+    )
+    parent = parents.get_column("parent").fill_null(-1).to_numpy()
+    generator = frame.get_column("service").is_in(sorted(pack.load_generators())).to_numpy()
+    is_entry, is_exit = _roles(frame, parent)
+    owner = _climb(np.where(is_entry, -1, parent))
+    entry = np.where(is_entry[owner], owner, -1)
+    looped = int((entry < 0).sum())
+    notes = [f"{repeated} spans repeat the ids of others; the first of each is kept."] if repeated else []
+    notes += [f"{looped} spans are their own ancestors; they are left out."] if looped else []
+    notes += _orphans(frame, parent)
+    return Spans(
+        frame.drop("parent_key", "root"), parent, entry, generator, is_entry, is_exit, status_known, tuple(notes)
+    )
+
+
+def _orphans(frame: pl.DataFrame, parent: Index) -> list[str]:
+    lost = int(((parent < 0) & ~frame.get_column("root").to_numpy()).sum())
+    return [f"{lost} of {frame.height} spans name a parent that is not there; each counts as an entry."] if lost else []
+
+
+def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, int]:
+    raw = pack.both("traces").with_columns(pl.col("period").cast(PERIOD))
     columns = raw.collect_schema().names()
     status = pl.col("attr.http.response.status_code")
-    spans = (
+    root = pl.col("parent_span_id").fill_null("") == ""
+    links = {"links": pl.col("attr.links").cast(pl.String)} if "attr.links" in columns else {}
+    frame = (
         raw.select(
             "period",
-            "trace_id",
-            "span_id",
-            parent_span_id=pl.col("parent_span_id").fill_null(""),
+            root=root,
+            trace=pl.col("trace_id").hash(1),
+            key=span_key(),
+            parent_key=pl.when(~root).then(span_key(span="parent_span_id")),
             time_ns=pl.col("time").dt.epoch("ns"),
             service=pl.col("service_name"),
             operation=pl.col("span_name"),
@@ -55,107 +129,108 @@ def _spans(pack: Datapack) -> tuple[pl.DataFrame, bool]:
             | (status >= 500).fill_null(False),  # noqa: FBT003
             told=(pl.col("attr.status_code").fill_null("Unset").str.to_lowercase() != "unset") | status.is_not_null(),
             response_bytes=pl.col("attr.http.response.content_length").cast(pl.Float64),
-            links=pl.col("attr.links").cast(pl.String) if "attr.links" in columns else pl.lit(None, pl.String),
+            **links,
         )
-        .sort("period", "time_ns", "trace_id", "span_id", "service", "operation", "duration_ns")
-        .unique(subset=["period", "trace_id", "span_id"], keep="first", maintain_order=True)
         .collect()
-        .with_columns(end_ns=pl.col("time_ns") + pl.col("duration_ns"))
+        .sort("period", "time_ns", "key", "duration_ns")
     )
-    status_known = bool(spans.get_column("told").any())
+    height = frame.height
+    if frame.get_column("key").n_unique() < height:
+        frame = frame.unique(subset="key", keep="first", maintain_order=True)
+    status_known = bool(frame.get_column("told").any())
+    frame = _with_logged_errors(frame, pack, status_known=status_known)
+    frame = frame.with_columns(end_ns=pl.col("time_ns") + pl.col("duration_ns")).drop("told", "duration_ns")
+    return frame, status_known, height - frame.height
+
+
+def _with_logged_errors(frame: pl.DataFrame, pack: Datapack, *, status_known: bool) -> pl.DataFrame:
     logged = _logged_errors(pack)
-    spans = spans.join(logged, on=["period", "trace_id", "span_id"], how="left", maintain_order="left")
-    spans = spans.with_columns(pl.col("logged_error", "new_words", "own_words").fill_null(value=False))
-    spans = spans.with_row_index("row").with_columns(own_error="error")
-    if not status_known:
-        spans = spans.with_columns(error="new_words", own_error="own_words")
-    return spans.drop("told", "new_words", "own_words").with_columns(pl.col("row").cast(pl.Int64)), status_known
+    words = ["logged_error", "new_words", "own_words"]
+    if logged.height:
+        frame = frame.join(logged, on="key", how="left", maintain_order="left").with_columns(
+            pl.col(words).fill_null(value=False)
+        )
+    else:
+        frame = frame.with_columns(pl.lit(value=False).alias(w) for w in words)
+    told = (pl.col("error"), pl.col("error")) if status_known else (pl.col("new_words"), pl.col("own_words"))
+    return frame.with_columns(error=told[0], own_error=told[1]).drop("new_words", "own_words")
 
 
 def _logged_errors(pack: Datapack) -> pl.DataFrame:
-    """Return spans with errors in their logs.
+    """Return key, logged_error, new_words and own_words of spans with errors in their logs.
 
     *new_words*: the normal window has no such message. *own_words*: and the message names no other service. All errors
     of the normal window count as new there, so that its rate of failures is rather over- than understated, except
     those that at least HABIT of the traces through the service have: they are how it always talks.
     """
-    services = pack.services()
     template = pl.col("message").str.replace_all(_VARIABLE, "").str.slice(0, 400)
     logs = (
         pack.both("logs")
-        .filter(pl.col("level").is_in(_ERRORS))
-        .select("period", "trace_id", "span_id", "service_name", "message", template=template)
+        .filter(pl.col("level").is_in(_ERRORS) & (pl.col("span_id").fill_null("") != ""))
+        .select("period", "service_name", "message", trace="trace_id", key=span_key(), template=template)
         .collect()
     )
-    named = logs.get_column("message").str.extract_many(services, leftmost=True)
+    if not logs.height:
+        return pl.DataFrame()
+    named = logs.get_column("message").str.extract_many(pack.services(), leftmost=True)
     logs = logs.with_columns(blames=named.list.set_difference(logs.select(pl.concat_list("service_name")).to_series()))
     before = logs.filter(pl.col("period") == "normal")
     through = pack.scan("normal", "traces").group_by("service_name").agg(traces=pl.col("trace_id").n_unique()).collect()
     known = (
         before.group_by("service_name", "template")
-        .agg(told=pl.col("trace_id").n_unique())
+        .agg(told=pl.col("trace").n_unique())
         .join(through, on="service_name", how="left")
         .select("service_name", "template", known=pl.lit(value=True), habit=pl.col("told") >= HABIT * pl.col("traces"))
     )
     marked = logs.join(known, on=["service_name", "template"], how="left")
     new = ((pl.col("period") == "normal") & ~pl.col("habit")) | pl.col("known").is_null()
-    return marked.group_by("period", "trace_id", "span_id").agg(
+    return marked.group_by("key").agg(
         logged_error=pl.lit(value=True), new_words=new.any(), own_words=(new & (pl.col("blames").list.len() == 0)).any()
     )
 
 
-def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
-    parents = spans.select(
-        "period",
-        "trace_id",
-        parent_span_id="span_id",
-        parent="row",
-        parent_service="service",
-        parent_kind="kind",
-    )
-    return spans.join(parents, on=["period", "trace_id", "parent_span_id"], how="left", maintain_order="left")
-
-
-def _with_roles(spans: pl.DataFrame, generators: frozenset[str]) -> pl.DataFrame:
-    """Add *is_entry*, *is_exit* and *entry_row* (the row of the entry that a span belongs to)."""
-    foreign = pl.col("parent_service") != pl.col("service")
-    serving = pl.col("kind").is_in(["server", "consumer"])
-    spans = spans.with_columns(
-        generator=pl.col("service").is_in(list(generators)),
-        is_entry=pl.col("parent").is_null() | foreign | (serving & (pl.col("parent_kind") != pl.col("kind"))),
-    )
-    called = (
-        spans.filter(pl.col("is_entry") & pl.col("parent").is_not_null())
-        .select(row=pl.col("parent"), calls_out=pl.lit(value=True))
-        .unique()
-    )
-    parents = spans.select(row=pl.col("parent"), has_child=pl.lit(value=True)).drop_nulls("row").unique()
-    spans = spans.join(called, on="row", how="left", maintain_order="left").join(
-        parents, on="row", how="left", maintain_order="left"
-    )
-    spans = spans.with_columns(pl.col("calls_out", "has_child").fill_null(value=False))
+def _roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
+    """Return which spans are entries and which are exits."""
+    service = frame.get_column("service").cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+    kinds = frame.get_column("kind")
+    kind = kinds.cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+    serving = kinds.is_in(["server", "consumer"]).to_numpy()
+    foreign = at(service, parent, -1) != service
+    is_entry = (parent < 0) | foreign | (serving & (at(kind, parent, -1) != kind))
+    is_exit = kinds.is_in(["client", "producer"]).to_numpy()
+    untold = (kinds == "").to_numpy()
+    if not untold.any():
+        return is_entry, is_exit
+    calls_out, has_child = np.zeros(parent.size, dtype=bool), np.zeros(parent.size, dtype=bool)
+    calls_out[parent[is_entry & (parent >= 0)]] = True
+    has_child[parent[parent >= 0]] = True
     usual = (
-        spans.filter((pl.col("period") == "normal") & (pl.col("kind") == ""))
+        frame.select("period", "service", "operation")
+        .with_columns(calls_out=pl.Series(calls_out))
+        .filter(pl.Series(untold) & (pl.col("period") == "normal"))
         .group_by("service", "operation")
         .agg(usual=pl.col("calls_out").mean() >= USUAL)
     )
-    leaf_store = pl.col("operation").str.contains(_STORE_VERB) & ~pl.col("has_child")
-    spans = spans.join(usual, on=["service", "operation"], how="left", maintain_order="left").with_columns(
-        is_exit=pl.when(pl.col("kind") == "")
-        .then(~pl.col("is_entry") & (pl.col("usual").fill_null(value=False) | leaf_store))
-        .otherwise(pl.col("kind").is_in(["client", "producer"])),
+    told = frame.select("service", "operation").join(
+        usual, on=["service", "operation"], how="left", maintain_order="left"
     )
-    return spans.with_columns(entry_row=pl.Series(_climb(spans), dtype=pl.Int64))
+    store = frame.get_column("operation").str.contains(_STORE_VERB).to_numpy() & ~has_child
+    by_habit = told.get_column("usual").fill_null(value=False).to_numpy()
+    return is_entry, is_exit | (untold & ~is_entry & (by_habit | store))
 
 
-def _climb(spans: pl.DataFrame) -> np.ndarray:
-    """Return for each row the nearest entry at or above it, by pointer doubling: log2(depth) gathers."""
-    rows = spans.get_column("row").to_numpy()
-    parent = spans.get_column("parent").fill_null(-1).to_numpy()
-    up = np.where(spans.get_column("is_entry").to_numpy() | (parent < 0), rows, parent)
+def _climb(parent: Index) -> Index:
+    """Return for each row the last one on its way up *parent*, by pointer doubling: log2(depth) gathers."""
+    up = np.where(parent < 0, np.arange(parent.size), parent)
     for _ in range(32):
         further = up[up]
         if np.array_equal(further, up):
             break
         up = further
     return up
+
+
+def top_exit(spans: Spans) -> Index:
+    """Return for each exit the outermost one of those that it lies directly in: clients wrap clients."""
+    inside = spans.is_exit & at(spans.is_exit, spans.parent, 0)
+    return _climb(np.where(inside, spans.parent, -1))

@@ -9,6 +9,7 @@ import polars as pl
 from scipy import stats
 
 from assay.causes.calls import Calls
+from assay.causes.spans import PERIOD
 from assay.telemetry.datapack import Datapack
 
 USUAL, RARE = 0.8, 0.2
@@ -45,12 +46,12 @@ def changed_lines(pack: Datapack, calls: Calls, service: str) -> list[Line]:
     lines = (
         pack.both("logs")
         .filter((pl.col("service_name") == service) & (pl.col("trace_id") != ""))
-        .select("period", "trace_id", text=text.str.slice(0, 200))
+        .select(pl.col("period").cast(PERIOD), trace=pl.col("trace_id").hash(1), text=text.str.slice(0, 200))
         .unique()
         .collect()
     )
-    through = calls.entries.filter(pl.col("service") == service).select("period", "trace_id", "node").unique()
-    told = through.join(lines, on=["period", "trace_id"], how="inner").group_by("node", "text", "period").len("told")
+    through = calls.entries.filter(pl.col("service") == service).select("period", "trace", "node").unique()
+    told = through.join(lines, on=["period", "trace"], how="inner").group_by("node", "text", "period").len("told")
     table = (
         told.select("node", "text")
         .unique()

@@ -1,0 +1,130 @@
+"""Time and memory of annotate beside the public implementation, and how both grow: `python benchmarks/causes_speed.py`.
+
+The peer is the PyPI package rcabench-platform (v3.internal.reasoning.runner.run_single_case) in a virtual environment of
+its own under ~/.cache/assay-bench/rcabench, made on first use. Each measurement is a process of its own; imports are not
+counted, memory is the peak of the process. `--sizes` adds a line per size, `--dense` a pack of 200 services in cycles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from causes_packs import make
+
+PEER = Path.home() / ".cache" / "assay-bench" / "rcabench"
+NEEDED = ["rcabench-platform[sdk,internal]", "openai", "sqlmodel", "colorlog", "jinja2", "rich"]
+
+OURS = """
+import json, resource, sys, time
+from pathlib import Path
+from assay.causes.annotate import annotate
+from assay.telemetry.tree import resolve
+began = time.perf_counter()
+(case,) = resolve(Path(sys.argv[1]))
+found = annotate(case.datapack, case.truth.faults)
+seconds = time.perf_counter() - began
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"seconds": seconds, "peak_mb": peak, "said": found.label.value, "edges": len(found.graph.edges)}))
+"""
+
+THEIRS = """
+import json, resource, sys, time
+from pathlib import Path
+from rcabench_platform.v3.internal.reasoning.runner import run_single_case
+folder = Path(sys.argv[1])
+began = time.perf_counter()
+result = run_single_case(folder, 5, injection_data=json.loads((folder / "injection.json").read_text()))
+seconds = time.perf_counter() - began
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"seconds": seconds, "peak_mb": peak, "said": result["label"], "edges": result.get("paths", 0)}))
+"""
+
+SCAN = """
+import json, resource, sys, time
+from pathlib import Path
+import polars as pl
+began = time.perf_counter()
+names = ["trace_id", "span_id", "parent_span_id", "time", "duration", "service_name", "span_name", "attr.span_kind"]
+files = [Path(sys.argv[1]) / f"{period}_traces.parquet" for period in ("normal", "abnormal")]
+spans = pl.concat([pl.read_parquet(file, columns=names) for file in files])
+parents = spans.select("trace_id", parent_span_id="span_id", parent_service="service_name")
+joined = spans.join(parents, on=["trace_id", "parent_span_id"], how="left")
+seconds = time.perf_counter() - began
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"seconds": seconds, "peak_mb": peak, "said": "", "edges": joined.height}))
+"""
+
+
+def measure(python: Path | str, program: str, folder: Path) -> dict[str, float | str]:
+    """Return what one process that runs *program* on *folder* says about itself."""
+    done = subprocess.run(
+        [str(python), "-c", program, str(folder)], capture_output=True, text=True, check=False, cwd=folder.parent
+    )
+    if done.returncode:
+        raise SystemExit(f"the measurement failed:\n{done.stderr[-2000:]}")
+    result: dict[str, float | str] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def peer() -> Path:
+    """Return the interpreter of the peer's environment, making it when it is not there."""
+    python = PEER / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(PEER)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *NEEDED], check=True)
+    return python
+
+
+def _add(table: Table, pack: str, what: str, seen: dict[str, float | str]) -> None:
+    table.add_row(pack, what, f"{float(seen['seconds']):.2f}", f"{float(seen['peak_mb']):.0f}", str(seen["said"]))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--spans", type=int, default=1_000_000)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 100_000], help="further sizes, ours only")
+    parser.add_argument("--dense", action="store_true", help="also 200 services that call each other in cycles")
+    parser.add_argument("--no-peer", action="store_true")
+    given = parser.parse_args()
+    table = Table("pack", "what", "seconds", "peak MB", "label", title="Speed of annotate")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "pack"
+        make(folder, given.spans)
+        runs = [("one scan and the parent self-join", sys.executable, SCAN), ("assay", sys.executable, OURS)]
+        if not given.no_peer:
+            runs.append(("rcabench-platform", str(peer()), THEIRS))
+        seen = {}
+        for name, python, program in runs:
+            seen[name] = measure(python, program, folder)
+            _add(table, f"{given.spans:,} spans", name, seen[name])
+        for size in given.sizes:
+            small = Path(scratch) / f"pack-{size}"
+            make(small, size)
+            _add(table, f"{size:,} spans", "assay", measure(sys.executable, OURS, small))
+        if given.dense:
+            dense = Path(scratch) / "dense"
+            make(dense, given.spans, 200, dense=True)
+            _add(table, f"{given.spans:,} spans, 200 services in cycles", "assay", measure(sys.executable, OURS, dense))
+    console = Console(width=130)
+    console.print(table)
+    ours = seen["assay"]
+    if theirs := seen.get("rcabench-platform"):
+        console.print(
+            f"ours over the peer's: time {float(ours['seconds']) / float(theirs['seconds']):.3f}, "
+            f"memory {float(ours['peak_mb']) / float(theirs['peak_mb']):.2f}"
+        )
+    scan = seen["one scan and the parent self-join"]
+    console.print(f"ours over the scan and join: {float(ours['seconds']) / float(scan['seconds']):.1f}")
+
+
+if __name__ == "__main__":
+    main()
