@@ -44,10 +44,11 @@ class Groups:
 
     def make(self, path: str, cpu_cores: float | None = None, memory_bytes: int | None = None) -> Group:
         """Return the group *path* ("a/b/c"), with the groups above it, limited to *cpu_cores* and *memory_bytes*."""
-        for controller, parent in self.parents.items():
+        versions = {parent: self.versions[controller] for controller, parent in self.parents.items()}
+        for parent, version in versions.items():
             folder = parent
             for name in Path(path).parts:
-                if self.versions[controller] == 2:
+                if version == 2:
                     _delegate(folder)
                 folder /= name
                 folder.mkdir(exist_ok=True)
@@ -89,7 +90,7 @@ class Group:
         memory = 0
         if MEMORY in self.groups.versions:
             name = "memory.current" if self.groups.versions[MEMORY] == 2 else "memory.usage_in_bytes"
-            memory = int(self._folder(MEMORY).joinpath(name).read_text(encoding="ascii"))
+            memory = int(self._folder(MEMORY).joinpath(name).read_text(encoding="utf-8"))
         if CPU not in self.groups.versions:
             return Usage(0.0, memory, 0.0)
         counters = _counters(self._folder(CPU) / "cpu.stat")
@@ -98,7 +99,7 @@ class Group:
         throttled_s = counters["throttled_time"] / 1e9
         if ACCOUNTING not in self.groups.parents:
             return Usage(0.0, memory, throttled_s)
-        used_ns = int(self._folder(ACCOUNTING).joinpath("cpuacct.usage").read_text(encoding="ascii"))
+        used_ns = int(self._folder(ACCOUNTING).joinpath("cpuacct.usage").read_text(encoding="utf-8"))
         return Usage(used_ns / 1e9, memory, throttled_s)
 
     def remove(self) -> None:
@@ -111,7 +112,7 @@ class Group:
 
     def _write(self, controller: str, name: str, value: int | str, *, optional: bool = False) -> None:
         try:
-            (self._folder(controller) / name).write_text(str(value), encoding="ascii")
+            (self._folder(controller) / name).write_text(str(value), encoding="utf-8")
         except FileNotFoundError:
             if not optional:
                 raise
@@ -119,7 +120,7 @@ class Group:
     def _write_memory_v1(self, limit: int) -> None:
         """Set memory and memory with swap to *limit*: raising needs the latter first, lowering the former."""
         names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
-        present = int(self._folder(MEMORY).joinpath(names[0]).read_text(encoding="ascii"))
+        present = int(self._folder(MEMORY).joinpath(names[0]).read_text(encoding="utf-8"))
         if limit == UNLIMITED_V1 or limit > present:
             names.reverse()
         for name in names:
@@ -200,7 +201,7 @@ def _why_not(parent: Path, controller: str, version: int) -> str | None:
     trial = parent / f"assay-probe-{os.getpid()}"
     try:
         if version == 2:
-            if controller not in parent.joinpath("cgroup.controllers").read_text(encoding="ascii").split():
+            if controller not in parent.joinpath("cgroup.controllers").read_text(encoding="utf-8").split():
                 return f"cgroup v2 has no {controller} controller here; boot with the unified hierarchy or delegate it"
             _delegate(parent)
         trial.mkdir()
@@ -233,16 +234,16 @@ def _enrol_child(folder: Path) -> None:
 
 
 def _enrol(folder: Path, pid: int) -> None:
-    folder.joinpath("cgroup.procs").write_text(str(pid), encoding="ascii")
+    folder.joinpath("cgroup.procs").write_text(str(pid), encoding="utf-8")
 
 
 def _delegate(folder: Path) -> None:
     """Give the groups below the version-2 group *folder* the controllers that we use and it has."""
-    has = folder.joinpath("cgroup.controllers").read_text(encoding="ascii").split()
-    gives = folder.joinpath("cgroup.subtree_control").read_text(encoding="ascii").split()
+    has = folder.joinpath("cgroup.controllers").read_text(encoding="utf-8").split()
+    gives = folder.joinpath("cgroup.subtree_control").read_text(encoding="utf-8").split()
     missing = [f"+{controller}" for controller in CONTROLLERS if controller in has and controller not in gives]
     if missing:
-        folder.joinpath("cgroup.subtree_control").write_text(" ".join(missing), encoding="ascii")
+        folder.joinpath("cgroup.subtree_control").write_text(" ".join(missing), encoding="utf-8")
 
 
 def _remove_tree(folder: Path, *, kill: bool) -> None:
@@ -270,7 +271,7 @@ def _groups_in(folder: Path) -> list[Path]:
 
 def _kill(group: Path) -> None:
     try:
-        pids = group.joinpath("cgroup.procs").read_text(encoding="ascii").split()
+        pids = group.joinpath("cgroup.procs").read_text(encoding="utf-8").split()
     except FileNotFoundError:
         return
     for pid in map(int, pids):
@@ -281,5 +282,5 @@ def _kill(group: Path) -> None:
 
 
 def _counters(file: Path) -> dict[str, int]:
-    rows = (line.split() for line in file.read_text(encoding="ascii").splitlines())
+    rows = (line.split() for line in file.read_text(encoding="utf-8").splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2}

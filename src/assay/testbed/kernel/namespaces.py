@@ -35,9 +35,9 @@ def isolate() -> None:
             _unshare(CLONE_NEWNET)
         except PermissionError:
             _unshare(CLONE_NEWNET | CLONE_NEWUSER)
-            Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
-            Path("/proc/self/uid_map").write_text(f"0 {uid} 1", encoding="ascii")
-            Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="ascii")
+            Path("/proc/self/setgroups").write_text("deny", encoding="utf-8")
+            Path("/proc/self/uid_map").write_text(f"0 {uid} 1", encoding="utf-8")
+            Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="utf-8")
         raise_interface("lo")
     except OSError as error:
         raise StartError(

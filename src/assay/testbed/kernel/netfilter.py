@@ -66,6 +66,13 @@ class Table:
             return "xt_NFQUEUE"
         return "nft_queue"
 
+    def clear(self, chain: str) -> None:
+        """Remove the rules of *chain*: nothing is caught any more, and what is in a queue stays there.
+
+        Removing the chain itself drops whatever waits in any queue of the namespace.
+        """
+        self._nft.rule("del", table=self.name, chain=chain)
+
     def close(self) -> None:
         """Remove the table and all that is in it."""
         if not self._owned:
