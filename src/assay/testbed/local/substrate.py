@@ -186,7 +186,7 @@ class LocalSubstrate:
         system = self.running(name)
         system.command("down")
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        while system.state.dir.exists() and system.state.running() and time.monotonic() < deadline:
+        while system.state.running() and time.monotonic() < deadline:
             time.sleep(0.02)
         _reap(system.state)
         clear_if_dead(system.state)

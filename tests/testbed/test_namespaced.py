@@ -1,0 +1,108 @@
+"""Systems of the namespaced level: who is where, what reaches whom, what a data fault leaves alone, what stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from assay.model.incident import FaultPlan, Target
+from assay.testbed.apps import load_system
+from assay.testbed.capabilities import machine, probe
+from assay.testbed.kernel.cgroups import find_groups
+from assay.testbed.local.substrate import LocalSubstrate
+from live import Recording, state_folder
+
+TINY = str(Path(__file__).with_name("tiny.yaml"))
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(
+        not probe()["namespaced"].available, reason=f"no namespaced level here: {probe()['namespaced'].reason}"
+    ),
+]
+
+
+def namespace(pid):
+    return Path(f"/proc/{pid}/ns/net").stat().st_ino
+
+
+def links():
+    return sorted(name for _, name in socket.if_nameindex())
+
+
+def system_groups(name):
+    return [path for path in Path("/sys/fs/cgroup").glob("**/assay-*") if path.name.startswith(f"assay-{name}-")]
+
+
+@pytest.fixture(scope="module")
+def running():
+    before = links()
+    with state_folder():
+        substrate = LocalSubstrate()
+        first = substrate.deploy(load_system(TINY), "spaces", isolation="namespaced", owned=True)
+        second = substrate.deploy(load_system(TINY), "beside", isolation="namespaced", owned=True)
+        yield first, second
+        substrate.remove("spaces")
+        substrate.remove("beside")
+    assert links() == before
+
+
+def test_every_replica_has_a_network_of_its_own_and_two_systems_do_not_meet(running):
+    first, second = (system.status() for system in running)
+    pids = [pid for status in (first, second) for pid in [*status["pids"].values(), status["pid"]]]
+    assert len({namespace(pid) for pid in pids}) == len(pids)
+    assert namespace("self") not in {namespace(pid) for pid in pids}
+    assert first["backends"] == second["backends"]  # the same addresses, and yet other processes
+    for status in (first, second):
+        assert status["isolation"] == "namespaced"
+        with urllib.request.urlopen(status["endpoints"]["front"][0] + "/", timeout=5) as response:
+            assert response.status == 200
+
+
+def test_a_partition_stops_calls_and_not_the_telemetry_of_its_target(running, tmp_path):
+    system = running[0]
+    plan = FaultPlan(
+        fault="NetworkPartition", target=Target(service="middle"), parameters={"direction": "both"}, duration_s=6
+    )
+    with Recording(system, tmp_path / "spool") as recording:
+        began = time.time_ns()
+        events = list(system.inject(plan.completed()))
+    done = events[-1]
+    assert done["event"] == "done"
+    assert done["recovered"]
+    ended = done["fault"]["end_ns"] if "fault" in done else done["faults"][0]["end_ns"]
+    during = (began + 2_000_000_000, ended - 1_200_000_000)  # a call may outlast the fault if it began a second before
+    calls = recording.spans(*during, service="front", kind="Client")
+    assert len(calls) > 10
+    assert (calls["attr.status_code"] == "Error").mean() > 0.9
+    assert recording.spans(*during, service="middle", kind="Server").is_empty()
+    metrics = recording.tables["metrics"]
+    readings = metrics.filter(
+        (metrics["service_name"] == "middle")
+        & (metrics["metric"] == "container.cpu.usage")
+        & metrics["time"].cast(int).is_between(*during)
+    )
+    assert len(readings) >= 1
+
+
+@pytest.mark.skipif(find_groups() is None, reason="no control group can be made here")
+def test_a_killed_supervisor_leaves_no_control_group_after_the_next_status():
+    assert machine().abilities["cgroup_cpu"].available
+    with state_folder():
+        running = LocalSubstrate().deploy(load_system(TINY), "orphan", isolation="namespaced")
+        (group,) = {path.name for path in system_groups("orphan")}
+        quota = next(
+            path for path in system_groups("orphan") if (path / "host-a/back-0").is_dir()
+        )  # every controller's hierarchy has the same groups
+        members = (quota / "host-a/back-0/cgroup.procs").read_text().split()
+        assert running.status()["pids"]["back-0"] in map(int, members)
+        os.kill(running.status()["pid"], signal.SIGKILL)
+        (row,) = LocalSubstrate().status()
+        assert row["phase"] == "cleared"
+        assert system_groups("orphan") == [], group
