@@ -83,11 +83,11 @@ def test_hotel_reads_a_cache_before_every_store():
                 assert actions[-1] == "cache", (name, route)
 
 
-def test_train_has_44_services_in_six_layers():
+def test_train_has_44_services_and_calls_over_up_to_six_hops():
     train = load_system("train")
     assert len(train.services) == 44
-    assert topology.depth(train) == 6
-    assert {topology.depth_of(train, kind.request) for kind in train.load.mix} == {3, 4, 5, 6}
+    assert topology.depth(train) == 7  # services on the longest way: six hops
+    assert {topology.depth_of(train, kind.request) for kind in train.load.mix} == {3, 4, 5, 7}
     assert topology.fan_in(train, "ts-order-service") >= 8
     assert all(topology.fan_in(train, f"ts-{name}-service") >= 4 for name in ("station", "route", "travel", "seat"))
 
