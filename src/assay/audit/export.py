@@ -310,9 +310,8 @@ def as_json(audit: Audit) -> Row:
     """Return the whole audit as one JSON object; ``--json`` prints it, audit.json holds it."""
     m = audit.matched
     return {
-        "systems": [
-            {"family": f, "system": s, "n": int(n)} for f, s, n in zip(m.families, m.systems, m.sizes, strict=True)
-        ],
+        "systems": list(m.systems),
+        "families": dict(zip(m.systems, m.families, strict=True)),
         "methods": list(m.methods),
         "excluded": [finite(a) for a in audit.ledger if not a.included],
         "claim": audit.claim,

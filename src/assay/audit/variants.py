@@ -43,7 +43,8 @@ def firth_cells(matched: Matched) -> FirthCells:
 
     With a parameter for every cell likelihood and information are products over cells, and the penalty does not depend
     on how the model is written, so each cell is fitted on its own and serves every pair. Fractional scores have none:
-    the penalty is derived for binary ones (Firth 1993).
+    the penalty is derived for binary ones (Firth 1993). Variances are the library's, from the information with the
+    penalty's pseudo-cases in it.
     """
     if not np.isin(matched.values, (0.0, 1.0)).all():
         return FirthCells(None, None, "the scores are not all 0 or 1")
