@@ -107,7 +107,7 @@ class Running:
     def __init__(self, folder: Path, replica: Place, peer: Place, impairment: dict[str, Any], *, leaving: bool) -> None:
         name = f"{time.monotonic_ns()}"
         stream = {"link": "a>b", "direction": "backward", "leaving": leaving, "address": peer.data_address}
-        self.config = {
+        self.config: dict[str, Any] = {
             "id": name, "management": str(folder / name), "ledger": str(folder / "ledger.jsonl"), "means": "queue",
             "namespace": replica.path, "peer_interface": replica.peer_interface, "streams": [stream],
             "impairment": impairment, "seed": 1,
