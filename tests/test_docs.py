@@ -34,6 +34,8 @@ ORDER = (
     "diagnose",
     "grade",
     "report",
+    "audit",
+    "compare",
     "export",
     "import",
     "status",

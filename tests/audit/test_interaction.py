@@ -1,4 +1,4 @@
-"""Interaction tests from cells and sums, against models fitted to every single case by statsmodels, sklearn, firthmodels."""
+"""Interaction tests from cells and sums, against models fitted to every case by statsmodels, sklearn, firthmodels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .made import drawn, matched, table
 
 
 def cases_of(m, methods):
-    """Return outcome, design (group + method + interaction), number of additive columns and case id of every single case."""
+    """Return outcome, design (group + method + interaction), number of additive columns and case id of every case."""
     design, additive = interaction_design(len(m.systems), len(methods))
     system = np.repeat(np.arange(len(m.systems)), m.sizes)
     outcome = np.concatenate([m.values[:, j] for j in methods])

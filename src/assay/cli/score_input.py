@@ -1,0 +1,57 @@
+"""What `audit` and `compare` read: a score table, or a folder of graded runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.errors import UserError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from assay.audit.settings import Settings
+
+
+def scores_of(path: Path, settings: Settings, metric: str) -> pl.DataFrame:
+    """Return the long, checked scores at *path*: a CSV or parquet file, or a store of graded runs.
+
+    For a store *metric* of the default profile is the score, a solver is a method (its arm part of the name), its
+    configuration the protocol, and repeats on one incident are averaged. Raises UserError.
+    """
+    from assay.audit.settings import Columns
+    from assay.audit.table import long_scores, read_table
+
+    if not path.is_dir():
+        return long_scores(read_table(path), settings.columns, str(path))
+    return long_scores(_of_runs(path, metric), Columns(family=None), str(path))
+
+
+def _of_runs(path: Path, metric: str) -> pl.DataFrame:
+    import polars as pl
+
+    from assay.bench.store import RunStore, read_run, read_verdicts
+    from assay.errors import NotFoundError
+
+    rows: list[tuple[str, str, str, str, float | None]] = []
+    names: set[str] = set()
+    for run_dir in RunStore(path).runs():
+        run = read_run(run_dir)
+        verdict = next((v for v in read_verdicts(run_dir) if v.profile == "default"), None)
+        if verdict is None:
+            continue
+        names |= verdict.metrics.keys()
+        if metric in verdict.metrics:
+            method = run.solver.name if run.arm == "default" else f"{run.solver.name} ({run.arm})"
+            protocol = json.dumps(run.solver.configuration, sort_keys=True) if run.solver.configuration else ""
+            rows.append((run.system, run.item, method, protocol, verdict.metrics[metric].value))
+    if not names:
+        raise UserError(
+            f"{path} holds no graded runs; make some with `assay diagnose {path}` and `assay grade {path}`."
+        )
+    if not rows:
+        raise NotFoundError("metric", metric, names)
+    keys = ["system", "case", "method", "protocol"]
+    table = pl.DataFrame(rows, schema={**dict.fromkeys(keys, pl.String), "score": pl.Float64}, orient="row")
+    return table.group_by(keys, maintain_order=True).agg(pl.col("score").mean())
