@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import pytest
@@ -228,3 +229,20 @@ def test_two_systems_with_the_same_addresses_do_not_meet():
         assert len(first.one_way(first.a, first.b, 20)) == 20
 
     run_apart(work)
+
+
+def test_a_fault_that_cannot_be_applied_says_no_hello_and_leaves_nothing(capfd):
+    def work():
+        lab = Laboratory()
+        stream = lab.stream(lab.b, lab.a, leaving=True)
+        nowhere = dataclasses.replace(lab.b, path="/proc/self/fd/999")
+        for means in ("queue", "kernel"):
+            impairment = {"kind": "bandwidth", "bytes_per_s": 1e6}
+            with pytest.raises(AssertionError), lab.fault(impairment, [stream], means, nowhere):
+                pass
+        assert tables(lab) == []
+        assert queues(lab) == {"fabric": [], "b": []}
+        assert len(lab.one_way(lab.b, lab.a, 20)) == 20
+
+    run_apart(work)
+    assert "FileNotFoundError" in capfd.readouterr().err

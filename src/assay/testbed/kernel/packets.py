@@ -7,6 +7,7 @@ disciplines, which are not.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from types import TracebackType
@@ -58,6 +59,8 @@ async def main(config: dict[str, Any]) -> None:
         os.close(end)
         serving.cancel()
         await worker
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
 
 
 def work(means: Means, ended: int, announce: Callable[[], Any]) -> None:
