@@ -151,6 +151,11 @@ class System(Written):
         for name, service in self.services.items():
             if service.host is not None and service.host not in self.hosts:
                 raise ValueError(f"services.{name}.host: {service.host!r} is not one of hosts {', '.join(self.hosts)}")
+            if service.cpu_limit > self.host_cpu_limit:
+                raise ValueError(
+                    f"services.{name}.cpu_limit: {service.cpu_limit:g} is more than a host's {self.host_cpu_limit:g}; "
+                    "raise host_cpu_limit"
+                )
             for step in service.steps():
                 self._check_step(name, step)
         for kind in self.load.mix:
