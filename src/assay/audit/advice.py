@@ -128,7 +128,7 @@ def _text(
     return f"For a system like {system}, choose between {names}: undecided, {why}."
 
 
-def claim(matched: Matched, prediction_includes_zero: Sequence[bool | None]) -> str:
+def claim(matched: Matched, prediction_includes_zero: Sequence[bool | None], baselines: Sequence[str] = ()) -> str:
     """Return one paragraph that may be quoted: where the pooled winner is best, where it loses, and for what it stands.
 
     The pooled winner has the highest mean of system means. "Loses" means: the other systems' pool chooses a method that
@@ -142,7 +142,8 @@ def claim(matched: Matched, prediction_includes_zero: Sequence[bool | None]) -> 
     scope = f"{matched.cases} matched cases of {len(systems)} system{'s' * (len(systems) > 1)}"
     families = len(set(matched.families))
     scope += f" in {families} families" if families > 1 else ""
-    text = f"Over {scope}, {matched.methods[winner]} has the highest mean of system means ({100 * macro[winner]:.1f}%)"
+    named = matched.methods[winner] + (", a baseline," if matched.methods[winner] in baselines else "")
+    text = f"Over {scope}, {named} has the highest mean of system means ({100 * macro[winner]:.1f}%)"
     text += f" and is best on {int(best.sum())} of {len(systems)} systems"
     text += f" ({int(shared.sum())} of them shared)." if shared.any() else "."
     if len(systems) < 2:

@@ -175,7 +175,7 @@ def audit_matched(
             )
         ),
         deviation=deviation,
-        claim=advice.claim(matched, [_includes_zero(p.pooled) for p in pairs]),
+        claim=advice.claim(matched, [_includes_zero(p.pooled) for p in pairs], settings.baselines),
     )
 
 

@@ -27,6 +27,7 @@ class Outcome(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     EQUIVALENT = "not worse"
+    UNPROVEN = "not shown"
     UNDECIDED = "undecided"
 
 
@@ -59,7 +60,7 @@ class Comparison:
     @property
     def passed(self) -> bool:
         """Whether a gate lets this pass: not shown to be worse; with a margin, shown not to be worse than that."""
-        return self.overall.outcome is not Outcome.WORSE
+        return self.overall.outcome not in {Outcome.WORSE, Outcome.UNPROVEN}
 
 
 def methods_to_compare(before: pl.DataFrame, after: pl.DataFrame) -> list[tuple[str, str]]:
@@ -90,8 +91,8 @@ def compare(
 
     The overall difference is the mean over systems of B - A; its interval resamples cases within systems (percentile,
     5,000, seed 42). ``detectable`` = (z_.975 + z_.8) se is the difference that this n finds with power 0.8. Outcome:
-    better or worse when the interval lies on one side of 0; with *margin* (a fraction) "not worse" when it lies above
-    -margin and "worse" otherwise; else undecided. Raises UserError when no case is shared.
+    better or worse when the interval lies on one side of 0, else undecided; with *margin* (a fraction) "not worse" when
+    it lies above -margin, "worse" when it lies below, else "not shown". Raises UserError when no case is shared.
     """
     settings = settings or Settings()
     a = _one(before, names[0], BEFORE)
@@ -188,7 +189,7 @@ def outcome(low: float, high: float, margin: float | None = None) -> Outcome:
     if low > 0:
         return Outcome.BETTER
     if margin is not None:
-        return Outcome.EQUIVALENT if low > -margin else Outcome.WORSE
+        return Outcome.EQUIVALENT if low > -margin else Outcome.WORSE if high < -margin else Outcome.UNPROVEN
     return Outcome.WORSE if high < 0 else Outcome.UNDECIDED
 
 

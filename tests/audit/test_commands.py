@@ -1,0 +1,152 @@
+"""assay audit, assay audit verify, assay compare: keys, files, exit codes, sentences."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import polars as pl
+import pytest
+
+from assay.bench.grades import grade_all
+from assay.bench.runner import run_method
+from assay.bench.store import RunStore
+from assay.cli import run
+from assay.telemetry.tree import resolve
+from telemetry.packs import make_tree
+
+from .made import drawn
+
+FAST = ("-c", "resamples=200", "-c", "permutations=100", "-c", "simulations=100")
+
+
+@pytest.fixture
+def call(capsys):
+    def call(*arguments):
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def scores(tmp_path):
+    drawn(seed=7).write_csv(tmp_path / "scores.csv")
+    return tmp_path / "scores.csv"
+
+
+def test_json_has_the_keys_that_scripts_rely_on(call, scores, tmp_path):
+    code, out, err = call("audit", scores, "-o", tmp_path / "out", "--json", *FAST)
+    assert code == 0, err
+    whole = json.loads(out)
+    assert (whole["command"], whole["schema_version"]) == ("audit", 1)
+    assert whole["systems"] == ["s0", "s1", "s2", "s3"]
+    assert whole["methods"] == ["a", "b", "c"]
+    assert whole["excluded"] == []
+    assert "Over 205 matched cases" in whole["claim"]
+    assert [item["pair"] for item in whole["items"]] == [["a", "b"], ["a", "c"], ["b", "c"]]
+    for item in whole["items"]:
+        assert {"effects", "q", "i2", "tau2", "interval", "prediction_interval", "loso", "interaction"} <= set(item)
+        assert set(item["effects"]) == set(whole["systems"])
+        for pooling in ("macro", "weighted"):
+            assert {"reversals", "mean_regret", "max_regret"} <= set(item["loso"][pooling])
+        assert all(-1 <= e["low"] <= e["effect"] <= e["high"] <= 1 for e in item["effects"].values())
+        assert 0 <= item["i2"] <= 1
+        assert 0 <= item["interaction"]["p"] <= item["interaction"]["p_holm"] <= 1
+
+
+def test_the_folder_holds_report_tables_and_figures_and_the_same_bytes_again(call, scores, tmp_path):
+    out = tmp_path / "out"
+    assert call("audit", scores, "-o", out, *FAST)[0] == 0
+    files = {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    assert {"report.html", "report.md", "audit.json", "figures/heatmap.svg", "figures/pooled.svg"} <= set(files)
+    assert {"figures/forest-1.svg", "figures/regret-3.svg", "tables/pairs.csv", "tables/effects.json"} <= set(files)
+    assert pl.read_csv(out / "tables" / "effects.csv").height == 3 * 4
+    assert not [name for name in files if name.split("/")[-1].startswith(".")]
+    assert call("audit", scores, "-o", out, *FAST)[0] == 0
+    assert {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()} == files
+
+
+def test_verify_agrees_with_what_the_audit_wrote(call, scores, tmp_path):
+    call("audit", scores, "-o", tmp_path / "out", *FAST)
+    ledger = tmp_path / "out" / "tables" / "ledger.csv"
+    assert call("audit", "verify", ledger, scores, "--tolerance", "1e-9", *FAST)[0] == 0
+    code, out, _ = call("audit", "verify", ledger, "--json")
+    whole = json.loads(out)
+    assert code == 0
+    assert whole["verified"] == str(ledger)
+    assert all(abs(i["difference"]) < 1e-9 for i in whole["items"] if i["printed"] is not None)
+    (tmp_path / "printed.csv").write_text("figure,first,second,printed\ni2,a,b,12.5\nreversals,b,a,1\n")
+    code, out, _ = call("audit", "verify", tmp_path / "printed.csv", scores, "--tolerance", "1e-9", *FAST)
+    assert code == 1
+    assert "12.5" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("audit", "none.csv", "-o", "out"), "There is no score table"),
+        (("audit", "SCORES"), "Missing option '-o'"),
+        (("audit", "SCORES", "-o", "SCORES"), "is a file; give the folder"),
+        (("audit", "SCORES", "-o", "out", "-c", "resample=3"), "did you mean 'resamples'"),
+        (("audit", "verify", "SCORES"), "is neither a per-system ledger"),
+        (("audit", "verify", "LIST"), "add the scores or the ledger"),
+        (("audit", "verify", "LIST", "SCORES"), "There is no figure 'i22'; did you mean 'i2'"),
+        (("audit", "EMPTY", "-o", "out"), "holds no graded runs"),
+        (("compare", "SCORES", "none.csv"), "There is no score table"),
+    ],
+)
+def test_wrong_use_gets_one_sentence(call, scores, tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.csv").write_text("figure,first,second,printed\ni22,a,b,1\n")
+    (tmp_path / "empty").mkdir()
+    named = {"SCORES": str(scores), "LIST": "list.csv", "EMPTY": "empty"}
+    more = FAST if "LIST" in arguments and "SCORES" in arguments else ()
+    code, _, err = call(*(named.get(a, a) for a in arguments), *more)
+    assert code == 2
+    assert sentence in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_compare_gates(call, tmp_path):
+    frame = drawn(sizes=(120, 120), families=("x", "x"), methods=("m",), seed=1)
+    frame.write_csv(tmp_path / "a.csv")
+    frame.with_columns(score=pl.lit(0.0)).write_csv(tmp_path / "b.csv")
+    code, out, _ = call(
+        "compare", tmp_path / "a.csv", tmp_path / "b.csv", "--junit", tmp_path / "j" / "x.xml", "--json"
+    )
+    assert code == 1
+    (item,) = json.loads(out)["items"]
+    assert (item["outcome"], item["passed"], item["b"]) == ("worse", False, 0.0)
+    assert item["interval"][0] <= item["difference"] <= item["interval"][1] < 0
+    assert ET.parse(tmp_path / "j" / "x.xml").getroot()[0].get("failures") == "1"
+    assert call("compare", tmp_path / "b.csv", tmp_path / "a.csv")[0] == 0
+
+
+def test_a_store_of_graded_runs_is_a_score_table(call, tmp_path):
+    tree = make_tree(tmp_path / "tree", count=2)
+    store = RunStore(tree.root)
+    for case in resolve(tree.root):
+        for method in ("constant", "loudest"):
+            run_method(store, case.datapack, method)
+    grade_all(store, resolve(tree.root))
+    code, out, err = call("audit", tree.root, "-o", tmp_path / "out", "--metric", "f1", "--json", *FAST)
+    assert code == 0, err
+    assert set(json.loads(out)["methods"]) == {"constant", "loudest"}
+    assert call("compare", tree.root, tree.root)[0] == 0
+    code, _, err = call("audit", tree.root, "-o", tmp_path / "out", "--metric", "f11")
+    assert code == 2
+    assert "did you mean 'f1'" in err
+
+
+def test_the_help_imports_no_statistics():
+    heavy = "('polars', 'numpy', 'scipy', 'statsmodels')"
+    code = (
+        f"import sys; from assay.cli import run; run(['audit', '-h']); print([m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")

@@ -1,0 +1,101 @@
+"""Two tables on the same cases."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from assay.audit.compare import Outcome, compare, junit, methods_to_compare, outcome
+from assay.audit.settings import Columns
+from assay.audit.table import long_scores
+from assay.errors import UserError
+
+from .made import QUICK, drawn, table
+
+
+def long(frame):
+    return long_scores(frame, Columns(), "t")
+
+
+def test_the_difference_its_interval_and_what_could_be_detected():
+    frame = drawn(sizes=(200, 150), families=("x", "x"), methods=("m",), seed=1)
+    other = drawn(sizes=(200, 150), families=("x", "x"), methods=("m",), seed=2)
+    found = compare(long(frame), long(other), ("m", "m"), QUICK.model_copy(update={"resamples": 5000}))
+    differences = [
+        other.filter(pl.col("system") == s)["score"].to_numpy()
+        - frame.filter(pl.col("system") == s)["score"].to_numpy()
+        for s in ("s0", "s1")
+    ]
+    mean = np.mean([d.mean() for d in differences])
+    error = np.sqrt(sum(d.var(ddof=1) / len(d) for d in differences)) / 2
+    assert found.overall.difference == pytest.approx(mean)
+    assert found.overall.detectable == pytest.approx((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * error)
+    # Percentiles of the bootstrap of 350 cases are near the normal interval.
+    assert [found.overall.low, found.overall.high] == pytest.approx(
+        [mean - 1.96 * error, mean + 1.96 * error], abs=0.01
+    )
+    assert found.weighted == pytest.approx(np.concatenate(differences).mean())
+
+
+def test_turning_the_tables_turns_the_sign():
+    a, b = (long(drawn(methods=("m",), seed=seed)) for seed in (3, 4))
+    one, other = compare(a, b, ("m", "m"), QUICK).overall, compare(b, a, ("m", "m"), QUICK).overall
+    assert (one.difference, one.low, one.high) == pytest.approx((-other.difference, -other.high, -other.low))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "expected"),
+    [
+        (0.01, 0.2, None, Outcome.BETTER),
+        (-0.2, -0.01, None, Outcome.WORSE),
+        (-0.1, 0.1, None, Outcome.UNDECIDED),
+        (-0.04, 0.1, 0.05, Outcome.EQUIVALENT),
+        (-0.06, 0.1, 0.05, Outcome.UNPROVEN),
+        (-0.04, -0.01, 0.05, Outcome.EQUIVALENT),
+        (-0.2, -0.1, 0.05, Outcome.WORSE),
+    ],
+)
+def test_verdicts(low, high, margin, expected):
+    assert outcome(low, high, margin) is expected
+
+
+def test_identical_scores_are_undecided_and_nothing_collapses():
+    a = long(table({"s": {"m": [1, 0, 1]}, "t": {"m": [0, 0, 1, 1]}}))
+    found = compare(a, a, ("m", "m"), QUICK)
+    assert found.passed
+    assert found.overall.outcome is Outcome.UNDECIDED
+    assert found.overall.low < 0 < found.overall.high
+    assert not compare(a, a, ("m", "m"), QUICK, margin=0.05).passed
+
+
+def test_cases_that_one_lacks_are_counted():
+    a = long(table({"s": {"m": [1, 0, 1, 1]}}))
+    b = long(table({"s": {"m": [1, 0]}, "t": {"m": [1]}}))
+    found = compare(a, b, ("m", "m"), QUICK)
+    assert (found.only_before, found.only_after, found.overall.cases) == (2, 1, 2)
+    with pytest.raises(UserError, match="share no scored case"):
+        compare(a, b.with_columns(case=pl.lit("other-") + pl.col("case")), ("m", "m"), QUICK)
+
+
+def test_which_methods_are_compared():
+    two, one, other = (long(drawn(methods=m)) for m in (("a", "b"), ("b",), ("c",)))
+    assert methods_to_compare(two, two) == [("a", "a"), ("b", "b")]
+    assert methods_to_compare(one, other) == [("b", "c")]
+    assert methods_to_compare(two, one) == [("b", "b")]
+    with pytest.raises(UserError, match="share no method: A has a, b, B has c"):
+        methods_to_compare(two, other)
+
+
+def test_junit_fails_for_the_whole_alone():
+    dice = np.random.default_rng(0)
+    a = long(table({"<s>": {"m": (dice.random(100) < 0.9).astype(float)}}))
+    b = long(table({"<s>": {"m": (dice.random(100) < 0.2).astype(float)}}))
+    root = ET.fromstring(junit([compare(a, b, ("m", "m"), QUICK), compare(a, a, ("m", "m"), QUICK)]))
+    assert [(s.get("tests"), s.get("failures")) for s in root] == [("2", "1"), ("2", "0")]
+    assert "worse" in root[0][0].find("failure").get("message")
+    assert root[0][1].get("name") == "m on <s>"
+    assert root[0][1].find("failure") is None
