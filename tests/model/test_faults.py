@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 
 import pytest
@@ -16,9 +17,9 @@ from assay.model.faults import (
     Channel,
     FaultKind,
     Level,
-    complete_parameters,
     fault_type,
 )
+from assay.model.parameters import complete
 
 TABLE_5_COUNTS = {
     "PodChaos": 3, "StressChaos": 2, "HTTPChaos": 9, "DNSChaos": 2, "NetworkChaos": 6, "TimeChaos": 1, "JVMChaos": 8,
@@ -88,7 +89,7 @@ def test_network_kinds_are_the_six_of_the_network_family():
 
 
 def test_parameters_are_completed_with_their_defaults():
-    assert complete_parameters(CATALOGUE["NetworkDelay"], {"delay_ms": 200}) == {
+    assert complete("NetworkDelay", {"delay_ms": 200}) == {
         "delay_ms": 200.0, "jitter_ms": 0.0, "direction": "from",
     }  # fmt: skip
 
@@ -97,18 +98,44 @@ def test_parameters_are_completed_with_their_defaults():
     ("given", "sentence"),
     [
         ({"delay": 5}, "NetworkDelay has no parameter 'delay'; did you mean 'delay_ms'?"),
-        ({"delay_ms": -1}, "NetworkDelay: parameter 'delay_ms' must be at least 0, not -1."),
-        ({"delay_ms": math.nan}, "NetworkDelay: parameter 'delay_ms' must be at least 0, not nan."),
+        ({"delay_ms": -1}, "NetworkDelay: parameter 'delay_ms' must be at least 1, not -1."),
+        ({"delay_ms": math.nan}, "NetworkDelay: parameter 'delay_ms' must be at least 1, not nan."),
         ({"delay_ms": "long"}, "NetworkDelay: parameter 'delay_ms' must be a number, not 'long'."),
         ({"direction": "up"}, "NetworkDelay: parameter 'direction' must be one of from, to, both, not 'up'."),
     ],
 )
 def test_a_wrong_parameter_is_named_in_one_sentence(given, sentence):
     with pytest.raises(UserError) as error:
-        complete_parameters(CATALOGUE["NetworkDelay"], given)
+        complete("NetworkDelay", given)
     assert str(error.value) == sentence
 
 
 def test_an_unknown_type_gets_the_nearest_name():
     with pytest.raises(NotFoundError, match="did you mean 'PodKill'"):
         fault_type("podkil")
+
+
+@pytest.mark.parametrize(
+    ("fault", "given", "sentence"),
+    [
+        ("NetworkDelay", {"delay_ms": 0.5}, "must be at least 1, not 0.5"),
+        ("NetworkLoss", {"loss_percent": 0}, "must be between 1 and 100, not 0"),
+        ("HTTPResponsePatchBody", {"patch": "[1]"}, "patch must be a JSON object"),
+        ("HTTPRequestReplacePath", {"new_path": "nowhere"}, "must begin with '/'"),
+        ("JVMReturn", {"value": "x", "value_type": "int"}, "must be a whole number"),
+        ("TimeSkew", {"offset_ms": 20}, "must be 100 or more either way"),
+        ("NoFault", {"disturbance": "load_surges"}, "did you mean 'load_surge'"),
+        ("NoFault", {"disturbance": "load_surge", "factor": 1}, "factor must be a number above 1"),
+        ("NoFault", {"disturbance": "load_surge", "factor": "3"}, "factor must be a number above 1"),
+        ("NoFault", {"disturbance": "load_surge", "factor": math.inf}, "factor must be a number above 1"),
+        ("NoFault", {"factor": 3}, "has no parameter 'factor'"),
+    ],
+)
+def test_what_makes_no_sense_is_told(fault, given, sentence):
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        complete(fault, given)
+
+
+def test_an_incident_without_a_fault_is_quiet_unless_told():
+    assert complete("NoFault", {}) == {"disturbance": "quiet"}
+    assert complete("NoFault", {"disturbance": "load_surge"}) == {"disturbance": "load_surge", "factor": 3.0}

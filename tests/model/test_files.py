@@ -48,7 +48,9 @@ def test_an_unknown_key_names_file_line_field_and_the_nearest():
 
 
 def test_a_missing_key_is_named():
-    assert sentence("fault_: PodKill", FaultPlan).startswith("file.yaml:1: fault: this key is required")
+    assert sentence("fault_: PodKill", FaultPlan).startswith(
+        "file.yaml:1: fault_: there is no such key; did you mean 'fault'?"
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,3 +84,50 @@ def test_a_file_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.yaml").write_bytes(b"fault: \xff\xfe")
     with pytest.raises(ConfigError, match="not UTF-8"):
         load_yaml(tmp_path / "latin.yaml", FaultPlan)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "fault: PodKill\ntarget: {service: a}\nfault: PodFailure",
+            "file.yaml:3: 'fault' is given twice, first in line 1",
+        ),
+        (
+            "fault: NoFault\nparameters: {disturbance: quiet, disturbance: quiet}",
+            "file.yaml:2: 'disturbance' is given twice",
+        ),
+        (
+            "fault: NetworkDelay\ntarget: {service: a}\nparameters:\n  delay_ms: 0.1",
+            "file.yaml:3: parameters: NetworkDelay: parameter",
+        ),
+        ("fault: NoFault\nparameters: {factor: 2}", "file.yaml:2: parameters: NoFault with disturbance quiet has no"),
+        ("fault: PodKill", "needs a target"),
+        ("fault: PodKill\ntarget: {service: a, host: b}", "file.yaml:2: target: a target is one service or one host"),
+        ("fault: PodKill\ntarget: {host: b, replica: 1}", "file.yaml:2: target: a host has no replicas to choose from"),
+        (
+            "faults:\n- {fault: PodKill, target: {service: a}}\n- {fault: CPUStress}",
+            "file.yaml:3: faults.1: CPUStress needs a target",
+        ),
+        (
+            "fault: PodKill\nfaults: [{fault: CPUStress, target: {service: a}}]",
+            "give one `fault` with its `target`, or several",
+        ),
+        ("faults:\n- {fault: NoFault}\n- {fault: PodKill, target: {service: a}}", "NoFault stands alone"),
+        ("duration_s: 5", "give one `fault` with its `target`, or several"),
+    ],
+)
+def test_a_plan_that_is_wrong_by_itself_names_line_and_field(text, says):
+    assert says in sentence(text, FaultPlan)
+
+
+def test_a_plan_holds_one_fault_or_several():
+    one = parse_yaml("fault: PodKill\ntarget: {service: a}", FaultPlan, "f")
+    assert [part.name for part in one.parts] == ["PodKill on a"]
+    both = parse_yaml(
+        "faults:\n- {fault: PodKill, target: {service: a}}\n- {fault: CPUStress, target: {host: h}}", FaultPlan, "f"
+    )
+    assert [part.name for part in both.parts] == ["PodKill on a", "CPUStress on h"]
+    assert both.name == "PodKill + CPUStress"
+    assert both.parts[1].parameters == {"cores": 1, "load_percent": 95.0}
+    assert FaultPlan.model_validate(both.model_dump(mode="json")) == both

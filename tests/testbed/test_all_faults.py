@@ -12,12 +12,12 @@ import polars as pl
 import psutil
 import pytest
 
-from assay.errors import RefusedError, UserError
+from assay.errors import RefusedError
 from assay.model.faults import CATALOGUE
 from assay.model.incident import FaultPlan
 from assay.testbed.apps import load_system
 from assay.testbed.capabilities import refusal
-from assay.testbed.faults.actuators import LOCAL_ACTUATORS
+from assay.testbed.faults.actuators import actuators
 from assay.testbed.faults.effects import SIGNATURES
 from assay.testbed.local.state import marked_processes
 from assay.testbed.local.substrate import LocalSubstrate
@@ -30,9 +30,9 @@ NAMES_HEAL_S = 1.2  # look-ups are cached for a second
 
 
 def test_every_type_is_carried_out_with_a_signature_or_refused_with_a_reason():
-    assert set(SIGNATURES) == set(LOCAL_ACTUATORS)
+    assert set(SIGNATURES) == set(actuators("plain"))
     for name in CATALOGUE:
-        assert (name in LOCAL_ACTUATORS) == (refusal(name, "plain") is None)
+        assert (name in actuators("plain")) == (refusal(name, "plain") is None)
     assert "TCP drops a duplicate" in refusal("NetworkDuplicate", "plain")
 
 
@@ -89,7 +89,7 @@ class Injected:
             healed = time.time_ns()
             time.sleep(AFTER_S)
             self.after = (healed, time.time_ns())
-        fault = self.events["done"]["fault"]
+        fault = self.events["done"]["faults"][0]
         self.during = (fault["start_ns"], fault["end_ns"])
         ledger = running.ledger(fault["start_ns"])
         self.late = ledger.filter(pl.col("time_ns") > healed)
@@ -148,7 +148,7 @@ class Injected:
 @pytest.fixture(scope="module")
 def corner(tmp_path_factory):
     with state_folder():
-        running = LocalSubstrate().deploy(load_system(CORNER), "corner", seed=5, owned=True)
+        running = LocalSubstrate().deploy(load_system(CORNER), "corner", seed=5, owned=True, isolation="plain")
         time.sleep(2)
         yield Corner(running, tmp_path_factory.mktemp("spools"))
         LocalSubstrate().remove("corner")
@@ -208,9 +208,6 @@ class TestHttp:
     @pytest.mark.parametrize(
         ("fault", "parameters", "says"),
         [
-            ("HTTPResponsePatchBody", {"patch": "[1]"}, "patch must be a JSON object"),
-            ("HTTPRequestReplacePath", {"new_path": "nowhere"}, "must begin with '/'"),
-            ("JVMReturn", {"value": "x", "value_type": "int"}, "must be a whole number"),
             ("JVMMemoryStress", {"memory_type": "stack"}, "use memory_type heap"),
             ("DNSError", {"hostname": "price"}, "it asks for rate"),
             ("NetworkLoss", {"peer": "counter"}, "exchanges no packets with 'counter'"),
@@ -283,7 +280,7 @@ class TestProcess:
         it.assert_users_are_served_again()
 
     def test_burners_leave_with_the_fault(self, corner):
-        it = corner.inject("CPUStress", "stock", seconds=6, cores=3)
+        it = corner.inject("CPUStress", "stock", seconds=6, heal_s=2.0, cores=3)  # what piled up is worked off
         assert it.metric("metrics", "container.cpu.limit_utilization", "stock")["value"].max() > 0.4
         assert it.entries("stall").height >= 10
         it.assert_users_are_served_again()
@@ -423,14 +420,14 @@ class TestPods:
     def test_a_killed_pod_is_replaced(self, corner):
         it = corner.inject("PodKill", "rate", seconds=4)
         pods, restarts = self.pods_and_restarts(it, "rate")
-        assert len(set(pods) - {it.events["done"]["fault"]["pod"]}) == 1
+        assert len(set(pods) - {it.events["done"]["faults"][0]["pod"]}) == 1
         assert restarts[-1] == 0
         it.assert_users_are_served_again()
 
     def test_a_failed_pod_stays_down_for_the_duration(self, corner):
         it = corner.inject("PodFailure", "price", seconds=5, replica=1)
         assert it.during[1] - it.during[0] > 4_500_000_000
-        pod = it.events["done"]["fault"]["pod"]
+        pod = it.events["done"]["faults"][0]["pod"]
         ready = it.metric("metrics", "k8s.pod.ready", "price").filter(pl.col("attr.k8s.pod.name") == pod)
         late = ready.filter(pl.col("time").dt.epoch("ns").is_between(it.during[0] + 3_000_000_000, it.during[1]))
         assert late.height >= 1
@@ -463,7 +460,7 @@ class TestNothingBroken:
         recording, events, window = self.disturbed(corner, parameters={"disturbance": "load_surge", "factor": 3})
         sent = recording.spans(*window, service="loadgenerator").height / ((window[1] - window[0]) / 1e9)
         assert sent == pytest.approx(75, rel=0.35)
-        assert events["done"]["fault"]["parameters"]["factor"] == 3
+        assert events["done"]["faults"][0]["parameters"]["factor"] == 3
         assert corner.running.set_rate(25) == 25
 
     def test_a_surge_ends_with_the_connection(self, corner):
@@ -495,17 +492,3 @@ class TestNothingBroken:
         handled = traces.filter(pl.col("attr.span_kind") == "Consumer")
         whole = visits.filter(pl.col("time").dt.epoch("ns").is_between(window[0], window[1]))
         assert set(whole["span_id"]) <= set(handled["parent_span_id"]), "no message is lost"
-
-    @pytest.mark.parametrize(
-        ("parameters", "error", "says"),
-        [
-            ({"disturbance": "load_surges"}, UserError, "did you mean 'load_surge'"),
-            ({"disturbance": "load_surge", "factor": 1}, UserError, "factor must be a number above 1"),
-            ({"disturbance": "load_surge", "factor": "3"}, UserError, "factor must be a number above 1"),
-            ({"factor": 3}, UserError, "has no parameter 'factor'"),
-        ],
-    )
-    def test_a_wrong_disturbance_is_told(self, corner, parameters, error, says):
-        with pytest.raises(error, match=says):
-            list(corner.running.inject(FaultPlan.model_validate({"fault": "NoFault", "parameters": parameters})))
-        assert corner.running.status()["fault"] is None

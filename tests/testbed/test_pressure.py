@@ -17,4 +17,9 @@ from assay.testbed.runtime.pressure import shares
     ],
 )
 def test_the_target_gets_its_fair_share(limit, cores, load, target, burner):
-    assert shares(limit, cores, load) == pytest.approx((target, burner))
+    assert shares([limit], cores, load) == pytest.approx((target, burner))
+
+
+def test_the_replicas_of_a_host_share_what_they_have_together():
+    # Two limits of half a core: one core for two replicas and two burners, a quarter each.
+    assert shares([0.5, 0.5], 2, 100) == pytest.approx((0.25, 0.5))

@@ -114,8 +114,15 @@ def truth(case_id="3f9a1c77e0d2", rename=lambda name: name) -> Truth:
             ),
         ),
         roots=(RootLabel(service=(rename("pricing"),)),),
-        effect=EffectCheck(
-            signature="p50 latency of pricing, ms", before=15.1, after=316.0, threshold=120, passed=True, seconds=1.8
+        effects=(
+            EffectCheck(
+                signature="p50 latency of pricing, ms",
+                before=15.1,
+                after=316.0,
+                threshold=120,
+                passed=True,
+                seconds=1.8,
+            ),
         ),
         recovered=True,
         isolation="network namespaces",

@@ -2,41 +2,57 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from assay.bench.parallel import map_processes
-from assay.errors import AssayError, ConfigError, NotFoundError
+from assay.errors import AssayError, ConfigError, UserError
 from assay.model.base import Written
-from assay.model.faults import NO_FAULT
-from assay.model.files import load_yaml
-from assay.model.incident import FaultPlan, Target
+from assay.model.files import load_yaml, where
+from assay.model.incident import FaultPlan, PlannedFault, Target
 from assay.telemetry.content import opaque_id, whole_file
 from assay.telemetry.tree import Tree
 from assay.testbed.apps import load_system
-from assay.testbed.capabilities import refusal
+from assay.testbed.capabilities import choose_level
+from assay.testbed.faults.preconditions import require
 from assay.testbed.local.substrate import LocalSubstrate
-from assay.testbed.record import Schedule, record
+from assay.testbed.record import SPOOL_PREFIX, Schedule, check_output, record, spool_of
 
 SALT = "campaign.salt"
 
 
 class CampaignFault(Written):
-    """One kind of injection of a campaign and the services that it hits, each in an incident of its own."""
+    """What is injected into incidents of their own: one fault on each target, or several faults at once."""
 
-    fault: str
+    fault: str | None = Field(default=None, description="chaos type, or NoFault")
     targets: tuple[str, ...] = Field(default=(), description="services; none for NoFault")
+    hosts: tuple[str, ...] = Field(default=(), description="hosts, each as a whole")
     parameters: dict[str, Any] = Field(default_factory=dict)
+    faults: tuple[PlannedFault, ...] = Field(default=(), description="faults that act at the same time")
     repeats: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _plans_can_be_made(self) -> Self:
+        self.plans()
+        return self
+
+    def plans(self) -> list[FaultPlan]:
+        """Return one plan per target and host, or the one of several faults; raises ValueError for what is no plan."""
+        if self.faults:
+            return [FaultPlan(fault=self.fault, parameters=self.parameters, faults=self.faults)]
+        targets = [*(Target(service=name) for name in self.targets), *(Target(host=name) for name in self.hosts)]
+        return [FaultPlan(fault=self.fault, target=t, parameters=self.parameters) for t in targets or (None,)]
 
 
 class CampaignSystem(Written):
@@ -83,18 +99,16 @@ def load_plan(path: Path) -> list[Injection]:
     plan = load_yaml(path, CampaignPlan)
     schedule = Schedule(plan.warmup_s, plan.normal_s, plan.abnormal_s)
     injections: list[Injection] = []
-    for entry in plan.systems:
+    for i, entry in enumerate(plan.systems):
         system = load_system(entry.system)
-        for kind in entry.faults:
-            for service, repeat in product(kind.targets or (None,), range(kind.repeats)):
-                if service is not None and service not in system.services:
-                    raise NotFoundError(f"service of {system.system}", service, system.services)
-                target = None if service is None else Target(service=service)
-                fault = FaultPlan(fault=kind.fault, target=target, parameters=kind.parameters).completed()
-                if fault.fault != NO_FAULT and (reason := refusal(fault.fault, "plain")):
-                    raise ConfigError(f"{path}: {fault.fault} cannot be injected here: {reason}.")
+        for j, kind in enumerate(entry.faults):
+            for fault, repeat in product(kind.plans(), range(kind.repeats)):
+                require(system, fault, choose_level(None), source=path, within=f"systems.{i}.faults.{j}")
                 seed = plan.seed + len(injections)
                 cell = fault.digest()[:8] + f"-{system.system}-{repeat}"
+                if any(other.cell == cell for other in injections):
+                    at = where(path, f"systems.{i}.faults.{j}")
+                    raise ConfigError(f"{at}: {fault.name} is planned twice for {system.system}; use `repeats`.")
                 injections.append(Injection(cell, entry.system, fault, seed, schedule))
     return injections
 
@@ -102,11 +116,18 @@ def load_plan(path: Path) -> list[Injection]:
 def run_campaign(injections: list[Injection], tree: Tree, jobs: int) -> Iterator[Recorded]:
     """Record what is not recorded yet, *jobs* systems side by side; yield each outcome in the order of the plan.
 
-    An injection that fails is reported, the rest goes on, and the next call tries it again.
+    An injection that fails is reported, the rest goes on, and the next call tries it again. What a killed call left half
+    recorded is removed first; it is recorded again.
     """
-    ids, present = incident_ids(injections, tree), set(tree.ids())
-    waiting = [(injection, ids[injection.cell]) for injection in injections if ids[injection.cell] not in present]
-    yield from map_processes(partial(_record_one, tree.root), waiting, jobs)
+    ids = incident_ids(injections, tree)
+    with (tree.root / SALT).open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"Another campaign records into {tree.root} now; wait for its end.") from None
+        present = set(tree.ids())
+        waiting = [(injection, ids[injection.cell]) for injection in injections if ids[injection.cell] not in present]
+        yield from map_processes(partial(_record_one, tree.root), waiting, jobs)
 
 
 def incident_ids(injections: list[Injection], tree: Tree) -> dict[str, str]:
@@ -115,7 +136,7 @@ def incident_ids(injections: list[Injection], tree: Tree) -> dict[str, str]:
     An id is known before its incident is recorded, so that after any end it is clear what is there; it follows from a
     random salt of the tree too, so that nobody can tell the fault from it.
     """
-    tree.root.mkdir(parents=True, exist_ok=True)
+    check_output(tree)
     path = tree.root / SALT
     if not path.exists():
         with whole_file(path) as partial_file:
@@ -124,15 +145,23 @@ def incident_ids(injections: list[Injection], tree: Tree) -> dict[str, str]:
     return {injection.cell: opaque_id(f"{salt} {injection.cell}") for injection in injections}
 
 
+def half_recorded(injections: list[Injection], tree: Tree) -> tuple[list[Path], list[Path]]:
+    """Return the folders that killed recordings left in *tree*: those that this plan records again, and others."""
+    ids = incident_ids(injections, tree).values()
+    ours = [spool for id_ in ids if (spool := spool_of(tree, id_)).exists()]
+    return ours, sorted(set(tree.root.glob(f"{SPOOL_PREFIX}*")) - set(ours))
+
+
 def _record_one(root: Path, order: tuple[Injection, str]) -> Recorded:
     """Record one injection under its id on a fresh system that ends with this process."""
     injection, id_ = order
     began = time.monotonic()
+    shutil.rmtree(spool_of(Tree(root), id_), ignore_errors=True)
     substrate, name = LocalSubstrate(), f"campaign-{os.getpid()}"
     try:
         app = load_system(injection.system)
         with substrate.deployed(app, name, seed=injection.seed) as running:
             record(running, app, injection.plan, Tree(root), injection.schedule, seed=injection.seed, id_=id_)
-    except AssayError as error:
+    except (AssayError, OSError) as error:
         return Recorded(injection.cell, None, str(error), time.monotonic() - began)
     return Recorded(injection.cell, id_, None, time.monotonic() - began)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,39 +23,57 @@ def command(context: click.Context, plan: Path, output: Path, jobs: int, *, as_j
     Run it again to go on after any end: what is recorded is not recorded twice.
     """
     from assay.bench.annotating import annotate_path
-    from assay.bench.campaign import incident_ids, load_plan, run_campaign
+    from assay.bench.campaign import half_recorded, incident_ids, load_plan, run_campaign
     from assay.telemetry.tree import Tree
 
     injections, tree = load_plan(plan), Tree(output)
     ids, present = incident_ids(injections, tree), set(tree.ids())
     known = sum(id_ in present for id_ in ids.values())
     say(f"assay: {len(injections)} incidents planned, {known} recorded already")
-    failed = []
+    ours, others = half_recorded(injections, tree)
+    if ours:
+        say(f"assay: {len(ours)} half recorded by a call that was killed; they are recorded anew")
+    for spool in others:
+        say(f"assay: {spool} was left half recorded and is not of this plan; remove it when nothing records there")
+    failed: dict[str, str] = {}
     for number, outcome in enumerate(run_campaign(injections, tree, jobs), known + 1):
         say(f"assay: {number} of {len(injections)}: {outcome.cell}: {outcome.error or outcome.incident}")
-        failed += [outcome] if outcome.error else []
+        if outcome.error:
+            failed[outcome.cell] = outcome.error
     present = set(tree.ids())
     items = []
     for injection in injections:
         if (id_ := ids[injection.cell]) in present:
             annotated = tree.annotation(id_) or annotate_path(tree.incident_path(id_)).annotation
-            label = annotated.label.value if annotated else "unreadable"
-            service = injection.plan.target.service if injection.plan.target else ""
             items.append(
                 {
                     "incident": id_,
                     "system": injection.system,
-                    "fault": injection.plan.fault,
-                    "service": service,
-                    "label": label,
+                    "fault": injection.plan.name,
+                    "service": " + ".join(part.target.name for part in injection.plan.parts if part.target),
+                    "label": annotated.label.value if annotated else "unreadable",
+                    "effect": all(one.acted for one in tree.truth(id_).struck()),
+                    "recovered": tree.truth(id_).recovered,
                 }
             )
     if as_json:
-        print_json("campaign", items, failed=[{"cell": outcome.cell, "error": outcome.error} for outcome in failed])
+        print_json("campaign", items, failed=[{"cell": cell, "error": error} for cell, error in failed.items()])
     else:
-        counts = Counter((str(item["fault"]), str(item["label"])) for item in items)
-        labels, faults = ({pair[i] for pair in counts} for i in (1, 0))
-        rows = [(fault, *(counts[fault, label] for label in sorted(labels))) for fault in sorted(faults)]
-        print_table("Incidents by fault type and label", ("fault", *sorted(labels)), rows)
+        failures = Counter(injection.plan.name for injection in injections if injection.cell in failed)
+        _print(items, failures)
         click.echo(f"{len(items)} of {len(injections)} recorded in {output}. Next: `assay diagnose {output}`.")
     context.exit(1 if failed else 0)
+
+
+def _print(items: list[dict[str, Any]], failures: Counter[str]) -> None:
+    """Print by fault type how many were injected, did not bite or failed, and what they were labelled."""
+    injected = Counter(item["fault"] for item in items)
+    toothless = Counter(item["fault"] for item in items if not item["effect"])
+    labelled = Counter((item["fault"], item["label"]) for item in items)
+    labels = sorted({label for _, label in labelled})
+    rows = [
+        (fault, injected[fault], toothless[fault], failures[fault], *(labelled[fault, label] for label in labels))
+        for fault in sorted({*injected, *failures})
+    ]
+    columns = ("fault", "injected", "did not bite", "failed", *(f"label {label}" for label in labels))
+    print_table("Incidents by fault type and label", columns, rows)

@@ -118,10 +118,10 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
     truth = tree.truth(id_)
     return {
         "incident": str(case.datapack.path),
-        "fault": truth.faults[0].type,
+        "fault": " + ".join(fault.type for fault in truth.faults),
         "label": annotated.annotation.label.value if annotated.annotation else None,
         "reason": annotated.annotation.reason if annotated.annotation else annotated.error,
-        "truth_roots": [fault.service for fault in truth.faults if fault.service],
+        "truth_roots": sorted({service for _, services, _ in truth.struck() for service in services}),
         "truth_edges": sorted(annotated.annotation.graph.service_edges()) if annotated.annotation else [],
         "report": str(report),
         "notes": list(truth.notes),

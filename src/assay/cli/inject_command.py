@@ -15,14 +15,15 @@ from assay.cli.output import json_option, print_json, say
 @click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), help="Seconds; the file's own when left out.")
 @json_option
 def command(fault: Path, name: str | None, duration_s: float | None, *, as_json: bool) -> None:
-    """Inject the fault of the YAML file FAULT into a running system; it is undone at its end, or on Ctrl-C."""
+    """Inject what the YAML file FAULT says into a running system; it is undone at its end, or on Ctrl-C."""
     from assay.errors import LostError, UserError
     from assay.model.files import load_yaml
     from assay.model.incident import FaultPlan
+    from assay.testbed.faults.preconditions import require
     from assay.testbed.local.state import all_states
     from assay.testbed.local.substrate import LocalSubstrate
 
-    plan = load_yaml(fault, FaultPlan).completed()
+    plan = load_yaml(fault, FaultPlan)
     if duration_s:
         plan = plan.model_copy(update={"duration_s": duration_s})
     running = [state.name for state in all_states() if state.running()]
@@ -35,24 +36,30 @@ def command(fault: Path, name: str | None, duration_s: float | None, *, as_json:
         raise UserError(
             f"Cannot tell where to inject: {found}; start one with `assay up SYSTEM`." if not running else f"{found}."
         )
+    system = LocalSubstrate().running(name or running[0])
+    require(system.definition(), plan, system.status()["isolation"], source=fault)
     events = []
-    for event in LocalSubstrate().running(name or running[0]).inject(plan):
+    for event in system.inject(plan):
         events.append(event)
         say(f"assay: {_sentence(event)}")
     if not events or events[-1]["event"] != "done":
         raise LostError("The injection ended without a result; see `assay status`.")
+    for note in events[-1]["notes"]:
+        say(f"assay: note: {note}")
     if as_json:
         print_json("inject", events)
 
 
 def _sentence(event: dict[str, object]) -> str:
+    place = event.get("service") or event.get("host")
+    whose = str(event.get("fault")) + (f" on {place}" if place else "")
     match event["event"]:
         case "applied":
-            return f"{event['fault']} applied" + (f" to {event['service']}" if "service" in event else "")
+            return f"{whose} applied"
         case "effect":
             verb = "bites" if event["passed"] else "shows no effect"
-            return f"the fault {verb}: {event['signature']} before {event['before']:.3g}, now {event['after']:.3g}"
+            return f"{whose} {verb}: {event['signature']} before {event['before']:.3g}, now {event['after']:.3g}"
         case "undone":
-            return "undone"
+            return f"{whose} undone"
         case _:
             return "recovered" if event["recovered"] else "NOT recovered within the limit; see `assay status`"

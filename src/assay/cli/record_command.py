@@ -35,36 +35,44 @@ def command(
     from assay.model.incident import FaultPlan
     from assay.telemetry.tree import Tree
     from assay.testbed.apps import load_system
+    from assay.testbed.capabilities import choose_level
+    from assay.testbed.faults.preconditions import require
     from assay.testbed.local.substrate import LocalSubstrate
-    from assay.testbed.record import Schedule, record
+    from assay.testbed.record import Schedule, check_output, record
 
-    app, plan = load_system(system), load_yaml(fault, FaultPlan).completed()
+    app, plan = load_system(system), load_yaml(fault, FaultPlan)
     substrate, tree = LocalSubstrate(), Tree(output)
+    running = None if name is None else substrate.running(name)
+    require(app, plan, running.status()["isolation"] if running else choose_level(None), source=fault)
+    check_output(tree)
     with stages() as shown:
         shown.begin(f"starting {app.system}")
-        if name is not None:
-            running: AbstractContextManager[Any] = nullcontext(substrate.running(name))
-        else:
-            running = substrate.deployed(app, f"{app.system}-{os.getpid()}", seed=seed)
-        with running as recorded:
+        fresh: AbstractContextManager[Any] = nullcontext(running)
+        if running is None:
+            fresh = substrate.deployed(app, f"{app.system}-{os.getpid()}", seed=seed)
+        with fresh as recorded:
             if recorded.status()["system"] != app.system:
                 raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")
             schedule = Schedule(warmup_s, normal_s, abnormal_s)
             id_ = record(recorded, app, plan, tree, schedule, seed=seed, on_progress=shown.begin)
             shown.begin("finishing")
     truth = tree.truth(id_)
-    bites = truth.effect is None or truth.effect.passed
+    struck = truth.struck()
     item = {
-        "incident": str(tree.incident_path(id_)), "truth": str(tree.truth_path(id_)), "fault": plan.fault,
-        "effect": bites, "recovered": truth.recovered,
+        "incident": str(tree.incident_path(id_)), "truth": str(tree.truth_path(id_)), "fault": plan.name,
+        "effect": all(one.acted for one in struck), "recovered": truth.recovered,
+        "faults": [{"fault": one.fault.type, "on": one.fault.place, "effect": one.acted} for one in struck],
+        "notes": list(truth.notes),
     }  # fmt: skip
     if as_json:
         print_json("record", [item])
         return
     click.echo(f"incident  {item['incident']}\ntruth     {item['truth']}")
-    acted = "was seen to act" if bites else "did not bite at this load: recorded as no_effect"
-    recovered = "the system recovered" if truth.recovered else "the system did NOT recover in time"
-    click.echo("Nothing was broken." if truth.effect is None else f"{plan.fault} {acted}; {recovered}.")
+    for fault_, _, acted in struck:
+        seen = "was seen to act" if acted else "did not bite at this load: recorded as no_effect"
+        click.echo(f"{fault_.type} on {fault_.place} {seen}.")
+    recovered = "The system recovered." if truth.recovered else "The system did NOT recover in time."
+    click.echo(recovered if struck else "Nothing was broken.")
     for note in truth.notes:
         click.echo(f"note: {note}")
     click.echo(f"Next: `assay annotate {output}`.")

@@ -36,7 +36,8 @@ class Match:
 def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
     """Return the root causes of *truth*, none when nothing was broken.
 
-    They are its faults; a network fault may be named at either end of its link, since the rule shows on both (G.1).
+    They are its faults; a network fault may be named at either end of its link, since the rule shows on both (G.1), and a
+    fault on a host at any service that runs there.
     A truth without faults, as public data without fault types gives it, counts its root labels, of unknown kind.
     """
     if truth.faults:
@@ -44,13 +45,12 @@ def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
             TrueRoot(
                 frozenset(
                     profile.service(name)
-                    for name in (fault.service, fault.peer if fault.kind in NETWORK_KINDS else None)
+                    for name in (*services, fault.peer if fault.kind in NETWORK_KINDS else None)
                     if name
                 ),
                 fault.kind,
             )
-            for fault in truth.faults
-            if fault.type != NO_FAULT
+            for fault, services, _ in truth.struck()
         )
     return tuple(
         TrueRoot(frozenset(profile.service(name) for name in label.service), None)

@@ -11,11 +11,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from assay.errors import NotFoundError, UserError, nearest
+from assay.errors import NotFoundError
 from assay.model.base import Noun
 
 NO_FAULT = "NoFault"
 """The type of an incident in which nothing was broken; not one of the 31."""
+
+DISTURBANCES = ("quiet", "load_surge", "harmless_restart")
+"""The kinds of incidents without a fault: nothing happens, or what happens harms nobody."""
 
 
 class Category(StrEnum):
@@ -134,7 +137,7 @@ def _text(name: str, default: str | None, help_: str, choices: tuple[str, ...] =
     return Parameter(name=name, type="str", default=default, help=help_, choices=choices)
 
 
-_DELAY = _number("delay_ms", 300.0, "added delay, milliseconds")
+_DELAY = _number("delay_ms", 300.0, "added delay, milliseconds; under 1 ms nobody could tell it from noise", 1)
 _CODE = _whole("code", 500, "HTTP status that the caller sees", 400, 599)
 _ROUTE = _text("operation", None, "the operation that is hit; all of the service's when left out")
 _METHOD = _text("operation", None, "the operation whose handler is hit; all of the service's when left out")
@@ -252,7 +255,7 @@ _TABLE_5: tuple[FaultType, ...] = (
         Category.NETWORK,
         "NetworkLoss",
         FaultKind.NETWORK_LOSS,
-        _number("loss_percent", 10.0, "packets lost", 0, 100),
+        _number("loss_percent", 10.0, "packets lost", 1, 100),
         _DIRECTION,
         _PEER,
     ),
@@ -260,7 +263,7 @@ _TABLE_5: tuple[FaultType, ...] = (
         Category.NETWORK,
         "NetworkDuplicate",
         FaultKind.NETWORK_DUPLICATE,
-        _number("duplicate_percent", 10.0, "packets sent twice", 0, 100),
+        _number("duplicate_percent", 10.0, "packets sent twice", 1, 100),
         _DIRECTION,
         _PEER,
     ),
@@ -268,7 +271,7 @@ _TABLE_5: tuple[FaultType, ...] = (
         Category.NETWORK,
         "NetworkCorrupt",
         FaultKind.NETWORK_CORRUPT,
-        _number("corrupt_percent", 10.0, "packets with a flipped bit", 0, 100),
+        _number("corrupt_percent", 10.0, "packets with a flipped bit", 1, 100),
         _DIRECTION,
         _PEER,
     ),
@@ -312,7 +315,7 @@ _TABLE_5: tuple[FaultType, ...] = (
         "JVMMemoryStress",
         FaultKind.JVM_HEAP_STRESS,
         _text("memory_type", "heap", "where it grows", ("heap", "stack")),
-        _whole("size_mb", 256, "growth, MiB"),
+        _whole("size_mb", 256, "growth, MiB", 16),
         **_IN_THE_POD,
     ),
     _row(Category.JVM, "JVMMySQLLatency", FaultKind.JVM_JDBC_LATENCY, _DELAY, _METHOD),
@@ -372,39 +375,3 @@ def fault_type(name: str) -> FaultType:
     if row is None:
         raise NotFoundError("fault type", name, CATALOGUE, "See `assay faults`.")
     return row
-
-
-def complete_parameters(row: FaultType, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *given* checked against the row and filled with its defaults; raises UserError naming the parameter."""
-    known = {p.name: p for p in row.parameters}
-    for name in given:
-        if name not in known:
-            near = nearest(name, known)
-            way_out = f"did you mean {near!r}?" if near else f"it takes: {', '.join(known) or 'none'}."
-            raise UserError(f"{row.name} has no parameter {name!r}; {way_out}")
-    return {
-        p.name: _checked(row, p, given[p.name]) if p.name in given else p.default
-        for p in row.parameters
-        if p.name in given or p.default is not None
-    }
-
-
-def _checked(row: FaultType, parameter: Parameter, value: Any) -> float | int | str:
-    where = f"{row.name}: parameter {parameter.name!r}"
-    if parameter.type == "str":
-        if not isinstance(value, str):
-            raise UserError(f"{where} must be text, not {value!r}.")
-        if parameter.choices and value not in parameter.choices:
-            raise UserError(f"{where} must be one of {', '.join(parameter.choices)}, not {value!r}.")
-        return value
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or (parameter.type == "int" and value != int(value))
-    ):
-        raise UserError(f"{where} must be a {'whole number' if parameter.type == 'int' else 'number'}, not {value!r}.")
-    low, high = parameter.minimum, parameter.maximum
-    if value != value or (low is not None and value < low) or (high is not None and value > high):  # noqa: PLR0124 - NaN
-        bounds = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
-        raise UserError(f"{where} must be {bounds}, not {value!r}.")
-    return int(value) if parameter.type == "int" else float(value)

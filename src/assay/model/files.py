@@ -29,6 +29,7 @@ def parse_yaml(text: str, model: type[W], name: str) -> W:
     """Return the *model* in *text*; *name* stands for the file in errors."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_repeated_keys(node, name)
         data = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -55,6 +56,49 @@ def _sentence(error: ValidationError, model: type[Written], node: yaml.Node | No
         message = "this key is required"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{name}:{line}: {field + ': ' if field else ''}{message}{'' if message.endswith(('?', '.')) else '.'}{more}"
+
+
+def where(path: Path, field: str) -> str:
+    """Return ``file:line: field`` of the dotted *field* in the YAML file at *path*, as deep as the file has it."""
+    node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    parts: list[Any] = [int(part) if part.isdigit() else part for part in field.split(".")]
+    while parts and not _has(node, parts):
+        parts.pop()
+    return f"{path}:{_line_of(node, parts)}" + (f": {'.'.join(map(str, parts))}" if parts else "")
+
+
+def _has(node: yaml.Node | None, location: list[Any]) -> bool:
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            node = next((value for key, value in node.value if key.value == str(part)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+        else:
+            return False
+    return node is not None
+
+
+def _refuse_repeated_keys(root: yaml.Node | None, name: str) -> None:
+    """Raise ConfigError for a key that stands twice in one mapping: YAML would silently keep the last one."""
+    waiting, seen = [root], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+            continue  # an alias leads to a node that was looked at
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            first: dict[str, int] = {}
+            for key, value in node.value:
+                line = key.start_mark.line + 1
+                if isinstance(key, yaml.ScalarNode) and key.value in first:
+                    earlier = first[key.value]
+                    raise ConfigError(
+                        f"{name}:{line}: {key.value!r} is given twice, first in line {earlier}; keep one."
+                    )
+                first[str(key.value)] = line
+                waiting.append(value)
+        else:
+            waiting += node.value
 
 
 def _line_of(node: yaml.Node | None, location: list[Any]) -> int:

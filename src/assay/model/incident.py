@@ -3,49 +3,35 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
-from assay.errors import UserError
-from assay.model.base import Artefact, Noun, Written
-from assay.model.faults import NO_FAULT, FaultKind, complete_parameters, fault_type
+from assay.model.base import Artefact, Noun
+from assay.model.faults import NO_FAULT, FaultKind, fault_type
+from assay.model.plan import FaultPlan, PlannedFault, Target
 
-
-class Target(Written):
-    """Where a fault acts; *replica* None is the service's first one."""
-
-    service: str
-    replica: int | None = Field(default=None, ge=0)
-
-
-class FaultPlan(Written):
-    """A fault as a person writes it in YAML: what to break, how much, for how long."""
-
-    fault: str = Field(description="chaos type, or NoFault")
-    target: Target | None = None
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    duration_s: float = Field(default=60.0, gt=0, le=24 * 3600)
-
-    @field_validator("fault")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        return value if value == NO_FAULT else fault_type(value).name
-
-    def completed(self) -> FaultPlan:
-        """Return the plan with its parameters checked and filled in; raises UserError."""
-        if self.fault == NO_FAULT:
-            return self
-        if self.target is None:
-            raise UserError(f"{self.fault} needs a target: add `target: {{service: NAME}}`.")
-        return self.model_copy(update={"parameters": complete_parameters(fault_type(self.fault), self.parameters)})
+__all__ = [
+    "Alert",
+    "EffectCheck",
+    "Fault",
+    "FaultPlan",
+    "Incident",
+    "Label",
+    "PlannedFault",
+    "RootLabel",
+    "Target",
+    "Truth",
+    "Window",
+]
 
 
 class Fault(Noun):
-    """An intervention as it happened; times are nanoseconds of UTC wall clock."""
+    """An intervention as it happened, on a *service* or on a *host*; times are nanoseconds of UTC wall clock."""
 
     type: str
     service: str | None
+    host: str | None = None
     pod: str | None = None
     peer: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -57,6 +43,11 @@ class Fault(Noun):
     def kind(self) -> FaultKind | None:
         """The observable kind of Table 6, None when nothing was broken."""
         return None if self.type == NO_FAULT else fault_type(self.type).kind
+
+    @property
+    def place(self) -> str:
+        """The service or host that it hit, '' when it hit neither."""
+        return self.service or self.host or ""
 
 
 class Window(Noun):
@@ -127,15 +118,49 @@ class RootLabel(Noun):
     metric: tuple[str, ...] = ()
 
 
+class Struck(NamedTuple):
+    """A fault with the *services* that it hit (its own, or all of its host's) and whether it was seen to act."""
+
+    fault: Fault
+    services: frozenset[str]
+    acted: bool
+
+
 class Truth(Artefact):
-    """truth.json: what only the grader may see. The causal graph and the ledger lie beside it."""
+    """truth.json: what only the grader may see. The causal graph and the ledger lie beside it.
+
+    *effects* holds the effect check of each fault in the order of *faults*; it is empty when nothing was checked, as for
+    an incident without a fault or an imported one. *roots* holds one label per fault of a recorded incident. Version 1
+    had a single *effect*.
+    """
+
+    SCHEMA_VERSION: ClassVar[int] = 2
+    schema_version: int = 2
 
     id: str
     system: str
     faults: tuple[Fault, ...] = ()
     roots: tuple[RootLabel, ...] = ()
-    effect: EffectCheck | None = None
+    effects: tuple[EffectCheck, ...] = ()
     recovered: bool | None = None
     isolation: str = ""
     notes: tuple[str, ...] = ()
     public: dict[str, Any] = Field(default_factory=dict, description="injection.json as it was imported, word for word")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _migrated(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "effect" not in given:
+            return given
+        rest = {key: value for key, value in given.items() if key not in ("effect", "schema_version")}
+        return {"effects": [given["effect"]] if given["effect"] else [], **rest}
+
+    def struck(self) -> tuple[Struck, ...]:
+        """Return each fault that broke something, with what it hit; one that was not checked is taken to have acted."""
+        labels = self.roots if len(self.roots) == len(self.faults) else (RootLabel(),) * len(self.faults)
+        acted = [effect.passed for effect in self.effects] or [True] * len(self.faults)
+        return tuple(
+            Struck(fault, frozenset({fault.service} if fault.service else label.service), acts)
+            for fault, label, acts in zip(self.faults, labels, acted, strict=True)
+            if fault.type != NO_FAULT
+        )

@@ -33,7 +33,7 @@ _NUMBERED = (
 )
 """Chaos types by their number in the older generation (rcabench); not the order of Table 5."""
 
-_WHERE = frozenset({"app", "chaos_type", "pod_name", "target_service", "start_time", "end_time"})
+_WHERE = frozenset({"app", "chaos_type", "pod_name", "target_service", "target_host", "start_time", "end_time"})
 """Keys of an entry of engine_config that have a field of their own in a Fault; the rest are its parameters."""
 
 
@@ -71,6 +71,7 @@ def public_injection(truth: Truth) -> dict[str, Any]:
                 "chaos_type": fault.type,
                 "pod_name": fault.pod,
                 "target_service": fault.peer,
+                **({"target_host": fault.host} if fault.host else {}),
                 "start_time": iso_time(fault.start_ns),
                 "end_time": iso_time(fault.end_ns),
             }
@@ -114,6 +115,7 @@ def _faults(given: Mapping[str, Any]) -> tuple[Fault, ...]:
             type=_chaos_type(entry.get("chaos_type", named)),
             service=entry.get("app"),
             pod=entry.get("pod_name"),
+            host=entry.get("target_host"),
             peer=entry.get("target_service"),
             parameters={key: value for key, value in entry.items() if key not in _WHERE and value is not None},
             start_ns=_nanoseconds(entry.get("start_time")) if entry.get("start_time") else start_ns,

@@ -84,7 +84,7 @@ def export_public(
 def public_name(incident: Incident, truth: Truth) -> str:
     """Return the telling folder name of the public form."""
     fault = truth.faults[0] if truth.faults else None
-    parts = (incident.system, fault.type if fault else NO_FAULT, (fault and fault.service) or "none", incident.id)
+    parts = (incident.system, fault.type if fault else NO_FAULT, (fault and fault.place) or "none", incident.id)
     return "-".join(part.replace("/", "_") for part in parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -11,7 +12,7 @@ from assay.testbed.runtime.ledger import LOAD_RECORD
 
 
 def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
-    """Return the ledger lines of all processes since *since_ns*; a torn last line is dropped.
+    """Return the ledger lines of all processes since *since_ns*; a line torn by a kill or a full disk is dropped.
 
     Columns: time_ns, process, kind, ns, error, service, operation, callee, link, direction, there_ns, back_ns, trace_id,
     span_id; null where a kind has no such thing.
@@ -26,5 +27,13 @@ def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
         if path.name == LOAD_RECORD:
             continue
         whole, _, _ = path.read_bytes().rpartition(b"\n")
-        rows += [row for line in whole.splitlines() if (row := json.loads(line))["time_ns"] >= since_ns]
+        rows += [row for line in whole.splitlines() if (row := _row(line)) is not None and row["time_ns"] >= since_ns]
     return pl.DataFrame(rows, schema=schema, orient="row").sort("time_ns")
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row: dict[str, Any] = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,20 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from assay import __version__
 from assay.errors import OperationError, UserError
-from assay.model.faults import Level, fault_type
 from assay.model.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
 from assay.model.system import System
 from assay.telemetry.clock import boot_id
 from assay.telemetry.content import opaque_id, write_datapack
+from assay.telemetry.otlp.client import ReceiverControl
 from assay.telemetry.otlp.counts import SessionStats
 from assay.telemetry.otlp.seal import decode_spool, split_windows
 from assay.telemetry.tree import Tree
+from assay.testbed import machine
 from assay.testbed.alerts import alerts, describe
-from assay.testbed.runtime.methods import method_name
+from assay.testbed.faults.preconditions import require
+from assay.testbed.faults.surprises import sentences
+from assay.testbed.local.state import all_states
+from assay.testbed.machine import Look, MachineWatch
 from assay.testbed.substrate import RunningSystem
 
 USUAL_SHARE = 2 / 3
@@ -35,6 +38,7 @@ UNALERTED_JITTER_S = 8.0
 EARLY_END_S = (0.1, 1.5)
 """The abnormal window ends a little before the fault does, so that its end is no exact instant of the truth."""
 SETTLE_S = 1.0
+SPOOL_PREFIX = ".recording-"
 
 Progress = Callable[[str, float], None]
 """Called with a stage and the seconds that it will take."""
@@ -55,9 +59,23 @@ class Schedule:
 
 @dataclass(frozen=True)
 class _Outcome:
-    fault: Fault
-    effect: EffectCheck | None
+    """What the last event of an injection told."""
+
+    faults: tuple[Fault, ...]
+    roots: tuple[RootLabel, ...]
+    effects: tuple[EffectCheck, ...]
     recovered: bool
+    notes: tuple[str, ...]
+
+    @property
+    def start_ns(self) -> int:
+        """When the first fault began."""
+        return min(fault.start_ns for fault in self.faults)
+
+    @property
+    def end_ns(self) -> int:
+        """When the first fault ended: from then on not all of them act."""
+        return min(fault.end_ns for fault in self.faults)
 
 
 @dataclass(frozen=True)
@@ -68,7 +86,23 @@ class _Captured:
     usual: Window
     outcome: _Outcome
     stats: SessionStats
-    busy: float
+    looks: tuple[Look, ...]
+
+
+def spool_of(tree: Tree, id_: str) -> Path:
+    """Return the folder that holds the telemetry of the incident *id_* while it is recorded."""
+    return tree.root / f"{SPOOL_PREFIX}{id_}"
+
+
+def check_output(tree: Tree) -> None:
+    """Make the folder of *tree*; raises UserError when nothing can be written there."""
+    try:
+        tree.root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=tree.root) as probe:
+            probe.write(b"\0")
+            probe.flush()
+    except OSError as error:
+        raise UserError(f"Cannot write to {tree.root}: {error.strerror}; choose another folder with -o.") from error
 
 
 def record(
@@ -84,13 +118,16 @@ def record(
 ) -> str:
     """Record one incident on the *running* system into *tree* and return its id.
 
-    Truth is written first, then the incident appears whole; on any other end neither does, and a note on the exception
-    names the folder with what the receiver had acknowledged by then.
+    A plan that cannot be carried out is refused before anything else (NotFoundError, RefusedError, UserError). Truth is
+    written first, then the incident appears whole; on any other end neither does, and a note on the exception names the
+    folder with what the receiver had acknowledged by then.
     """
-    plan = plan.completed().model_copy(update={"duration_s": schedule.abnormal_s})
+    plan = plan.model_copy(update={"duration_s": schedule.abnormal_s})
+    require(system, plan, running.status()["isolation"])
+    check_output(tree)
     id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
     chance = random.Random(f"{seed}:{plan.model_dump_json()}")  # noqa: S311
-    captured = _capture(running, plan, tree.root / f".recording-{id_}", schedule, on_progress)
+    captured = _capture(running, plan, spool_of(tree, id_), schedule, on_progress)
     _seal(id_, captured, running, system, tree, chance)
     shutil.rmtree(captured.spool, ignore_errors=True)
     return id_
@@ -100,31 +137,34 @@ def _capture(
     running: RunningSystem, plan: FaultPlan, spool: Path, schedule: Schedule, on_progress: Progress
 ) -> _Captured:
     """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards."""
-    busy = psutil.getloadavg()[0] - (os.cpu_count() or 1)
-    on_progress("warm-up", schedule.warmup_s)
-    time.sleep(schedule.warmup_s)
-    with _session(running, spool) as finish:
-        start_ns = time.time_ns()
-        on_progress("normal window", schedule.normal_s)
-        time.sleep(schedule.normal_s)
-        outcome = _break(running, plan, schedule, on_progress)
-        on_progress("sealing", SETTLE_S)
-        running.flush()
-        time.sleep(SETTLE_S)
-        stats = finish()
-    busy = max(busy, psutil.getloadavg()[0] - (os.cpu_count() or 1))
+    with MachineWatch(running.status()["name"], _running_systems) as watch:
+        on_progress("warm-up", schedule.warmup_s)
+        time.sleep(schedule.warmup_s)
+        with _session(running, spool) as finish:
+            start_ns = time.time_ns()
+            on_progress("normal window", schedule.normal_s)
+            time.sleep(schedule.normal_s)
+            outcome = _break(running, plan, schedule, on_progress)
+            on_progress("sealing", SETTLE_S)
+            running.flush()
+            time.sleep(SETTLE_S)
+            stats = finish()
     usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
-    return _Captured(spool, usual, outcome, stats, busy)
+    return _Captured(spool, usual, outcome, stats, tuple(watch.looks))
+
+
+def _running_systems() -> list[str]:
+    return [state.name for state in all_states() if state.running()]
 
 
 def _seal(
     id_: str, captured: _Captured, running: RunningSystem, system: System, tree: Tree, chance: random.Random
 ) -> None:
     """Turn what was captured into truth, ledger and datapack, in this order."""
-    frames, start_ns, fault = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome.fault
-    end_ns = fault.end_ns - int(chance.uniform(*EARLY_END_S) * 1e9)
+    frames, start_ns, outcome = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome
+    end_ns = outcome.end_ns - int(chance.uniform(*EARLY_END_S) * 1e9)
     fired = alerts(frames["traces"], frames["metrics"], system.slo, captured.usual, end_ns)
-    boundary_ns = _boundary(fired, fault, start_ns, chance)
+    boundary_ns = _boundary(fired, outcome, start_ns, chance)
     told = [alert for alert in fired if alert.time_ns >= boundary_ns]
     status = running.status()
     incident = Incident(
@@ -136,28 +176,26 @@ def _seal(
         description=describe(told),
         provenance={"recorder": f"assay {__version__}", "isolation": status["isolation"], "boot_id": boot_id()},
     )
-    notes = _notes(captured, early_alerts=len(fired) - len(told))
-    tree.write_truth(_truth(id_, system, captured.outcome, status["isolation"], notes))
+    notes = _notes(captured, status["surprises"], early_alerts=len(fired) - len(told))
+    tree.write_truth(_truth(id_, system, outcome, status["isolation"], notes))
     tree.write_ledger(id_, running.ledger(start_ns))
-    env = _environment(system, status, captured.stats)
+    env = _environment(system, status, captured)
     write_datapack(tree.incident_path(id_), split_windows(frames, (start_ns, boundary_ns, end_ns)), incident, env)
 
 
-def _notes(captured: _Captured, early_alerts: int) -> list[str]:
-    """Return what a reader of the incident should know about how it was recorded."""
-    notes = []
+def _notes(captured: _Captured, ended: list[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:
+    """Return what a reader of the incident should know about how it was recorded; *ended* are surprising deaths."""
+    found = [*captured.outcome.notes, *sentences(ended, captured.usual.start_ns), *machine.notes(captured.looks)]
     if early_alerts:
-        notes.append(f"{early_alerts} alerts fired before the abnormal window")
-    if captured.busy > 0:
-        notes.append(f"the machine was busy: {captured.busy:.1f} more runnable tasks than cores")
+        found.append(f"{early_alerts} alerts fired before the abnormal window")
     if captured.stats.drop_rate:
-        notes.append(f"the receiver refused {captured.stats.drop_rate:.2%} of the telemetry")
-    return notes
+        found.append(f"the receiver refused {captured.stats.drop_rate:.2%} of the telemetry")
+    return tuple(dict.fromkeys(found))
 
 
 @contextmanager
 def _session(running: RunningSystem, spool: Path) -> Iterator[Callable[[], SessionStats]]:
-    """Open a recording session; it is closed on every way out, its spool is kept unless nothing was recorded."""
+    """Open a recording session; it is closed on every way out, its spool is kept unless the plan was refused."""
     spool.parent.mkdir(parents=True, exist_ok=True)
     receiver = running.receiver
     receiver.open_session(spool, spool.name)
@@ -169,13 +207,20 @@ def _session(running: RunningSystem, spool: Path) -> Iterator[Callable[[], Sessi
 
     try:
         yield finish
+    except UserError:  # the plan was refused: nothing happened that anybody would want to look at
+        _close(receiver, spool.name)
+        shutil.rmtree(spool, ignore_errors=True)
+        raise
     except BaseException as error:
+        if not closed:
+            _close(receiver, spool.name)
         error.add_note(f"What was recorded until then is in {spool}.")
         raise
-    finally:
-        if not closed:
-            with suppress(OperationError, UserError):  # the receiver may be gone: what it acknowledged is in the spool
-                receiver.close_session(spool.name)
+
+
+def _close(receiver: ReceiverControl, name: str) -> None:
+    with suppress(OperationError, UserError):  # the receiver may be gone: what it acknowledged is in the spool
+        receiver.close_session(name)
 
 
 def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, on_progress: Progress) -> _Outcome:
@@ -185,56 +230,49 @@ def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, on_progr
         if event["event"] == "undone":
             on_progress("recovery", 2.0)
         if event["event"] == "done":
-            effect = EffectCheck.model_validate(event["effect"]) if event["effect"] else None
-            return _Outcome(Fault.model_validate(event["fault"]), effect, event["recovered"])
-    raise OperationError(f"The injection of {plan.fault} ended without a result; see `assay status`.")
+            return _Outcome(
+                faults=tuple(Fault.model_validate(fault) for fault in event["faults"]),
+                roots=tuple(RootLabel.model_validate(root) for root in event["roots"]),
+                effects=tuple(EffectCheck.model_validate(effect) for effect in event["effects"]),
+                recovered=event["recovered"],
+                notes=tuple(event["notes"]),
+            )
+    raise OperationError(f"The injection of {plan.name} ended without a result; see `assay status`.")
 
 
-def _boundary(fired: list[Alert], fault: Fault, start_ns: int, chance: random.Random) -> int:
+def _boundary(fired: list[Alert], outcome: _Outcome, start_ns: int, chance: random.Random) -> int:
     """Return where normal ends: the first alert less a jittered pre-roll; without an alert, near the scheduled time."""
-    during = [alert.time_ns for alert in fired if alert.time_ns >= fault.start_ns]
+    began_ns, end_ns = outcome.start_ns, outcome.end_ns
+    during = [alert.time_ns for alert in fired if alert.time_ns >= began_ns]
     if during:
-        short = min(1.0, (fault.start_ns - start_ns) / 1e9 / (4 * PRE_ROLL_S[1]))  # a short window keeps most of itself
+        short = min(1.0, (began_ns - start_ns) / 1e9 / (4 * PRE_ROLL_S[1]))  # a short window keeps most of itself
         at_ns = min(during) - int(chance.uniform(*PRE_ROLL_S) * short * 1e9)
     else:
-        most_s = min(UNALERTED_JITTER_S, (fault.start_ns - start_ns) / 4e9, (fault.end_ns - fault.start_ns) / 4e9)
-        at_ns = fault.start_ns + int(chance.uniform(-most_s, most_s) * 1e9)
-    return min(max(at_ns, start_ns + 1), fault.end_ns - 1)
+        most_s = min(UNALERTED_JITTER_S, (began_ns - start_ns) / 4e9, (end_ns - began_ns) / 4e9)
+        at_ns = began_ns + int(chance.uniform(-most_s, most_s) * 1e9)
+    return min(max(at_ns, start_ns + 1), end_ns - 1)
 
 
-def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: list[str]) -> Truth:
-    fault = outcome.fault
-    roots: tuple[RootLabel, ...] = ()
-    if fault.service is not None:
-        operation = fault.parameters.get("operation")
-        method_level = Level.FUNCTION in fault_type(fault.type).levels
-        roots = (
-            RootLabel(
-                service=(fault.service,),
-                pod=(fault.pod,) if fault.pod else (),
-                container=(fault.service,),
-                function=(method_name(fault.service, str(operation)),) if operation and method_level else (),
-                span=(str(operation),) if operation and not method_level else (),
-            ),
-        )
+def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: tuple[str, ...]) -> Truth:
     return Truth(
         id=id_,
         system=system.system,
-        faults=(fault,),
-        roots=roots,
-        effect=outcome.effect,
+        faults=outcome.faults,
+        roots=outcome.roots,
+        effects=outcome.effects,
         recovered=outcome.recovered,
         isolation=isolation,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
-def _environment(system: System, status: dict[str, Any], stats: SessionStats) -> dict[str, Any]:
+def _environment(system: System, status: dict[str, Any], captured: _Captured) -> dict[str, Any]:
     return {
         "namespace": system.system,
         "load_generators": ["loadgenerator"],
         "load_rps": status["rate_rps"],
         "head_sampling": 1.0,
-        "drop_rate": stats.drop_rate,
+        "drop_rate": captured.stats.drop_rate,
         "host": {"cores": os.cpu_count()},
+        "other_systems": len(machine.others(captured.looks)),
     }

@@ -11,7 +11,7 @@ from assay.grading.names import normalise
 from assay.model.base import Noun
 from assay.model.causal_graph import Annotation, CausalGraph
 from assay.model.diagnosis import Diagnosis
-from assay.model.faults import NETWORK_KINDS, NO_FAULT
+from assay.model.faults import NETWORK_KINDS
 from assay.model.incident import Fault, Label, Truth
 
 T = TypeVar("T")
@@ -122,11 +122,13 @@ def root_groups(truth: Truth | None, annotation: Annotation | None) -> list[froz
     """Return the true root services as groups of equals: naming any service of a group names that root."""
     groups: list[frozenset[str]] = []
     network = [f for f in truth.faults if _is_network(f)] if truth else []
+    whole = [services for fault, services, _ in truth.struck() if fault.host] if truth else []
     for label in truth.roots if truth else ():
         services = frozenset(label.service)
-        groups += [services] if network and len(services) > 1 else [frozenset({s}) for s in services]
+        as_one = services in whole or (network and len(services) > 1)
+        groups += [services] if as_one else [frozenset({s}) for s in services]
     groups += [frozenset(s for s in (f.service, f.peer) if s) for f in network]
-    groups += [frozenset({f.service}) for f in truth.faults if f.service and f.type != NO_FAULT] if truth else []
+    groups += [services for _, services, _ in truth.struck()] if truth else []
     groups += [frozenset({s}) for s in annotation.graph.root_services()] if annotation else []
     largest = sorted(set(groups) - {frozenset()}, key=lambda g: (-len(g), sorted(g)))
     kept: list[frozenset[str]] = []

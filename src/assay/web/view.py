@@ -80,7 +80,7 @@ def headline(case: CaseReport) -> str:
 
 
 def _fault_sentence(fault: Fault) -> str:
-    target = plain(fault.service or "the system", 80) + (f" → {plain(fault.peer, 80)}" if fault.peer else "")
+    target = plain(fault.place or "the system", 80) + (f" → {plain(fault.peer, 80)}" if fault.peer else "")
     knobs = ", ".join(f"{plain(k, 60)} = {_knob(v)}" for k, v in fault.parameters.items())
     lasted = (fault.end_ns - fault.start_ns) / 1e9
     return (
@@ -98,7 +98,7 @@ def _knob(value: Any) -> str:
 def _fault_words(case: CaseReport) -> str:
     if case.truth is None:
         return "unknown"
-    return ", ".join(f"{f.type} on {f.service}" for f in case.truth.faults if f.type != NO_FAULT) or "no fault"
+    return ", ".join(f"{f.type} on {f.place}" for f in case.truth.faults if f.type != NO_FAULT) or "no fault"
 
 
 def _facts(case: CaseReport) -> list[tuple[str, str]]:
@@ -109,8 +109,7 @@ def _facts(case: CaseReport) -> list[tuple[str, str]]:
         facts += [("Observable as", ", ".join(sorted(kinds))), ("Root cause", _roots_words(case))]
     facts.append(("Label", LABELS[note.label] if note else "not annotated"))
     facts.append(("Reason", note.reason if note else ""))
-    if truth and truth.effect:
-        facts.append(("Effect check", _effect_words(truth.effect)))
+    facts += [("Effect check", _effect_words(effect)) for effect in (truth.effects if truth else ())]
     if truth:
         recovered = {None: "", True: "yes, after the fault was undone", False: "no"}[truth.recovered]
         facts += [("Recovered", recovered), ("Isolation", truth.isolation), ("Notes", "\n".join(truth.notes))]

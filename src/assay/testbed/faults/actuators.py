@@ -1,4 +1,4 @@
-"""What each fault type does to a local system of the `plain` level: one table from type to actuator."""
+"""What each fault type does to a local system, by isolation level: one table each from type to actuator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from assay.testbed.faults.packets import Packets
 from assay.testbed.faults.pressure import CpuPressure, MemoryPressure
 from assay.testbed.faults.processes import KeepDown, Kill, KillPod
 
-LOCAL_ACTUATORS: Mapping[str, type[Actuator]] = {
+_PLAIN: Mapping[str, type[Actuator]] = {
     "PodKill": KillPod,
     "PodFailure": KeepDown,
     "ContainerKill": Kill,
@@ -44,7 +44,14 @@ LOCAL_ACTUATORS: Mapping[str, type[Actuator]] = {
     "JVMMySQLLatency": RuntimeHook,
     "JVMMySQLException": RuntimeHook,
 }
-"""The fault types that a local system can take, with what carries them out."""
+
+_LEVELS: Mapping[str, Mapping[str, type[Actuator]]] = {"plain": _PLAIN, "namespaced": _PLAIN}
+
+
+def actuators(level: str) -> Mapping[str, type[Actuator]]:
+    """Return what carries out each fault type that a system of the isolation *level* can take."""
+    return _LEVELS.get(level, {})
+
 
 LOCAL_REFUSALS: Mapping[str, str] = {
     "NetworkDuplicate": (

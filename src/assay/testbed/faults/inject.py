@@ -1,4 +1,4 @@
-"""The life of an injection: precondition, apply, effect check, hold, undo, recovery check."""
+"""The life of an injection: precondition, apply, effect check, hold, undo, recovery check; of one or several faults."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from assay.errors import NotFoundError, RefusedError
-from assay.model.faults import NO_FAULT, fault_type
-from assay.model.incident import EffectCheck, Fault, FaultPlan
-from assay.testbed.capabilities import refusal
-from assay.testbed.faults.actuators import LOCAL_ACTUATORS
+from assay.errors import AssayError, OperationError, RefusedError
+from assay.model.faults import NO_FAULT, Level, fault_type
+from assay.model.incident import EffectCheck, Fault, FaultPlan, PlannedFault, RootLabel
+from assay.testbed.faults.actuators import actuators
 from assay.testbed.faults.disturbances import Disturbance, disturbance
-from assay.testbed.faults.effects import SIGNATURES
-from assay.testbed.faults.injection import Actuator, Injection
+from assay.testbed.faults.effects import SIGNATURES, replica_gone
+from assay.testbed.faults.injection import Actuator, Injection, SystemUnderTest
+from assay.testbed.faults.preconditions import names_of, require, struck
+from assay.testbed.faults.surprises import sentences
 from assay.testbed.local.fleet import sleep_until
-
-if TYPE_CHECKING:
-    from assay.testbed.local.supervisor import Supervisor
+from assay.testbed.runtime.methods import method_name
 
 BEFORE_S = 10.0
 EFFECT_TIMEOUT_S = 12.0
@@ -29,123 +29,128 @@ RECOVERY_TIMEOUT_S = 30.0
 Report = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-async def inject(supervisor: Supervisor, plan: FaultPlan, lease: asyncio.Event, report: Report) -> None:
+@dataclass
+class Act:
+    """One fault of a plan and what became of it so far."""
+
+    injection: Injection
+    actuator: Actuator | Disturbance
+    start_ns: int = 0
+    end_ns: int = 0
+    undo_error: Exception | None = None
+    effect: EffectCheck | None = None
+
+    def told(self) -> dict[str, Any]:
+        """Return what an event says of whose it is."""
+        target = self.injection.plan.target
+        where = {} if target is None else {"host" if target.host else "service": target.name}
+        return {"fault": self.injection.plan.fault, **where}
+
+
+async def inject(system: SystemUnderTest, plan: FaultPlan, lease: asyncio.Event, report: Report) -> None:
     """Carry *plan* out on the running system until its duration or the *lease* ends; tell every stage to *report*.
 
-    The last event is ``done`` with the Fault as it happened, the EffectCheck and whether the system recovered.
+    Each fault is journalled, applied, checked and undone by itself, the last one first; one that cannot be undone does not
+    keep the others. The last event is ``done`` with the faults as they happened, a root label and an effect check for each
+    (none without a fault), whether the system recovered from all, and notes.
     """
-    if plan.fault == NO_FAULT:
-        await _disturb(supervisor, plan, lease, report)
-        return
-    injection = _precondition(supervisor, plan.completed())
-    actuator = LOCAL_ACTUATORS[injection.plan.fault](injection)
-    supervisor.injection = f"{plan.fault} on {injection.replica.service}"
+    require(system.system, plan, system.status()["isolation"])
+    _check_free(system)
+    acts = [_act(system, part) for part in plan.parts]
+    system.injection, began_ns, notes = _activity(plan), time.time_ns(), list[str]()
     try:
-        start_ns, effect, undo_error = await _apply_and_hold(injection, actuator, lease, report)
-        end_ns, undone = time.time_ns(), time.monotonic()
-        await report({"event": "undone"})
-        recovered = undo_error is None and await _check_recovery(injection, effect, undone)
-    finally:
-        supervisor.injection, supervisor.quiet_since = None, time.monotonic()
-    fault = Fault(
-        type=injection.plan.fault,
-        service=injection.replica.service,
-        pod=injection.pod,
-        peer=injection.plan.parameters.get("peer"),
-        parameters=injection.plan.parameters,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        emulated=fault_type(injection.plan.fault).emulated_on_local,
-    )
-    await report({"event": "done", "fault": fault.model_dump(), "effect": effect.model_dump(), "recovered": recovered})
-
-
-async def _disturb(supervisor: Supervisor, plan: FaultPlan, lease: asyncio.Event, report: Report) -> None:
-    """Break nothing for the duration: nothing happens, or what happens harms nobody."""
-    disturbing, id_ = disturbance(supervisor, plan), secrets.token_hex(4)
-    _check_free(supervisor)
-    supervisor.injection = f"{NO_FAULT} ({plan.parameters.get('disturbance', 'quiet')})"
-    start_ns, undo_error = time.time_ns(), None
-    try:
-        supervisor.journal.write("apply", id_, plan=plan.model_dump(mode="json"))
+        begun, lost = list[Act](), await _lost_lines(system)
         try:
-            await report({"event": "applied", "fault": NO_FAULT})
             started = time.monotonic()
-            await disturbing.apply()
+            await _apply(acts, begun, report)
+            await _check_effects(acts, started, plan.duration_s, lease, report)
             await _wait(lease, plan.duration_s - (time.monotonic() - started))
         finally:
-            undo_error = await _undo(supervisor, id_, plan.fault, disturbing)
-        end_ns = time.time_ns()
-        await report({"event": "undone"})
+            notes += [note for act in reversed(begun) for note in await _undo(system, act)]
+        undone = time.monotonic()
+        for act in reversed(acts):
+            await report({"event": "undone", **act.told()})
+        recovered = await asyncio.gather(*(_check_recovery(act, undone) for act in acts))
+        notes += [
+            f"{a.injection.plan.name}: not recovered in time" for a, ok in zip(acts, recovered, strict=True) if not ok
+        ]
     finally:
-        supervisor.injection, supervisor.quiet_since = None, time.monotonic()
-    fault = Fault(type=NO_FAULT, service=None, parameters=plan.parameters, start_ns=start_ns, end_ns=end_ns)
-    await report({"event": "done", "fault": fault.model_dump(), "effect": None, "recovered": undo_error is None})
+        system.injection, system.quiet_since = None, time.monotonic()
+    if (gap := await _lost_lines(system) - lost) > 0:
+        notes.append(f"{gap} lines of the ledger could not be written to {system.state.ledger_dir}; is the disk full?")
+    notes += sentences(system.surprises.found, began_ns)
+    await report(_outcome(acts, recovered=all(recovered), notes=notes))
 
 
-def _precondition(supervisor: Supervisor, plan: FaultPlan) -> Injection:
-    """Check that target and system are fit for the fault; raises NotFoundError or RefusedError."""
-    if (reason := refusal(plan.fault, "plain")) is not None:
-        raise RefusedError(f"{plan.fault} cannot be injected here: {reason}")
-    assert plan.target is not None
-    service = plan.target.service
-    if service not in supervisor.system.services:
-        raise NotFoundError("service", service, supervisor.system.services)
-    operation = plan.parameters.get("operation")
-    if operation is not None and operation not in supervisor.system.services[service].operations:
-        raise NotFoundError(f"operation of {service}", str(operation), supervisor.system.services[service].operations)
-    peer = plan.parameters.get("peer")
-    known_peers = [*supervisor.system.services, *supervisor.system.stores]
-    if peer is not None and peer not in known_peers:
-        raise NotFoundError("peer", str(peer), known_peers)
-    replicas = supervisor.fleet.of(service)
-    index = plan.target.replica or 0
-    if index >= len(replicas):
-        raise RefusedError(f"{service} has no replica {index}; it has {len(replicas)}, counted from 0.")
-    _check_free(supervisor)
-    return Injection(secrets.token_hex(4), plan, replicas[index], replicas[index].pod, supervisor)
+def _activity(plan: FaultPlan) -> str:
+    """Return in words what is going on, for those who have to wait."""
+    (first, *more) = plan.parts
+    if first.fault == NO_FAULT:
+        return f"{NO_FAULT} ({first.parameters['disturbance']})"
+    return names_of((first, *more))
 
 
-def _check_free(supervisor: Supervisor) -> None:
+def _act(system: SystemUnderTest, plan: PlannedFault) -> Act:
+    replicas = struck(system.fleet, plan)
+    injection = Injection(secrets.token_hex(4), plan, replicas, tuple(replica.pod for replica in replicas), system)
+    if plan.fault == NO_FAULT:
+        return Act(injection, disturbance(system, plan))
+    return Act(injection, actuators(system.status()["isolation"])[plan.fault](injection))
+
+
+def _check_free(system: SystemUnderTest) -> None:
     """Raise RefusedError while something else is going on in the system."""
-    if supervisor.injection is not None:
-        raise RefusedError(f"{supervisor.injection} is still active; wait for its end or run `assay down` first.")
-    if missing := supervisor.fleet.not_ready():
+    if system.injection is not None:
+        raise RefusedError(f"{system.injection} is still active; wait for its end or run `assay down` first.")
+    if missing := system.fleet.not_ready():
         raise RefusedError(f"The system is not healthy: {', '.join(missing)} not ready; wait and retry.")
 
 
-async def _apply_and_hold(
-    injection: Injection, actuator: Actuator, lease: asyncio.Event, report: Report
-) -> tuple[int, EffectCheck, Exception | None]:
-    journal, plan = injection.supervisor.journal, injection.plan
-    journal.write("apply", injection.id, plan=plan.model_dump(mode="json"), replica=injection.replica.id)
-    start_ns, started = time.time_ns(), time.monotonic()
-    undo_error: Exception | None = None
+async def _apply(acts: list[Act], begun: list[Act], report: Report) -> None:
+    """Journal and apply each fault; *begun* gets each one that must be undone whatever happens next."""
+    for act in acts:
+        injection, fields = act.injection, {"replicas": [replica.id for replica in act.injection.replicas]}
+        injection.system.journal.write("apply", injection.id, plan=injection.plan.model_dump(mode="json"), **fields)
+        begun.append(act)
+        act.start_ns = time.time_ns()
+        await act.actuator.apply()
+        await report({"event": "applied", **act.told()})
+
+
+async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
+    """Take a fault back, whatever happens, and return notes; one that cannot be taken back ends the system."""
+    name = act.injection.plan.name
     try:
-        await actuator.apply()
-        await report({"event": "applied", "fault": plan.fault, "service": injection.replica.service})
-        effect = await _check_effect(injection, started, lease)
-        await report({"event": "effect", **effect.model_dump()})
-        await _wait(lease, plan.duration_s - (time.monotonic() - started))
+        await asyncio.shield(act.actuator.undo())
+    except (OSError, RuntimeError, TimeoutError, AssayError) as error:
+        act.undo_error = error
+        system.give_up(OperationError(f"{name} could not be undone ({error}); the system was ended."))
+        return [f"{name} could not be undone: {error}"]
     finally:
-        undo_error = await _undo(injection.supervisor, injection.id, plan.fault, actuator)
-    return start_ns, effect, undo_error
-
-
-async def _undo(supervisor: Supervisor, id_: str, fault: str, acting: Actuator | Disturbance) -> Exception | None:
-    """Take the fault back, whatever happens; a fault that cannot be taken back ends the system."""
+        act.end_ns = time.time_ns()
     try:
-        await asyncio.shield(acting.undo())
-    except (OSError, RuntimeError, TimeoutError) as error:
-        supervisor.give_up(RefusedError(f"{fault} could not be undone ({error}); the system was ended."))
-        return error
-    supervisor.journal.write("undone", id_)
-    return None
+        system.journal.write("undone", act.injection.id)
+    except OperationError as error:
+        return [f"{name} was undone, but {error}"]
+    return []
 
 
-async def _check_effect(injection: Injection, started: float, lease: asyncio.Event) -> EffectCheck:
+async def _check_effects(
+    acts: list[Act], started: float, duration_s: float, lease: asyncio.Event, report: Report
+) -> None:
+    """Wait for every fault's signature, side by side, and tell what was seen."""
+
+    async def check(act: Act) -> None:
+        if act.injection.plan.fault != NO_FAULT:
+            act.effect = await _check_effect(act.injection, started, duration_s, lease)
+            await report({"event": "effect", **act.told(), **act.effect.model_dump()})
+
+    await asyncio.gather(*(check(act) for act in acts))
+
+
+async def _check_effect(injection: Injection, started: float, duration_s: float, lease: asyncio.Event) -> EffectCheck:
     """Wait until the fault's signature shows, at most EFFECT_TIMEOUT_S or the fault's own duration."""
-    times = (max(started - BEFORE_S, injection.supervisor.quiet_since), started)
+    times = (max(started - BEFORE_S, injection.system.quiet_since), started)
     signature = SIGNATURES[injection.plan.fault]
     last = (math.nan, math.nan, math.nan)
 
@@ -154,7 +159,7 @@ async def _check_effect(injection: Injection, started: float, lease: asyncio.Eve
         last = signature(injection, times)
         return lease.is_set() or last[1] >= last[2]
 
-    await sleep_until(bites, min(EFFECT_TIMEOUT_S, injection.plan.duration_s), 0.1)
+    await sleep_until(bites, min(EFFECT_TIMEOUT_S, duration_s), 0.1)
     before, after, threshold = last
     return EffectCheck(
         signature=(signature.__doc__ or signature.__name__).strip(),
@@ -166,19 +171,75 @@ async def _check_effect(injection: Injection, started: float, lease: asyncio.Eve
     )
 
 
-async def _check_recovery(injection: Injection, effect: EffectCheck, undone: float) -> bool:
+async def _check_recovery(act: Act, undone: float) -> bool:
     """Wait until every replica is ready and the fault's signature, seen since it was undone, is below its threshold.
 
     A signature that never showed cannot be gone; readiness is all that there is to see then.
     """
-    signature = SIGNATURES[injection.plan.fault]
+    if act.undo_error is not None:
+        return False
+    injection, effect = act.injection, act.effect
 
     def healthy() -> bool:
-        if injection.supervisor.fleet.not_ready():
+        if injection.system.fleet.not_ready():
             return False
-        return not effect.passed or signature(injection, (undone - BEFORE_S, undone))[1] < effect.threshold
+        signature = SIGNATURES.get(injection.plan.fault)
+        if effect is None or not effect.passed or signature is None or signature is replica_gone:
+            return True  # what was gone is back when it is ready
+        return signature(injection, (undone - BEFORE_S, undone))[1] < effect.threshold
 
     return await sleep_until(healthy, RECOVERY_TIMEOUT_S, 0.2)
+
+
+async def _lost_lines(system: SystemUnderTest) -> int:
+    """Return how many lines of the ledger could not be written so far, by any process that answers."""
+    replicas = system.fleet.replicas.values()
+    lost = system.ledger.lost + sum(int(r.gauges[-1][1].get("ledger_lost", 0)) for r in replicas if r.gauges)
+    if "relay" in system.channels.names():
+        lost += (await system.channels.request("relay", "ping"))["ledger_lost"]
+    return lost
+
+
+def _outcome(acts: list[Act], *, recovered: bool, notes: list[str]) -> dict[str, Any]:
+    roots = [_root(act.injection) for act in acts if act.injection.plan.fault != NO_FAULT]
+    return {
+        "event": "done",
+        "faults": [_fault(act).model_dump() for act in acts],
+        "roots": [root.model_dump() for root in roots],
+        "effects": [act.effect.model_dump() for act in acts if act.effect is not None],
+        "recovered": recovered,
+        "notes": notes,
+    }
+
+
+def _fault(act: Act) -> Fault:
+    plan, target = act.injection.plan, act.injection.plan.target
+    broken = plan.fault != NO_FAULT and target is not None
+    return Fault(
+        type=plan.fault,
+        service=target.service if target and broken else None,
+        host=target.host if target and broken else None,
+        pod=act.injection.pods[0] if target and target.service and broken else None,
+        peer=plan.parameters.get("peer"),
+        parameters=plan.parameters,
+        start_ns=act.start_ns,
+        end_ns=act.end_ns,
+        emulated=broken and fault_type(plan.fault).emulated_on_local,
+    )
+
+
+def _root(injection: Injection) -> RootLabel:
+    """Return the ground truth of a fault: its service with what of it applies, or everything on its host."""
+    services = tuple(sorted({replica.service for replica in injection.replicas}))
+    operation = injection.plan.parameters.get("operation")
+    method_level = Level.FUNCTION in fault_type(injection.plan.fault).levels
+    return RootLabel(
+        service=services,
+        pod=injection.pods,
+        container=services,
+        function=(method_name(services[0], operation),) if operation and method_level else (),
+        span=(operation,) if operation and not method_level else (),
+    )
 
 
 def _finite(value: float) -> float:

@@ -1,34 +1,93 @@
-"""What every fault has in common: the injection on its way, the protocol of an actuator, the callers' account."""
+"""What every fault has in common: the system it acts on, the injection on its way, the protocol of an actuator."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
-from assay.model.incident import FaultPlan
-from assay.testbed.local.fleet import Replica
+from assay.errors import AssayError
+from assay.model.incident import PlannedFault
+from assay.model.system import System
+from assay.testbed.faults.journal import Journal
+from assay.testbed.faults.surprises import Surprises
+from assay.testbed.local.fleet import Fleet, Replica
+from assay.testbed.local.names import NameServer
+from assay.testbed.local.networks import Network
+from assay.testbed.local.processes import Channels, Template
+from assay.testbed.local.state import SystemState
+from assay.testbed.runtime.ledger import LedgerWriter
 
-if TYPE_CHECKING:
-    from assay.testbed.local.supervisor import Supervisor
+
+class SystemUnderTest(Protocol):
+    """What a fault needs of the running system that it acts on; a local supervisor is one."""
+
+    state: SystemState
+    system: System
+    fleet: Fleet
+    channels: Channels
+    template: Template
+    names: NameServer
+    network: Network
+    journal: Journal
+    ledger: LedgerWriter
+    companions: dict[str, set[int]]
+    """Processes that count to a container or host, by replica id or host name."""
+    surprises: Surprises
+    """Processes that ended by a signal that nobody here sent."""
+    injection: str | None
+    """What is going on, None when nothing is."""
+    quiet_since: float
+    """Monotonic time at which the last fault was over."""
+
+    def status(self) -> dict[str, Any]:
+        """Return what is known of the system, its isolation level included."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run *coroutine* as a task; its failure ends the system rather than pass unseen."""
+
+    async def push_hooks(self, replica: Replica) -> None:
+        """Make the replica's process run the hooks that are wanted for it."""
+
+    async def replace(self, replica: Replica, timeout_s: float) -> int | None:
+        """Start a successor of the replica's process and hand over; return the former pid, None if it did not come."""
+
+    def give_up(self, failure: AssayError) -> None:
+        """End the system."""
 
 
 @dataclass
 class Injection:
-    """One fault on its way through a system: the plan, the replica that it hits, and who can act."""
+    """One fault on its way through a system: the plan, the replicas that it hits, and what it can act with."""
 
     id: str
-    plan: FaultPlan
-    replica: Replica
-    pod: str  # as it was called when the fault began
-    supervisor: Supervisor
+    plan: PlannedFault
+    replicas: tuple[Replica, ...]
+    pods: tuple[str, ...]  # as they were called when the fault began
+    system: SystemUnderTest
+
+    @property
+    def replica(self) -> Replica:
+        """The one replica that a fault on a service hits."""
+        return self.replicas[0]
+
+    @property
+    def place(self) -> str:
+        """The service or host that it is aimed at."""
+        return self.plan.target.name if self.plan.target else ""
+
+    @property
+    def host(self) -> str | None:
+        """The host that it is aimed at, None for a fault on a service."""
+        return self.plan.target.host if self.plan.target else None
 
 
 class Actuator(Protocol):
     """Applies a fault and takes it back.
 
     Whatever it starts or changes lives in processes of the system, so that the end of the system is the end of the fault.
+    Several may act at once, also on the same replica: each adds its own and takes away its own.
     """
 
     def __init__(self, injection: Injection) -> None: ...
@@ -40,17 +99,47 @@ class Actuator(Protocol):
         """Take the fault back; safe to call when it was not applied or its target is gone."""
 
 
-async def watch(injection: Injection, *, on: bool, own: Sequence[str] = ()) -> None:
-    """Have callers of the target enter what its fault costs them into the ledger; the target what *own* callees cost it.
+class Account:
+    """Has callers of the targets enter what a fault costs them into the ledger, and the targets what their callees do."""
 
-    ``*`` stands for every callee and store.
-    """
-    target, supervisor = injection.replica, injection.supervisor
-    callers = {a for a, b in supervisor.fleet.links() if b == target.id} & set(supervisor.fleet.replicas)
-    for name in sorted({*callers, target.id}):
-        replica = supervisor.fleet.replicas[name]
-        wanted = [target.service] if replica is not target else list(own)
-        replica.watch = wanted if on else []
+    def __init__(self, injection: Injection, own: Sequence[str] = ()) -> None:
+        """*own* names the callees and stores that the targets watch; ``*`` stands for all."""
+        self._injection = injection
+        fleet, targets = injection.system.fleet, {replica.id for replica in injection.replicas}
+        self._wanted: dict[str, list[str]] = {name: list(own) for name in targets}
+        for source, destination in fleet.links():
+            if destination in targets and source in fleet.replicas and source not in targets:
+                self._wanted.setdefault(source, []).append(fleet.replicas[destination].service)
+        self._open = False
+
+    async def open(self) -> None:
+        """Begin to keep account."""
+        self._open = True
+        for name, watched in sorted(self._wanted.items()):
+            replica = self._injection.system.fleet.replicas[name]
+            replica.watch = [*replica.watch, *watched]
+            await push(self._injection, replica)
+
+    async def close(self) -> None:
+        """Stop keeping account; other faults' accounts go on."""
+        if not self._open:
+            return
+        self._open = False
+        for name, watched in sorted(self._wanted.items()):
+            replica = self._injection.system.fleet.replicas[name]
+            rest = list(replica.watch)
+            for service in watched:
+                rest.remove(service)
+            replica.watch = rest
+            await push(self._injection, replica)
+
+
+async def hook(injection: Injection, *, on: bool, parameters: dict[str, Any] | None = None) -> None:
+    """Switch the injection's hook in the processes of its replicas; a restarted process gets it again."""
+    for replica in injection.replicas:
+        others = [one for one in replica.hooks if one["injection"] != injection.id]
+        own = {"injection": injection.id, "type": injection.plan.fault, "parameters": parameters or {}}
+        replica.hooks = [*others, own] if on else others
         await push(injection, replica)
 
 
@@ -58,4 +147,4 @@ async def push(injection: Injection, replica: Replica) -> None:
     """Make the process of *replica* run the hooks that are wanted for it."""
     if replica.port is not None:
         with contextlib.suppress(ConnectionError):  # it has just ended; its successor asks for its hooks itself
-            await injection.supervisor.push_hooks(replica)
+            await injection.system.push_hooks(replica)

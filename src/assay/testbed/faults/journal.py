@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from assay.errors import OperationError
+
 
 class Journal:
     """An append-only file of JSON lines at *path*: ``apply`` before a fault acts, ``undone`` after it was taken back."""
@@ -16,17 +18,23 @@ class Journal:
         self._path = path
 
     def write(self, event: str, injection: str, **fields: Any) -> None:
-        """Append one *event* of the *injection* and wait until it is on the disk."""
-        line = json.dumps({"time_ns": time.time_ns(), "event": event, "injection": injection, **fields})
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        """Append one *event* of the *injection* and wait until it is on the disk; raises OperationError."""
+        line = (
+            json.dumps({"time_ns": time.time_ns(), "event": event, "injection": injection, **fields}).encode() + b"\n"
+        )
         try:
-            os.write(descriptor, line.encode() + b"\n")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                if os.write(descriptor, line) < len(line):
+                    raise OSError(None, "only a part of the line was written")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise OperationError(f"The undo journal {self._path} cannot be written: {error.strerror}.") from error
 
     def pending(self) -> list[dict[str, Any]]:
-        """Return the injections that were applied and not undone; a torn last line is dropped."""
+        """Return the injections that were applied and not undone; torn lines are skipped."""
         applied: dict[str, dict[str, Any]] = {}
         if not self._path.exists():
             return []
@@ -34,7 +42,7 @@ class Journal:
             try:
                 entry = json.loads(line)
             except json.JSONDecodeError:
-                break
+                continue
             if entry["event"] == "apply":
                 applied[entry["injection"]] = entry
             else:

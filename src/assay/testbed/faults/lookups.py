@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import dns.rcode
 
-from assay.errors import RefusedError
-from assay.testbed.faults.injection import Injection, watch
+from assay.testbed.faults.injection import Account, Injection
 from assay.testbed.local.names import Answer
 
 
@@ -17,32 +17,36 @@ class Lookups(ABC):
 
     def __init__(self, injection: Injection) -> None:
         self._injection = injection
+        hostname = injection.plan.parameters.get("hostname")
+        asked = {callee for caller, callee in injection.system.system.calls() if caller == injection.replica.service}
+        self._hosts = [hostname] if hostname else sorted(asked)
+        self._account = Account(injection, own=self._hosts)
+        self._former: Callable[[str], Answer | None] | None = None
+        self._installed = False
 
     async def apply(self) -> None:
         """Install the override; the target enters the calls that fail for it into the ledger."""
-        replica, supervisor = self._injection.replica, self._injection.supervisor
-        asked = {callee for caller, callee in supervisor.system.calls() if caller == replica.service}
-        hostname = self._injection.plan.parameters.get("hostname")
-        if not asked or hostname not in (None, *asked):
-            known = f"it asks for {', '.join(sorted(asked))}" if asked else "stores are reached by address"
-            raise RefusedError(f"{replica.service} never looks up {hostname or 'a name'}: {known}; choose another.")
-        names = [hostname] if hostname else sorted(asked)
-        for name in names:
-            self.wrong_answer(name)  # raises when there is none
-        await watch(self._injection, on=True, own=names)
-        supervisor.names.overrides[replica.id] = self._override
+        await self._account.open()
+        overrides = self._injection.system.names.overrides
+        self._former, self._installed = overrides.get(self._injection.replica.id), True
+        overrides[self._injection.replica.id] = self._override
 
     async def undo(self) -> None:
         """Remove the override; caches forget within a second."""
-        self._injection.supervisor.names.overrides.pop(self._injection.replica.id, None)
-        await watch(self._injection, on=False)
+        if self._installed:
+            self._installed = False
+            overrides = self._injection.system.names.overrides
+            if self._former is None:
+                overrides.pop(self._injection.replica.id, None)
+            else:
+                overrides[self._injection.replica.id] = self._former  # faults are taken back in reverse order
+        await self._account.close()
 
     def _override(self, name: str) -> Answer | None:
-        if self._injection.plan.parameters.get("hostname") not in (None, name):
-            return None
-        self._injection.supervisor.ledger.write(
-            "lookup", callee=name, service=self._injection.replica.service, error=True
-        )
+        if name not in self._hosts:
+            return self._former(name) if self._former else None
+        service = self._injection.replica.service
+        self._injection.system.ledger.write("lookup", callee=name, service=service, error=True)
         return self.wrong_answer(name)
 
     @abstractmethod
@@ -62,13 +66,11 @@ class StrayLookups(Lookups):
     """The answer is the address of another service, drawn anew for every query."""
 
     def wrong_answer(self, name: str) -> Answer:
-        """Return where a replica of another service listens."""
-        supervisor, own = self._injection.supervisor, self._injection.replica.service
+        """Return where a replica of another service listens; while there is none, that the look-up failed."""
+        system, own = self._injection.system, self._injection.replica.service
         others = [
-            (supervisor.network.site(replica.id).address, replica.port)
-            for replica in supervisor.fleet.replicas.values()
+            (system.network.site(replica.id).address, replica.port)
+            for replica in system.fleet.replicas.values()
             if replica.port is not None and replica.service not in (name, own)
         ]
-        if not others:
-            raise RefusedError(f"There is no third service whose address could be given for {name}; use DNSError.")
-        return [random.choice(others)]  # noqa: S311
+        return [random.choice(others)] if others else dns.rcode.SERVFAIL  # noqa: S311

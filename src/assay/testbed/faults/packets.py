@@ -1,12 +1,13 @@
-"""Packet faults: one impairment of streams over the links that begin or end at the replica."""
+"""Packet faults: one impairment of the streams that begin or end at the target."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from assay.errors import RefusedError
-from assay.testbed.faults.injection import Injection, watch
-from assay.testbed.local.networks import BACKWARD, FORWARD, Stream
+from assay.testbed.faults.injection import Account, Injection
+from assay.testbed.faults.links import touched
+from assay.testbed.local.networks import Stream
 
 
 class Packets:
@@ -14,6 +15,7 @@ class Packets:
 
     def __init__(self, injection: Injection) -> None:
         self._injection = injection
+        self._account = Account(injection, own=["*"])
 
     def impairment(self) -> dict[str, Any]:
         """Return the impairment as networks read it: its kind and its numbers."""
@@ -37,30 +39,20 @@ class Packets:
 
     async def apply(self) -> None:
         """Impair the streams; both ends of the links note one-way times in the ledger from now on."""
-        injection, streams = self._injection, self.streams()
-        if not streams:
-            peer = injection.plan.parameters.get("peer")
-            raise RefusedError(
-                f"{injection.replica.service} exchanges no packets with {peer!r}; leave `peer` out or name another."
-            )
-        await watch(injection, on=True, own=["*"])
-        await injection.supervisor.network.impair(injection.id, injection.replica.id, streams, self.impairment())
+        injection, impairment = self._injection, self.impairment()
+        await self._account.open()
+        for target, streams in self.streams().items():
+            await injection.system.network.impair(injection.id, target, streams, impairment)
 
     async def undo(self) -> None:
         """Take it back."""
-        await self._injection.supervisor.network.heal(self._injection.id)
-        await watch(self._injection, on=False)
+        await self._injection.system.network.heal(self._injection.id)
+        await self._account.close()
 
-    def streams(self) -> list[Stream]:
-        """Return the streams of the target's links that the fault's direction and peer select."""
-        replica, parameters = self._injection.replica, self._injection.plan.parameters
-        wanted, peer = parameters["direction"], parameters.get("peer")
-        found = []
-        for source, destination in self._injection.supervisor.fleet.links():
-            other = destination if source == replica.id else source
-            if replica.id not in (source, destination) or peer not in (None, other, other.rpartition("-")[0]):
-                continue
-            leaving, arriving = (FORWARD, BACKWARD) if source == replica.id else (BACKWARD, FORWARD)
-            directions = {"from": [leaving], "to": [arriving], "both": [leaving, arriving]}[wanted]
-            found += [Stream(source, destination, direction) for direction in directions]
+    def streams(self) -> dict[str, list[Stream]]:
+        """Return the streams that the fault touches, by the replica at whose end they are impaired."""
+        injection, found = self._injection, dict[str, list[Stream]]()
+        targets = {replica.id for replica in injection.replicas}
+        for stream in touched(injection.system.fleet, targets, injection.plan.parameters):
+            found.setdefault(stream.source if stream.source in targets else stream.destination, []).append(stream)
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import aiohttp
@@ -41,7 +41,7 @@ class Sampler:
     """
 
     def __init__(
-        self, fleet: Fleet, endpoint: str, companions: Mapping[str, int], interface: str | None = None
+        self, fleet: Fleet, endpoint: str, companions: Mapping[str, Collection[int]], interface: str | None = None
     ) -> None:
         self._fleet, self._endpoint, self._companions, self._interface = fleet, endpoint, companions, interface
         self._cpu: dict[int, tuple[float, float]] = {}
@@ -63,13 +63,14 @@ class Sampler:
             by_host[replica.host] = by_host.get(replica.host, 0.0) + values.get("container.cpu.usage", 0.0)
             resources.append(_resource_metrics(self._fleet.resource(replica), values.items(), now_ns))
         for host, cores in by_host.items():
+            cores += sum(self._cores_of(pid) for pid in self._companions.get(host, ()))  # noqa: PLW2901
             resources.append(_resource_metrics({"k8s.node.name": host}, [("k8s.node.cpu.usage", cores)], now_ns))
         return ExportMetricsServiceRequest(resource_metrics=resources)
 
     def _reading(self, replica: Replica) -> dict[str, float]:
         values = {"k8s.container.restarts": float(replica.restarts), "k8s.pod.ready": float(replica.ready)}
         cores, seconds, memory, alive = 0.0, 0.0, 0, False
-        for pid in (replica.pid, self._companions.get(replica.id)):
+        for pid in (replica.pid, *self._companions.get(replica.id, ())):
             if pid is None:
                 continue
             try:
@@ -93,6 +94,12 @@ class Sampler:
         if self._interface is not None and replica.pid is not None:
             values |= network_counters(replica.pid, self._interface)
         return values
+
+    def _cores_of(self, pid: int) -> float:
+        try:
+            return self._cores(psutil.Process(pid))
+        except psutil.Error:
+            return 0.0  # it has just ended
 
     def _cores(self, process: psutil.Process) -> float:
         """Return the cores that *process* used since the last reading; 0 at the first."""

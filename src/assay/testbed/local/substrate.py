@@ -77,6 +77,10 @@ class LocalSystem:
         """Return phase, readiness and the active fault."""
         return self.command("status")
 
+    def definition(self) -> System:
+        """Return the system that runs here."""
+        return System.model_validate(self.command("system")["definition"])
+
     def inject(self, plan: FaultPlan) -> Iterator[dict[str, Any]]:
         """Inject *plan* and yield its events; hanging up undoes it."""
         return self.stream("inject", plan=plan.model_dump(mode="json"))

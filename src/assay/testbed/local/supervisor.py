@@ -25,6 +25,7 @@ import psutil
 from assay.errors import AssayError, StartError
 from assay.model.system import System
 from assay.testbed.faults.journal import Journal
+from assay.testbed.faults.surprises import Surprises
 from assay.testbed.kernel.namespaces import isolate
 from assay.testbed.local.containers import containers_for
 from assay.testbed.local.control import ControlServer
@@ -70,7 +71,8 @@ class Supervisor:
         self.names = NameServer(self._lookup)
         self.journal = Journal(state.journal)
         self.stores: dict[str, RunningStore] = {}
-        self.companions: dict[str, int] = {}
+        self.companions: dict[str, set[int]] = {}
+        self.surprises = Surprises()
         self.endpoint = ""
         self.phase = "starting"
         self.injection: str | None = None
@@ -207,6 +209,7 @@ class Supervisor:
     async def _on_exit(self, name: str, pid: int, status: int) -> None:
         if self.phase == "stopping":
             return
+        self.surprises.ended(name, pid, status)
         replica = self.fleet.replicas.get(name)
         if replica is None:
             if name in ("template", "relay", LOAD_GENERATOR):
@@ -345,6 +348,7 @@ class Supervisor:
             },
             "probe": self.network.probe(),
             "rate_rps": self.rate_rps,
+            "surprises": self.surprises.found,
         }
 
 

@@ -18,13 +18,26 @@ LOAD_RECORD = "load.jsonl"
 
 
 class LedgerWriter:
-    """Appends lines to *path* for the process *process*; a line is with the operating system when write returns."""
+    """Appends lines to *path* for the process *process*; a line is with the operating system when write returns.
+
+    A line that cannot be written (a full disk) is *lost* and counted: the account has a gap, but the process goes on as it
+    would without one.
+    """
 
     def __init__(self, path: str, process: str) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._process = process
+        self._torn = False
+        self.lost = 0
 
     def write(self, kind: str, ids: Mapping[str, str] | None = None, *, ns: int = 0, **fields: Any) -> None:
         """Append one line; *ids* place it in the traces, *ns* is the delay that the fault itself introduced."""
         line = {"time_ns": time.time_ns(), "process": self._process, "kind": kind, "ns": ns, **(ids or {}), **fields}
-        os.write(self._descriptor, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        text = b"\n" * self._torn + json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        try:
+            written = os.write(self._descriptor, text)
+        except OSError:
+            self.lost += 1
+            return
+        self._torn = written < len(text)  # the rest did not fit: the next line begins anew
+        self.lost += self._torn

@@ -1,16 +1,18 @@
-"""CPU pressure inside a replica's limit, for machines where no cgroup can be made.
+"""CPU pressure inside the limit of a replica or of a host, for machines where no cgroup can be made.
 
 What CFS bandwidth control does to a container that shares its quota with burners, done from outside: in every period the
-target may run for its fair share of the quota and is stopped for the rest, while a burner in this process uses up what
+targets may run for their fair share of the quota and are stopped for the rest, while a burner in this process uses up what
 the quota leaves. SIGSTOP and SIGCONT need no privilege over one's own processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from assay.testbed.runtime import management
@@ -19,57 +21,60 @@ from assay.testbed.runtime.ledger import LedgerWriter
 PERIOD_S = 0.1
 
 
-def shares(cpu_limit: float, cores: int, load_percent: float) -> tuple[float, float]:
-    """Return (share of a period that the target may run, cores that the burner uses).
+def shares(cpu_limits: Sequence[float], cores: int, load_percent: float) -> tuple[float, float]:
+    """Return (share of a period that each target may run, cores that the burner uses).
 
-    Fair scheduling gives the target one part and each of *cores* burners ``load_percent`` of a part of *cpu_limit*.
+    The targets have the sum of their *cpu_limits* in common. Fair scheduling gives each of them one part of it and each
+    of *cores* burners ``load_percent`` of a part.
     """
-    burners = cores * load_percent / 100.0
-    target = cpu_limit / (1.0 + burners)
-    return min(target, 1.0), cpu_limit - target
+    whole, burners = sum(cpu_limits), cores * load_percent / 100.0
+    part = whole / (len(cpu_limits) + burners)
+    return min(part, 1.0), whole - len(cpu_limits) * part
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Squeeze the process ``pid`` until the supervisor hangs up or the process ends."""
-    run_share, burn_share = shares(config["cpu_limit"], config["cores"], config["load_percent"])
-    ended = threading.Event()
-    squeezer = threading.Thread(
-        target=squeeze,
-        args=(config["pid"], run_share, burn_share, ended, LedgerWriter(config["ledger"], config["id"])),
-        daemon=True,
-    )
+    """Squeeze the processes that the supervisor names until it hangs up."""
+    run_share, burn_share = shares(config["cpu_limits"], config["cores"], config["load_percent"])
+    ended, ledger = threading.Event(), LedgerWriter(config["ledger"], config["id"])
+    pids: list[int] = []
+
+    async def targets(request: dict[str, Any]) -> int:
+        pids[:] = request["pids"]
+        return len(pids)
+
+    squeezer = threading.Thread(target=squeeze, args=(pids, run_share, burn_share, ended, ledger), daemon=True)
     squeezer.start()
     try:
-        await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping})
+        await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping, "targets": targets})
     finally:
         ended.set()
         squeezer.join()
-        _signal(config["pid"], signal.SIGCONT)
+        for pid in pids:
+            _signal(pid, signal.SIGCONT)
 
 
 async def _ping(_: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def squeeze(pid: int, run_share: float, burn_share: float, ended: threading.Event, ledger: LedgerWriter) -> None:
-    """Alternate between running and stopping *pid*, burning CPU while it is stopped, until *ended*."""
+def squeeze(pids: list[int], run_share: float, burn_share: float, ended: threading.Event, ledger: LedgerWriter) -> None:
+    """Alternate between running and stopping *pids*, burning CPU while they are stopped, until *ended*."""
     while not ended.is_set():
-        period_end = time.monotonic() + PERIOD_S
-        if not _signal(pid, signal.SIGCONT):
-            return
+        period_end, present = time.monotonic() + PERIOD_S, tuple(pids)
+        for pid in present:
+            _signal(pid, signal.SIGCONT)
         time.sleep(PERIOD_S * run_share)
-        _signal(pid, signal.SIGSTOP)
+        for pid in present:
+            _signal(pid, signal.SIGSTOP)
         stopped = time.monotonic_ns()
         burn_until = time.thread_time() + PERIOD_S * min(burn_share, 1.0)
         while time.thread_time() < burn_until and time.monotonic() < period_end:
             sum(range(500))
         time.sleep(max(0.0, period_end - time.monotonic()))
-        ledger.write("stall", ns=time.monotonic_ns() - stopped)
+        if present:
+            ledger.write("stall", ns=time.monotonic_ns() - stopped)
 
 
-def _signal(pid: int, number: signal.Signals) -> bool:
-    try:
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has just ended; its successor is named soon
         os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    return True

@@ -255,7 +255,8 @@ class Relay:
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answer with the number of links and open connections."""
-        return {"links": len(self.links), "connections": sum(len(link.connections) for link in self.links.values())}
+        connections = sum(len(link.connections) for link in self.links.values())
+        return {"links": len(self.links), "connections": connections, "ledger_lost": self.ledger.lost}
 
 
 async def main(config: dict[str, Any]) -> None:

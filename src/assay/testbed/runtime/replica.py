@@ -242,6 +242,7 @@ class Replica:
             "memory_bytes": psutil.Process().memory_info().rss,
             "cpu_s": time.process_time(),
             "gc_s": self.instruments.collections.total_s,
+            "ledger_lost": self.ledger.lost,
             "clock_ns": self.instruments.clock.time_ns(),
         }
         return {"stats": self.stats.snapshot(), "gauges": gauges}

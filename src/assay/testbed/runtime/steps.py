@@ -22,13 +22,10 @@ from assay.testbed.runtime.faulthooks import ApplicationError, Hooks, Returned
 from assay.testbed.runtime.instruments import Instruments, span_ids
 from assay.testbed.runtime.ledger import LedgerWriter
 from assay.testbed.runtime.stats import Stats
+from assay.testbed.runtime.usual import Usual
 
 COST_HEADER = "x-request-cost"
 """Truth side: asked for with a token that only the system's own processes know, answered with the fault's share."""
-
-
-ONE_WAY_FLOOR_NS = 5_000_000
-"""Both ways between two processes of one machine take under a millisecond; more on a faulted link is the fault's doing."""
 
 
 @dataclass
@@ -55,6 +52,7 @@ class Executor:
     stats: Stats
     token: str
     watched: set[str] = field(default_factory=set)  # callees behind a fault; "*" when this replica is the faulted one
+    usual: Usual = field(default_factory=Usual)  # one-way times to callees and durations of commands to stores
 
     async def run(self, steps: tuple[Step, ...], work: Work) -> None:
         """Run *steps* in order; raises CallFailedError when one that is not optional fails."""
@@ -138,14 +136,15 @@ class Executor:
         if cost is None:
             return False
         fault_ns, failed, there_ns, sent_ns = (int(part) for part in cost.split(","))
-        if self._watches(service):
-            back_ns = time.time_ns() - sent_ns
+        back_ns = time.time_ns() - sent_ns
+        if not self._watches(service):
+            self.usual.note(service, there_ns + back_ns)
+        else:
             self.ledger.write(
                 "one_way", span_ids(span), ns=there_ns + back_ns, there_ns=there_ns, back_ns=back_ns, callee=service,
                 operation=work.operation, service=self.service,
             )  # fmt: skip
-            if there_ns + back_ns > ONE_WAY_FLOOR_NS:
-                fault_ns += there_ns + back_ns
+            fault_ns += self.usual.excess(service, there_ns + back_ns)
         if fault_ns or failed:
             self.ledger_wait(span, work, service, fault_ns, error=bool(failed), certain=True)
         return bool(failed)
@@ -252,9 +251,12 @@ class StoreSpan:
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         took_ns = time.perf_counter_ns() - self._started
         self._executor.stats.add(self._activity, took_ns, ok=error is None)
-        if "*" in self._executor.watched and took_ns > ONE_WAY_FLOOR_NS:
+        command = f"{self._activity} {self._name}"
+        if "*" not in self._executor.watched:
+            self._executor.usual.note(command, took_ns)
+        elif excess_ns := self._executor.usual.excess(command, took_ns):
             store = self._activity.partition(":")[2]
-            self._executor.ledger_wait(self._span, self._work, store, took_ns, error=error is not None, certain=True)
+            self._executor.ledger_wait(self._span, self._work, store, excess_ns, error=error is not None, certain=True)
         if error is not None:
             self._span.set_status(Status(StatusCode.ERROR, str(error)))
             words = str(error) or type(error).__name__

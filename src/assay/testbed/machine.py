@@ -1,0 +1,98 @@
+"""What goes on around a recording on the machine: clock jumps, contention, memory, other systems. None of it is silent."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import TracebackType
+
+import psutil
+
+LOOK_EVERY_S = 0.5
+JUMP_LIMIT_S = 0.1
+"""The wall clock may drift against the monotonic one; between two looks it cannot drift by this much."""
+FULL_SHARE = 0.97
+
+Clock = Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the machine: both clocks, runnable tasks beyond the cores, share of memory used, systems running."""
+
+    wall_ns: int
+    steady_ns: int
+    queued: float = 0.0
+    memory_share: float = 0.0
+    systems: frozenset[str] = frozenset()
+
+
+@dataclass
+class MachineWatch:
+    """Looks at the machine in a thread of its own while the block runs; *own* is the system that is recorded.
+
+    *systems* returns the names of all systems that run on this machine now.
+    """
+
+    own: str
+    systems: Callable[[], Iterable[str]]
+    every_s: float = LOOK_EVERY_S
+    wall: Clock = time.time_ns
+    steady: Clock = time.monotonic_ns
+    looks: list[Look] = field(default_factory=list)
+
+    def __enter__(self) -> MachineWatch:
+        self._ended = threading.Event()
+        self._look()
+        self._thread = threading.Thread(target=self._keep_looking, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._look()
+
+    def _keep_looking(self) -> None:
+        while not self._ended.wait(self.every_s):
+            self._look()
+
+    def _look(self) -> None:
+        queued = psutil.getloadavg()[0] - (os.cpu_count() or 1)
+        systems = frozenset(self.systems()) - {self.own}
+        used = psutil.virtual_memory().percent / 100
+        self.looks.append(Look(self.wall(), self.steady(), queued, used, systems))
+
+
+def others(looks: Iterable[Look]) -> list[str]:
+    """Return the other systems that were seen."""
+    return sorted(frozenset().union(*(look.systems for look in looks)))
+
+
+def jumps_s(looks: Iterable[Look]) -> list[float]:
+    """Return by how many seconds the wall clock jumped against the monotonic one, for each jump over JUMP_LIMIT_S."""
+    offsets = [look.wall_ns - look.steady_ns for look in looks]
+    steps = [(later - earlier) / 1e9 for earlier, later in pairwise(offsets)]
+    return [step for step in steps if abs(step) > JUMP_LIMIT_S]
+
+
+def notes(looks: Iterable[Look]) -> list[str]:
+    """Return a sentence for everything that was not as it should be."""
+    looks = list(looks)
+    found = [
+        f"the wall clock jumped by {jump:+.3f} s during the recording: times before and after do not compare"
+        for jump in jumps_s(looks)
+    ]
+    if (queued := max(look.queued for look in looks)) > 0:
+        found.append(f"the machine was busy: {queued:.1f} more runnable tasks than cores")
+    if (used := max(look.memory_share for look in looks)) > FULL_SHARE:
+        found.append(f"the memory of the machine was {used:.0%} full")
+    if seen := others(looks):
+        found.append(f"other systems ran on this machine: {', '.join(seen)}")
+    return found

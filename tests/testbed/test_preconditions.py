@@ -1,0 +1,101 @@
+"""What a plan must be to be carried out on a system, told before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assay.errors import ConfigError, NotFoundError, RefusedError
+from assay.model.files import load_yaml
+from assay.model.incident import FaultPlan
+from assay.testbed.apps import load_system
+from assay.testbed.faults.links import touched
+from assay.testbed.faults.preconditions import require
+from assay.testbed.local.fleet import Fleet
+
+CORNER = load_system(str(Path(__file__).with_name("faults.yaml")))
+
+
+def one(fault, target, **parameters):
+    return {"fault": fault, "target": target, "parameters": parameters}
+
+
+def service(name, fault, **parameters):
+    return one(fault, {"service": name}, **parameters)
+
+
+def host(name, fault, **parameters):
+    return one(fault, {"host": name}, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind", "says"),
+    [
+        (service("stok", "PodKill"), NotFoundError, "did you mean 'stock'"),
+        (host("host-c", "CPUStress"), NotFoundError, "There is no host 'host-c'"),
+        (one("PodKill", {"service": "price", "replica": 2}), RefusedError, "price has no replica 2; it has 2"),
+        (service("stock", "HTTPResponseAbort", operation="GET /item"), NotFoundError, "operation of stock"),
+        (service("counter", "HTTPResponseAbort"), RefusedError, "serves no HTTP operation"),
+        (service("rate", "JVMMySQLException"), RefusedError, "uses no database; these services do: archive, stock"),
+        (service("stock", "JVMMySQLLatency", operation="GET /names"), RefusedError, "GET /names uses no database"),
+        (service("stock", "DNSError", hostname="price"), RefusedError, "it asks for rate"),
+        (service("rate", "DNSError"), RefusedError, "stores are reached by address"),
+        (service("stock", "NetworkLoss", peer="counter"), RefusedError, "exchanges no packets with 'counter'"),
+        (service("stock", "NetworkLoss", peer="countr"), NotFoundError, "did you mean 'counter'"),
+        (service("stock", "JVMMemoryStress", memory_type="stack"), RefusedError, "use memory_type heap"),
+        (service("stock", "NetworkDuplicate"), RefusedError, "TCP drops a duplicate"),
+        (host("host-a", "PodKill"), RefusedError, "use PodFailure for a host that is down"),
+        (host("host-a", "HTTPResponseAbort"), RefusedError, "acts inside the process of one service"),
+        (host("host-a", "TimeSkew"), RefusedError, "has no meaning on a host"),
+        (host("host-a", "DNSError"), RefusedError, "each process looks names up for itself"),
+        ({"fault": "NoFault", "target": {"host": "host-a"}}, RefusedError, "name a service"),
+        ({"faults": [service("rate", "PodFailure"), service("rate", "CPUStress")]}, RefusedError, "keeps rate-0 down"),
+        ({"faults": [host("host-b", "PodFailure"), service("stock", "CPUStress")]}, RefusedError, "keeps stock-0 down"),
+        ({"faults": [host("host-b", "CPUStress"), service("stock", "CPUStress")]}, RefusedError, "both are CPUStress"),
+        ({"faults": [service("rate", "TimeSkew"), service("rte", "CPUStress")]}, NotFoundError, "did you mean 'rate'"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(plan, kind, says):
+    with pytest.raises(kind, match=says):
+        require(CORNER, FaultPlan.model_validate(plan), "plain")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        service("counter", "JVMException"),
+        service("stock", "NetworkPartition", peer="db"),
+        host("host-b", "NetworkBandwidth"),
+        {"fault": "NoFault", "parameters": {"disturbance": "harmless_restart"}, "target": {"service": "counter"}},
+        {"faults": [service("rate", "NetworkLoss"), service("rate", "NetworkDelay"), host("host-b", "MemoryStress")]},
+        {"faults": [service("stock", "HTTPResponseDelay", operation="GET /items"),
+                    service("stock", "HTTPResponseDelay", operation="GET /names")]},
+    ],
+)  # fmt: skip
+def test_what_can_work_is_let_through(plan):
+    require(CORNER, FaultPlan.model_validate(plan), "plain")
+
+
+def test_a_plan_from_a_file_is_refused_by_file_line_and_field(tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        "faults:\n- fault: PodKill\n  target: {service: rate}\n- fault: PodKill\n  target:\n    service: rte\n"
+    )
+    with pytest.raises(
+        ConfigError, match=r"two.yaml:6: faults.1.target.service: There is no service 'rte'; did you mean"
+    ):
+        require(CORNER, load_yaml(path, FaultPlan), "plain", source=path)
+
+
+def test_a_fault_on_a_host_touches_only_what_leaves_it():
+    fleet = Fleet(CORNER, 0)
+    on_host = {replica.id for replica in fleet.replicas.values() if replica.host == "host-a"}
+    streams = touched(fleet, on_host, {"direction": "both"})
+    assert streams
+    inside = {(a, b) for a, b in fleet.links() if a in on_host and b in on_host}
+    assert inside, "the test needs two neighbours that talk"
+    assert not inside & {(s.source, s.destination) for s in streams}
+    leaving = {(a, b) for a, b in fleet.links() if (a in on_host) != (b in on_host)}
+    assert leaving == {(s.source, s.destination) for s in streams}
+    assert len(streams) == 2 * len(leaving)
