@@ -51,6 +51,7 @@ class Effect:
     gone: frozenset[str] = frozenset()
     cpu: dict[str, float] = field(default_factory=dict)
     restarts: frozenset[str] = frozenset()
+    redelivered: bool = False
     from_s: float = 2.0
     to_s: float = 60.0
 
@@ -113,13 +114,18 @@ class _Recorder:
             end = start + self.jitter(call.own_ms) + slow + 2 * (self.link(caller, call.service, start) - NET_MS)
             self.span(trace, (parent, mine), "Client", caller, call.operation, start, end, ok=not bad)
             return end, not bad
+        if call.way == "message":
+            self.span(trace, (parent, mine), "Producer", caller, f"publish {call.operation}", start, start + 1)
+            gone = self.acts(start) and call.service in self.effect.gone
+            if not gone:
+                self.serve(trace, mine, call, start + 5, "Consumer", f"process {call.operation}")
+            elif self.effect.redelivered:
+                later = self.effect.to_s * 1e3 + self.random.random() * 500
+                self.serve(trace, mine, call, later, "Consumer", f"process {call.operation}")
+            return start + 1, True
         if self.acts(start) and call.service in self.effect.gone:
             self.span(trace, (parent, mine), "Client", caller, call.operation, start, start + 2, ok=False)
             return start + 2, False
-        if call.way == "message":
-            self.span(trace, (parent, mine), "Producer", caller, f"publish {call.operation}", start, start + 1)
-            self.serve(trace, mine, call, start + 5, "Consumer", f"process {call.operation}")
-            return start + 1, True
         there = self.link(caller, call.service, start)
         end, ok = self.serve(trace, mine, call, start + there, "Server", call.operation)
         end += self.link(caller, call.service, start)

@@ -83,6 +83,14 @@ CASES = {
         Effect(own_ms={"payment": 300, "orders": 25}, cpu={"payment": 0.5, "orders": 0.4}),
         UP,
     ),
+    "consumer gone": Case(systems.queue(), "PodFailure", "shipping", Effect(gone=frozenset({"shipping"})), frozenset()),
+    "consumer killed, messages wait for it": Case(
+        systems.queue(),
+        "PodKill",
+        "shipping",
+        Effect(gone=frozenset({"shipping"}), restarts=frozenset({"shipping"}), from_s=10, to_s=30, redelivered=True),
+        frozenset(),
+    ),
     "producer gone": Case(
         systems.queue(),
         "PodFailure",

@@ -34,7 +34,8 @@ class Calls:
     response_bytes, caller_entry (null at the surface), surface (bool), shape (a hash of the set of callees).
     *exits*: exit (dense id), period, caller_entry (null for a load generator), caller_node, caller_service,
     name, time_ns, end_ns, duration_ms, failed, asynchronous, callee_entry, callee_node and callee_service (the expected
-    ones when absent), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start),
+    ones when absent), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start), lag_ms (the
+    same of messages),
     callee_ms (while the exit lasted), overrun (the callee worked on when the exit ended), critical (the share of it
     that the caller waited for nothing else: parallel calls wait for the last).
     *notes*: what was odd about the spans, in sentences.
@@ -159,6 +160,7 @@ def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.Dat
 def _felt(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
     """Add what the caller outside the system felt: its client span where there is one, else the entry itself.
 
+    A message has been waited for since it was sent.
     Without status codes a request that was cut short counts as failed: nothing else tells.
     """
     outside = (
@@ -167,9 +169,12 @@ def _felt(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> 
         .agg(outside_ms=pl.col("duration_ms").max(), outside_failed=pl.col("failed").any())
         .rename({"callee_entry": "entry"})
     )
-    return entries.join(outside, on="entry", how="left", maintain_order="left").select(
-        pl.exclude("outside_ms", "outside_failed"),
-        felt_ms=pl.coalesce("outside_ms", "duration_ms"),
+    lags = exits.select(entry="callee_entry", lag_ms=pl.col("lag_ms").clip(lower_bound=0.0)).drop_nulls()
+    lags = lags.group_by("entry").agg(pl.col("lag_ms").min())
+    entries = entries.join(outside, on="entry", how="left", maintain_order="left")
+    return entries.join(lags, on="entry", how="left", maintain_order="left").select(
+        pl.exclude("outside_ms", "outside_failed", "lag_ms"),
+        felt_ms=pl.coalesce("outside_ms", pl.col("duration_ms") + pl.col("lag_ms"), "duration_ms"),
         felt_failed=pl.col("failed")
         | pl.col("outside_failed").fill_null(value=False)
         | (pl.lit(not status_known) & pl.col("cut_short").fill_null(value=False)),

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
 from assay.causes.added import added_time
 from assay.causes.calls import Calls
 from assay.causes.evidence import Sources
+from assay.causes.failing import Bypass, carry_errors
 
 ROUNDS = 12
 """Deeper call chains than this are not followed; the hop limit of the search is far below."""
@@ -47,7 +47,8 @@ class Carriage:
     *latency*: node -> share of its added time; *added*: node -> (ms added per call, ms before); *latency_edges*:
     (callee, caller) -> share of the caller's added time. *errors*: node -> (failures carried, all failures beyond the
     baseline, calls); *error_edges*: (callee or root, caller) ->
-    failed calls. *starved*: (caller, callee) -> share of the callee's missing calls. *inbound*, *outbound*: nodes at
+    failed calls. *bypasses*: failures that passed through a healthy node. *changed*: nodes of the root whose answers
+    look healthy and are not. *starved*: (caller, callee) -> share of the callee's missing calls. *at_links*: nodes at
     the faulted ends of links.
     """
 
@@ -56,6 +57,8 @@ class Carriage:
     latency_edges: dict[tuple[str, str], float]
     errors: dict[str, tuple[int, float, int]]
     error_edges: dict[tuple[str, str], int]
+    bypasses: tuple[Bypass, ...]
+    changed: frozenset[str]
     starved: dict[tuple[str, str], float]
     at_links: frozenset[str]
 
@@ -79,15 +82,18 @@ class Carriage:
 def carry(calls: Calls, sources: Sources, root: str) -> Carriage:
     """Return what the *sources* at *root* explain of everything that happened."""
     latency, added, latency_edges, at_links = _latency(calls, sources, root)
-    errors, error_edges, failed_links = _errors(calls, sources, root, latency)
+    slow = frozenset(n for n, share in latency.items() if share >= CarriedLimits.NODE_SHARE)
+    errors = carry_errors(calls, sources, root, slow)
     return Carriage(
         latency=latency,
         added=added,
         latency_edges=latency_edges,
-        errors=errors,
-        error_edges=error_edges,
+        errors=errors.nodes,
+        error_edges=errors.edges,
+        bypasses=errors.bypasses,
+        changed=errors.changed,
         starved=_starved(calls),
-        at_links=at_links | failed_links,
+        at_links=at_links | errors.at_links,
     )
 
 
@@ -163,74 +169,6 @@ def _from_outside(calls: Calls, sources: Sources) -> dict[str, float]:
     outside = calls.exits.filter(pl.col("from_generator") & pl.col("callee_node").is_not_null())
     pairs = outside.select("caller_node", "callee_service", "callee_node").unique().sort("callee_node")
     return {n: sources.link_ms[(c, s)] for c, s, n in pairs.iter_rows() if (c, s) in sources.link_ms}
-
-
-Errors = tuple[dict[str, tuple[int, float, int]], dict[tuple[str, str], int], frozenset[str]]
-
-
-def _errors(calls: Calls, sources: Sources, root: str, latency: dict[str, float]) -> Errors:
-    entries, exits = calls.entries, calls.exits.filter(pl.col("period") == "abnormal")
-    size = int(entries.get_column("entry").max() or 0) + 1  # type: ignore[arg-type]
-    failed = np.zeros(size, dtype=bool)
-    failed[entries.get_column("entry").to_numpy()] = entries.get_column("felt_failed").to_numpy()
-    # A request that failed in words that blame another service failed because of that one.
-    blameless = np.ones(size, dtype=bool)
-    if not calls.status_known:
-        blameless[entries.get_column("entry").to_numpy()] = entries.select(
-            pl.col("own_error") | ~pl.col("failed")
-        ).to_series()
-    carried = np.zeros(size, dtype=bool)
-    carried[[e for e in sorted(sources.entries) if e < size]] = True
-    caller = exits.get_column("caller_entry").fill_null(-1).to_numpy()
-    callee = exits.get_column("callee_entry").fill_null(-1).to_numpy()
-    slow = [n for n, share in sorted(latency.items()) if share >= CarriedLimits.NODE_SHARE]
-    gave_up = pl.col("failed") & pl.col("overrun") & pl.col("callee_node").is_in(slow)
-    by_root = (
-        exits.select(pl.col("exit").is_in(sorted(sources.exits)) | gave_up)
-        .to_series()
-        .fill_null(value=False)
-        .to_numpy()
-    )
-    # Where spans carry no status an exit cannot say that it failed: its callee has to.
-    exit_failed = exits.get_column("failed").to_numpy() if calls.status_known else np.ones(exits.height, dtype=bool)
-    asynchronous = exits.get_column("asynchronous").to_numpy()
-    bad = by_root
-    for _ in range(ROUNDS):
-        below = (callee >= 0) & carried[callee] & (exit_failed | failed[callee]) & ~asynchronous
-        bad = by_root | below
-        reached = bad & (caller >= 0) & failed[caller] & blameless[caller]
-        before = int(carried.sum())
-        carried[caller[reached]] = True
-        if int(carried.sum()) == before:
-            break
-    hit = exits.filter(pl.Series(bad & (caller >= 0) & failed[caller] & blameless[caller]))
-    cause = pl.when("store").then(pl.lit("")).otherwise(pl.col("callee_node").fill_null(""))
-    pairs = hit.group_by(cause.alias("cause"), "caller_node").len().sort("cause", "caller_node")
-    at_links = frozenset(
-        exits.filter(pl.col("exit").is_in(sorted(sources.exits)) & (pl.col("callee_service") == root))
-        .get_column("callee_node")
-        .drop_nulls()
-    )
-    return _failures(calls, carried), {(c, p): n for c, p, n in pairs.iter_rows()}, at_links
-
-
-def _failures(calls: Calls, carried: np.ndarray) -> dict[str, tuple[int, float, int]]:
-    """Return per node the carried failures, all failures beyond what the baseline foretells, and all calls."""
-    entries = calls.entries.with_columns(carried=pl.Series(carried[calls.entries.get_column("entry").to_numpy()]))
-    now, normal = pl.col("period") == "abnormal", pl.col("period") == "normal"
-    unserved = calls.exits.filter(pl.col("from_generator") & pl.col("absent") & now & pl.col("failed"))
-    table = entries.group_by("node").agg(
-        carried=(pl.col("carried") & now).sum(),
-        failed=(pl.col("felt_failed") & now).sum(),
-        served=now.sum(),
-        before=pl.col("felt_failed").filter(normal).mean().fill_null(0.0),
-    )
-    outside = dict(unserved.group_by("callee_node").len().iter_rows())
-    return {
-        node: (c + outside.get(node, 0), f - n * rate + outside.get(node, 0), n + outside.get(node, 0))
-        for node, c, f, n, rate in table.sort("node").iter_rows()
-        if c or outside.get(node)
-    }
 
 
 def _starved(calls: Calls) -> dict[tuple[str, str], float]:

@@ -278,6 +278,19 @@ def absence(scene: Scene) -> Evidence:
     return Evidence(passed=True, sentence=words, sources=Sources(exits=broken))
 
 
+def unconsumed(scene: Scene) -> Evidence:
+    """Look for messages to the root that nobody took, or that waited longer than before."""
+    to_root = (pl.col("callee_service") == scene.root) & (pl.col("caller_service") != scene.root)
+    messages = scene.calls.exits.filter(to_root & pl.col("asynchronous")).with_columns(to=pl.lit(scene.root))
+    lost = _beyond(scene, messages, pl.col("absent"), "to", minimum=3)
+    lags = _rose(added_time(messages, "lag_ms", ["callee_node"], ["name"]), Z_BACKED)
+    waits = dict(lags.select("callee_node", "added_ms").iter_rows())
+    if not lost and not waits:
+        return Evidence(passed=False, sentence=f"no message to {scene.root} is left lying")
+    words = f"{len(lost)} messages to {scene.root} are not taken" if lost else f"messages wait for {scene.root}"
+    return Evidence(passed=True, sentence=words, sources=Sources(own_ms=waits, exits=lost))
+
+
 def own_errors(scene: Scene) -> Evidence:
     """Look for failures that begin here: nothing that the root called failed, or its good answers arrive as failures."""
     exits = scene.calls.exits

@@ -133,6 +133,7 @@ def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, cal
         store=lacks & pl.col("never").fill_null(value=False),
         gap_ms=pl.when(waited).then(lasted - pl.col("callee_ms")),
         lead_ms=pl.when(waited).then((pl.col("callee_start") - pl.col("time_ns")) / 1e6),
+        lag_ms=pl.when(asynchronous).then((pl.col("callee_start") - pl.col("time_ns")) / 1e6),
         callee_ms=pl.min_horizontal("callee_ms", lasted),
         overrun=(pl.col("callee_ms") * 1e6 + pl.col("callee_start") >= pl.col("end_ns") - 1_000_000).fill_null(
             value=False

@@ -28,6 +28,15 @@ class SystemGraph:
         both = [self._grouped(kind, reverse=False) for kind in ("calls", "calls_async")]
         return {n: tuple(sorted({*both[0].get(n, ()), *both[1].get(n, ())})) for n in both[0].keys() | both[1].keys()}
 
+    def pods_of(self, service: str) -> tuple[str, ...]:
+        """Return the pods (``pod|name``) that *service* routes to, sorted."""
+        return tuple(sorted(t for s, kind, t in self.edges if kind == "routes_to" and s == f"service|{service}"))
+
+    def containers_of(self, pods: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the containers (``container|name``) that *pods* (bare names) run, sorted."""
+        wanted = {f"pod|{pod}" for pod in pods}
+        return tuple(sorted({t for s, kind, t in self.edges if kind == "runs" and s in wanted}))
+
     def _grouped(self, kind: str, *, reverse: bool) -> dict[str, tuple[str, ...]]:
         found: dict[str, set[str]] = {}
         for source, edge_kind, target in self.edges:

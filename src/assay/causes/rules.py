@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assay.model.base import Noun
 
-RULES_VERSION = "2.0+assay.1"
+RULES_VERSION = "2.0+assay.2"
 
 LATENCY = frozenset({"lat", "p99"})
 FAILURE = frozenset({"err", "timeout", "reset", "log_err"})
@@ -84,9 +84,12 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "A-S1", "service > span", "inj_affected unavail", "inj_affected missing err", "any", "network fault at its ends"
     ),
+    _rule("A-S2", "service > span", "err", "healthy", "any", "a changed answer looks healthy where it is made"),
+    _rule("A-C2", _OWN, "restart", "lat p99", "any", "messages wait while their consumer restarts"),
     _rule("A-C1", _OWN, "cpu mem", "inj_affected", "any", "a starved process is late outside its own spans too"),
     _rule("A-H1", _CALL, "lat p99 inj_affected", "err timeout", "error", "the caller gives up waiting"),
     _rule("A-H2", _CALL, "err timeout missing", "lat p99", "latency", "the caller waits and tries again"),
+    _rule("A-H4", _CALL, "healthy", "err timeout missing", "error", "a changed answer fails the one who reads it"),
     _rule("A-H3", _CALL, "log_err err", "log_err err", "error", "an error that only logs show"),
     _rule(
         "A-F1",

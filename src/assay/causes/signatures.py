@@ -26,6 +26,7 @@ from assay.causes.evidence import (
     store_errors,
     store_time,
     turned_away,
+    unconsumed,
     way_changed,
 )
 from assay.model.faults import FaultKind
@@ -55,7 +56,7 @@ class Signature:
 
 
 _LINKS = KindRule((link_gap, link_errors), (link_gap, link_errors), "service", "inj_affected")
-_GONE = KindRule((absence,), (absence,), "container", "restart")
+_GONE = KindRule((absence, unconsumed), (absence, unconsumed), "container", "restart")
 _STARVED = (starved_time, absence, own_errors)
 _CPU = KindRule((cpu_raised,), _STARVED, "container", "cpu")
 _MEMORY = KindRule((memory_raised,), _STARVED, "container", "mem")
@@ -64,7 +65,7 @@ _PAYLOAD = KindRule((payload_changed, own_errors), (payload_changed, own_errors)
 SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
     {
         FaultKind.POD_FAILURE: _GONE,
-        FaultKind.POD_UNAVAILABLE: KindRule((absence,), (absence,), "service", "unavail"),
+        FaultKind.POD_UNAVAILABLE: KindRule((absence, unconsumed), (absence, unconsumed), "service", "unavail"),
         FaultKind.NETWORK_DELAY: _LINKS,
         FaultKind.NETWORK_LOSS: _LINKS,
         FaultKind.NETWORK_PARTITION: _LINKS,

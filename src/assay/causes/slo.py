@@ -18,8 +18,13 @@ SIGNALS = {
 
 
 class Slo(Noun):
-    """When the surface is violated, against the normal window; stricter than the per-node screens on purpose."""
+    """When the surface is violated, against the normal window; stricter than the per-node screens on purpose.
 
+    *surface* names the services that users feel; when it is empty, these are the places where requests enter and
+    messages are consumed.
+    """
+
+    surface: tuple[str, ...] = ()
     latency_factor: float = 1.5
     latency_added_ms: float = 20.0
     z: float = 3.0
@@ -30,7 +35,7 @@ class Slo(Noun):
     missing_calls: float = 15.0
 
 
-def surface_entries(calls: Calls) -> pl.DataFrame:
+def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame:
     """Return what is felt at the surface: node, period, time_ns, felt_ms, felt_failed, shape, kind.
 
     The surface is where requests enter and where messages are consumed. A request that was never served (the load
@@ -42,6 +47,8 @@ def surface_entries(calls: Calls) -> pl.DataFrame:
     if not calls.status_known:
         top = entries.filter("surface").get_column("entry").implode()
         entrance |= pl.col("caller_entry").is_in(top)
+    if surface:
+        entrance = pl.col("service").is_in(surface)
     columns = ["node", "service", "period", "time_ns", "felt_ms", "felt_failed", "shape", "kind"]
     unserved = calls.exits.filter(pl.col("from_generator") & pl.col("absent")).select(
         node="callee_node",
@@ -53,6 +60,8 @@ def surface_entries(calls: Calls) -> pl.DataFrame:
         shape=pl.lit(0, pl.UInt64),
         kind=pl.lit("server"),
     )
+    if surface:
+        unserved = unserved.filter(pl.col("service").is_in(surface))
     return pl.concat([entries.filter(entrance).select(columns), unserved.select(columns)])
 
 
@@ -61,7 +70,7 @@ def violations(calls: Calls, slo: Slo, thresholds: Thresholds) -> dict[str, dict
 
     A latency violation has no time of its own here (the node's state has one).
     """
-    felt = surface_entries(calls)
+    felt = surface_entries(calls, slo.surface)
     found: dict[str, dict[str, int | None]] = {}
     strict = thresholds.model_copy(update={"chance": slo.chance, "minimum_errors": slo.minimum_errors})
     normal, abnormal = (felt.filter(pl.col("period") == p) for p in ("normal", "abnormal"))
@@ -80,7 +89,7 @@ def suspected_slow(calls: Calls, slo: Slo) -> frozenset[str]:
     The screen of the whole surface needs a high *z* because it asks many nodes. A node at which a verified fault
     arrives, with enough time to make it this slow, is asked alone.
     """
-    return frozenset(_slow(surface_entries(calls), slo, slo.z_directed))
+    return frozenset(_slow(surface_entries(calls, slo.surface), slo, slo.z_directed))
 
 
 def _slow(felt: pl.DataFrame, slo: Slo, z: float) -> list[str]:

@@ -178,20 +178,23 @@ def node_states(
             onsets.setdefault(node, {})[reason] = first
     for node, first in _tails(entries, normal, thresholds).items():
         onsets.setdefault(node, {}).setdefault("p99", first)
-    fallback = int(SPAN_WINDOW_S * NANO)
+    fallback = span[1] - span[0]  # judged over the whole window, so its onset is known no better
     return {node: NodeState(dict(sorted(o.items())), widths.get(node, fallback)) for node, o in sorted(onsets.items())}
 
 
 def _slow_overall(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
-    """Return nodes that are slow over the whole window: rare operations never fill a window of seconds."""
+    """Return nodes that are slow over the whole window, as those feel it who wait for them.
+
+    Rare operations never fill a window of seconds; callers outside and senders of messages feel more than spans show.
+    """
     t = thresholds
-    table = added_time(pl.concat([normal, entries]), "duration_ms", ["node"], ["shape"], whole=True).filter(
+    table = added_time(pl.concat([normal, entries]), "felt_ms", ["node"], ["shape"], whole=True).filter(
         (pl.col("z") > t.z_critical)
         & (pl.col("added_ms") > t.minimum_added_ms)
         & (pl.col("added_ms") > (t.minimum_ratio - 1) * pl.col("before_ms"))
     )
     slow = entries.join(table.select("node", "before_ms"), on="node").filter(
-        pl.col("duration_ms") > pl.max_horizontal(t.minimum_ratio * pl.col("before_ms"), t.minimum_added_ms)
+        pl.col("felt_ms") > pl.max_horizontal(t.minimum_ratio * pl.col("before_ms"), t.minimum_added_ms)
     )
     return dict(slow.group_by("node").agg(pl.col("time_ns").min()).sort("node").iter_rows())
 

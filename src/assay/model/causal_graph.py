@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from assay.model.base import Artefact, Noun
-from assay.model.incident import Label
+from assay.model.incident import Label, RootLabel
 
 
 class CausalNode(Noun):
@@ -85,3 +85,6 @@ class Annotation(Artefact):
     alarms: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="explained, unexplained")
     thresholds: dict[str, Any] = Field(default_factory=dict)
     false_alarm_rate: float | None = None
+    roots: tuple[RootLabel, ...] = Field(default=(), description="accepted root causes at every level that applies")
+    notes: tuple[str, ...] = Field(default=(), description="what was odd about the telemetry")
+    made_from: str = Field(default="", description="digest of everything that the annotation was made from")

@@ -1,0 +1,50 @@
+"""Root causes at every level that applies: service, pod, container, function, span, metric (OpenRCA 2.0, Table 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from assay.causes.cascade import Trial, public
+from assay.causes.graph import SystemGraph
+from assay.model.faults import OBSERVATION, Category, Level, fault_type
+from assay.model.incident import Fault, RootLabel
+
+_METRIC_OF = {"cpu": "container.cpu.usage", "mem": "container.memory.working_set", "restart": "k8s.container.restarts"}
+
+
+def root_labels(accepted: Sequence[Trial], graph: SystemGraph) -> tuple[RootLabel, ...]:
+    """Return one label per accepted fault; a level that does not apply to its type is left empty."""
+    return tuple(_label(trial, graph) for trial in accepted)
+
+
+def _label(trial: Trial, graph: SystemGraph) -> RootLabel:
+    fault, row = trial.fault, fault_type(trial.fault.type)
+    service = fault.service or ""
+    pods = (fault.pod,) if fault.pod else tuple(p.removeprefix("pod|") for p in graph.pods_of(service))
+    at_pod = Level.POD in row.levels or Level.CONTAINER in row.levels
+    stopped = row.category in (Category.POD, Category.STRESS)
+    return RootLabel(
+        service=(service,) if service else (),
+        pod=pods if at_pod else (),
+        container=tuple(c.removeprefix("container|") for c in graph.containers_of(pods)) if stopped else (),
+        function=_operations(fault) if Level.FUNCTION in row.levels else (),
+        span=tuple(sorted(_first_spans(trial))) if Level.SPAN in row.levels else (),
+        metric=_metrics(trial),
+    )
+
+
+def _operations(fault: Fault) -> tuple[str, ...]:
+    named = [str(fault.parameters[k]) for k in ("operation", "method", "class") if fault.parameters.get(k)]
+    return (".".join(reversed(named)),) if named else ()
+
+
+def _first_spans(trial: Trial) -> set[str]:
+    """Return the spans at which the fault entered the traffic."""
+    return {public(path[1][0]).removeprefix("span|") for path in trial.paths if len(path) > 1}
+
+
+def _metrics(trial: Trial) -> tuple[str, ...]:
+    """Return the metric in which the root showed, or the channel in which its kind is seen (Table 6)."""
+    kind = trial.fault.kind
+    shown = _METRIC_OF.get(trial.signature.reason)
+    return (shown,) if shown else (OBSERVATION[kind],) if kind else ()
