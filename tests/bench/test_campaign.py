@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.campaign import load_plan
+from assay.bench.campaign import SALT, half_recorded, incident_ids, load_plan, run_campaign
 from assay.errors import ConfigError, UserError
+from assay.telemetry.tree import Tree
+from assay.testbed.record import spool_of
 from live import run_assay, state_folder, strays
 
 TINY = Path(__file__).parents[1] / "testbed" / "tiny.yaml"
@@ -81,4 +84,57 @@ def test_a_campaign_that_was_killed_goes_on_where_it_was(tmp_path):
     assert len(items) == 4
     assert first <= {item["incident"] for item in items}
     assert len(list((out / "incidents").glob("[!.]*"))) == 4
+    assert list(out.glob(".recording-*")) == []
     assert {item["label"] for item in items if item["fault"] == "NoFault"} <= {"no_effect", "drifted"}
+
+
+def test_entries_for_hosts_and_for_several_faults_at_once(tmp_path):
+    faults = """\
+      - {fault: CPUStress, targets: [back], hosts: [host-a], parameters: {cores: 8}}
+      - faults:
+          - {fault: NetworkDelay, target: {service: back}}
+          - {fault: HTTPResponseAbort, target: {service: middle}}
+        repeats: 2
+"""
+    text = PLAN.replace("      - {fault: NoFault, repeats: 2}\n", faults)
+    injections = load_plan(written(tmp_path / "plan.yaml", text))
+    assert [i.plan.name for i in injections[2:]] == [
+        "CPUStress", "CPUStress", "NetworkDelay + HTTPResponseAbort", "NetworkDelay + HTTPResponseAbort",
+    ]  # fmt: skip
+    assert [part.name for part in injections[3].plan.parts] == ["CPUStress on host-a"]
+    assert len({injection.cell for injection in injections}) == 6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("targets: [back, middle]", "hosts: [host-b]", r"plan.yaml:5: systems.0.faults.0: There is no host 'host-b'"),
+        ("HTTPResponseAbort, targets", "JVMMySQLException, targets", "uses no database"),
+        ("{fault: NoFault, repeats: 2}", "{fault: NoFault, parameters: {factor: 2}}", "has no parameter 'factor'"),
+        ("{fault: NoFault, repeats: 2}", "{fault: HTTPResponseAbort, targets: [back]}", "is planned twice"),
+        ("seed: 1", "warmup_s: 1", "given twice"),
+    ],
+)
+def test_what_cannot_work_is_named_by_line(tmp_path, old, new, says):
+    text = PLAN.replace(old, new) if old in PLAN else PLAN + new + "\n"
+    with pytest.raises(ConfigError, match=says):
+        load_plan(written(tmp_path / "plan.yaml", text))
+
+
+def test_what_a_killed_recording_left_is_told_apart(tmp_path):
+    injections, tree = load_plan(written(tmp_path / "plan.yaml", PLAN)), Tree(tmp_path / "out")
+    ids = incident_ids(injections, tree)
+    ours = spool_of(tree, ids[injections[0].cell])
+    other = spool_of(tree, "0123456789abcdef")
+    ours.mkdir()
+    other.mkdir()
+    assert half_recorded(injections, tree) == ([ours], [other])
+
+
+def test_two_campaigns_do_not_write_to_one_tree(tmp_path):
+    injections, tree = load_plan(written(tmp_path / "plan.yaml", PLAN)), Tree(tmp_path / "out")
+    incident_ids(injections, tree)
+    with (tree.root / SALT).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="Another campaign records into"):
+            next(run_campaign(injections, tree, 1))

@@ -131,7 +131,7 @@ async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
     try:
         system.journal.write("undone", act.injection.id)
     except OperationError as error:
-        return [f"{name} was undone, but {error}"]
+        return [f"{name} was undone, but the journal was not told: {error}"]
     return []
 
 
