@@ -30,7 +30,7 @@ NAMES_HEAL_S = 1.2  # look-ups are cached for a second
 
 
 def test_every_type_is_carried_out_with_a_signature_or_refused_with_a_reason():
-    assert set(SIGNATURES) == set(actuators("plain"))
+    assert set(SIGNATURES) == set(actuators("namespaced")) == {*actuators("plain"), "NetworkDuplicate"}
     for name in CATALOGUE:
         assert (name in actuators("plain")) == (refusal(name, "plain") is None)
     assert "TCP drops a duplicate" in refusal("NetworkDuplicate", "plain")

@@ -21,6 +21,7 @@ from assay.errors import AssayError, ConfigError, UserError
 from assay.model.base import Written
 from assay.model.files import load_yaml, where
 from assay.model.incident import FaultPlan, PlannedFault, Target
+from assay.model.system import IsolationLevel
 from assay.telemetry.content import opaque_id, whole_file
 from assay.telemetry.tree import Tree
 from assay.testbed.apps import load_system
@@ -71,6 +72,7 @@ class CampaignPlan(Written):
     warmup_s: float = Field(default=8.0, ge=0)
     normal_s: float = Field(default=60.0, ge=2)
     abnormal_s: float = Field(default=60.0, ge=2)
+    isolation: IsolationLevel | None = Field(default=None, description="the best of the machine when left out")
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Injection:
     plan: FaultPlan
     seed: int
     schedule: Schedule
+    isolation: IsolationLevel
 
 
 @dataclass(frozen=True)
@@ -97,19 +100,19 @@ class Recorded:
 def load_plan(path: Path) -> list[Injection]:
     """Return the injections of the plan at *path*, all checked before any is run; raises ConfigError, NotFoundError."""
     plan = load_yaml(path, CampaignPlan)
-    schedule = Schedule(plan.warmup_s, plan.normal_s, plan.abnormal_s)
+    schedule, level = Schedule(plan.warmup_s, plan.normal_s, plan.abnormal_s), choose_level(plan.isolation)
     injections: list[Injection] = []
     for i, entry in enumerate(plan.systems):
         system = load_system(entry.system)
         for j, kind in enumerate(entry.faults):
             for fault, repeat in product(kind.plans(), range(kind.repeats)):
-                require(system, fault, choose_level(None), source=path, within=f"systems.{i}.faults.{j}")
+                require(system, fault, level, source=path, within=f"systems.{i}.faults.{j}")
                 seed = plan.seed + len(injections)
                 cell = fault.digest()[:8] + f"-{system.system}-{repeat}"
                 if any(other.cell == cell for other in injections):
                     at = where(path, f"systems.{i}.faults.{j}")
                     raise ConfigError(f"{at}: {fault.name} is planned twice for {system.system}; use `repeats`.")
-                injections.append(Injection(cell, entry.system, fault, seed, schedule))
+                injections.append(Injection(cell, entry.system, fault, seed, schedule, level))
     return injections
 
 
@@ -160,7 +163,7 @@ def _record_one(root: Path, order: tuple[Injection, str]) -> Recorded:
     substrate, name = LocalSubstrate(), f"campaign-{os.getpid()}"
     try:
         app = load_system(injection.system)
-        with substrate.deployed(app, name, seed=injection.seed) as running:
+        with substrate.deployed(app, name, seed=injection.seed, isolation=injection.isolation) as running:
             record(running, app, injection.plan, Tree(root), injection.schedule, seed=injection.seed, id_=id_)
     except (AssayError, OSError) as error:
         return Recorded(injection.cell, None, str(error), time.monotonic() - began)

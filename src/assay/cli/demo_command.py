@@ -6,13 +6,14 @@ import os
 import random
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from assay.cli.output import (
     Stages,
     abnormal_option,
+    isolation_option,
     json_option,
     normal_option,
     percent,
@@ -20,6 +21,9 @@ from assay.cli.output import (
     print_table,
     stages,
 )
+
+if TYPE_CHECKING:
+    from assay.model.system import IsolationLevel
 
 FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("NetworkDelay", "catalog", {"delay_ms": 100, "jitter_ms": 10}),
@@ -42,11 +46,12 @@ METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "
 @click.option("--fault", "fault_name", help="Fault type to inject instead of the seed's.")
 @normal_option
 @abnormal_option
+@isolation_option
 @json_option
 @click.pass_context
 def command(
     context: click.Context, output: Path | None, seed: int, fault_name: str | None, normal_s: float, abnormal_s: float,
-    *, as_json: bool,
+    isolation: IsolationLevel | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Break the shop, record it, explain the cascade, let every method diagnose it, grade them, write a report."""
     from assay.model.incident import FaultPlan
@@ -56,7 +61,7 @@ def command(
     plan = FaultPlan.model_validate({"fault": fault, "target": {"service": service}, "parameters": parameters})
     root = output or Path("assay-out") / time.strftime("demo-%Y%m%d-%H%M%S")
     with stages() as shown:
-        id_ = record_incident(root, plan, Schedule(8.0, normal_s, abnormal_s), seed, shown)
+        id_ = record_incident(root, plan, Schedule(8.0, normal_s, abnormal_s), seed, isolation, shown)
         result = explain_and_grade(root, id_, seed, shown)
     if as_json:
         print_json("demo", result.pop("items"), **result)
@@ -77,7 +82,9 @@ def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]
     return FAULTS[0] if seed == 0 else random.Random(seed).choice(FAULTS)  # noqa: S311
 
 
-def record_incident(root: Path, plan: Any, schedule: Any, seed: int, shown: Stages) -> str:
+def record_incident(
+    root: Path, plan: Any, schedule: Any, seed: int, isolation: IsolationLevel | None, shown: Stages
+) -> str:
     """Run the shop, break it, record it into the tree at *root*; return the incident's id."""
     from assay.telemetry.tree import Tree
     from assay.testbed.apps import load_system
@@ -86,7 +93,7 @@ def record_incident(root: Path, plan: Any, schedule: Any, seed: int, shown: Stag
 
     app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
     shown.begin("starting shop")
-    with substrate.deployed(app, name, seed=seed) as running:
+    with substrate.deployed(app, name, seed=seed, isolation=isolation) as running:
         id_ = record(running, app, plan, Tree(root), schedule, seed=seed, on_progress=shown.begin)
         shown.begin("stopping shop")
     return id_

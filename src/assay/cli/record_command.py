@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.output import abnormal_option, json_option, normal_option, print_json, stages
+from assay.cli.output import abnormal_option, isolation_option, json_option, normal_option, print_json, stages
+
+if TYPE_CHECKING:
+    from assay.model.system import IsolationLevel
 
 
 @click.command("record")
@@ -21,10 +24,11 @@ from assay.cli.output import abnormal_option, json_option, normal_option, print_
 @abnormal_option
 @click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes names, load and windows repeatable.")
+@isolation_option
 @json_option
 def command(
     system: str, fault: Path, output: Path, name: str | None, normal_s: float, abnormal_s: float, warmup_s: float,
-    seed: int, *, as_json: bool,
+    seed: int, isolation: IsolationLevel | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Record one incident: SYSTEM (name or YAML file) broken by the fault of the YAML file FAULT.
 
@@ -43,13 +47,13 @@ def command(
     app, plan = load_system(system), load_yaml(fault, FaultPlan)
     substrate, tree = LocalSubstrate(), Tree(output)
     running = None if name is None else substrate.running(name)
-    require(app, plan, running.status()["isolation"] if running else choose_level(None), source=fault)
+    require(app, plan, running.status()["isolation"] if running else choose_level(isolation), source=fault)
     check_output(tree)
     with stages() as shown:
         shown.begin(f"starting {app.system}")
         fresh: AbstractContextManager[Any] = nullcontext(running)
         if running is None:
-            fresh = substrate.deployed(app, f"{app.system}-{os.getpid()}", seed=seed)
+            fresh = substrate.deployed(app, f"{app.system}-{os.getpid()}", seed=seed, isolation=isolation)
         with fresh as recorded:
             if recorded.status()["system"] != app.system:
                 raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 from assay.errors import RefusedError
 from assay.model.faults import fault_type
@@ -55,11 +54,6 @@ def impairments_in_kernel() -> set[str]:
     abilities = machine().abilities
     netem = {"delay", "loss", "duplicate", "corrupt"} if abilities[NETEM].available else set()
     return netem | ({"bandwidth"} if abilities[SHAPING].available else set())
-
-
-def describe(level: IsolationLevel) -> dict[str, Any]:
-    """Return what a run on *level* records of the machine: the level, and what the kernel lends."""
-    return {"isolation": level, "machine": machine().as_dict()}
 
 
 def refusal(fault: str, level: IsolationLevel) -> str | None:

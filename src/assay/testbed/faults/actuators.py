@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from assay.model.system import IsolationLevel
+from assay.testbed.faults.grouped import cpu_pressure, memory_pressure
 from assay.testbed.faults.hooks import ProcessStrain, RuntimeHook
-from assay.testbed.faults.injection import Actuator
+from assay.testbed.faults.injection import Actuator, Injection
 from assay.testbed.faults.lookups import FailingLookups, StrayLookups
 from assay.testbed.faults.packets import Packets
-from assay.testbed.faults.pressure import CpuPressure, MemoryPressure
 from assay.testbed.faults.processes import KeepDown, Kill, KillPod
 
-_PLAIN: Mapping[str, type[Actuator]] = {
+Maker = Callable[[Injection], Actuator]
+
+_PLAIN: Mapping[str, Maker] = {
     "PodKill": KillPod,
     "PodFailure": KeepDown,
     "ContainerKill": Kill,
-    "CPUStress": CpuPressure,
-    "MemoryStress": MemoryPressure,
+    "CPUStress": cpu_pressure,
+    "MemoryStress": memory_pressure,
     "HTTPRequestAbort": RuntimeHook,
     "HTTPResponseAbort": RuntimeHook,
     "HTTPRequestDelay": RuntimeHook,
@@ -45,12 +48,15 @@ _PLAIN: Mapping[str, type[Actuator]] = {
     "JVMMySQLException": RuntimeHook,
 }
 
-_LEVELS: Mapping[str, Mapping[str, type[Actuator]]] = {"plain": _PLAIN, "namespaced": _PLAIN}
+_LEVELS: Mapping[IsolationLevel, Mapping[str, Maker]] = {
+    "plain": _PLAIN,
+    "namespaced": {**_PLAIN, "NetworkDuplicate": Packets},
+}
 
 
-def actuators(level: str) -> Mapping[str, type[Actuator]]:
+def actuators(level: IsolationLevel) -> Mapping[str, Maker]:
     """Return what carries out each fault type that a system of the isolation *level* can take."""
-    return _LEVELS.get(level, {})
+    return _LEVELS[level]
 
 
 LOCAL_REFUSALS: Mapping[str, str] = {

@@ -26,6 +26,7 @@ MIN_SLOWDOWN = 2.0
 MIN_DELAY_SHARE = 0.5
 MIN_RESEND_MS = 100.0
 MIN_PAUSE_SHARE = 0.15
+MIN_DUPLICATES_PER_S = 0.5
 MIN_BUSY_CORES = 0.25
 MIN_GROWTH_SHARE = 0.5
 FULL_SHARE = 0.8
@@ -113,6 +114,15 @@ def links_narrow(injection: Injection, times: Times) -> Reading:
     return _slowest_link(injection, times, MIN_RESEND_MS)
 
 
+def segments_twice(injection: Injection, times: Times) -> Reading:
+    """Segments per second that reached the target, or what it sends to, a second time, as TCP's receivers report."""
+    before, after = (
+        sum(_or_zero(_per_second(replica, "duplicate_segments", window)) for replica in injection.replicas)
+        for window in _windows(times)
+    )
+    return before, after, before + MIN_DUPLICATES_PER_S
+
+
 def clock_apart(injection: Injection, _: Times) -> Reading:
     """Distance of the target's clock from the supervisor's, milliseconds."""
     values = [gauges["clock_offset_ms"] for _, gauges in injection.replica.gauges]
@@ -141,6 +151,8 @@ def heap_grows(injection: Injection, times: Times) -> Reading:
 
 def memory_full(injection: Injection, times: Times) -> Reading:
     """Share of the memory limit of the target that is used, the companion's part included."""
+    if (share := injection.system.containers.memory_share(injection.replica, injection.host)) is not None:
+        return math.nan, share, FULL_SHARE
     readings = [_memory_mb(replica, times) for replica in injection.replicas]
     before, after = (sum(reading[i] for reading in readings) for i in (0, 1))
     companion = 0.0
@@ -170,6 +182,7 @@ SIGNATURES: Mapping[str, Signature] = {
     "DNSRandom": lookups_fail,
     "NetworkDelay": links_slow,
     "NetworkLoss": links_resend,
+    "NetworkDuplicate": segments_twice,
     "NetworkCorrupt": links_resend,
     "NetworkBandwidth": links_narrow,
     "NetworkPartition": links_fail,

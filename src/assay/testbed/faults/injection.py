@@ -12,6 +12,7 @@ from assay.model.incident import PlannedFault
 from assay.model.system import System
 from assay.testbed.faults.journal import Journal
 from assay.testbed.faults.surprises import Surprises
+from assay.testbed.local.containers import Containers
 from assay.testbed.local.fleet import Fleet, Replica
 from assay.testbed.local.names import NameServer
 from assay.testbed.local.networks import Network
@@ -30,6 +31,7 @@ class SystemUnderTest(Protocol):
     template: Template
     names: NameServer
     network: Network
+    containers: Containers
     journal: Journal
     ledger: LedgerWriter
     companions: dict[str, set[int]]

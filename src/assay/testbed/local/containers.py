@@ -61,12 +61,23 @@ class Containers:
         """Return what the group *path* has used, None where nothing counts it."""
         return Group(path, self._groups).usage() if self._groups else None
 
-    def told(self, path: str) -> dict[str, Any]:
-        """Return what a process that is to run in the group *path* and to watch it is told."""
+    def memory_share(self, replica: Replica, host: str | None) -> float | None:
+        """Return the used share of the memory limit of *host*, or of *replica* without one; None if unknown."""
+        limit_mb = replica.spec.memory_limit_mb if host is None else self._fleet.system.host_memory_limit_mb
+        usage = self.usage(self.of(replica) if host is None else self.of_host(host))
+        return None if usage is None else usage.memory_bytes / (limit_mb * 2**20)
+
+    def told(self, path: str, enters: str | None = None) -> dict[str, Any]:
+        """Return what a process that is to run in the group *path*, or in another one, and to watch *path* is told."""
         if self._groups is None:
             return {}
         parents = {controller: str(parent) for controller, parent in self._groups.parents.items()}
-        return {"groups": self.entrances(path), "group": path, "parents": parents, "versions": self._groups.versions}
+        return {
+            "groups": self.entrances(enters or path),
+            "group": path,
+            "parents": parents,
+            "versions": self._groups.versions,
+        }
 
     def remove(self) -> None:
         """Remove all groups, with what still runs in them."""

@@ -19,7 +19,7 @@ from assay.errors import LostError, NotFoundError, StartError, UserError
 from assay.model.incident import FaultPlan
 from assay.model.system import IsolationLevel, System
 from assay.telemetry.otlp.client import ReceiverControl
-from assay.testbed.capabilities import choose_level, impairments_in_kernel, probe
+from assay.testbed.capabilities import choose_level, impairments_in_kernel, machine, probe
 from assay.testbed.faults.journal import Journal
 from assay.testbed.local.processes import log_tail
 from assay.testbed.local.state import MARKER, SystemState, acquire_lock, all_states, clear_leftovers
@@ -126,6 +126,7 @@ class LocalSubstrate:
                 "rate_rps": rate_rps,
                 "isolation": level,
                 "kernel_can": sorted(impairments_in_kernel()),
+                "machine": machine().as_dict(),
                 "owner_pid": os.getpid() if owned else None,
                 "lock_fd": lock,
             }

@@ -49,9 +49,10 @@ METRICS_EVERY_S = 2.0
 class Supervisor:
     """Runs the system of *order* in *state*.
 
-    The order holds ``system``, ``seed`` (names and load are repeatable), ``rate_rps``, ``isolation`` and ``owner_pid``: a
-    process whose end is the end of the system, None for a system that outlives the command that started it. *doors* are
-    what users of the machine enter a system of the `namespaced` level by.
+    The order holds ``system``, ``seed`` (names and load are repeatable), ``rate_rps``, ``isolation``, ``kernel_can`` (kinds
+    of impairments), ``machine`` (what the kernel lends, for the record) and ``owner_pid``: a process whose end is the end
+    of the system, None for a system that outlives the command that started it. *doors* are what users of the machine enter a
+    system of the `namespaced` level by.
     """
 
     def __init__(self, state: SystemState, order: dict[str, Any], doors: Mapping[str, socket.socket]) -> None:
@@ -59,6 +60,7 @@ class Supervisor:
         self.state, self.system, self.seed = state, system, seed
         self.rate_rps: float = order["rate_rps"] or system.load.rate_rps
         self.owner: int | None = order["owner_pid"]
+        self.machine: dict[str, Any] = order["machine"]
         self.fleet = Fleet(system, seed)
         self.channels = Channels(state, self._on_hello)
         self.template = Template(state, self._on_exit)
@@ -329,6 +331,7 @@ class Supervisor:
             "system": self.system.system,
             "phase": self.phase,
             "isolation": self.network.level,
+            "machine": self.machine,
             "pid": os.getpid(),
             "replicas": len(self.fleet.replicas),
             "ready": len(self.fleet.replicas) - len(self.fleet.not_ready()),

@@ -20,15 +20,19 @@ LOOK_EVERY_S = 0.1
 async def main(config: dict[str, Any]) -> None:
     """Burn ``cores`` times ``load_percent`` until the supervisor hangs up; note for how long the group stood still."""
     burners = [fork_burner(config["load_percent"] / 100.0) for _ in range(config["cores"])]
-    parents = {controller: Path(parent) for controller, parent in config["parents"].items()}
-    group = Group(config["group"], Groups(parents, config["versions"]))
-    looking = asyncio.create_task(account(group, LedgerWriter(config["ledger"], config["id"])))
+    looking = asyncio.create_task(account(group_of(config), LedgerWriter(config["ledger"], config["id"])))
     try:
         await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping})
     finally:
         looking.cancel()
         for pid in burners:
             os.kill(pid, 9)
+
+
+def group_of(config: dict[str, Any]) -> Group:
+    """Return the control group whose limit the process is to exhaust, from what it was told."""
+    parents = {controller: Path(parent) for controller, parent in config["parents"].items()}
+    return Group(config["group"], Groups(parents, config["versions"]))
 
 
 def fork_burner(share: float) -> int:

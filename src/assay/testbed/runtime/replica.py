@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -31,6 +32,7 @@ from assay.testbed.runtime.stats import Stats
 from assay.testbed.runtime.steps import COST_HEADER, Executor, Work
 from assay.testbed.runtime.strain import STRAINS, Strain
 
+NETSTAT = Path("/proc/self/net/netstat")
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
 
 
@@ -243,6 +245,7 @@ class Replica:
             "cpu_s": time.process_time(),
             "gc_s": self.instruments.collections.total_s,
             "ledger_lost": self.ledger.lost,
+            "duplicate_segments": duplicate_segments(),
             "clock_ns": self.instruments.clock.time_ns(),
         }
         return {"stats": self.stats.snapshot(), "gauges": gauges}
@@ -255,6 +258,16 @@ class Replica:
     async def flush(self, _: dict[str, Any]) -> None:
         """Send the telemetry that is still queued."""
         await asyncio.to_thread(self.instruments.flush)
+
+
+def duplicate_segments() -> int:
+    """Return how many segments arrived twice here, or where this sent them, in this network; 0 where nothing counts it."""
+    try:
+        names, numbers = (row.split()[1:] for row in NETSTAT.read_text().splitlines() if row.startswith("TcpExt:"))
+    except OSError:
+        return 0
+    counted = dict(zip(names, numbers, strict=True))
+    return sum(int(counted.get(name, 0)) for name in ("TCPDSACKRecv", "TCPDSACKOldSent", "TCPDSACKOfoSent"))
 
 
 class GracefulServer(uvicorn.Server):
