@@ -51,8 +51,8 @@ class Supervisor:
 
     The order holds ``system``, ``seed`` (names and load are repeatable), ``rate_rps``, ``isolation``, ``kernel_can`` (kinds
     of impairments), ``machine`` (what the kernel lends, for the record) and ``owner_pid``: a process whose end is the end
-    of the system, None for a system that outlives the command that started it. *doors* are what users of the machine enter a
-    system of the `namespaced` level by.
+    of the system, None for a system that outlives the command that started it. *doors* are what users of the machine enter
+    a system of the `namespaced` level by.
     """
 
     def __init__(self, state: SystemState, order: dict[str, Any], doors: Mapping[str, socket.socket]) -> None:
