@@ -1,8 +1,9 @@
-"""The one `map` over many items: processes of this machine, in the order of the items."""
+"""The one `map` over many items: processes of this machine, or a ray cluster, in the order of the items."""
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import multiprocessing
 import signal
 import sys
@@ -10,16 +11,24 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
+from assay.errors import OperationError, RefusedError
+from assay.telemetry.schema import first_line
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterator[R]:
+def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, ray: str | None = None) -> Iterator[R]:
     """Yield ``function(item)`` for every item in order, on *jobs* processes; in this process when *jobs* is 1.
 
     *function* must be importable by name. Processes are spawned, not forked: threads of libraries do not survive a fork.
-    They end when this process ends, however that happens (Linux).
+    They end when this process ends, however that happens (Linux). With *ray*, an address (``auto``, ``HOST:PORT``,
+    ``ray://...``) or ``local`` for a cluster of this machine's *jobs* processors, at most *jobs* items are with the
+    cluster at a time; raises RefusedError when ray is not installed, OperationError when nothing answers.
     """
+    if ray is not None:
+        yield from _on_ray(function, items, jobs, ray)
+        return
     if jobs <= 1 or len(items) <= 1:
         yield from map(function, items)
         return
@@ -31,3 +40,36 @@ def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int) -> 
 def _end_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _on_ray(function: Callable[[T], R], items: Sequence[T], jobs: int, address: str) -> Iterator[R]:
+    try:
+        import ray
+    except ImportError as error:
+        raise RefusedError(
+            "--ray needs the package ray, which is not installed; run `pip install 'assay[ray]'` or leave --ray out."
+        ) from error
+    local = address == "local"
+    try:
+        ray.init(
+            address=None if local else address,
+            num_cpus=max(jobs, 1) if local else None,
+            include_dashboard=False if local else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        said = first_line(error)
+        raise OperationError(f"No ray cluster answers at {address!r} ({said}); start one or use -j.") from error
+    try:
+        remote = ray.remote(function)
+        waiting = list(items)
+        running = [remote.remote(item) for item in waiting[: max(jobs, 1)]]
+        started = len(running)
+        while running:
+            yield ray.get(running.pop(0))
+            if started < len(waiting):
+                running.append(remote.remote(waiting[started]))
+                started += 1
+    finally:
+        ray.shutdown()

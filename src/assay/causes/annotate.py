@@ -18,26 +18,16 @@ from assay.causes.hops import Place, Terrain
 from assay.causes.label import decide
 from assay.causes.levels import root_labels
 from assay.causes.rules import RULES_VERSION, active_rules
-from assay.causes.search import SearchLimits, search
+from assay.causes.search import search
+from assay.causes.settings import Settings
 from assay.causes.sharing import shared_spans, with_siblings
 from assay.causes.signatures import check_signature
 from assay.causes.slo import SIGNALS, Slo, suspected_slow, violations
 from assay.causes.states import NodeState, Thresholds, node_states
-from assay.model.base import Noun
 from assay.model.causal_graph import Annotation
 from assay.model.faults import NO_FAULT
 from assay.model.incident import Fault
 from assay.telemetry.datapack import Datapack
-
-
-class Settings(Noun):
-    """Everything that can be tuned; an annotation carries it."""
-
-    thresholds: Thresholds = Thresholds()
-    limits: SearchLimits = SearchLimits()
-    slo: Slo = Slo()
-    extensions: bool = True
-    rules_off: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +107,9 @@ def annotate_opened(
     """Return what `annotate` returns, for a datapack that was read before."""
     settings = settings or Settings()
     real = [f for f in faults if f.type != NO_FAULT and f.kind is not None]
-    moved = {"service": root, "peer": None, "pod": None}
-    tried = [f.model_copy(update=moved) if root and root != f.service else f for f in real]
+    moved = {"service": root, "peer": None, "pod": None, "host": None}
+    placed = [f.model_copy(update=moved) if root and root != f.service else f for f in real]
+    tried = list({fault.digest(): fault for fault in placed}.values())
     seen = opened.since(min((f.start_ns for f in tried), default=None), settings)
     trials = [_try(fault, seen, settings) for fault in tried]
     label, reason = _label(trials, opened.baseline, seen)

@@ -11,17 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pydantic import Field
+
 from assay.causes.hops import Hop, Place, Refusal, Terrain, steps
-from assay.model.base import Noun
+from assay.model.base import Written
 
 
-class SearchLimits(Noun):
+class SearchLimits(Written):
     """Bounds of the search; a hop is one application of a rule."""
 
-    hops: int = 5
-    visits: int = 2
-    paths: int = 200
-    places: int = 20_000
+    hops: int = Field(default=5, ge=1, le=20, description="rules in a row; deep systems need 7")
+    visits: int = Field(default=2, ge=1, description="states in which a path may come by the same component")
+    paths: int = Field(default=200, ge=1, description="paths that are read off; edges are complete regardless")
+    places: int = Field(default=20_000, ge=10, description="components in a state that are held in memory")
 
 
 @dataclass(frozen=True)

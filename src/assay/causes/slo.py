@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import polars as pl
+from pydantic import Field
 
 from assay.causes.added import added_time
 from assay.causes.calls import Calls
 from assay.causes.states import Thresholds, beyond_chance
-from assay.model.base import Noun
+from assay.model.base import Written
 
 SIGNALS = {
     "latency": frozenset({"lat", "p99", "timeout", "inj_affected"}),
@@ -17,22 +18,22 @@ SIGNALS = {
 """The states in which a path may end at a node with this signal violated: slowness explains no errors."""
 
 
-class Slo(Noun):
+class Slo(Written):
     """When the surface is violated, against the normal window; stricter than the per-node screens on purpose.
 
     *surface* names the services that users feel; when it is empty, these are the places where requests enter and
     messages are consumed.
     """
 
-    surface: tuple[str, ...] = ()
-    latency_factor: float = 1.5
-    latency_added_ms: float = 20.0
-    z: float = 3.0
-    z_directed: float = 2.0
-    chance: float = 0.001
-    minimum_errors: int = 3
-    missing_share: float = 0.5
-    missing_calls: float = 15.0
+    surface: tuple[str, ...] = Field(default=(), description="services that users feel; entrances when empty")
+    latency_factor: float = Field(default=1.5, gt=1, description="mean latency over its usual that is a violation")
+    latency_added_ms: float = Field(default=20.0, ge=0, description="and by how much at least, ms")
+    z: float = Field(default=3.0, gt=0, description="and with which certainty when the whole surface is screened")
+    z_directed: float = Field(default=2.0, gt=0, description="or at one place that a verified path reaches")
+    chance: float = Field(default=0.001, gt=0, lt=1, description="probability below which failures are a violation")
+    minimum_errors: int = Field(default=3, ge=1, description="failures below which there is none")
+    missing_share: float = Field(default=0.5, gt=0, lt=1, description="share of the usual messages that is silence")
+    missing_calls: float = Field(default=15.0, gt=0, description="messages that must be expected to say so")
 
 
 def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame:

@@ -7,11 +7,12 @@ from enum import StrEnum
 
 import numpy as np
 import polars as pl
+from pydantic import Field
 from scipy import stats
 
 from assay.causes.added import added_time
 from assay.causes.detectors import adaptive_multiplier
-from assay.model.base import Noun
+from assay.model.base import Written
 
 SPAN_WINDOW_S = 3.0
 NANO = 1_000_000_000
@@ -48,19 +49,19 @@ STATE_OF_REASON = {
 }
 
 
-class Thresholds(Noun):
+class Thresholds(Written):
     """Every number of the screens; an annotation carries them."""
 
-    minimum_samples: int = 5
-    z_critical: float = 3.0
-    minimum_ratio: float = 1.5
-    minimum_added_ms: float = 10.0
-    error_share: float = 0.05
-    minimum_errors: int = 2
-    chance: float = 0.01
-    prior_calls: float = 20.0
-    expected_when_missing: float = 6.0
-    tail_samples: int = 200
+    minimum_samples: int = Field(default=5, ge=1, description="calls that a window must hold by its baseline rate")
+    z_critical: float = Field(default=3.0, gt=0, description="z score from which on a mean is critical")
+    minimum_ratio: float = Field(default=1.5, gt=1, description="how many times its baseline a slow mean is at least")
+    minimum_added_ms: float = Field(default=10.0, ge=0, description="how much longer a slow mean is at least, ms")
+    error_share: float = Field(default=0.05, gt=0, lt=1, description="share of failures beyond the baseline's")
+    minimum_errors: int = Field(default=2, ge=1, description="failures below which nothing is erroring")
+    chance: float = Field(default=0.01, gt=0, lt=1, description="probability below which failures are no chance")
+    prior_calls: float = Field(default=20.0, gt=0, description="weight of the whole system's failure rate, in calls")
+    expected_when_missing: float = Field(default=6.0, gt=0, description="calls expected in a window that misses all")
+    tail_samples: int = Field(default=200, ge=100, description="calls that a P99 needs on both sides")
 
 
 @dataclass(frozen=True)
