@@ -14,21 +14,39 @@ Floats = NDArray[np.float64]
 _CELLS = 2_000_000
 """Drawn cases held at a time."""
 
+_PATTERN_COST = 20
+"""Cases that are drawn in the time of one pattern: 8 ns and 150 ns here."""
+
 
 def bootstrap_means(matched: Matched, resamples: int = 5000, seed: int = 42) -> Floats:
     """Return means under resampling of cases within each system, *resamples* x S x M.
 
     Whole cases are drawn with replacement, so that methods stay paired. The stream of a system follows from *seed* and
-    its name alone: leaving another system out does not change its interval.
+    its name alone: leaving another system out does not change its interval. Cases with the same scores are drawn as one
+    pattern with its multiplicity where that is cheaper: the distribution is the same.
     """
     out = np.empty((resamples, len(matched.systems), len(matched.methods)))
     for s, (start, size) in enumerate(zip(matched.starts, matched.sizes, strict=True)):
         draw = np.random.default_rng([seed, *_words(matched.systems[s])])
         scores = np.ascontiguousarray(matched.values[start : start + size])
+        patterns, counts = _patterns(scores)
+        if len(patterns) * _PATTERN_COST < size:
+            out[:, s] = draw.multinomial(int(size), counts / size, size=resamples) @ patterns / size
+            continue
         rows = max(1, _CELLS // int(size))
         for low in range(0, resamples, rows):
             out[low : low + rows, s] = _drawn_means(draw, scores, min(rows, resamples - low))
     return out
+
+
+def _patterns(scores: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the different rows of *scores* and how often each occurs."""
+    code = np.zeros(len(scores), dtype=np.int64)
+    for column in scores.T:  # column by column: sorting numbers is far cheaper than sorting rows
+        values, place = np.unique(column, return_inverse=True)
+        code = np.unique(code * len(values) + place, return_inverse=True)[1]
+    _, first, counts = np.unique(code, return_index=True, return_counts=True)
+    return scores[first], counts
 
 
 def _drawn_means(draw: np.random.Generator, scores: Floats, rows: int) -> Floats:
@@ -72,12 +90,34 @@ def permuted_means(matched: Matched, permutations: int = 2000, seed: int = 42) -
     """Return means by system after the cases were dealt to the systems at random, *permutations* x S x M.
 
     Sizes of systems and scores of a case stay; under the null that all systems have the same distribution of paired
-    differences every deal is as likely as the observed one (leaderboard-audit, appendix K).
+    differences every deal is as likely as the observed one (leaderboard-audit, appendix K). Where many cases have the
+    same scores their patterns are dealt by hypergeometric draws: the distribution is the same.
     """
     draw = np.random.default_rng([seed, 1])
+    patterns, counts = _patterns(matched.values)
+    if len(patterns) * len(matched.sizes) * _PATTERN_COST < matched.cases:
+        return _dealt(draw, patterns, counts, matched.sizes, permutations)
     out = np.empty((permutations, len(matched.systems), len(matched.methods)))
     order = np.arange(matched.cases, dtype=np.int32)
     for i in range(permutations):
         draw.shuffle(order)
         out[i] = np.add.reduceat(matched.values[order], matched.starts, axis=0)
     return np.asarray(out / matched.sizes[None, :, None])
+
+
+def _dealt(
+    draw: np.random.Generator, patterns: Floats, counts: NDArray[np.int64], sizes: NDArray[np.int64], deals: int
+) -> Floats:
+    """Return means by system when the *counts* of *patterns* are dealt out, system by system and pattern by pattern."""
+    left = np.tile(counts, (deals, 1))
+    out = np.empty((deals, len(sizes), patterns.shape[1]))
+    for s, size in enumerate(sizes):
+        taken = np.empty_like(left)
+        wanted, after = np.full(deals, size), left.sum(axis=1)
+        for u in range(len(patterns)):
+            after = after - left[:, u]
+            taken[:, u] = draw.hypergeometric(left[:, u], after, wanted)
+            wanted = wanted - taken[:, u]
+        left -= taken
+        out[:, s] = taken @ patterns / size
+    return out
