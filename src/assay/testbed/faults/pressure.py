@@ -61,7 +61,9 @@ class Companion(ABC):
         system.companions.setdefault(self._place, set()).add(self._pid)
         if not await sleep_until(lambda: self._name in system.channels.names(), ALLOCATION_TIMEOUT_S):
             raise OperationError(f"The pressure on {self._place} did not build up in {ALLOCATION_TIMEOUT_S:g} s.")
-        system.spawn(self._keep_following())
+        pids = self.pids()
+        await self.follow(pids)  # whoever looks for the effect finds all of it
+        system.spawn(self._keep_following(pids))
 
     async def undo(self) -> None:
         """End the companion."""
@@ -82,8 +84,7 @@ class Companion(ABC):
     def release(self) -> None:
         """Let the targets go: the companion is gone."""
 
-    async def _keep_following(self) -> None:
-        followed: list[int] = []
+    async def _keep_following(self, followed: list[int]) -> None:
         while not self._ended.is_set():
             if self._name not in self._injection.system.channels.names():
                 self.release()  # somebody killed it; the supervisor notes whose end was a surprise
@@ -155,7 +156,7 @@ class MemoryPressure(Companion):
     async def follow(self, pids: list[int]) -> None:
         """Limit the processes *pids* to what they have and what is left."""
         with contextlib.suppress(psutil.NoSuchProcess):  # it was killed: then there is nothing to share
-            companion_bytes = psutil.Process(self._pid).memory_info().rss
+            companion_bytes = psutil.Process(self._pid).memory_full_info().uss
             self._left_bytes = max(0, self._limit_bytes - self._resident_bytes - companion_bytes)
         for pid in set(pids) - self._squeezed.keys():
             with contextlib.suppress(psutil.NoSuchProcess):  # it died of it: its successor comes next

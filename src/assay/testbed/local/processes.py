@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ async def start_program(
 class Template:
     """The supervisor's end of the template process."""
 
-    def __init__(self, state: SystemState, on_exit: Callable[[str, int, int], Awaitable[None]]) -> None:
+    def __init__(self, state: SystemState, on_exit: Callable[[str, int, int], None]) -> None:
         self._state, self._on_exit = state, on_exit
         self._spawned: dict[str, asyncio.Future[int]] = {}
         self._process: Process | None = None
@@ -99,8 +99,8 @@ class Template:
             if "spawned" in message:
                 self._spawned.pop(message["spawned"]).set_result(message["pid"])
             elif "exited" in message:
-                await self._on_exit(message["exited"], message["pid"], message["status"])
-        await self._on_exit("template", self._process.pid if self._process else 0, -1)
+                self._on_exit(message["exited"], message["pid"], message["status"])
+        self._on_exit("template", self._process.pid if self._process else 0, -1)
 
     async def stop(self) -> None:
         """Close the template's input, which ends it and all of its children."""
@@ -119,12 +119,11 @@ class Template:
 class Channels:
     """The supervisor's end of the management interface: one channel per process, by name."""
 
-    def __init__(self, state: SystemState, on_hello: Callable[[dict[str, Any]], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, state: SystemState, on_hello: Callable[[dict[str, Any]], None]) -> None:
         self._state, self._on_hello = state, on_hello
         self._writers: dict[str, asyncio.StreamWriter] = {}
         self._pending: dict[tuple[str, int], asyncio.Future[Any]] = {}
         self._serial = 0
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Listen."""
@@ -160,9 +159,7 @@ class Channels:
             return
         name = hello["id"]
         self._writers[name] = writer
-        task = asyncio.create_task(self._on_hello(hello))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._on_hello(hello)
         try:
             while line := await reader.readline():
                 answer = json.loads(line)

@@ -62,8 +62,8 @@ class Supervisor:
         self.owner: int | None = order["owner_pid"]
         self.machine: dict[str, Any] = order["machine"]
         self.fleet = Fleet(system, seed)
-        self.channels = Channels(state, self._on_hello)
-        self.template = Template(state, self._on_exit)
+        self.channels = Channels(state, lambda hello: self.spawn(self._on_hello(hello)))
+        self.template = Template(state, lambda *ended: self.spawn(self._on_exit(*ended)))
         self.network: Network = (
             NamespacedNetwork(state, self.fleet, self.template, self.channels, doors, order["kernel_can"])
             if order["isolation"] == NamespacedNetwork.level
@@ -204,7 +204,10 @@ class Supervisor:
             return
         replica.pid = hello["pid"]
         if replica.hooks or replica.watch:
-            await self.push_hooks(replica)  # before it is ready: a fault does not let its successor off
+            try:
+                await self.push_hooks(replica)  # before it is ready: a fault does not let its successor off
+            except ConnectionError:
+                return  # it has ended already, which the template reports
         await self.network.listens(replica.id, hello["port"])
         replica.port, replica.ready = hello["port"], True
 

@@ -26,7 +26,7 @@ async def main(config: dict[str, Any]) -> None:
         used = group_of(config).usage().memory_bytes
         spare_this_process()
     else:
-        used = config["resident_bytes"] + psutil.Process().memory_info().rss
+        used = config["resident_bytes"] + psutil.Process().memory_full_info().uss  # the rest is the template's
     room = FULL_SHARE * config["limit_bytes"] - used
     blocks = max(0, min(config["size_bytes"], int(room))) // BLOCK_BYTES
     held = [bytearray(b"\x01") * BLOCK_BYTES for _ in range(blocks)]

@@ -103,5 +103,5 @@ async def main(config: dict[str, Any]) -> None:
     generator = LoadGenerator(config)
     running = asyncio.create_task(generator.run())
     handlers = {"ping": generator.ping, "rate": generator.set_rate, "flush": generator.flush}
-    await management.serve(config["management"], {"id": NAME}, handlers)
+    await management.serve(config["management"], {"id": NAME}, handlers, [running])
     running.cancel()

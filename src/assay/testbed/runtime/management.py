@@ -9,24 +9,48 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
-async def serve(socket_path: str, hello: dict[str, Any], handlers: Mapping[str, Handler]) -> None:
-    """Say *hello* to the supervisor and answer its requests with *handlers* by op until it hangs up."""
+async def serve(
+    socket_path: str,
+    hello: dict[str, Any],
+    handlers: Mapping[str, Handler],
+    background: Iterable[asyncio.Task[None]] = (),
+) -> None:
+    """Say *hello* to the supervisor and answer its requests with *handlers* by op until it hangs up.
+
+    What runs in the *background* must not end before; when one fails, so does this, and with it the process.
+    """
+    serving = asyncio.create_task(_answer(socket_path, hello, handlers))
+    tasks = {serving, *background}
+    try:
+        while not serving.done():
+            ended, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+async def _answer(socket_path: str, hello: dict[str, Any], handlers: Mapping[str, Handler]) -> None:
     reader, writer = await asyncio.open_unix_connection(socket_path)
-    writer.write(encode({"hello": {**hello, "pid": os.getpid()}}))
-    while line := await reader.readline():
-        request = json.loads(line)
-        try:
-            answer = {"id": request["id"], "result": await handlers[request["op"]](request)}
-        except Exception as error:  # noqa: BLE001 - the supervisor is told, whatever it was
-            answer = {"id": request["id"], "error": f"{type(error).__name__}: {error}"}
-        writer.write(encode(answer))
-        await writer.drain()
+    try:
+        writer.write(encode({"hello": {**hello, "pid": os.getpid()}}))
+        while line := await reader.readline():
+            request = json.loads(line)
+            try:
+                answer = {"id": request["id"], "result": await handlers[request["op"]](request)}
+            except Exception as error:  # noqa: BLE001 - the supervisor is told, whatever it was
+                answer = {"id": request["id"], "error": f"{type(error).__name__}: {error}"}
+            writer.write(encode(answer))
+            await writer.drain()
+    finally:
+        writer.close()
 
 
 def encode(message: dict[str, Any]) -> bytes:

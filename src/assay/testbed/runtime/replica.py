@@ -302,6 +302,6 @@ async def main(config: dict[str, Any]) -> None:
         await asyncio.sleep(0.005)
     hello = {"id": config["id"], "port": listener.getsockname()[1]}
     handlers = {"ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush}
-    await management.serve(config["management"], hello, handlers)
+    await management.serve(config["management"], hello, handlers, jobs)
     for job in jobs:
         job.cancel()
