@@ -98,6 +98,7 @@ def one_round(folder: Path, level: Any, chance: random.Random) -> tuple[str, int
     injector = inject(folder, chance)
     try:
         time.sleep(chance.uniform(0.5, 3.5))
+        spaces = namespaces(running)
         victim, pid = chance.choice(killable(running, injector, chance))
         os.kill(pid, 9)
         time.sleep(chance.uniform(0.0, 1.0))
@@ -107,6 +108,7 @@ def one_round(folder: Path, level: Any, chance: random.Random) -> tuple[str, int
         witness.wait()
         injector.kill()
         injector.wait()
+    problems += inhabited(spaces)
     lost, total = lost_spans(spool, acks)
     shutil.rmtree(spool, ignore_errors=True)
     acks.unlink(missing_ok=True)
@@ -140,8 +142,10 @@ def killable(running: LocalSystem, injector: subprocess.Popen[bytes], chance: ra
 
 
 def kind_of(process: psutil.Process) -> str:
-    """Return what a marked process is, from its command line."""
-    words = " ".join(process.cmdline())
+    """Return what a marked process is, from its command line and its parent's."""
+    words, parent = " ".join(process.cmdline()), process.parent()
+    if "template" in words and parent is not None and "template" in " ".join(parent.cmdline()):
+        return "fork"  # relay, load generator, pressure, packets
     for part in ("supervisor", "telemetry.otlp", "template", "valkey"):
         if part in words:
             return part
@@ -177,14 +181,36 @@ def lost_spans(spool: Path, acks: Path) -> tuple[int, int]:
     return len(acknowledged - present), len(acknowledged)
 
 
+def namespaces(running: LocalSystem) -> set[str]:
+    """Return the network namespaces in which processes of the system are and this process is not."""
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARKER) == str(running.state.dir):
+                found.add(str(Path(f"/proc/{process.pid}/ns/net").readlink()))
+        except (psutil.Error, OSError):
+            continue
+    return found - {str(Path("/proc/self/ns/net").readlink())}
+
+
+def inhabited(spaces: set[str]) -> list[str]:
+    """Return those of the network namespaces *spaces* in which there is still a process."""
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            found.add(str(Path(f"/proc/{process.pid}/ns/net").readlink()))
+        except OSError:
+            continue
+    return [f"left behind: namespace {space}" for space in sorted(spaces & found)]
+
+
 def belongings() -> set[str]:
-    """Return network namespaces, control groups and mounts of this machine that a system may have made."""
+    """Return processes, control groups and mounts of this machine that a system may have made."""
     found = {
         f"mount {line.split(' - ')[0].split()[4]}" for line in Path("/proc/self/mountinfo").read_text().splitlines()
     }
     for process in psutil.process_iter():
         try:
-            found.add(f"namespace {Path(f'/proc/{process.pid}/ns/net').readlink()}")
             if MARKER in process.environ() and str(os.environ["ASSAY_STATE"]) in process.environ()[MARKER]:
                 found.add(f"process {process.pid} {' '.join(process.cmdline())[:80]}")
         except (psutil.Error, OSError):
