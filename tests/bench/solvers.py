@@ -17,6 +17,7 @@ from assay.model.diagnosis import Diagnosis, RankedService, RootCauseClaim
 
 class Solver:
     source = "tests"
+    cost = "none"
     configuration: ClassVar[dict[str, object]] = {}
 
     @property

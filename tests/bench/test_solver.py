@@ -11,7 +11,7 @@ from assay.methods.loudest import Loudest
 
 CODE = """
 class Mine:
-    name, source, configuration = "mine", "here", {}
+    name, source, cost, configuration = "mine", "here", "none", {}
     def diagnose(self, view):
         return None
 """

@@ -11,7 +11,7 @@ import pytest
 
 from assay.errors import NotFoundError, UserError
 from assay.methods.base import METHODS, method_named
-from assay.methods.max_z import extreme_readings, kind_of
+from assay.methods.claims import kind_of
 from assay.methods.propagation import propagation
 from assay.model.diagnosis import Diagnosis
 from assay.model.faults import FaultKind as K
@@ -83,7 +83,7 @@ def test_the_same_incident_gives_the_same_answer(packs: dict[str, Datapack], nam
     assert first == second
 
 
-@pytest.mark.parametrize("name", ["max-z", "loudest", "gap"])
+@pytest.mark.parametrize("name", ["baro", "cd-1min", "max-z", "alert-count", "circa", "self-time", "loudest", "gap"])
 def test_nothing_is_wrong_is_the_answer_to_a_quiet_system(tmp_path: Path, name: str) -> None:
     for seed in range(5):
         diagnosis = method_named(name).diagnose(noisy(tmp_path / str(seed), seed))
@@ -131,24 +131,6 @@ def test_max_z_finds_the_slow_service_and_follows_its_callers(tmp_path: Path) ->
     assert diagnosis.ranking[-1].service == "store"
     # Bins of 5 s hold 3 and 2 fast traces in turn: means 20 -+ 0.4 ms, deviation 0.4; the slowest bin is 420 ms x 1.02.
     assert diagnosis.ranking[0].score == pytest.approx((420 * 1.02 - 20) / 0.4, rel=1e-6)
-
-
-def test_max_z_takes_the_largest_reading_against_the_normal_mean_and_population_deviation() -> None:
-    readings = {"normal": [1.0, 3.0], "abnormal": [2.0, 0.0, 6.0]}  # mean 2, deviation 1 (ddof 0): z = 0, -2, 4
-    flat = {"normal": [5.0, 5.0], "abnormal": [9.0]}
-    rows = [
-        {"period": period, "service": "a", "signal": signal, "bin": place, "value": value}
-        for signal, data in (("varies", readings), ("flat", flat))
-        for period, values in data.items()
-        for place, value in enumerate(values)
-    ]
-    assert extreme_readings(pl.DataFrame(rows)).rows() == [("a", "varies", 4.0)]
-
-
-def test_a_reading_of_zero_variance_has_no_say() -> None:
-    rows = [("normal", "a", "flat", 0, 0.1), ("normal", "a", "flat", 1, 0.1), ("abnormal", "a", "flat", 0, 9.0)]
-    frame = pl.DataFrame(rows, schema=["period", "service", "signal", "bin", "value"], orient="row")
-    assert extreme_readings(frame).rows() == [("a", "flat", 0.0)]
 
 
 @pytest.mark.parametrize(

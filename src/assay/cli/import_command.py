@@ -16,7 +16,7 @@ from assay.cli.output import json_option, print_json, print_table, say
 @json_option
 @click.pass_context
 def command(context: click.Context, format_: str, path: Path, output: Path, *, as_json: bool) -> None:
-    """Bring the data at PATH, in the public FORMAT (rcabench), into a tree of datapacks.
+    """Bring the data at PATH, in a public FORMAT, into a tree of datapacks with their truth apart.
 
     A case that is there already is skipped; one that cannot be read is reported, and the rest goes on (exit 1).
     """
@@ -26,9 +26,12 @@ def command(context: click.Context, format_: str, path: Path, output: Path, *, a
     groups = (("imported", report.imported), ("skipped", report.skipped), ("failed", report.failed))
     items = [{"case": name, "status": status, "detail": detail} for status, cases in groups for name, detail in cases]
     if as_json:
-        print_json("import", items)
+        notes = [{"case": name, "note": note} for name, note in report.notes]
+        print_json("import", items, notes=notes)
     else:
         print_table(
             f"{format_} into {output}", ("case", "status", "id or reason"), [tuple(item.values()) for item in items]
         )
+        for name, note in report.notes:
+            say(f"assay: {name}: {note}")
     context.exit(1 if report.failed else 0)

@@ -25,6 +25,10 @@ class Method(Protocol):
         """Where the idea comes from: paper and section, or what it is there for."""
 
     @property
+    def cost(self) -> str:
+        """What a diagnosis costs, in one phrase: methods here cost time alone, no tokens."""
+
+    @property
     def configuration(self) -> Mapping[str, Any]:
         """Every number and choice that moves its answers, part of the solver hash.
 
@@ -39,8 +43,13 @@ METHODS = Registry(
     "method",
     "assay.methods",
     {
-        "loudest": "assay.methods.loudest:Loudest",
+        "baro": "assay.methods.baro:Baro",
+        "cd-1min": "assay.methods.cd_1min:Cd1Min",
         "max-z": "assay.methods.max_z:MaxZ",
+        "alert-count": "assay.methods.alert_count:AlertCount",
+        "circa": "assay.methods.circa:Circa",
+        "self-time": "assay.methods.self_time:SelfTime",
+        "loudest": "assay.methods.loudest:Loudest",
         "gap": "assay.methods.gap:Gap",
         "constant": "assay.methods.constant:Constant",
         "chance": "assay.methods.chance:Chance",
@@ -57,7 +66,7 @@ def method_named(name: str) -> Method:
     """
     made = (_from_path(name) if ":" in name else METHODS.load(name))()
     if not isinstance(made, Method):
-        raise UserError(f"{name} is no method: it needs name, source, configuration and diagnose(view).")
+        raise UserError(f"{name} is no method: it needs name, source, cost, configuration and diagnose(view).")
     return made
 
 

@@ -23,6 +23,7 @@ class Chance:
 
     name: ClassVar[str] = "chance"
     source: ClassVar[str] = "baseline: expected top-1 accuracy 1/n of n services, 1/(25 n) with the kind"
+    cost: ClassVar[str] = "one column of names"
 
     @property
     def configuration(self) -> Mapping[str, Any]:

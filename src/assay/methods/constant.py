@@ -23,6 +23,7 @@ class Constant:
 
     name: ClassVar[str] = "constant"
     source: ClassVar[str] = "baseline: the answer that ignores the question"
+    cost: ClassVar[str] = "one column of names"
 
     @property
     def configuration(self) -> Mapping[str, Any]:
@@ -31,10 +32,8 @@ class Constant:
 
     def diagnose(self, view: Datapack) -> Diagnosis:
         """Return the alphabetically first service with a fixed kind, always; no edges."""
-        names = (
-            view.scan("normal", "traces").select(pl.col("service_name").unique()).collect().get_column("service_name")
-        )
-        services = sorted(set(names.drop_nulls()) - view.load_generators() - {""})
+        names = _names(view, "traces") or _names(view, "metrics") | _names(view, "logs")
+        services = sorted(names - view.load_generators() - {""})
         ranking = ranked((service, float(len(services) - place)) for place, service in enumerate(services))
         claims = tuple(
             RootCauseClaim(service=s, fault_kind=self.fault_kind, evidence=(evidence.normal_span_count(s),))
@@ -42,7 +41,7 @@ class Constant:
         )
         protocol = stated(
             baseline_window="names of the normal period only",
-            column_set="service_name of traces",
+            column_set="service_name of traces; of metrics and logs where there are no spans",
             imputation="not used",
             zero_variance="not used",
             metric_to_service="service_name of the row",
@@ -50,3 +49,8 @@ class Constant:
             fault_kind=f"always {self.fault_kind.value}",
         )
         return Diagnosis(root_causes=claims, ranking=ranking, protocol=protocol)
+
+
+def _names(view: Datapack, modality: str) -> set[str]:
+    column = view.scan("normal", modality).select(pl.col("service_name").unique()).collect().get_column("service_name")
+    return set(column.drop_nulls())

@@ -27,6 +27,7 @@ class Gap:
 
     name: ClassVar[str] = "gap"
     source: ClassVar[str] = "baseline: what artefacts of the recording give away"
+    cost: ClassVar[str] = "row counts of ten tables"
 
     @property
     def configuration(self) -> Mapping[str, Any]:

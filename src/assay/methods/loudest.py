@@ -36,6 +36,7 @@ class Loudest:
 
     name: ClassVar[str] = "loudest"
     source: ClassVar[str] = "baseline: a diagnosis must beat the error log"
+    cost: ClassVar[str] = "one pass over spans and logs"
 
     @property
     def configuration(self) -> Mapping[str, Any]:

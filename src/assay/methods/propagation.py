@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from assay.methods import evidence
+from assay.methods.calls import service_calls
 from assay.methods.signals import failed_span
 from assay.model.diagnosis import PropagationClaim
 from assay.telemetry.datapack import Datapack
-from assay.telemetry.schema import PERIODS
 
 FAILED_SHARE_RISE = 0.02
 """A service got worse when the share of its failed spans rose by this much, ..."""
@@ -30,7 +30,7 @@ def propagation(view: Datapack, root: str) -> tuple[PropagationClaim, ...]:
     from the root, then by name.
     """
     worse = _got_worse(view)
-    calls = {(callee, caller): period for caller, callee, period in _calls(view).iter_rows()}
+    calls = {(callee, caller): period for caller, callee, period in service_calls(view).iter_rows()}
     edges: list[tuple[str, str]] = []
     seen, frontier = {root}, [root]
     while frontier:
@@ -39,22 +39,6 @@ def propagation(view: Datapack, root: str) -> tuple[PropagationClaim, ...]:
         frontier = sorted({caller for _, caller in reached} - seen)
         seen.update(frontier)
     return tuple(PropagationClaim(source=a, target=b, evidence=(evidence.calls(b, a, calls[a, b]),)) for a, b in edges)
-
-
-def _calls(view: Datapack) -> pl.DataFrame:
-    """Return caller, callee, period of every call between services; abnormal where a call shows in both periods."""
-    names = view.services()
-    parts = []
-    for period in PERIODS:
-        spans = view.scan(period, "traces").select("trace_id", "span_id", "parent_span_id", "service_name")
-        parents = spans.select("trace_id", parent_span_id="span_id", caller="service_name")
-        pairs = spans.filter(pl.col("parent_span_id") != "").join(parents, on=["trace_id", "parent_span_id"])
-        parts.append(pairs.select("caller", callee="service_name", period=pl.lit(period)).unique())
-    both = pl.concat(parts).filter(
-        pl.col("caller") != pl.col("callee"), pl.col("caller").is_in(names), pl.col("callee").is_in(names)
-    )
-    # "abnormal" sorts before "normal".
-    return both.group_by("caller", "callee").agg(pl.col("period").min()).sort("caller", "callee").collect()
 
 
 def _got_worse(view: Datapack) -> frozenset[str]:

@@ -38,16 +38,17 @@ def bin_width_s(view: Datapack, at_most_s: float = 5.0, at_least_bins: int = 10)
     return min(at_most_s, seconds(view, "normal") / at_least_bins)
 
 
-def binned_signals(view: Datapack, width_s: float) -> pl.DataFrame:
+def binned_signals(view: Datapack, width_s: float, *, golden: bool = True) -> pl.DataFrame:
     """Return one row per period, service, signal and bin: columns period, service, signal, bin, value.
 
     Signals are COUNTS (0 where a bin has no row), latency_mean_ms and latency_p95_ms (absent there), and the mean of
     each gauge of the metrics table. Only whole bins of a period count; services are those of `view.services()`.
+    Without *golden* there are gauges only, for recordings that have no spans.
     """
-    return pl.concat([_of_period(view, period, width_s) for period in PERIODS])
+    return pl.concat([_of_period(view, period, width_s, golden=golden) for period in PERIODS])
 
 
-def _of_period(view: Datapack, period: str, width_s: float) -> pl.DataFrame:
+def _of_period(view: Datapack, period: str, width_s: float, *, golden: bool) -> pl.DataFrame:
     window = view.incident.normal if period == "normal" else view.incident.abnormal
     bins = max(1, int(window.seconds / width_s))
     place = ((pl.col("time").dt.epoch("ns") - window.start_ns) / (width_s * 1e9)).floor().cast(pl.Int64)
@@ -57,28 +58,6 @@ def _of_period(view: Datapack, period: str, width_s: float) -> pl.DataFrame:
         frame = view.scan(period, modality).with_columns(bin=place).rename({"service_name": "service"})
         return frame.filter(pl.col("bin").is_between(0, bins - 1), pl.col("service").is_in(services))
 
-    duration_ms = pl.col("duration") / 1e6
-    of_traces = (
-        rows("traces")
-        .group_by("service", "bin")
-        .agg(
-            spans_per_s=pl.len() / width_s,
-            failed_spans_per_s=failed_span().sum() / width_s,
-            latency_mean_ms=stable_mean(duration_ms),
-            latency_p95_ms=duration_ms.quantile(0.95, "linear"),
-        )
-    )
-    is_error = pl.col("level").is_in(ERROR_LEVELS)
-    of_logs = rows("logs").group_by("service", "bin").agg(error_logs_per_s=is_error.sum() / width_s)
-    grid = pl.LazyFrame({"service": services}, schema={"service": pl.String}).join(
-        pl.LazyFrame({"bin": range(bins)}, schema={"bin": pl.Int64}), how="cross"
-    )
-    golden = (
-        grid.join(of_traces, on=["service", "bin"], how="left")
-        .join(of_logs, on=["service", "bin"], how="left")
-        .with_columns(pl.col(COUNTS).cast(pl.Float64).fill_null(0.0))
-        .unpivot(index=["service", "bin"], variable_name="signal", value_name="value")
-    )
     gauges = (
         rows("metrics")
         .filter(pl.col("value").is_finite())
@@ -86,5 +65,28 @@ def _of_period(view: Datapack, period: str, width_s: float) -> pl.DataFrame:
         .agg(value=stable_mean(pl.col("value")))
     )
     columns = ["service", "signal", "bin", pl.col("value").cast(pl.Float64)]
-    both = pl.concat([golden.select(columns), gauges.select(columns)])
-    return both.drop_nulls("value").select(pl.lit(period).alias("period"), pl.all()).collect()
+    parts = [gauges.select(columns)]
+    if golden:
+        parts.append(_golden(rows("traces"), rows("logs"), services, bins, width_s).select(columns))
+    return pl.concat(parts).drop_nulls("value").select(pl.lit(period).alias("period"), pl.all()).collect()
+
+
+def _golden(traces: pl.LazyFrame, logs: pl.LazyFrame, services: list[str], bins: int, width_s: float) -> pl.LazyFrame:
+    duration_ms = pl.col("duration") / 1e6
+    of_traces = traces.group_by("service", "bin").agg(
+        spans_per_s=pl.len() / width_s,
+        failed_spans_per_s=failed_span().sum() / width_s,
+        latency_mean_ms=stable_mean(duration_ms),
+        latency_p95_ms=duration_ms.quantile(0.95, "linear"),
+    )
+    is_error = pl.col("level").is_in(ERROR_LEVELS)
+    of_logs = logs.group_by("service", "bin").agg(error_logs_per_s=is_error.sum() / width_s)
+    grid = pl.LazyFrame({"service": services}, schema={"service": pl.String}).join(
+        pl.LazyFrame({"bin": range(bins)}, schema={"bin": pl.Int64}), how="cross"
+    )
+    return (
+        grid.join(of_traces, on=["service", "bin"], how="left")
+        .join(of_logs, on=["service", "bin"], how="left")
+        .with_columns(pl.col(COUNTS).cast(pl.Float64).fill_null(0.0))
+        .unpivot(index=["service", "bin"], variable_name="signal", value_name="value")
+    )

@@ -70,7 +70,10 @@ class Datapack:
         return pl.concat(parts, how="diagonal")
 
     def services(self) -> list[str]:
-        """Return the names of all services that appear in any trace, sorted, without load generators."""
+        """Return the names of all services that appear in any trace, sorted, without load generators.
+
+        A recording without spans has the services of its metrics and logs.
+        """
         return list(self._services)
 
     def load_generators(self) -> frozenset[str]:
@@ -79,8 +82,12 @@ class Datapack:
 
     @cached_property
     def _services(self) -> tuple[str, ...]:
-        names = self.both("traces").select(pl.col("service_name").unique()).collect().get_column("service_name")
-        return tuple(sorted(set(names.drop_nulls()) - self.load_generators() - {""}))
+        names = self._names("traces") or self._names("metrics") | self._names("logs")
+        return tuple(sorted(names - self.load_generators() - {""}))
+
+    def _names(self, modality: str) -> set[str]:
+        names = self.both(modality).select(pl.col("service_name").unique()).collect().get_column("service_name")
+        return set(names.drop_nulls())
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from assay.errors import AssayError, DatapackError, UserError
@@ -13,6 +12,7 @@ from assay.model.faults import NO_FAULT
 from assay.model.incident import Incident, Truth
 from assay.telemetry.content import TABLES, whole_folder, write_datapack
 from assay.telemetry.datapack import Datapack, read_object
+from assay.telemetry.importers.cases import ImportReport
 from assay.telemetry.injection import CAUSAL_GRAPH, INJECTION, public_injection, read_public_truth
 from assay.telemetry.schema import MODALITIES, PERIODS
 from assay.telemetry.tree import (
@@ -25,15 +25,6 @@ from assay.telemetry.tree import (
     write_annotation,
     write_noun,
 )
-
-
-@dataclass(frozen=True)
-class ImportReport:
-    """What became of each source folder: ids that were *imported* or *skipped* (already there), reasons of *failed*."""
-
-    imported: tuple[tuple[str, str], ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
-    failed: tuple[tuple[str, str], ...] = ()
 
 
 def import_public(source: Path, out: Path, on_case: Callable[[str, str], None] | None = None) -> ImportReport:

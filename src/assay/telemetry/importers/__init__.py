@@ -7,4 +7,11 @@ from __future__ import annotations
 
 from assay.registry import Registry
 
-IMPORTERS = Registry("import format", "assay.importers", {"rcabench": "assay.telemetry.public:import_public"})
+IMPORTERS = Registry(
+    "import format",
+    "assay.importers",
+    {
+        "rcabench": "assay.telemetry.public:import_public",
+        "petshop": "assay.telemetry.importers.petshop:import_petshop",
+    },
+)
