@@ -222,7 +222,10 @@ def belongings() -> set[str]:
 def witness(status: dict[str, Any], acks: Path) -> None:
     """Post single spans to the receiver for ever; write down each one that it has acknowledged."""
     if (place := status["probe"]) is not None:
-        join(place["pid"], place["namespace"])
+        try:
+            join(place["pid"], place["namespace"])
+        except FileNotFoundError:
+            return  # the system was killed before this process had started
     number = 0
     with acks.open("a", buffering=1) as file:
         while True:
