@@ -47,7 +47,7 @@ lint: $(VENV)/.developed
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.developed
-	@for script in benchmarks/receiver.py benchmarks/causes_quality.py benchmarks/packets.py "benchmarks/system.py --demo"; do \
+	@for script in benchmarks/receiver.py benchmarks/causes_quality.py benchmarks/audit.py benchmarks/packets.py "benchmarks/system.py --demo"; do \
 	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:

@@ -101,7 +101,7 @@ def forest(audit: Audit, pair: PairAudit, index: int) -> Figure:
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
     lows, highs = [float(v) for v in pair.low], [float(v) for v in pair.high]
     told = [float(v) for v in (pooled.prediction_low, pooled.prediction_high) if np.isfinite(v)]
-    axis = _axis([*lows, *highs, *told, 0.0], _LABEL + 4, PANEL - 112)
+    axis = _axis([*lows, *highs, *told, 0.0], _LABEL + 4, PANEL - 120)
     top = 8.0
     bottom = top + ROW * (len(m.systems[:SYSTEMS_SHOWN]) + 2)
     parts = [*_grid(axis, top, bottom), line(axis.at(0), top, axis.at(0), bottom, "zero")]
@@ -142,7 +142,8 @@ def _grid(axis: Axis, top: float, bottom: float) -> list[Markup]:
     parts = []
     for tick in axis.ticks(4):
         x = axis.at(tick)
-        parts += [line(x, top, x, bottom, "grid"), text(x, bottom + 13, _tick(tick), "muted small", "middle")]
+        words = _tick(tick) if axis.low < 0 else _tick(tick).removeprefix("+")
+        parts += [line(x, top, x, bottom, "grid"), text(x, bottom + 13, words, "muted small", "middle")]
     return parts
 
 

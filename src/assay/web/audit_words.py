@@ -6,7 +6,7 @@ INCLUSION = "A method takes part if it has a score on every case. This is decide
 LEAD = "Lead: best method over the next one. Cases needed: at which that lead would be found with power 0.8."
 EFFECTS = (
     "First method minus second, in percentage points. An asterisk marks a paired bootstrap interval that excludes zero; "
-    "cells within {near:.0f} pp are white."
+    "cells within {near:.0f} pp have no colour."
 )
 MULTIPLICITY = (
     "Multiplicity: {stars} of {cells} intervals exclude zero at {level:g}%, unadjusted; about {chance:.1f} would if no "
@@ -23,7 +23,8 @@ HETEROGENEITY = (
 )
 REGRET = (
     "Each system is held out in turn; the method that wins on the others is used on it. Regret is what the better "
-    "method would have gained there. Pooling by the mean of system means comes first; by cases, large systems decide."
+    "method would have gained there. Bars name the method that was chosen. "
+    "Pooling by the mean of system means comes first; by cases, large systems decide."
 )
 REGRET_INTERVALS = (
     "Intervals are percentiles under resampling of cases. Noise makes reversals too, so they lie above the observed "
