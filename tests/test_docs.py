@@ -31,6 +31,8 @@ ORDER = (
     "down",
     "campaign",
     "annotate",
+    "curate",
+    "audit-labels",
     "diagnose",
     "grade",
     "report",
@@ -41,6 +43,7 @@ ORDER = (
     "status",
     "demo",
     "proxy",
+    "blame",
 )
 
 

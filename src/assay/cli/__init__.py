@@ -25,12 +25,15 @@ COMMANDS = {
     "import": "Bring public data into a tree of datapacks.",
     "export": "Write datapacks with their truth in the public form.",
     "annotate": "Find the true cascade of each incident and its label.",
+    "curate": "Make a stratified, checksummed suite of annotated incidents.",
+    "audit-labels": "Let two annotators judge a suite's cascades, blind, and measure their agreement.",
     "diagnose": "Run methods on incidents.",
     "grade": "Grade runs against the truth.",
     "audit": "Report which scores may be trusted for which system.",
     "compare": "Compare two score tables or stores of runs, fit for a CI gate.",
     "report": "Write a self-contained HTML report of runs.",
     "proxy": "Record, replay and edit what agents say to models; make traces of it.",
+    "blame": "Say which agent made a run fail, and at which step.",
 }
 """Every command with its one line; the module of the same name holds it."""
 
@@ -46,7 +49,7 @@ class Lazy(click.Group):
         """Import and return one command."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"assay.cli.{cmd_name}_command")
+        module = importlib.import_module(f"assay.cli.{cmd_name.replace('-', '_')}_command")
         command: click.Command = module.command
         return command
 
