@@ -197,3 +197,11 @@ def test_real_scores_of_one_agent(real_data):
     assert "is best on 4 of 4 systems" in whole["claim"]
     by_hand = np.array([e["effect"] for e in item["effects"].values()])
     assert by_hand == pytest.approx(result.matched.means[:, 0])
+
+
+def test_settings_that_follow_the_case_are_one_protocol():
+    frame = drawn(methods=("a", "b")).with_columns(protocol=pl.lit("n=") + pl.col("case"))
+    m = matched(frame)
+    assert m.methods == ("a", "b")
+    assert m.primary == {"a": "mixed", "b": "mixed"}
+    assert not m.variants

@@ -117,11 +117,17 @@ def test_many_pairs_are_cut_to_those_of_the_winner_and_the_page_says_so():
     assert "The best 6 of 8 methods" in page
 
 
-def test_one_system_has_a_shorter_report(tmp_path):
+def test_one_system_has_a_shorter_report(result, tmp_path):
+    write_audit(result, tmp_path)
+    (tmp_path / "tables" / "mine.csv").write_text("kept")
     write_audit(audit(table({"s": {"a": [1, 0, 1], "b": [0, 0, 1]}}), QUICK), tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert "There is one system" in page
     assert 'id="heterogeneity"' not in page
+    tables = {p.name for p in (tmp_path / "tables").iterdir()}
+    assert "mine.csv" in tables
+    assert not tables & {"regret.csv", "scenarios.csv", "scenarios.json"}  # of the report that stood here before
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["forest-1.svg", "heatmap.svg", "pooled.svg"]
 
 
 def test_further_analyses_have_tables_of_their_own(tmp_path):

@@ -19,6 +19,24 @@ from assay.telemetry.content import whole_file
 
 Row = dict[str, Any]
 
+TABLES = (
+    "inclusion",
+    "methods",
+    "effects",
+    "pairs",
+    "regret",
+    "families",
+    "interaction",
+    "scenarios",
+    "covariates",
+    "protocols",
+    "protocol_gaps",
+    "recommendations",
+    "power",
+    "ledger",
+)
+"""Every table that an audit may have; those without rows are not written."""
+
 
 def finite(value: Any) -> Any:
     """Return *value* in plain Python types, with None for every NaN and infinity."""

@@ -117,14 +117,12 @@ def match(long: pl.DataFrame, settings: Settings, name: str = "the table") -> In
 
     A method is in it if it has a score on every case that any method has (leaderboard-audit, section 4.1); this is
     decided by coverage alone. A method with several protocols takes part with the one that covers most cases, the first
-    of them in a tie; the others are kept as variants. Systems keep the order of the table by family, cases are sorted
-    by name, so that the order of rows changes nothing. Raises UserError when fewer than two methods are left.
+    of them in a tie; the others are kept as variants. Protocols of a method that never meet on a case are one. Systems
+    keep the order of the table by family, cases are sorted by name, so that the order of rows changes nothing. Raises
+    UserError when fewer than two methods are left.
     """
     _check_known("exclude", settings.exclude, long.get_column("method"))
-    if "protocol" not in long.columns:
-        long = long.with_columns(protocol=pl.lit("", dtype=pl.String))
-    long = long.with_columns(pl.col("protocol").fill_null(""))
-    kept = long.filter(~pl.col("method").is_in(list(settings.exclude)))
+    kept = _one_protocol_a_case(long).filter(~pl.col("method").is_in(list(settings.exclude)))
     if kept.is_empty():
         raise UserError(f"{name}: every method is excluded; take one out of the setting `exclude`.")
     cases = _cases(kept)
@@ -154,6 +152,25 @@ def match(long: pl.DataFrame, settings: Settings, name: str = "the table") -> In
         labels=_labels_of(kept, cases, [(m, primary[m]) for m in included], name),
     )
     return Inclusion(matched, tuple(ledger), _remarks(matched))
+
+
+def _one_protocol_a_case(long: pl.DataFrame) -> pl.DataFrame:
+    """Return *long* with a protocol in every row, "mixed" for a method whose protocols never meet on a case.
+
+    Such a method was run once on every case, with settings that followed the case: it has no second protocol to compare.
+    """
+    if "protocol" not in long.columns:
+        return long.with_columns(protocol=pl.lit("", dtype=pl.String))
+    long = long.with_columns(pl.col("protocol").fill_null(""))
+    cell = ["family", "system", "case", "method"]
+    meets = long.select(pl.col("method"), pl.struct(cell).is_duplicated().alias("meets")).group_by("method")
+    several = meets.agg(pl.col("meets").any()).join(
+        long.group_by("method").agg(pl.col("protocol").n_unique().alias("count")), on="method"
+    )
+    mixed = several.filter(~pl.col("meets") & (pl.col("count") > 1)).get_column("method").to_list()
+    return long.with_columns(
+        protocol=pl.when(pl.col("method").is_in(mixed)).then(pl.lit("mixed")).otherwise(pl.col("protocol"))
+    )
 
 
 def _check_known(setting: str, names: tuple[str, ...], known: pl.Series) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from assay.audit.audit import Audit
-from assay.audit.export import write_tables
+from assay.audit.export import TABLES, write_tables
 from assay.web.audit_figures import figures
 from assay.web.audit_parts import Section, Table
 from assay.web.audit_view import sections
@@ -24,16 +25,28 @@ def write_audit(
 ) -> list[Path]:
     """Write the whole report of *audit* into *folder* and return its files, report.html last.
 
-    Every file appears whole or not at all, and the same audit gives the same bytes. Raises OperationError.
+    Every file appears whole or not at all, and the same audit gives the same bytes. Tables and figures of an earlier
+    report there that this one does not have are removed. Raises OperationError.
     """
     style = _figure_style()
     written = write_tables(audit, folder)
     for of_kind in figures(audit).values():
         written += [write_whole(folder / "figures" / f"{f.name}.svg", f.standalone(style)) for f in of_kind]
     parts = sections(audit)
+    _remove_leftovers(folder, written)
     written.append(write_whole(folder / "report.md", render_markdown(audit, parts, title)))
     written.append(write_whole(folder / "report.html", render_html(audit, parts, title)))
     return written
+
+
+def _remove_leftovers(folder: Path, written: list[Path]) -> None:
+    """Remove tables and figures of an earlier report in *folder* that this one does not have."""
+    names = {*(f"{table}.{suffix}" for table in TABLES for suffix in ("csv", "json"))}
+    for path in ((folder / name) for name in ("tables", "figures")):
+        for file in path.iterdir():
+            ours = file.name in names if path.name == "tables" else re.fullmatch(r"(forest|regret)-\d+\.svg", file.name)
+            if ours and file not in written:
+                file.unlink()
 
 
 def render_html(audit: Audit, parts: list[Section], title: str) -> str:
