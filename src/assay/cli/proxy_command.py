@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,13 +51,14 @@ def serve(
 
     The agent gets its own token as OPENAI_API_KEY and ANTHROPIC_API_KEY, and the proxy as base URL.
     """
+    from assay.agents.models.scripted import running_upstream
     from assay.proxy.running import running_proxy
     from assay.proxy.server import ProxySettings
     from assay.proxy.tokens import issue_token
 
     policy = _policy(replay, by, intervene)
     with ExitStack() as stack:
-        base = stack.enter_context(_upstream(upstream))
+        base = stack.enter_context(running_upstream(upstream))
         settings = ProxySettings(upstream=base, directory=directory, key=os.environ.get(key_env) or None, policy=policy)
         token = issue_token(directory, session)
         if not agent:
@@ -154,20 +155,6 @@ def _environment(url: str, token: str) -> dict[str, str]:
 def _without(key_env: str) -> dict[str, str]:
     """Return the environment without the real key: the agent never sees it."""
     return {name: value for name, value in os.environ.items() if name != key_env}
-
-
-@contextmanager
-def _upstream(upstream: str) -> Iterator[str]:
-    """Give the URL of the upstream; a scripted one is started here."""
-    if not upstream.startswith("scripted:"):
-        yield upstream
-        return
-    from assay.agents.models.scripted import Script
-    from assay.agents.models.server import running_server
-    from assay.model.files import load_yaml
-
-    with running_server(load_yaml(Path(upstream.removeprefix("scripted:")), Script).respond) as url:
-        yield url
 
 
 def _policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[], Policy]:

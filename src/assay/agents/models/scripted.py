@@ -13,13 +13,16 @@ A script is a function over messages, or a YAML file of rules, of which the firs
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import Field, field_validator
 
 from assay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
-from assay.errors import OperationError
+from assay.errors import OperationError, UserError
 from assay.model.base import Written
 from assay.model.files import load_yaml
 
@@ -76,8 +79,8 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path) -> ScriptedModel:
-        """Return the model that the YAML file at *path* describes; raises ConfigError."""
-        return cls(load_yaml(path, Script).respond, f"scripted:{path.name}")
+        """Return the model that the script at *path* describes; raises UserError, ConfigError."""
+        return cls(respond_of(path), f"scripted:{path.name}")
 
     @property
     def name(self) -> str:
@@ -102,3 +105,36 @@ def counted(reply: Reply, messages: Sequence[Message]) -> Reply:
     asked = sum(len(message.content) for message in messages)
     said = len(reply.text) + sum(len(str(request.arguments)) for request in reply.tool_requests)
     return reply.model_copy(update={"input_tokens": asked // 4 + 1, "output_tokens": said // 4 + 1})
+
+
+def respond_of(path: Path) -> Respond:
+    """Return the script in the file at *path*: rules in YAML, or a Python file's function ``respond(messages, tools)``.
+
+    A Python file is run with the rights of the caller. Raises UserError, ConfigError.
+    """
+    if path.suffix != ".py":
+        return load_yaml(path, Script).respond
+    if not path.exists():
+        raise UserError(f"There is no script {path}; check the path.")
+    sys.path.insert(0, str(path.parent.absolute()))  # as for a script that is started: it may import its neighbours
+    try:
+        found = runpy.run_path(str(path)).get("respond")
+    finally:
+        sys.path.pop(0)
+    if not callable(found):
+        raise UserError(f"{path} has no function respond(messages, tools); a script in Python needs one.")
+    respond: Respond = found
+    return respond
+
+
+@contextmanager
+def running_upstream(name: str) -> Iterator[str]:
+    """Give the URL of the model *name*: itself, or that of a server started here for ``scripted:FILE``."""
+    kind, _, rest = name.partition(":")
+    if kind != "scripted":
+        yield name
+        return
+    from assay.agents.models.server import running_server
+
+    with running_server(respond_of(Path(rest))) as url:
+        yield url

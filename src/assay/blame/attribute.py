@@ -1,0 +1,62 @@
+"""One door to rules and techniques: a trace in, an attribution with its cost out; a failure of the model is an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from assay.agents.models.base import Model
+from assay.blame.asking import Asker, Cost
+from assay.blame.rerun import Rerun
+from assay.blame.rules import RULES
+from assay.blame.settings import BlameSettings, observed
+from assay.blame.techniques import TECHNIQUES
+from assay.errors import NotFoundError, OperationError, UserError
+from assay.model.trajectory import Attribution, Trace
+
+
+@dataclass(frozen=True)
+class Blamed:
+    """What a technique says of a trace, and what it cost."""
+
+    technique: str
+    attribution: Attribution
+    cost: Cost
+
+
+def names() -> list[str]:
+    """Return every rule and technique."""
+    return [*RULES, "combined", *TECHNIQUES.names()]
+
+
+def attribute(
+    trace: Trace,
+    technique: str,
+    *,
+    model: Model | None = None,
+    settings: BlameSettings | None = None,
+    rerun: Rerun | None = None,
+) -> Blamed:
+    """Return what *technique* says of *trace*; a model that does not answer gives no answer, with the reason.
+
+    Raises NotFoundError for an unknown technique, UserError for one that lacks its model or its re-run.
+    """
+    wanted = settings or BlameSettings()
+    shown = observed(trace, wanted)
+    if technique in RULES:
+        return Blamed(technique, RULES[technique](shown), Cost())
+    if technique == "combined":
+        from assay.blame.combined import shipped
+
+        return Blamed(technique, shipped().attribute(shown), Cost())
+    if technique not in TECHNIQUES.names():
+        raise NotFoundError("attribution technique", technique, names())
+    if model is None:
+        raise UserError(
+            f"The technique {technique!r} asks a model; name one with --model, or use a rule such as `combined`."
+        )
+    asker = Asker(model, wanted.temperature)
+    try:
+        answer = TECHNIQUES.load(technique)(shown, asker, wanted, rerun)
+    except OperationError as error:
+        answer = Attribution(reason=f"the model gave no answer: {error}")
+    return Blamed(technique, answer, asker.cost)

@@ -1,0 +1,111 @@
+"""Techniques over labelled traces: accuracy with intervals, by subset, agent type and third, beside what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from assay.agents.models.base import Model
+from assay.blame.asking import Cost
+from assay.blame.attribute import Blamed, attribute
+from assay.blame.rerun import Rerun
+from assay.blame.rules import RULES
+from assay.blame.scores import Scored, Summary, breakdown, score, summarise
+from assay.blame.settings import BlameSettings
+from assay.model.trajectory import LabelledTrace
+
+POOLED = "all"
+RerunOf = Callable[[LabelledTrace], Rerun | None]
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """One technique on one subset, or on all of them; *cost* is the mean per trace and run."""
+
+    subset: str
+    technique: str
+    runs: int
+    summary: Summary
+    by_agent_type: dict[str, Summary]
+    by_third: dict[str, Summary]
+    calls: float
+    tokens: float
+
+
+def bench(
+    cases: Sequence[LabelledTrace],
+    techniques: Sequence[str],
+    *,
+    model: Model | None = None,
+    settings: BlameSettings | None = None,
+    runs: int = 3,
+    compat: bool = False,
+    rerun_of: RerunOf = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[BenchRow]:
+    """Return a row for every technique and subset, and for all subsets together.
+
+    The rules are always among the techniques. Techniques that ask a model run *runs* times and their accuracies are
+    means; "combined" is fitted by leave-one-out within each subset, so that no label is used on its own trace.
+    """
+    wanted = settings or BlameSettings()
+    rows = []
+    for technique in dict.fromkeys((*RULES, *techniques)):
+        progress(technique)
+        repeats = 1 if technique in RULES or technique == "combined" else runs
+        answers = [_answers(cases, technique, model, wanted, rerun_of) for _ in range(repeats)]
+        rows += _rows(cases, technique, answers, wanted, compat=compat)
+    return rows
+
+
+def _answers(
+    cases: Sequence[LabelledTrace], technique: str, model: Model | None, settings: BlameSettings, rerun_of: RerunOf
+) -> list[Blamed]:
+    if technique != "combined":
+        return [
+            attribute(case.trace, technique, model=model, settings=settings, rerun=rerun_of(case)) for case in cases
+        ]
+    from assay.blame.combined import leave_one_out
+
+    found: dict[str, Blamed] = {}
+    for subset in dict.fromkeys(case.subset for case in cases):
+        own = [case for case in cases if case.subset == subset]
+        if len(own) < 2:
+            continue
+        for case, answer in zip(own, leave_one_out(own), strict=True):
+            found[case.id] = Blamed(technique, answer, Cost())
+    return [found.get(case.id) or attribute(case.trace, technique, settings=settings) for case in cases]
+
+
+def _rows(
+    cases: Sequence[LabelledTrace],
+    technique: str,
+    runs: Sequence[Sequence[Blamed]],
+    settings: BlameSettings,
+    *,
+    compat: bool,
+) -> list[BenchRow]:
+    subsets = list(dict.fromkeys(case.subset for case in cases))
+    rows = []
+    for subset in subsets if len(subsets) == 1 else [*subsets, POOLED]:
+        at = [i for i, case in enumerate(cases) if subset in {case.subset, POOLED}]
+        scored = [
+            [score(cases[i], run[i].attribution, tolerance=settings.tolerance, compat=compat) for i in at]
+            for run in runs
+        ]
+        costs = [run[i].cost for run in runs for i in at]
+        rows.append(_row(subset, technique, scored, costs))
+    return rows
+
+
+def _row(subset: str, technique: str, scored: list[list[Scored]], costs: list[Cost]) -> BenchRow:
+    return BenchRow(
+        subset=subset,
+        technique=technique,
+        runs=len(scored),
+        summary=summarise(scored),
+        by_agent_type=breakdown(scored, "agent_type"),
+        by_third=breakdown(scored, "third"),
+        calls=sum(cost.calls for cost in costs) / len(costs),
+        tokens=sum(cost.tokens for cost in costs) / len(costs),
+    )

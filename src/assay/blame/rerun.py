@@ -1,0 +1,80 @@
+"""Running a system again with one step's input edited: anything that can be started with a base URL and a key."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from assay.errors import UserError
+from assay.model.trajectory import TraceStep
+from assay.proxy.exchanges import Exchange, read_session
+from assay.proxy.policies import Intervene, Intervention
+from assay.proxy.running import running_proxy
+from assay.proxy.server import ProxySettings
+from assay.proxy.tokens import issue_token
+from assay.proxy.trace import trace_of
+
+Start = Callable[[str, str], None]
+"""Runs a system to its end, given the proxy's URL and the key to use; its calls are refused when enough was seen."""
+
+
+class Rerun(Protocol):
+    """Something that can be run again."""
+
+    def observe(self, intervention: Intervention) -> Sequence[TraceStep]:
+        """Return the steps of a re-run under *intervention*, as many as were allowed."""
+        ...
+
+
+@dataclass(frozen=True)
+class ProxyRerun:
+    """Runs a system again behind the proxy; steps before the edited one come from the *recorded* session."""
+
+    start: Start
+    recorded: Sequence[Exchange]
+    upstream: str
+    key: str | None = None
+
+    def observe(self, intervention: Intervention) -> Sequence[TraceStep]:
+        """Return the steps of one re-run; raises what *start* raises."""
+        with tempfile.TemporaryDirectory(prefix="assay-rerun-") as folder:
+            directory = Path(folder)
+            token = issue_token(directory, "rerun")
+            settings = ProxySettings(
+                self.upstream, directory, key=self.key, policy=lambda: Intervene(self.recorded, intervention)
+            )
+            with running_proxy(settings) as url:
+                self.start(url, token)
+            record = directory / "sessions" / "rerun"
+            return trace_of(read_session(record), "rerun").steps if record.exists() else ()
+
+
+def command(arguments: Sequence[str], timeout_s: float = 120.0) -> Start:
+    """Return a start of the command *arguments*, which finds the proxy where SDKs look: in the environment.
+
+    It raises UserError when the command cannot be started; one that fails or takes too long has been observed until then.
+    """
+
+    def start(url: str, token: str) -> None:
+        own = {
+            "OPENAI_BASE_URL": f"{url}/v1",
+            "OPENAI_API_KEY": token,
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": token,
+        }
+        silent = subprocess.DEVNULL
+        try:
+            subprocess.run(
+                arguments, env={**os.environ, **own}, stdout=silent, stderr=silent, timeout=timeout_s, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return
+        except OSError as error:
+            raise UserError(f"The command {arguments[0]!r} of --rerun cannot be started: {error.strerror}.") from error
+
+    return start

@@ -1,0 +1,222 @@
+"""assay blame."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.default_group import DefaultGroup
+from assay.cli.output import json_option, percent, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from assay.blame.bench import BenchRow
+    from assay.blame.settings import BlameSettings
+    from assay.model.trajectory import Trace
+
+_PATH = click.Path(path_type=Path)
+_config_option = click.option(
+    "--config", type=_PATH, help="YAML of settings: what is shown, k, w, tolerance, temperature."
+)
+_model_option = click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
+_without_option = click.option(
+    "--without",
+    multiple=True,
+    type=click.Choice(["reference", "metadata", "inputs"]),
+    help="Hide this; repeat for more.",
+)
+
+
+@click.group("blame", cls=DefaultGroup, default="trace")
+def command() -> None:
+    """Say which agent made a run fail and at which step; compare techniques; annotate; view traces."""
+
+
+@command.command("trace")
+@click.argument("traces", nargs=-1, required=True, type=_PATH)
+@click.option("--technique", default="combined", show_default=True, help="A rule, combined, or one that asks a model.")
+@_model_option
+@_without_option
+@click.option("--rerun", help="Command that runs the system again, for the dynamic technique.")
+@click.option("--upstream", help="URL of the model for --rerun, or scripted:FILE.")
+@_config_option
+@json_option
+@click.pass_context
+def trace(
+    context: click.Context, traces: tuple[Path, ...], technique: str, model: str | None, without: tuple[str, ...],
+    rerun: str | None, upstream: str | None, config: Path | None, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Say who is to blame in each of TRACES, and since which step."""
+    from assay.agents.models import model_named
+    from assay.blame.attribute import attribute
+    from assay.errors import AssayError
+    from assay.proxy.formats import read_traces
+
+    settings = _settings(config, without)
+    asked = model_named(model) if model else None
+    items, problems = [], []
+    for path in traces:
+        try:
+            for found in read_traces(path):
+                with _rerun_of(path, rerun, upstream) as again:
+                    blamed = attribute(found, technique, model=asked, settings=settings, rerun=again)
+                items.append(_item(path, found, blamed))
+        except AssayError as error:
+            if len(traces) == 1:
+                raise
+            problems.append(str(error))
+    for problem in problems:
+        say(f"assay: not attributed: {problem}")
+    if as_json:
+        print_json("blame", items, technique=technique, problems=problems)
+    else:
+        columns = ("trace", "agent", "step", "calls", "tokens", "reason")
+        rows = [(i["trace"], i["agent"], i["step"], i["calls"], i["tokens"], i["reason"]) for i in items]
+        print_table(f"Blame ({technique})", columns, rows)
+    context.exit(1 if problems or any(i["step"] is None for i in items) else 0)
+
+
+@command.command("bench")
+@click.argument("folder", type=_PATH)
+@click.option(
+    "--technique", "techniques", multiple=True, help="Beside the rules, which are always there; repeat for more."
+)
+@_model_option
+@_without_option
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of techniques that ask a model."
+)
+@click.option("--compat", is_flag=True, help="Score by substring, as the public code does.")
+@_config_option
+@json_option
+def bench(
+    folder: Path, techniques: tuple[str, ...], model: str | None, without: tuple[str, ...], runs: int,
+    config: Path | None, *, compat: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Compare techniques on the labelled traces in FOLDER; the rule-based rows are always there."""
+    from assay.agents.models import model_named
+    from assay.blame.attribute import names
+    from assay.blame.bench import bench as compare
+    from assay.errors import NotFoundError, UserError
+    from assay.proxy.formats import read_labelled
+
+    for technique in techniques:
+        if technique not in names():
+            raise NotFoundError("attribution technique", technique, names())
+        if technique == "dynamic":
+            raise UserError("The dynamic technique needs a system to run again; use it on single traces with --rerun.")
+    cases = read_labelled(folder)
+    for case in cases:
+        for note in case.notes:
+            say(f"assay: {case.id}: {note}; kept as it is")
+    rows = compare(
+        cases, techniques, model=model_named(model) if model else None, settings=_settings(config, without), runs=runs,
+        compat=compat, progress=lambda name: say(f"assay: {name}"),
+    )  # fmt: skip
+    if as_json:
+        print_json("blame bench", [_bench_item(row) for row in rows], scoring="compat" if compat else "exact")
+    else:
+        _print_bench(rows, compat=compat)
+
+
+def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
+    from assay.blame.settings import BlameSettings
+    from assay.model.files import load_yaml
+
+    given = load_yaml(config, BlameSettings) if config else BlameSettings()
+    return given.model_copy(update=dict.fromkeys(without, False))
+
+
+def _rerun_of(path: Path, rerun: str | None, upstream: str | None) -> Any:
+    """Give what the dynamic technique re-runs: a command behind the proxy, None when there is none."""
+    from contextlib import contextmanager
+
+    from assay.agents.models.scripted import running_upstream
+    from assay.blame.rerun import ProxyRerun
+    from assay.blame.rerun import command as started
+    from assay.errors import UserError
+    from assay.proxy.exchanges import read_session
+
+    @contextmanager
+    def prepared() -> Any:
+        if rerun is None:
+            yield None
+            return
+        if upstream is None:
+            raise UserError("--rerun needs the model that the system asks: give --upstream URL or scripted:FILE.")
+        recorded = read_session(path)
+        with running_upstream(upstream) as url:
+            yield ProxyRerun(
+                started(shlex.split(rerun)), recorded, url, key=os.environ.get("ASSAY_UPSTREAM_KEY") or None
+            )
+
+    return prepared()
+
+
+def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
+    return {
+        "trace": str(path),
+        "task": found.task_id,
+        "technique": blamed.technique,
+        "agent": blamed.attribution.agent_name,
+        "step": blamed.attribution.step_id,
+        "steps": len(found.steps),
+        "reason": blamed.attribution.reason,
+        "calls": blamed.cost.calls,
+        "tokens": blamed.cost.tokens,
+    }
+
+
+def _bench_item(row: BenchRow) -> dict[str, Any]:
+    summary = row.summary
+    return {
+        "subset": row.subset,
+        "technique": row.technique,
+        "n": summary.n,
+        "runs": row.runs,
+        "agent_accuracy": summary.agent.value,
+        "step_accuracy": summary.step.value,
+        "step_within_accuracy": summary.step_within.value,
+        "unanswered": summary.unanswered,
+        "intervals": {
+            "agent": [summary.agent.low, summary.agent.high],
+            "step": [summary.step.low, summary.step.high],
+        },
+        "macro": {"agent": summary.macro_agent, "step": summary.macro_step},
+        "by_agent_type": {name: part.as_json() for name, part in row.by_agent_type.items()},
+        "by_third": {name: part.as_json() for name, part in row.by_third.items()},
+        "calls": row.calls,
+        "tokens": row.tokens,
+    }
+
+
+def _print_bench(rows: list[BenchRow], *, compat: bool) -> None:
+    columns = ("technique", "agent", "step", "near", "no answer", "early / middle / late step", "calls", "tokens")
+    for subset in dict.fromkeys(row.subset for row in rows):
+        own = [row for row in rows if row.subset == subset]
+        shown = [
+            (
+                row.technique,
+                _rate(row.summary.agent),
+                _rate(row.summary.step),
+                percent(row.summary.step_within.value),
+                percent(row.summary.unanswered),
+                " / ".join(_third(row, name) for name in ("early", "middle", "late")),
+                f"{row.calls:.1f}",
+                f"{row.tokens:.0f}",
+            )
+            for row in own
+        ]
+        scoring = ", scored by substring" if compat else ""
+        print_table(f"{subset}, n = {own[0].summary.n}{scoring}; accuracy [95% interval]", columns, shown)
+
+
+def _rate(rate: Any) -> str:
+    return f"{percent(rate.value)} [{percent(rate.low)}, {percent(rate.high)}]"
+
+
+def _third(row: BenchRow, name: str) -> str:
+    return percent(row.by_third[name].step.value) or "-" if name in row.by_third else "-"
