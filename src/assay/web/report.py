@@ -30,6 +30,7 @@ SCRIPTS = (
     "static/graph.js",
     "static/charts.js",
     "static/sections.js",
+    "static/explain.js",
     "static/report.js",
 )
 STYLES = ("vendor/uPlot.min.css", "static/report.css")

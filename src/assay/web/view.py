@@ -12,6 +12,7 @@ from typing import Any
 from assay.errors import NotFoundError
 from assay.model.faults import NO_FAULT
 from assay.model.incident import EffectCheck, Fault, Incident, Label
+from assay.web.explain import explain_view
 from assay.web.glossary import LABELS
 from assay.web.overlay import Mark, Overlay, answer_overlay, root_groups, truth_overlay
 from assay.web.payload import CaseReport, Signals
@@ -60,6 +61,7 @@ def case_view(case: CaseReport) -> View:
         ],
         "layers": [_layer_view(name, at, overlay, case, index) for name, at, overlay in layers],
         "cascade": _cascade_rows(case),
+        "why": explain_view(case.annotation),
         "charts": _charts(case, index),
         "grades": grades_view(answers),
         "answers": [answer_view(a) for a in answers],
