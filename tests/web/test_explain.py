@@ -10,7 +10,6 @@ from assay.web.explain import explain_view
 from causes import systems
 from causes.cascade import Effect, fault, make_pack
 
-
 EFFECT = Effect(own_ms={"payment": 300})
 
 

@@ -17,6 +17,7 @@ from assay.causes.graph import SystemGraph, infer_graph
 from assay.causes.hops import Place, Terrain
 from assay.causes.label import decide
 from assay.causes.levels import root_labels
+from assay.causes.room import require_readable
 from assay.causes.rules import RULES_VERSION, active_rules
 from assay.causes.search import search
 from assay.causes.settings import Settings
@@ -71,8 +72,9 @@ class Opened:
 
 
 def open_pack(pack: Datapack, settings: Settings | None = None, system_graph: SystemGraph | None = None) -> Opened:
-    """Read *pack* once; raises DatapackError for an unreadable table."""
+    """Read *pack* once; raises DatapackError for an unreadable table, a window without spans, and too little memory."""
     settings = settings or Settings()
+    require_readable(pack, settings.limits.memory_mb)
     calls = read_calls(pack)
     metrics = pack.both("metrics").collect()
     graph = system_graph or infer_graph(calls, metrics)

@@ -403,7 +403,9 @@ def memory_raised(scene: Scene) -> Evidence:
 def gc_raised(scene: Scene) -> Evidence:
     """Look for a garbage collector that works more than twice as long per second."""
     rows = scene.histograms.filter(
-        pl.col("metric").str.contains("gc", literal=True) & (pl.col("service_name") == scene.root)
+        pl.col("metric").str.contains("gc", literal=True)
+        & (pl.col("service_name") == scene.root)
+        & pl.col("sum").is_finite()
     )
     total = dict(rows.group_by("period").agg(pl.col("sum").max() - pl.col("sum").min()).iter_rows())
     now = (total.get("abnormal") or 0.0) / scene.calls.seconds("abnormal")

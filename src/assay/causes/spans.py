@@ -32,6 +32,9 @@ USUAL = 0.5
 HABIT = 0.5
 """An error that this share of a service's baseline traces logs says nothing."""
 
+_STRAY_NS = 60 * 10**9
+"""How far outside its window a span may lie: requests run over the boundary, clocks do not."""
+
 _STORE_VERB = r"^(SELECT|INSERT|UPDATE|DELETE|MERGE|REPLACE) "
 _ERRORS = ("ERROR", "FATAL", "CRITICAL")
 _VARIABLE = r"[0-9a-fA-F-]*[0-9][0-9a-fA-F.:-]*"
@@ -80,7 +83,7 @@ def span_key(trace: str = "trace_id", span: str = "span_id") -> pl.Expr:
 
 def read_spans(pack: Datapack) -> Spans:
     """Return the spans of *pack* with their parents and roles."""
-    frame, status_known, repeated = _read(pack)
+    frame, status_known, notes = _read(pack)
     parents = frame.select("parent_key").join(
         frame.select(parent_key="key", parent=pl.int_range(pl.len(), dtype=pl.Int64)),
         on="parent_key",
@@ -93,7 +96,6 @@ def read_spans(pack: Datapack) -> Spans:
     owner = _climb(np.where(is_entry, -1, parent))
     entry = np.where(is_entry[owner], owner, -1)
     looped = int((entry < 0).sum())
-    notes = [f"{repeated} spans repeat the ids of others; the first of each is kept."] if repeated else []
     notes += [f"{looped} spans are their own ancestors; they are left out."] if looped else []
     notes += _orphans(frame, parent)
     return Spans(
@@ -106,7 +108,7 @@ def _orphans(frame: pl.DataFrame, parent: Index) -> list[str]:
     return [f"{lost} of {frame.height} spans name a parent that is not there; each counts as an entry."] if lost else []
 
 
-def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, int]:
+def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, list[str]]:
     raw = pack.both("traces").with_columns(pl.col("period").cast(PERIOD))
     columns = raw.collect_schema().names()
     status = pl.col("attr.http.response.status_code")
@@ -134,13 +136,35 @@ def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, int]:
         .collect()
         .sort("period", "time_ns", "key", "duration_ns")
     )
+    inside = frame.select(_inside_windows(pack)).to_series()
+    strayed = int((~inside).sum())
+    frame = frame.filter(inside) if strayed else frame
     height = frame.height
     if frame.get_column("key").n_unique() < height:
         frame = frame.unique(subset="key", keep="first", maintain_order=True)
     status_known = bool(frame.get_column("told").any())
     frame = _with_logged_errors(frame, pack, status_known=status_known)
     frame = frame.with_columns(end_ns=pl.col("time_ns") + pl.col("duration_ns")).drop("told", "duration_ns")
-    return frame, status_known, height - frame.height
+    return frame, status_known, _oddities(pack, strayed, height - frame.height)
+
+
+def _inside_windows(pack: Datapack) -> pl.Expr:
+    windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
+    start, end = (
+        pl.col("period").replace_strict({p: getattr(w, name) for p, w in windows.items()}, return_dtype=pl.Int64)
+        for name in ("start_ns", "end_ns")
+    )
+    return pl.col("time_ns").is_between(start - _STRAY_NS, end + _STRAY_NS)
+
+
+def _oddities(pack: Datapack, strayed: int, repeated: int) -> list[str]:
+    notes = [f"{strayed} spans lie outside their window (a clock jumped?); they are left out."] if strayed else []
+    notes += [f"{repeated} spans repeat the ids of others; the first of each is kept."] if repeated else []
+    overlap = (pack.incident.normal.end_ns - pack.incident.abnormal.start_ns) / 1e9
+    notes += (
+        [f"The windows overlap by {overlap:.0f} s, so the baseline holds part of the fault."] if overlap > 1 else []
+    )
+    return notes
 
 
 def _with_logged_errors(frame: pl.DataFrame, pack: Datapack, *, status_known: bool) -> pl.DataFrame:
