@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import polars as pl
 import pytest
 
+from assay.audit.settings import Columns, Settings
 from assay.bench.grades import grade_all
 from assay.bench.runner import run_method
 from assay.bench.store import RunStore
@@ -150,3 +153,17 @@ def test_the_help_imports_no_statistics():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("[]")
+
+
+def test_every_setting_is_documented():
+    page = (Path(__file__).parents[2] / "docs" / "commands" / "audit.md").read_text()
+    names = [n for n in Settings.model_fields if n != "columns"] + [f"columns.{n}" for n in Columns.model_fields]
+    assert [name for name in names if name not in page] == []
+
+
+def test_the_example_of_the_guide_runs():
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    (script,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Over 90 matched cases of 3 systems, b has" in done.stdout

@@ -10,12 +10,13 @@ from firthmodels import FirthLogisticRegression
 from sklearn.linear_model import LogisticRegression
 from statsmodels.stats.multitest import multipletests
 
+from assay.audit.audit import audit
 from assay.audit.covariates import nested_models
 from assay.audit.interaction import holm, likelihood_ratio, likelihood_ratio_within, wald
 from assay.audit.settings import Settings
 from assay.audit.variants import firth, firth_cells, interaction_design, l2, without_separated_cells
 
-from .made import drawn, matched, table
+from .made import QUICK, drawn, matched, table
 
 
 def cases_of(m, methods):
@@ -176,3 +177,17 @@ def test_nested_models_are_those_of_all_cases():
     assert found.z_against_y.statistic == pytest.approx(2 * (fits["z"] - fits["y"]), rel=1e-5)
     assert found.z_against_y.df == 4
     assert found.absorbed["size"] == pytest.approx(1 - (fits["z"] - fits["y"]) / (fits["z"] - without_size), rel=1e-4)
+
+
+def test_method_by_family_is_that_of_models_on_all_cases():
+    frame = drawn(sizes=(40, 60, 25, 80), families=("x", "x", "y", "z"), seed=13)
+    m = matched(frame)
+    family = np.tile(np.repeat([("x", "y", "z").index(f) for f in m.families], m.sizes), 2)
+    method = np.repeat([0.0, 1.0], m.cases)
+    outcome = np.concatenate([m.values[:, 0], m.values[:, 1]])
+    late = [(family == i).astype(float) for i in (1, 2)]
+    reduced = np.column_stack([np.ones_like(method), method, *late])
+    full = np.column_stack([reduced, *(method * f for f in late)])
+    found = audit(frame, QUICK).pairs[0].interaction["family"]
+    assert found.statistic == pytest.approx(2 * (glm(outcome, full).llf - glm(outcome, reduced).llf), rel=1e-6)
+    assert found.df == 2

@@ -205,3 +205,29 @@ def test_settings_that_follow_the_case_are_one_protocol():
     assert m.methods == ("a", "b")
     assert m.primary == {"a": "mixed", "b": "mixed"}
     assert not m.variants
+
+
+def test_the_share_of_a_gap_is_its_range_over_protocols_by_the_gap():
+    base = table({"s": {"a": [1, 1, 1, 0], "b": [0, 0, 0, 1]}}).with_columns(protocol=pl.lit("v1"))
+    other = table({"s": {"a": [1, 0, 0, 0]}}).with_columns(protocol=pl.lit("v2"))
+    (gap,) = protocol_gaps(matched(pl.concat([base, other])))
+    # 3/4 - 1/4 with v1, 1/4 - 1/4 with v2: half a point of gap, all of it preprocessing.
+    assert (gap.gap, gap.lowest, gap.highest, gap.share) == pytest.approx((0.5, 0.0, 0.5, 1.0))
+
+
+def test_a_lead_must_hold_against_all_rivals_at_once():
+    # a beats b on 11 cases and loses on 2: 2.6 standard errors, enough for one comparison and not for ten.
+    close = {"a": [1] * 50 + [0] * 50, "b": [1] * 39 + [0] * 11 + [1] * 2 + [0] * 48}
+    alone = matched(table({"s": close}))
+    assert recommend(alone, bootstrap_means(alone, 5000))[0].choice == "a"
+    among = matched(table({"s": close | {f"m{i}": [0] * 100 for i in range(9)}}))
+    crowded = recommend(among, bootstrap_means(among, 5000))[0]
+    assert (crowded.choice, crowded.candidates) == (None, ("a", "b"))
+
+
+def test_the_report_and_its_parts_survive_a_hundred_systems_of_two_cases():
+    dice = np.random.default_rng(0)
+    frame = table({f"s{i:03d}": {m: list(dice.integers(0, 2, 2)) for m in "ab"} for i in range(100)})
+    result = audit(frame, QUICK)
+    assert len(result.recommendations) == 100
+    assert all(r.choice is None for r in result.recommendations)
