@@ -2,48 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from assay.bench.store import RunStore, read_diagnosis, read_run, write_verdict
 from assay.errors import AssayError, UserError
 from assay.grading.evidence import ROWS_KEPT, evidence_of
 from assay.grading.profiles import PROFILES, Profile
+from assay.grading.topology import Topology, topology_of
 from assay.grading.verdict import grade
 from assay.model.run import Run, RunStatus, Verdict
+from assay.proxy.formats.finding import read_one
 from assay.telemetry.content import content_hash
 from assay.telemetry.sql import LockedSql
 from assay.telemetry.tree import Case
 
+TRACE = "trace.jsonl"
+
 SQL_TIMEOUT_S = 30.0
 """Wall clock that each SQL of an answer gets."""
 
+OnError = Callable[[Path, AssayError], None]
+
+
+class Grader:
+    """Grades runs on one *case* under one *profile*; its SQL worker and topology are made once, when first needed.
+
+    Services that the incident itself lists as load generators are left out of graphs too. For use in a `with` block.
+    """
+
+    def __init__(self, case: Case, profile: Profile = PROFILES["default"]) -> None:
+        clients = tuple(sorted({*profile.load_generators, *case.datapack.load_generators()}))
+        self.case, self.profile = case, profile.model_copy(update={"load_generators": clients})
+        self._open = ExitStack()
+        self._sql: LockedSql | None = None
+        self._topology: Topology | None = None
+        self._hash = content_hash(case.datapack.path)
+
+    def __enter__(self) -> Grader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def grade(self, run_dir: Path) -> Verdict:
+        """Grade the run in *run_dir* and return its verdict.
+
+        Raises UserError when the case has no truth or when the run was made on another recording of it, DatapackError
+        for damaged files.
+        """
+        run, case = read_run(run_dir), self.case
+        if case.truth is None:
+            raise UserError(
+                f"{case.name} has no truth beside it, so {run_dir} cannot be graded; give the tree it was made in."
+            )
+        if run.item_hash != self._hash:
+            raise UserError(
+                f"{run_dir} was made on another recording than {case.datapack.path} ({run.item_hash[:12]} against "
+                f"{self._hash[:12]}); grade it against that one, or run it again."
+            )
+        diagnosis = read_diagnosis(run_dir) if run.status is RunStatus.DONE else None
+        sql = self._worker() if diagnosis is not None and evidence_of(diagnosis) else None
+        return grade(
+            run,
+            diagnosis,
+            case.truth,
+            case.annotation,
+            sql,
+            self.profile,
+            topology=self._system() if diagnosis is not None else None,
+            trace=read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None,
+        )
+
+    def _worker(self) -> LockedSql:
+        if self._sql is None:
+            self._sql = LockedSql(self.case.datapack, timeout_s=SQL_TIMEOUT_S, max_rows=ROWS_KEPT)
+            self._open.enter_context(self._sql)
+        return self._sql
+
+    def _system(self) -> Topology:
+        if self._topology is None:
+            self._topology = topology_of(self.case.datapack, self.profile.service)
+        return self._topology
+
 
 def grade_run(run_dir: Path, case: Case, profile: Profile = PROFILES["default"]) -> Verdict:
-    """Grade the run in *run_dir* against *case*, write the verdict beside it and return it.
-
-    Services that the incident itself lists as load generators are left out of graphs too. Raises UserError when the
-    case has no truth or when the run was made on another recording of it, DatapackError for damaged files.
-    """
-    run = read_run(run_dir)
-    if case.truth is None:
-        raise UserError(
-            f"{case.name} has no truth beside it, so {run_dir} cannot be graded; give the tree it was made in."
-        )
-    found = content_hash(case.datapack.path)
-    if run.item_hash != found:
-        raise UserError(
-            f"{run_dir} was made on another recording than {case.datapack.path} ({run.item_hash[:12]} against "
-            f"{found[:12]}); grade it against that one, or run it again."
-        )
-    diagnosis = read_diagnosis(run_dir) if run.status is RunStatus.DONE else None
-    clients = tuple(sorted({*profile.load_generators, *case.datapack.load_generators()}))
-    of_case = profile.model_copy(update={"load_generators": clients})
-    if diagnosis is not None and evidence_of(diagnosis):
-        with LockedSql(case.datapack, timeout_s=SQL_TIMEOUT_S, max_rows=ROWS_KEPT) as sql:
-            verdict = grade(run, diagnosis, case.truth, case.annotation, sql, of_case)
-    else:
-        verdict = grade(run, diagnosis, case.truth, case.annotation, None, of_case)
+    """Grade the run in *run_dir* against *case*, write the verdict beside it and return it; raises as `Grader.grade`."""
+    with Grader(case, profile) as grader:
+        verdict = grader.grade(run_dir)
     write_verdict(run_dir, verdict)
     return verdict
 
@@ -52,31 +101,57 @@ def grade_all(
     store: RunStore,
     cases: Iterable[Case],
     profile: Profile = PROFILES["default"],
-    on_error: Callable[[Path, AssayError], None] | None = None,
+    on_error: OnError | None = None,
+    *,
+    only: Callable[[Run], bool] = lambda _: True,
 ) -> list[Verdict]:
     """Grade every run of *store* that has ended and whose incident is among *cases*, in the order of the store.
 
     *on_error* is told of each run that cannot be graded, and the rest goes on; without it the first one is raised.
-    Aborted and running attempts are left out; they stand in the log of attempts.
+    Aborted and running attempts, and runs that are not *only*, are left out. Cases are graded side by side.
     """
     by_hash = {content_hash(case.datapack.path): case for case in cases}
-    verdicts = []
+    groups: dict[str, list[Path]] = {}
+    problems: list[tuple[Path, AssayError]] = []
+    order: dict[Path, int] = {}
     for run_dir in store.runs():
+        order[run_dir] = len(order)
         try:
             run = read_run(run_dir)
-            if run.status in {RunStatus.RUNNING, RunStatus.ABORTED}:
+            if run.status in {RunStatus.RUNNING, RunStatus.ABORTED} or not only(run):
                 continue
-            verdicts.append(grade_run(run_dir, _case_of(run, run_dir, by_hash), profile))
+            if run.item_hash not in by_hash:
+                raise UserError(
+                    f"{run_dir} was made on incident {run.item}, which is not among the given ones; add its folder."
+                )
+            groups.setdefault(run.item_hash, []).append(run_dir)
         except AssayError as error:
-            if on_error is None:
-                raise
-            on_error(run_dir, error)
-    return verdicts
+            problems.append((run_dir, error))
+    graded: dict[Path, Verdict] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # the work is in the SQL workers, a process per case
+        jobs = [pool.submit(_grade_case, by_hash[item], run_dirs, profile) for item, run_dirs in groups.items()]
+        for job in jobs:
+            verdicts, failed = job.result()
+            graded |= verdicts
+            problems += failed
+    for run_dir, problem in sorted(problems, key=lambda found: order[found[0]]):
+        if on_error is None:
+            raise problem
+        on_error(run_dir, problem)
+    return [graded[run_dir] for run_dir in sorted(graded, key=order.__getitem__)]
 
 
-def _case_of(run: Run, run_dir: Path, by_hash: dict[str, Case]) -> Case:
-    if run.item_hash not in by_hash:
-        raise UserError(
-            f"{run_dir} was made on incident {run.item}, which is not among the given ones; add its folder."
-        )
-    return by_hash[run.item_hash]
+def _grade_case(
+    case: Case, run_dirs: Sequence[Path], profile: Profile
+) -> tuple[dict[Path, Verdict], list[tuple[Path, AssayError]]]:
+    graded: dict[Path, Verdict] = {}
+    problems: list[tuple[Path, AssayError]] = []
+    with Grader(case, profile) as grader:
+        for run_dir in run_dirs:
+            try:
+                verdict = grader.grade(run_dir)
+                write_verdict(run_dir, verdict)
+                graded[run_dir] = verdict
+            except AssayError as error:
+                problems.append((run_dir, error))
+    return graded, problems

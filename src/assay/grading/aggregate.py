@@ -14,7 +14,9 @@ from scipy.stats import binomtest
 from assay.grading.metrics import ALL
 from assay.model.run import MetricStatus, Verdict
 
-ZERO_ONE = frozenset({"exact_match", "any_service", "path_reachability", "path_reachability_hit", "ungrounded"})
+ZERO_ONE = frozenset(
+    {"exact_match", "any_service", "acc_at_1", "acc_at_3", "path_reachability", "path_reachability_hit", "ungrounded"}
+)
 """Metrics that are 0 or 1 on a case, so that their mean is a proportion."""
 
 GROUNDED_SHARE = "path_reachability_per_any_service"

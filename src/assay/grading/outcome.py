@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from assay.grading import metrics
 from assay.grading.metrics import Metrics, scored
 from assay.grading.profiles import Profile
-from assay.model.diagnosis import RootCauseClaim
+from assay.model.diagnosis import RankedService, RootCauseClaim
 from assay.model.faults import NETWORK_KINDS, NO_FAULT, FaultKind
 from assay.model.incident import Truth
 
@@ -127,6 +127,23 @@ def outcome_metrics(
         **any_service,
         **kinds,
     }
+
+
+def ranking_metrics(ranking: Sequence[RankedService], truth: Truth, profile: Profile) -> Metrics:
+    """Return acc_at_1 and acc_at_3: whether a true root is among the first of the ranking, claimed or not.
+
+    This is the acc@k of leaderboards of methods; it knows no "nothing is wrong", so it says nothing where nothing was.
+    """
+    if is_fault_free(truth):
+        return metrics.not_applicable(metrics.RANKING, "nothing was broken")
+    roots = true_roots(truth, profile)
+    if not ranking or not roots:
+        return metrics.not_applicable(
+            metrics.RANKING, "the answer ranks nothing" if roots else "the truth names no root"
+        )
+    right = frozenset[str]().union(*(root.services for root in roots))
+    hits = [profile.service(row.service) in right for row in ranking[:3]]
+    return {"acc_at_1": scored(hits[0]), "acc_at_3": scored(any(hits))}
 
 
 def any_service_hit(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile) -> bool:

@@ -34,6 +34,11 @@ class Profile(Noun):
         "an alarm, though no path reaches it",
     )
 
+    counts_vacuous: bool = Field(
+        default=False,
+        description="sql_exec counts a statement that reads no telemetry or finds only zeros, as the public scorer does",
+    )
+
     def same_kind(self, claimed: FaultKind | None, true: FaultKind | None) -> bool:
         """Return whether the claim names the true kind or one that is declared equivalent to it."""
         if claimed is None or true is None:
@@ -61,6 +66,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             equivalent_kinds=(_POD_KINDS,),
             undirected=True,
             public_graph_rules=True,
+            counts_vacuous=True,
         ),
     }
 )

@@ -10,12 +10,23 @@ from assay.model.base import Artefact, Noun
 from assay.model.faults import FaultKind
 
 
+class Expectation(Noun):
+    """How the number that a bound query gives moves from the normal to the abnormal period: by at least *ratio*."""
+
+    change: Literal["up", "down", "gone"]
+    ratio: float = Field(default=1.5, ge=1)
+
+
 class Evidence(Noun):
-    """One claim and the statement that is said to support it."""
+    """One claim and the statement that is said to support it.
+
+    With an *expectation* the statement is bound: it has ``$service`` and ``$period`` and gives one number.
+    """
 
     kind: Literal["metric", "trace", "log"]
     sql: str
     claim: str = ""
+    expectation: Expectation | None = None
 
 
 class RootCauseClaim(Noun):

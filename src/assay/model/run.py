@@ -68,7 +68,12 @@ class Metric(Noun):
 
 
 class EvidenceResult(Noun):
-    """What one SQL of an answer gave when the grader ran it again."""
+    """What one SQL of an answer gave when the grader ran it again.
+
+    *about* is the service, or cause -> effect, that it was given for. *relevant*: it reads telemetry and restricts it
+    to that service; *vacuous*: no telemetry has a say in it, or it found nothing but zeros; *bound*: its score as bound
+    evidence, None without an expectation; *finding* says why.
+    """
 
     sql: str
     claim: str
@@ -76,6 +81,11 @@ class EvidenceResult(Noun):
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Any, ...], ...] = ()
     message: str = ""
+    about: str = ""
+    relevant: bool | None = None
+    vacuous: bool | None = None
+    bound: float | None = None
+    finding: str = ""
 
 
 class Verdict(Artefact):

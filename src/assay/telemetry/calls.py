@@ -1,4 +1,4 @@
-"""Who calls whom, read from parent spans; nothing of the topology is given to a method."""
+"""Who calls whom, read from parent spans; nothing of the topology is given to a solver."""
 
 from __future__ import annotations
 

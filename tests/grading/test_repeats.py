@@ -1,0 +1,117 @@
+"""Figures over repeats, and what a trace says about a search."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from assay.errors import UserError
+from assay.grading.outcome import ranking_metrics
+from assay.grading.profiles import PROFILES
+from assay.grading.repeats import complexity, mean_pass_at_k, mean_time, pass_at_k, repair_time_s
+from assay.grading.trajectory import tool_failures, trajectory_metrics, visited_services
+from assay.grading.verdict import grade
+from assay.model.diagnosis import RankedService
+from assay.model.trajectory import ToolCall, Trace, TraceStep
+
+from .cases import answer, finished_run, no_fault, truth
+
+
+@pytest.mark.parametrize(("runs", "successes", "k"), [(5, 2, 1), (5, 2, 3), (4, 0, 2), (4, 4, 2), (6, 5, 3)])
+def test_pass_at_k_is_the_share_of_draws_with_a_success(runs: int, successes: int, k: int) -> None:
+    draws = list(itertools.combinations([True] * successes + [False] * (runs - successes), k))
+    assert pass_at_k(runs, successes, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+def test_pass_at_k_needs_k_runs() -> None:
+    with pytest.raises(UserError, match="at least 3 runs"):
+        pass_at_k(2, 1, 3)
+    assert mean_pass_at_k({"a": [True, False], "b": [False, False]}, 1) == 0.25
+
+
+def test_a_mean_time_is_over_successes_and_says_of_how_many() -> None:
+    found = mean_time([10.0, None, 20.0])
+    assert (found.seconds, found.successes, found.attempts) == (15.0, 2, 3)
+    assert mean_time([None]).seconds is None
+
+
+def test_repaired_is_cleared_and_staying_cleared() -> None:
+    second = 1_000_000_000
+    readings = [
+        (10 * second, True),
+        (20 * second, False),
+        (30 * second, True),
+        (40 * second, False),
+        (50 * second, False),
+    ]
+    assert repair_time_s(0, readings) == 40.0
+    assert repair_time_s(0, readings[:3]) is None
+    assert repair_time_s(0, []) is None
+
+
+def test_complexity_is_a_geometric_mean() -> None:
+    assert complexity(3, 2, 2) == pytest.approx(12 ** (1 / 3))
+    with pytest.raises(UserError):
+        complexity(0, 1, 1)
+
+
+def call(tool: str, output: str = "ok", status: str = "ok", **arguments: object) -> ToolCall:
+    return ToolCall.model_validate({"tool": tool, "arguments": arguments, "output": output, "status": status})
+
+
+def trace(*calls: ToolCall) -> Trace:
+    step = TraceStep(step_id=1, agent_id="a", agent_name="a", input_context="", output_content="", tool_logs=calls)
+    return Trace(task_id="t", task_instruction="", system_name="s", steps=(step,))
+
+
+QUERY = "SELECT avg(duration) AS store FROM abnormal_traces WHERE service_name = 'cart' AND message LIKE '%pay%'"
+CALLS = (
+    call("sql", sql=QUERY),
+    call("sql", sql=QUERY),
+    call("logs", service="ts-payment"),
+    call("sql", "Parser Error: syntax error at end of input", "error", sql="SELEC"),
+    call("plan", "unknown tool plan", "error"),
+    call("sql", "the statement ran for more than 30 s", "error", sql="SELECT 1"),
+)
+
+
+def test_visited_is_what_a_call_names_or_a_filter_restricts_to() -> None:
+    services = ["cart", "store", "ts-payment", "frontend"]
+    # store is only the name of a column in the query
+    assert visited_services(trace(*CALLS), services, PROFILES["default"]) == {"cart", "payment"}
+
+
+def test_tool_failures_by_type() -> None:
+    assert tool_failures(CALLS) == {"repeated": 1, "syntax": 1, "invalid": 1, "other": 1}
+
+
+def test_trajectory_metrics() -> None:
+    found = trajectory_metrics(trace(*CALLS), ["cart", "store", "payment"], ["cart", "store"], PROFILES["default"])
+    assert {name: metric.value for name, metric in found.items()} == {
+        "tool_calls": 6.0, "tool_errors": 3.0, "tool_repeats": 1.0, "detoured_services": 1.0, "covered_services": 0.5,
+    }  # fmt: skip
+    assert {m.status.value for m in trajectory_metrics(None, [], [], PROFILES["default"]).values()} == {
+        "not_applicable"
+    }
+
+
+def test_time_to_diagnosis_is_a_right_answers() -> None:
+    run = finished_run(started_ns=0, ended_ns=12_500_000_000)
+    right, wrong = (
+        grade(run, answer((service, "cpu_stress")), truth(("CPUStress", "cart")), None, None)  # type: ignore[arg-type]
+        for service in ("cart", "store")
+    )
+    assert right.metrics["time_to_diagnosis_s"].value == 12.5
+    assert wrong.metrics["time_to_diagnosis_s"].status.value == "not_applicable"
+
+
+def test_the_ranking_is_graded_whether_claimed_or_not() -> None:
+    rows = tuple(RankedService(service=s, score=x) for s, x in (("store", 3.0), ("ts-cart", 2.0), ("web", 1.0)))
+
+    def of(case: object) -> list[float | None]:
+        return [m.value for m in ranking_metrics(rows, case, PROFILES["default"]).values()]  # type: ignore[arg-type]
+
+    assert of(truth(("CPUStress", "cart"))) == [0.0, 1.0]
+    assert of(truth(("CPUStress", "store"), ("CPUStress", "cart"))) == [1.0, 1.0]
+    assert of(no_fault()) == [None, None]
