@@ -2,7 +2,7 @@
 
 Arrays are (..., k): the last axis is systems. An infinite variance leaves a system out, so that leaving out one, two or
 a family of them is one call. Hand-written although statsmodels has most of it, because leaving out two of 50 systems for
-190 pairs is 232,750 analyses: `combine_effects` takes 1.5 ms for one; its results are an oracle in the tests.
+190 pairs is 232,750 analyses: 95 s at the 0.41 ms of `combine_effects`, 2 s here. Its results are an oracle in the tests.
 """
 
 from __future__ import annotations
