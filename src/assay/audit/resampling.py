@@ -40,13 +40,14 @@ def bootstrap_means(matched: Matched, resamples: int = 5000, seed: int = 42) -> 
 
 
 def _patterns(scores: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the different rows of *scores* and how often each occurs."""
+    """Return the different rows of *scores* in order of appearance, whatever the order of methods, and their counts."""
     code = np.zeros(len(scores), dtype=np.int64)
     for column in scores.T:  # column by column: sorting numbers is far cheaper than sorting rows
         values, place = np.unique(column, return_inverse=True)
         code = np.unique(code * len(values) + place, return_inverse=True)[1]
     _, first, counts = np.unique(code, return_index=True, return_counts=True)
-    return scores[first], counts
+    order = np.argsort(first)
+    return scores[first[order]], counts[order]
 
 
 def _drawn_means(draw: np.random.Generator, scores: Floats, rows: int) -> Floats:
