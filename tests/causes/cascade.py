@@ -26,7 +26,10 @@ NET_MS = 1.0
 
 @dataclass(frozen=True)
 class Call:
-    """A request to *service*; *way* is call, message (asynchronous) or store; an *optional* one may fail unnoticed."""
+    """A request to *service*; *way* is call, message (asynchronous) or store; an *optional* one may fail unnoticed.
+
+    The caller of a *demanding* one fails by itself when the answer is hollow: changed, or made without an optional part.
+    """
 
     service: str
     operation: str
@@ -37,6 +40,7 @@ class Call:
     attempts: int = 1
     timeout_ms: float = 60_000.0
     parallel: bool = False
+    demanding: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Effect:
     store_ms: dict[str, float] = field(default_factory=dict)
     link_ms: dict[str, float] = field(default_factory=dict)
     fails: dict[str, float] = field(default_factory=dict)
+    changes: dict[str, float] = field(default_factory=dict)
     store_fails: dict[str, float] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
     cpu: dict[str, float] = field(default_factory=dict)
@@ -65,6 +70,7 @@ class _Recorder:
         self.random = random.Random(f"{seed}-{period}")
         self.ids = itertools.count(1)
         self.rows: list[dict[str, object]] = []
+        self.hollow = False
 
     def acts(self, at_ms: float) -> bool:
         return self.period == "abnormal" and self.effect.from_s * 1e3 <= at_ms < self.effect.to_s * 1e3
@@ -72,7 +78,7 @@ class _Recorder:
     def jitter(self, ms: float) -> float:
         return ms * self.random.lognormvariate(0.0, 0.2)
 
-    def span(self, trace, parent, kind, service, name, start, end, *, ok=True, code=None) -> None:
+    def span(self, trace, parent, kind, service, name, start, end, *, ok=True, code=None, size=None) -> None:
         identity = parent[1]
         self.rows.append(
             {
@@ -86,6 +92,7 @@ class _Recorder:
                 "attr.span_kind": kind,
                 "attr.status_code": "Unset" if ok else "Error",
                 "attr.http.response.status_code": code,
+                "attr.http.response.content_length": size,
                 "attr.k8s.pod.name": f"{service}-0",
             }
         )
@@ -108,6 +115,7 @@ class _Recorder:
 
     def attempt(self, trace: str, caller: str, parent: str, call: Call, start: float) -> tuple[float, bool]:
         mine = self.new_id()
+        self.hollow = False
         if call.way == "store":
             bad = self.acts(start) and self.random.random() < self.effect.store_fails.get(caller, 0.0)
             slow = self.effect.store_ms.get(caller, 0.0) if self.acts(start) else 0.0
@@ -137,7 +145,7 @@ class _Recorder:
     def serve(self, trace: str, parent: str, call: Call, start: float, kind: str, name: str) -> tuple[float, bool]:
         mine = self.new_id()
         own = self.jitter(call.own_ms) + (self.effect.own_ms.get(call.service, 0.0) if self.acts(start) else 0.0)
-        now, ok = start + own / 2, True
+        now, ok, hollow = start + own / 2, True, False
         if self.acts(start) and self.random.random() < self.effect.fails.get(call.service, 0.0):
             now, ok = start + 1, False
         else:
@@ -147,11 +155,16 @@ class _Recorder:
                 ends.append(end)
                 if not call.parallel:
                     now = end
-                if not went and not child.optional:
+                hollow |= self.hollow or not went
+                if (not went and not child.optional) or (child.demanding and self.hollow):
                     ok = False
                     break
             now = max(ends) + own / 2
-        self.span(trace, (parent, mine), kind, call.service, name, start, now, ok=ok, code=200 if ok else 500)
+        changed = self.acts(start) and self.random.random() < self.effect.changes.get(call.service, 0.0)
+        self.hollow = ok and (hollow or changed)
+        size = 2 if changed else 500 + self.random.randrange(20)
+        code = 200 if ok else 500
+        self.span(trace, (parent, mine), kind, call.service, name, start, now, ok=ok, code=code, size=size)
         return now, ok
 
 

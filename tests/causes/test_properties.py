@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assay.causes.annotate import annotate
+from assay.causes.annotate import annotate, annotate_opened, open_pack
 from assay.model.causal_graph import Annotation
 from assay.model.incident import Label
 from assay.telemetry.content import write_datapack
@@ -117,7 +117,26 @@ def test_second_half_of_the_normal_window_as_sham(tmp_path):
     )
     write_datapack(tmp_path / "pack", tables, described, {})
     pack = Datapack.open(tmp_path / "pack")
+    opened = open_pack(pack)
     calm = dataclasses.replace(EFFECT, from_s=0.0)
     for service in pack.services():
         for type_ in ("HTTPResponseDelay", "NetworkDelay", "JVMException", "PodKill"):
-            assert annotate(pack, [fault(type_, service, calm, -30_000_000_000)]).label is Label.NO_EFFECT
+            assert annotate_opened(opened, [fault(type_, service, calm, -30_000_000_000)]).label is Label.NO_EFFECT
+
+
+def test_healthy_services_beside_it_change_nothing(tmp_path, reference):
+    """Ten services of their own, quiet before and after, with traffic as heavy as the system's."""
+    tables = frames(systems.deep(), EFFECT)
+    for period in ("normal", "abnormal"):
+        table = tables[period, "traces"]
+        quiet = frames(systems.fan_out())[period, "traces"].with_columns(
+            pl.when(pl.col("service_name") == "loadgenerator")
+            .then("service_name")
+            .otherwise(pl.lit("healthy-") + pl.col("service_name"))
+            .alias("service_name"),
+            pl.concat_str(pl.lit("h-"), "trace_id").alias("trace_id"),
+        )
+        tables[period, "traces"] = pl.concat([table, quiet])
+    write_datapack(tmp_path / "pack", tables, incident(), {})
+    found = annotate(Datapack.open(tmp_path / "pack"), [fault("HTTPResponseDelay", "payment", EFFECT)])
+    assert _shape(found)[:4] == reference[:4]

@@ -9,6 +9,7 @@ import polars as pl
 
 from assay.causes.added import added_time
 from assay.causes.calls import Calls
+from assay.causes.disturbed import disturbed
 from assay.causes.metrics import Raised, raised
 from assay.causes.states import Thresholds, beyond_chance
 from assay.causes.wording import changed_lines
@@ -292,16 +293,9 @@ def unconsumed(scene: Scene) -> Evidence:
 
 
 def own_errors(scene: Scene) -> Evidence:
-    """Look for failures that begin here: nothing that the root called failed, or its good answers arrive as failures."""
-    exits = scene.calls.exits
-    callee = scene.calls.entries.select(callee_entry=pl.col("entry"), callee_failed=pl.col("failed"))
-    disturbed = (
-        exits.join(callee, on="callee_entry", how="left")
-        .filter(pl.col("failed") | pl.col("callee_failed").fill_null(value=False))
-        .get_column("caller_entry")
-        .drop_nulls()
-    )
-    own = scene.own.with_columns(hit=pl.col("own_error") & ~pl.col("entry").is_in(disturbed.implode()))
+    """Look for failures that begin here: nothing below the root failed, or its good answers arrive as failures."""
+    below = pl.Series(disturbed(scene.calls)[scene.own.get_column("entry").to_numpy()])
+    own = scene.own.with_columns(hit=pl.col("own_error") & ~below)
     now, before = (own.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
     nodes = sorted(beyond_chance(now, before, "hit", scene.thresholds)) if now.height else []
     entries = frozenset(now.filter(pl.col("hit") & pl.col("node").is_in(nodes)).get_column("entry"))

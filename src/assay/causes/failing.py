@@ -143,8 +143,8 @@ def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags) -> 
     Requests that fail by themselves right above are put down to that only when they fail there and hardly elsewhere.
     """
     through = touched.copy()
-    healthy_callers = traffic.caller[bad & ~at(traffic.failed, traffic.caller, 1)]
-    through[healthy_callers] = True
+    lower = bad | (at(touched, traffic.callee, 0) & traffic.synchronous)
+    through[traffic.caller[lower & ~at(traffic.failed, traffic.caller, 1)]] = True
     above = traffic.synchronous & at(through, traffic.callee, 0) & (traffic.caller >= 0)
     suspect = np.zeros(carried.size, dtype=bool)
     suspect[traffic.caller[above]] = True
@@ -175,16 +175,16 @@ def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags) -> 
     made = suspect & alone & traffic.node.is_in(nodes.implode()).fill_null(value=False).to_numpy()
     carried[made] = True
     upper = traffic.exits.with_columns(hit=pl.Series(above & at(made, traffic.caller, 0))).filter("hit")
-    return _named(traffic, upper, bad, touched)
+    return _named(traffic, upper, lower, touched)
 
 
-def _named(traffic: _Traffic, upper: pl.DataFrame, bad: Flags, touched: Flags) -> tuple[Bypass, ...]:
-    """Return the bypasses of *upper*, the calls of failed requests to healthy ones, by names of nodes."""
+def _named(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, touched: Flags) -> tuple[Bypass, ...]:
+    """Return the bypasses by names: *upper* are calls of failed requests to healthy ones, *lower* what these called."""
     direct = upper.filter(pl.Series(at(touched, upper.get_column("callee_entry").fill_null(-1).to_numpy(), 0)))
-    lower = traffic.exits.filter(pl.Series(bad)).select(
+    below = traffic.exits.filter(pl.Series(lower)).select(
         callee_entry=pl.col("caller_entry"), source=pl.col("callee_node")
     )
-    chained = upper.join(lower.drop_nulls(), on="callee_entry", how="inner")
+    chained = upper.join(below.drop_nulls(), on="callee_entry", how="inner")
     one = direct.group_by(source="callee_node", target="caller_node").len().sort("source", "target")
     two = (
         chained.group_by("source", target="caller_node", healthy="callee_node")
