@@ -12,6 +12,11 @@ IMPORTERS = Registry(
     "assay.importers",
     {
         "rcabench": "assay.telemetry.public:import_public",
+        "nezha": "assay.telemetry.importers.nezha:import_nezha",
         "petshop": "assay.telemetry.importers.petshop:import_petshop",
+        "rcaeval": "assay.telemetry.importers.rcaeval:import_rcaeval",
+        "openrca": "assay.telemetry.importers.openrca:import_openrca",
+        "otlp": "assay.telemetry.importers.otlp:import_otlp",
+        "itbench": "assay.telemetry.importers.itbench:import_itbench",
     },
 )

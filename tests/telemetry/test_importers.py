@@ -1,0 +1,329 @@
+"""Importers of public data: against real samples and other readings of them, and on small files as their owners write."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from assay.errors import UserError
+from assay.model.incident import Label
+from assay.telemetry.importers import IMPORTERS
+from assay.telemetry.importers.cases import ImportReport
+from assay.telemetry.importers.petshop import read_metrics
+from assay.telemetry.leaks import leaks
+from assay.telemetry.tree import Tree, resolve
+
+
+def imported(format_: str, source: Path, out: Path) -> tuple[ImportReport, Tree]:
+    return IMPORTERS.load(format_)(source, out), Tree(out)
+
+
+@pytest.mark.parametrize("format_", IMPORTERS.names())
+def test_what_is_not_of_the_format_is_one_sentence(tmp_path: Path, format_: str) -> None:
+    (tmp_path / "some").mkdir()
+    for path in (tmp_path, tmp_path / "not there"):
+        with pytest.raises(UserError):
+            imported(format_, path, tmp_path / "out")
+
+
+# Nezha
+
+
+@pytest.fixture(scope="module")
+def nezha(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportReport, Tree]:
+    return imported("nezha", real_data / "nezha-raw", tmp_path_factory.mktemp("nezha"))
+
+
+def test_nezha_says_of_every_fault_of_the_day_what_became_of_it(nezha: tuple[ImportReport, Tree]) -> None:
+    report, _ = nezha
+    assert [name for name, _ in report.imported] == [
+        "2023-01-29 08:43:04", "2023-01-29 10:04:34", "2023-01-29 without a fault",
+    ]  # fmt: skip
+    assert len(report.failed) == 26
+    assert all("this sample lacks it" in reason for _, reason in report.failed)
+
+
+@pytest.mark.parametrize(
+    ("case", "folder"), [(0, "0843-ts-contacts-service-return"), (1, "1004-ts-travel-service-exception")]
+)
+def test_nezha_agrees_with_datapacks_that_were_made_of_the_same_files(
+    nezha: tuple[ImportReport, Tree], real_data: Path, case: int, folder: str
+) -> None:
+    report, tree = nezha
+    ours = tree.datapack(report.imported[case][1])
+    theirs = real_data / "nezha-datapacks" / f"nezha-2023-01-29-{folder}"
+    columns = ["time", "trace_id", "span_id", "parent_span_id", "span_name", "service_name", "duration"]
+    for period in ("normal", "abnormal"):
+        spans = [ours.read(period, "traces"), pl.read_parquet(theirs / f"{period}_traces.parquet")]
+        first, second = (frame.select(columns).sort(columns) for frame in spans)
+        assert first.equals(second)
+        levels = [
+            dict(frame.get_column("level").value_counts().iter_rows())
+            for frame in (ours.read(period, "logs"), pl.read_parquet(theirs / f"{period}_logs.parquet"))
+        ]
+        assert levels[0].keys() == levels[1].keys()
+        assert sum(levels[0].values()) == pytest.approx(sum(levels[1].values()), abs=5)
+    names = ["k8s.pod.cpu.usage", "k8s.pod.memory.working_set"]
+    keys = ["time", "metric", "service_name"]
+    known = pl.read_parquet(theirs / "abnormal_metrics.parquet").filter(pl.col("metric").is_in(names))
+    both = ours.read("abnormal", "metrics").join(known.select(*keys, theirs="value"), on=keys)
+    assert both.height >= 92
+    assert both.select(((pl.col("value") - pl.col("theirs")).abs() <= 1e-9 * pl.col("theirs").abs()).all()).item()
+    truth = tree.truth(report.imported[case][1])
+    injection = json.loads((theirs / "injection.json").read_bytes())
+    assert [f.type for f in truth.faults] == [injection["engine_config"][0]["chaos_type"]]
+    assert truth.roots[0].pod == tuple(injection["ground_truth"][0]["pod"])
+    assert truth.roots[0].function
+
+
+def test_nezha_leaks_nothing_and_resumes(nezha: tuple[ImportReport, Tree], real_data: Path) -> None:
+    report, tree = nezha
+    for _, id_ in report.imported:
+        assert leaks(tree.incident_path(id_), tree.truth(id_)) == []
+    again, _ = imported("nezha", real_data / "nezha-raw", tree.root)
+    assert (len(again.imported), len(again.skipped)) == (0, 3)
+    assert tree.truth(report.imported[2][1]).faults[0].type == "NoFault"
+
+
+# PetShop (the paper's cells are in tests/methods/test_readings.py)
+
+
+def test_petshop_header_and_cells(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(
+        "microservice,a::b,a::b\nmetric,latency,availability\nstatistic,Average,p0.5\nunix_timestamp,,\n300.0,1.5,\n600.0,,inf\n"
+    )
+    rows = read_metrics(path).sort("metric", "time").rows()
+    assert [(t.timestamp(), s, m, v) for t, s, m, v in rows] == [
+        (300.0, "a::b", "availability:p0.5", None), (600.0, "a::b", "availability:p0.5", None),
+        (300.0, "a::b", "latency:Average", 1.5), (600.0, "a::b", "latency:Average", None),
+    ]  # fmt: skip
+
+
+# RCAEval
+
+
+def rcaeval(folder: Path, injected: str = "100") -> Path:
+    run = folder / "RE2-OB" / "cartservice_cpu" / "1"
+    run.mkdir(parents=True)
+    rows = "\n".join(f"{t},{1 + t % 3},{t},7,x" for t in range(80, 120))
+    (run / "simple_metrics.csv").write_text(
+        f"time,cartservice_cpu,adservice_latency-50,noservice,adservice_mem\n{rows}\n"
+    )
+    (run / "inject_time.txt").write_text(injected)
+    (run / "traces.csv").write_text(
+        "traceID,spanID,parentSpanID,serviceName,operationName,startTime,duration,statusCode\n"
+        "t,s,,cartservice,get,99000000,2500,200\nt2,s2,s,cartservice,get,101000000,3000,500\n"
+    )
+    (run / "logs.csv").write_text(
+        "timestamp,container_name,message\n99000000000,cartservice,an ERROR here\n101000000000,ad,fine\n"
+    )
+    return folder
+
+
+def test_rcaeval_columns_units_and_the_boundary(tmp_path: Path) -> None:
+    report, tree = imported("rcaeval", rcaeval(tmp_path / "in"), tmp_path / "out")
+    assert [name for name, _ in report.imported] == ["RE2-OB/cartservice_cpu/1"]
+    assert [note for _, note in report.notes] == [
+        "simple_metrics.csv: the column 'noservice' names no service and is left out"
+    ]
+    id_ = report.imported[0][1]
+    pack, truth = tree.datapack(id_), tree.truth(id_)
+    assert (pack.incident.normal.end_ns, pack.incident.abnormal.start_ns) == (100 * 10**9, 100 * 10**9)
+    metrics = pack.read("normal", "metrics")
+    assert metrics.height == 20 * 3
+    assert sorted(metrics.get_column("metric").unique()) == ["cpu", "latency-50", "mem"]
+    assert metrics.filter(pl.col("metric") == "mem").get_column("value").null_count() == 20  # text is no number
+    spans = pack.read("abnormal", "traces").select("duration", "attr.http.response.status_code").rows()
+    assert spans == [(3_000_000, 500)]
+    assert pack.read("normal", "logs").get_column("level").to_list() == ["ERROR"]
+    assert [(f.type, f.service) for f in truth.faults] == [("CPUStress", "cartservice")]
+    # the boundary is the injection, as the protocol of this benchmark has it; nothing else may tell
+    assert all(leak.startswith("incident.json: 1") for leak in leaks(tree.incident_path(id_), truth))
+
+
+def test_rcaeval_says_what_it_cannot_read(tmp_path: Path) -> None:
+    report, _ = imported("rcaeval", rcaeval(tmp_path / "a", injected="noon"), tmp_path / "out")
+    assert "instead of epoch seconds" in report.failed[0][1]
+    source = rcaeval(tmp_path / "b")
+    (source / "RE2-OB" / "cartservice_cpu").rename(source / "RE2-OB" / "cartservice_f1")
+    (source / "RE2-OB" / "cartservice_f1" / "1" / "logs.csv").unlink()
+    report, tree = imported("rcaeval", source, tmp_path / "out")
+    assert {note for _, note in report.notes} >= {
+        "there is no logs.csv", "the fault f1 has no type in the catalogue: no fault kind is graded",
+    }  # fmt: skip
+    truth = tree.truth(report.imported[0][1])
+    assert (truth.faults, truth.roots[0].service) == ((), ("cartservice",))
+
+
+# OpenRCA
+
+DAY = 1_616_169_600  # 2021-03-20 00:00:00 +08:00
+
+
+def openrca(system: Path) -> Path:
+    telemetry = system / "telemetry" / "2021_03_20"
+    for kind in ("metric", "trace", "log"):
+        (telemetry / kind).mkdir(parents=True)
+    begun = DAY + 3600
+    (system / "record.csv").write_text(
+        "level,component,timestamp,datetime,reason\n"
+        f"pod,cart-0,{begun},2021-03-20 01:00:00,container CPU load\n"
+        f"node,node-6,{begun + 60},2021-03-20 01:01:00,node disk space consumption\n"
+        f"pod,ad-0,{begun + 86_400},2021-03-21 01:00:00,container memory load\n"
+    )
+    (telemetry / "metric" / "metric_container.csv").write_text(
+        "timestamp,cmdb_id,kpi_name,value\n" + "".join(f"{begun + t},cart-0,cpu,{t}\n" for t in range(-60, 60, 10))
+    )
+    (telemetry / "metric" / "metric_app.csv").write_text(
+        f"timestamp,rr,sr,cnt,mrt,tc\n{begun - 5},100,99,7,30.5,ServiceTest1\n"
+    )
+    (telemetry / "metric" / "odd.csv").write_text("a,b\n1,2\n")
+    (telemetry / "trace" / "trace_span.csv").write_text(
+        "timestamp,cmdb_id,span_id,trace_id,duration,type,status_code,operation_name,parent_span\n"
+        f"{(begun + 1) * 1000},cart-0,s,t,12,rpc,0,get,\n{(begun + 2) * 1000},cart-0,s2,t,5,rpc,13,get,s\n"
+        f"{(begun + 7200) * 1000},cart-0,late,t,5,rpc,0,get,\n"
+    )
+    (telemetry / "log" / "log_service.csv").write_text(
+        f"log_id,timestamp,cmdb_id,log_name,value\n1,{begun - 2},cart-0,log,WARN slow\n"
+    )
+    return system
+
+
+def test_openrca_takes_the_time_around_each_record_and_two_records_as_one_incident(tmp_path: Path) -> None:
+    report, tree = imported("openrca", openrca(tmp_path / "Market"), tmp_path / "out")
+    assert [name for name, _ in report.imported] == ["openrca-market 2021-03-19 17:00:00"]
+    assert [(name, "no telemetry/2021_03_21" in reason) for name, reason in report.failed] == [
+        ("openrca-market 2021-03-20 17:00:00", True)
+    ]
+    assert {note for _, note in report.notes} == {
+        "metric/odd.csv has no column for service_name, time and is left out",
+        "the reason 'node disk space consumption' has no type",
+    }
+    id_ = report.imported[0][1]
+    pack, truth = tree.datapack(id_), tree.truth(id_)
+    assert [root.service for root in truth.roots] == [("cart-0",), ("node-6",)]
+    assert truth.faults == ()  # one of the two has no kind, so neither is graded by kind
+    spans = pack.read("abnormal", "traces").select("duration", "attr.status_code", "parent_span_id").rows()
+    assert spans == [(12_000_000, "Unset", ""), (5_000_000, "Error", "s")]
+    metrics = pack.read("normal", "metrics")
+    assert sorted(metrics.get_column("metric").unique()) == ["cnt", "cpu", "mrt", "rr", "sr"]
+    assert pack.read("normal", "logs").get_column("level").to_list() == ["WARN"]
+    assert leaks(tree.incident_path(id_), truth) == []
+
+
+# OTLP
+
+
+def span(name: str, start_s: int, parent: str = "") -> dict[str, object]:
+    return {
+        "traceId": "5b8efff798038103d269b633813fc60c", "spanId": name.encode().hex().ljust(16, "0"), "parentSpanId": parent,
+        "name": name, "kind": 2, "status": {}, "startTimeUnixNano": str(start_s * 10**9),
+        "endTimeUnixNano": str(start_s * 10**9 + 5_000_000),
+    }  # fmt: skip
+
+
+def request(*spans: dict[str, object]) -> dict[str, object]:
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "cart"}}]}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": list(spans)}]}]}
+
+
+def otlp(case: Path) -> Path:
+    for period in ("normal", "abnormal"):
+        (case / period).mkdir(parents=True)
+    lines = [json.dumps(request(span("a", 10), span("b", 11))), "{torn", json.dumps(request(span("c", 12)))]
+    (case / "normal" / "traces.jsonl").write_text("\n".join(lines))
+    (case / "normal" / "traces.txt").write_text("?")
+    message = ExportTraceServiceRequest()
+    made = message.resource_spans.add()
+    made.resource.attributes.add(key="service.name").value.string_value = "cart"
+    made.scope_spans.add().spans.add(
+        name="d", span_id=b"12345678", start_time_unix_nano=20 * 10**9, end_time_unix_nano=21 * 10**9
+    )
+    (case / "abnormal" / "traces.pb.gz").write_bytes(gzip.compress(message.SerializeToString()))
+    (case / "abnormal" / "logs.json").write_text(
+        json.dumps(
+            {
+                "resourceLogs": [
+                    {
+                        "scopeLogs": [
+                            {
+                                "logRecords": [
+                                    {"timeUnixNano": "20000000000", "severityNumber": 17, "body": {"stringValue": "no"}}
+                                ]
+                            }
+                        ]
+                    }
+                ]
+            },
+            indent=1,
+        )
+    )
+    (case / "abnormal" / "metrics.pb").write_bytes(b"\xff\xff no protobuf")
+    return case
+
+
+def test_otlp_json_lines_and_protobuf_are_one_recording(tmp_path: Path) -> None:
+    report, tree = imported("otlp", otlp(tmp_path / "shop"), tmp_path / "out")
+    pack = tree.datapack(report.imported[0][1])
+    assert (pack.incident.system, pack.incident.normal.start_ns, pack.incident.abnormal.start_ns) == (
+        "shop",
+        10**10,
+        2 * 10**10,
+    )
+    spans = pack.read("normal", "traces").select("span_name", "trace_id", "duration", "attr.span_kind", "service_name")
+    trace = "5b8efff798038103d269b633813fc60c"
+    assert spans.rows() == [(name, trace, 5_000_000, "Server", "cart") for name in "abc"]
+    assert pack.read("abnormal", "traces").get_column("span_name").to_list() == ["d"]
+    assert pack.read("abnormal", "logs").select("level", "message").rows() == [("ERROR", "no")]
+    notes = " ".join(note for _, note in report.notes)
+    assert "traces.jsonl:2 is no export request" in notes
+    assert "traces.txt is neither JSON" in notes
+    assert "metrics.pb cannot be read" in notes
+    assert resolve(tree.root)[0].truth is None
+
+
+# ITBench
+
+
+def test_itbench_reads_all_42_and_says_what_is_broken(real_data: Path, tmp_path: Path) -> None:
+    report, tree = imported("itbench", real_data / "itbench-groundtruth", tmp_path)
+    assert (len(report.imported), report.failed) == (42, ())
+    notes = {(name, note.partition(": ")[2]) for name, note in report.notes}
+    assert ("scenario_25", "propagation 4 names 'node', which is no group") in notes
+    assert ("scenario_39", "the propagations run in a circle: payment-pod-1") in notes
+    assert ("scenario_14", "an alert names 'ad-service', which is no group") in notes
+    assert any("'*.*'" in note and "no regular expression" in note for name, note in notes if name == "scenario_38")
+    assert tree.ids() == []  # truth without telemetry
+    id_ = dict(report.imported)["scenario_1"]
+    annotation = tree.annotation(id_)
+    assert annotation is not None
+    assert annotation.label is Label.ATTRIBUTED
+    assert annotation.graph.service_edges() == {
+        ("load-generator-pod-1", "load-generator-service-1"),
+        ("load-generator-service-1", "frontend-proxy-service-1"),
+        ("frontend-proxy-service-1", "accounting-service-1"),
+    }
+    assert tree.truth(id_).roots[0].service == ("load-generator-pod-1",)
+    entities = json.loads((tree.truth_path(id_) / "entities.json").read_bytes())
+    assert len(entities["aliases"][0]) == 4
+    again, _ = imported("itbench", real_data / "itbench-groundtruth", tmp_path)
+    assert len(again.skipped) == 42
+
+
+def test_itbench_that_is_no_yaml_is_failed_and_the_rest_goes_on(tmp_path: Path) -> None:
+    for name, text in (
+        ("a", "groups: [\n"),
+        ("b", "groups:\n- {id: x, root_cause: true, filter: [x]}\npropagations:\n- {source: x}\n"),
+    ):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "groundtruth_v1.yaml").write_text(text)
+    report, _ = imported("itbench", tmp_path / "in", tmp_path / "out")
+    assert [name for name, _ in report.imported] == ["b"]
+    assert "is not YAML" in report.failed[0][1]
+    assert ("b", "groundtruth_v1.yaml: propagation 1 lacks its source or its target") in report.notes
