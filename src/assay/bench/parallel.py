@@ -34,10 +34,16 @@ def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, 
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(items)), mp_context=context, initializer=_end_with_parent) as pool:
-        yield from pool.map(function, items)
+        try:
+            yield from pool.map(function, items)
+        except BaseException:  # interrupted, or nobody wants the rest: what is being done is given up as well
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
 
 
 def _end_with_parent() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # given up: undo on the way out
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
