@@ -156,13 +156,17 @@ def _inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ..
 def _recording(folder: Path, minutes: list[str]) -> dict[str, pl.DataFrame]:
     """Return traces and logs of *minutes* (``HH_MM``); a minute's file that is not there is left out.
 
-    Some public files end in the middle of a quoted text that swallows fields: what is surplus in a row is cut off.
+    Some public files end in the middle of a quoted text that swallows fields: what is surplus in a row is cut off. Some
+    repeat rows of the minute before: equal rows count once.
     """
     if not minutes:
         raise DatapackError(f"{folder} has no trace files; this sample lacks the no-fault recording.")
     traces = [_traces(p) for m in minutes if (p := folder / "trace" / f"{m}_trace.csv").exists()]
     logs = [_logs(p) for m in minutes if (p := folder / "log" / f"{m}_log.csv").exists()]
-    return {"traces": pl.concat(traces), "logs": pl.concat(logs) if logs else empty("logs").select(_LOG_COLUMNS)}
+    return {
+        "traces": pl.concat(traces).unique(maintain_order=True),
+        "logs": pl.concat(logs).unique(maintain_order=True) if logs else empty("logs").select(_LOG_COLUMNS),
+    }
 
 
 def _traces(path: Path) -> pl.DataFrame:
