@@ -1,4 +1,4 @@
-"""Every fault type that the plain level can take, in one small running system: seen, accounted for, gone again.
+"""Every fault type on every level that this machine has, in one small system per level: seen, accounted for, gone again.
 
 The six types of the first systems are tested in the shop, in test_six_faults.py.
 """
@@ -16,7 +16,7 @@ from assay.errors import RefusedError
 from assay.model.faults import CATALOGUE
 from assay.model.incident import FaultPlan
 from assay.testbed.apps import load_system
-from assay.testbed.capabilities import refusal
+from assay.testbed.capabilities import LEVELS, probe, refusal
 from assay.testbed.faults.actuators import actuators
 from assay.testbed.faults.effects import SIGNATURES
 from assay.testbed.local.state import marked_processes
@@ -49,8 +49,9 @@ def own_processes(running):
 class Corner:
     """The running system, with what is usual in it."""
 
-    def __init__(self, running, folder):
-        self.running, self.folder, self.count = running, folder, 0
+    def __init__(self, running, level, folder):
+        self.running, self.level, self.folder, self.count = running, level, folder, 0
+        self.plain = level == "plain"
         with self.recording() as self.usual:
             time.sleep(USUAL_S)
         self.usual_window = (self.usual.started_ns, time.time_ns())
@@ -83,6 +84,8 @@ class Injected:
             running.flush()  # a histogram needs a point before
             for event in running.inject(fault_plan):
                 self.events[event["event"]] = event
+                if event["event"] == "applied":
+                    self.applied = time.time_ns()
                 if event["event"] == "effect" and on_effect:
                     on_effect()
             time.sleep(heal_s)
@@ -145,12 +148,14 @@ class Injected:
             assert self.late.filter(pl.col("kind") != "wait").height == 0
 
 
-@pytest.fixture(scope="module")
-def corner(tmp_path_factory):
+@pytest.fixture(scope="module", params=LEVELS)
+def corner(request, tmp_path_factory):
+    if not (level := probe()[request.param]).available:
+        pytest.skip(f"no {level.name} level here: {level.reason}")
     with state_folder():
-        running = LocalSubstrate().deploy(load_system(CORNER), "corner", seed=5, owned=True, isolation="plain")
+        running = LocalSubstrate().deploy(load_system(CORNER), "corner", seed=5, owned=True, isolation=level.name)
         time.sleep(2)
-        yield Corner(running, tmp_path_factory.mktemp("spools"))
+        yield Corner(running, level.name, tmp_path_factory.mktemp("spools"))
         LocalSubstrate().remove("corner")
 
 
@@ -215,6 +220,8 @@ class TestHttp:
         ],
     )
     def test_what_makes_no_sense_is_refused(self, corner, fault, parameters, says):
+        if fault == "NetworkDuplicate" and not corner.plain:
+            pytest.skip("packets can be duplicated here; see TestPackets")
         corner.settle()
         with pytest.raises(RefusedError, match=says.replace("'", ".").replace("(", ".")):
             list(corner.running.inject(plan(fault, "stock", **parameters)))
@@ -296,7 +303,20 @@ class TestProcess:
         used = it.metric("metrics", "container.memory.working_set", "rate")["value"]
         assert used.max() > (sizes[0] + 40) * 2**20
 
+    def test_whoever_needs_more_than_a_full_group_has_is_killed_for_it(self, corner):
+        if corner.plain:
+            pytest.skip("without control groups allocations fail; see the next test")
+        it = corner.inject("MemoryStress", "archive", seconds=6, size_mb=256)
+        full = it.metric("metrics", "container.memory.limit_utilization", "archive")["value"]
+        assert 0.85 < full.max() <= 1.0
+        restarts = it.metric("metrics", "k8s.container.restarts", "archive")["value"]
+        assert restarts.max() > restarts.min()
+        assert any("out-of-memory" in note for note in it.events["done"]["notes"])
+        assert it.entries("memory").height == 1
+
     def test_a_full_container_fails_what_needs_more(self, corner):
+        if not corner.plain:
+            pytest.skip("with control groups the kernel kills; see the test before")
         limits = []
         ask = lambda: limits.append(psutil.Process(corner.pid("archive-0")).rlimit(psutil.RLIMIT_AS)[0])  # noqa: E731
         ask()
@@ -360,10 +380,11 @@ class TestPackets:
     )
     def test_lost_packets_arrive_when_they_are_sent_again(self, corner, fault, share):
         it = corner.inject(fault, "rate", seconds=3, **{share: 30.0})
-        lost = it.entries("packet_loss")
+        kind = "packet_corrupt" if fault == "NetworkCorrupt" and not corner.plain else "packet_loss"
+        lost = it.entries(kind)
         assert lost["link"].str.contains("rate-0").all()
         assert set(lost["direction"]) == {"backward"}
-        assert min(lost["ns"]) == 200_000_000
+        assert min(lost["ns"]) == (200_000_000 if corner.plain else 0)  # real packets: when TCP resends is TCP's affair
         calls = it.spans(it.during, service="stock", name="GET /rate", kind="Client")["duration"] / 1e6
         assert (calls > 195).mean() == pytest.approx(0.35, abs=0.25)
         assert (calls < 100).any()
@@ -371,33 +392,44 @@ class TestPackets:
         assert it.ms(it.after, service="stock", name="GET /rate", kind="Client") < 100
         it.assert_users_are_served_again()
 
+    def test_packets_that_arrive_twice_are_seen_and_harm_nobody(self, corner):
+        if corner.plain:
+            pytest.skip("byte streams have no duplicates; the type is refused")
+        it = corner.inject("NetworkDuplicate", "rate", seconds=4, duplicate_percent=50.0)
+        twice = it.entries("packet_duplicate")
+        assert set(twice["direction"]) == {"backward"}
+        assert twice["link"].str.contains("rate-0").all()
+        assert it.failed(it.during, service="stock", name="GET /rate", kind="Client") == 0
+        it.assert_users_are_served_again()
+
     def test_a_narrow_link(self, corner):
         it = corner.inject("NetworkBandwidth", "rate", seconds=3, rate_bps=40_000)
         assert it.ms(it.during, service="stock", name="GET /rate", kind="Client") > 100
-        assert it.entries("packet_delay")["link"].str.contains("rate-0").all()
+        if corner.plain:  # the kernel's queue shapes without telling; the callers' waits tell
+            assert it.entries("packet_delay")["link"].str.contains("rate-0").all()
         assert it.ms(it.after, service="stock", name="GET /rate", kind="Client") < 100
         it.assert_users_are_served_again()
 
     @pytest.mark.parametrize(("direction", "arrives"), [("from", True), ("to", False)])
     def test_a_partition_has_a_direction(self, corner, direction, arrives):
         it = corner.inject("NetworkPartition", "rate", seconds=3, direction=direction)
-        given_up = (it.during[0] + 200_000_000, it.during[0] + 1_700_000_000)  # whose time-out passes before the end
+        given_up = (it.applied + 200_000_000, it.during[1] - 1_100_000_000)  # whose time-out passes before the end
         assert it.failed(given_up, service="stock", name="GET /rate", kind="Client") > 0.9
         assert it.messages("stock").str.contains("GET rate/rate: timed out after 1 s").any()
-        calls = it.spans(it.during, service="stock", name="GET /rate", kind="Client")
+        calls = it.spans((it.applied, it.during[1]), service="stock", name="GET /rate", kind="Client")
         unanswered = calls.filter(pl.col("attr.status_code") == "Error").select("span_id")
-        in_time = (it.during[0], it.during[0] + 2_500_000_000)  # what was held back arrives at the end
+        in_time = (it.applied + 200_000_000, it.during[1] - 400_000_000)  # what was held back arrives at the end
         served = it.recording.spans(*in_time, service="rate", kind="Server")
         reached = unanswered.join(served, left_on="span_id", right_on="parent_span_id").height
         assert (reached > 0) == arrives
-        assert set(it.entries("packet_loss")["ns"]) == {0}
+        assert set(it.entries("packet_loss")["ns"]) == ({0} if corner.plain else set())  # the kernel drops in silence
         assert it.entries("wait", service="stock", callee="rate", error=True).height >= 3
         it.assert_users_are_served_again()
 
     def test_a_partition_from_the_database_alone(self, corner):
         it = corner.inject("NetworkPartition", "stock", seconds=3, direction="both", peer="db")
         assert it.failed(it.during, service="stock", name="SELECT items") > 0.3
-        assert it.entries("packet_loss")["link"].unique().to_list() == ["stock-0>db"]
+        assert set(it.entries("packet_loss")["link"]) == ({"stock-0>db"} if corner.plain else set())
         it.assert_users_are_served_again()
 
 

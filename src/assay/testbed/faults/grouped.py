@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.testbed.faults.injection import Injection
 from assay.testbed.faults.pressure import Companion, CpuPressure, MemoryPressure
+from assay.testbed.kernel.cgroups import CPU, MEMORY
 
 
 class GroupPressure(Companion):
     """The companion runs in the replica's own group, or in one beside the replicas of the host."""
 
+    controller: ClassVar[str]
+
     def group(self) -> dict[str, Any]:
         """Return which group the companion enters, and which one's limit it is to exhaust."""
         containers, host = self._injection.system.containers, self._injection.host
         if host is None:
-            return containers.told(containers.of(self._injection.replica))
-        return containers.told(containers.of_host(host), enters=containers.beside_replicas(host))
+            return containers.told(containers.of(self._injection.replica), self.controller)
+        return containers.told(containers.of_host(host), self.controller, enters=containers.beside_replicas(host))
 
     async def follow(self, pids: list[int]) -> None:
         """Do nothing: whoever is in the group is under pressure."""
@@ -28,7 +31,7 @@ class GroupPressure(Companion):
 class GroupCpuPressure(GroupPressure):
     """Burners use up the CPU time that the group may have in a period; then all of it stands still."""
 
-    role = "burner"
+    role, controller = "burner", CPU
 
     def order(self) -> dict[str, Any]:
         """Return the group and the burners."""
@@ -39,7 +42,7 @@ class GroupCpuPressure(GroupPressure):
 class GroupMemoryPressure(GroupPressure):
     """The companion fills the group; whoever needs more than the rest is killed for it by the kernel."""
 
-    role = "allocator"
+    role, controller = "allocator", MEMORY
 
     def order(self) -> dict[str, Any]:
         """Return the group, its limit and the size."""
@@ -51,9 +54,9 @@ class GroupMemoryPressure(GroupPressure):
 
 def cpu_pressure(injection: Injection) -> Companion:
     """Return CPU pressure by control group where the system has them, from outside where it has not."""
-    return GroupCpuPressure(injection) if injection.system.containers.there else CpuPressure(injection)
+    return GroupCpuPressure(injection) if injection.system.containers.limit(CPU) else CpuPressure(injection)
 
 
 def memory_pressure(injection: Injection) -> Companion:
     """Return memory pressure by control group where the system has them, from outside where it has not."""
-    return GroupMemoryPressure(injection) if injection.system.containers.there else MemoryPressure(injection)
+    return GroupMemoryPressure(injection) if injection.system.containers.limit(MEMORY) else MemoryPressure(injection)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from assay.testbed.kernel.cgroups import Group, Groups, Usage, find_groups
+from assay.testbed.kernel.cgroups import MEMORY, Group, Groups, Usage, find_groups
 from assay.testbed.local.fleet import Fleet, Replica
 from assay.testbed.local.state import SystemState, note_groups, remove_groups
 
@@ -53,9 +53,16 @@ class Containers:
         """Return the group of *replica*."""
         return f"{self.of_host(replica.host)}/{replica.id}"
 
-    def entrances(self, path: str) -> list[str]:
-        """Return the files into which a process writes its id to be in the group *path*."""
-        return [str(folder / "cgroup.procs") for folder in self._groups.folders(path)] if self._groups else []
+    def limit(self, controller: str) -> bool:
+        """Tell whether the groups limit what *controller* (cpu, memory) counts."""
+        return self._groups is not None and controller in self._groups.versions
+
+    def entrances(self, path: str, controller: str | None = None) -> list[str]:
+        """Return the files into which a process writes its id to be in the group *path*, or in one hierarchy of it."""
+        if self._groups is None:
+            return []
+        folders = self._groups.folders(path) if controller is None else [self._groups.parents[controller] / path]
+        return [str(folder / "cgroup.procs") for folder in folders]
 
     def usage(self, path: str) -> Usage | None:
         """Return what the group *path* has used, None where nothing counts it."""
@@ -65,15 +72,18 @@ class Containers:
         """Return the used share of the memory limit of *host*, or of *replica* without one; None if unknown."""
         limit_mb = replica.spec.memory_limit_mb if host is None else self._fleet.system.host_memory_limit_mb
         usage = self.usage(self.of(replica) if host is None else self.of_host(host))
-        return None if usage is None else usage.memory_bytes / (limit_mb * 2**20)
+        return usage.memory_bytes / (limit_mb * 2**20) if usage and self.limit(MEMORY) else None
 
-    def told(self, path: str, enters: str | None = None) -> dict[str, Any]:
-        """Return what a process that is to run in the group *path*, or in another one, and to watch *path* is told."""
+    def told(self, path: str, controller: str, enters: str | None = None) -> dict[str, Any]:
+        """Return what a process is told that is to run in the group *path*, or in *enters*, and to watch *path*.
+
+        It enters the hierarchy of *controller* only, where the groups have several.
+        """
         if self._groups is None:
             return {}
         parents = {controller: str(parent) for controller, parent in self._groups.parents.items()}
         return {
-            "groups": self.entrances(enters or path),
+            "groups": self.entrances(enters or path, controller),
             "group": path,
             "parents": parents,
             "versions": self._groups.versions,

@@ -12,12 +12,15 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, ResourceMetrics
 
+from assay.testbed.kernel.cgroups import Usage
+from assay.testbed.local.containers import Containers
 from assay.testbed.local.fleet import Fleet, Replica
 
 UNITS = {
     "container.cpu.time": "s",
     "container.cpu.usage": "{cpu}",
     "container.cpu.limit_utilization": "1",
+    "container.cpu.throttled.time": "s",
     "container.memory.working_set": "By",
     "container.memory.limit_utilization": "1",
     "container.network.receive.bytes": "By",
@@ -30,21 +33,34 @@ UNITS = {
     "k8s.pod.ready": "1",
     "k8s.node.cpu.usage": "{cpu}",
 }
-CUMULATIVE = frozenset({"container.cpu.time", *(name for name in UNITS if name.startswith("container.network."))})
+CUMULATIVE = frozenset(
+    {
+        "container.cpu.time",
+        "container.cpu.throttled.time",
+        *(name for name in UNITS if name.startswith("container.network.")),
+    }
+)
 """Sums that only grow; the others are gauges."""
 
 
 class Sampler:
-    """Turns process accounting into container metrics; *companions* are processes that count to a replica's container.
+    """Turns the accounting of control groups, or of processes where there are none, into container metrics.
 
-    *interface* is what a replica exchanges data over, in a network namespace of its own; None where it has no such.
+    *companions* are processes that count to a replica's container or to a host. *interface* is what a replica exchanges
+    data over, in a network namespace of its own; None where it has no such.
     """
 
     def __init__(
-        self, fleet: Fleet, endpoint: str, companions: Mapping[str, Collection[int]], interface: str | None = None
+        self,
+        fleet: Fleet,
+        endpoint: str,
+        companions: Mapping[str, Collection[int]],
+        containers: Containers,
+        interface: str | None = None,
     ) -> None:
-        self._fleet, self._endpoint, self._companions, self._interface = fleet, endpoint, companions, interface
-        self._cpu: dict[int, tuple[float, float]] = {}
+        self._fleet, self._endpoint, self._companions = fleet, endpoint, companions
+        self._containers, self._interface = containers, interface
+        self._cpu: dict[str, tuple[float, float]] = {}
 
     async def send(self, session: aiohttp.ClientSession) -> None:
         """Sample every replica once and send the readings."""
@@ -56,60 +72,74 @@ class Sampler:
     def request(self) -> ExportMetricsServiceRequest:
         """Return one reading of every replica and host as an OTLP request."""
         now_ns = time.time_ns()
-        by_host: dict[str, float] = {}
-        resources = []
-        for replica in self._fleet.replicas.values():
-            values = self._reading(replica)
-            by_host[replica.host] = by_host.get(replica.host, 0.0) + values.get("container.cpu.usage", 0.0)
-            resources.append(_resource_metrics(self._fleet.resource(replica), values.items(), now_ns))
-        for host, cores in by_host.items():
-            cores += sum(self._cores_of(pid) for pid in self._companions.get(host, ()))  # noqa: PLW2901
+        resources = [
+            _resource_metrics(self._fleet.resource(replica), self._reading(replica).items(), now_ns)
+            for replica in self._fleet.replicas.values()
+        ]
+        for host in self._fleet.system.hosts:
+            used = self._of_host(host)
+            cores = self._cores(host, used.cpu_s)
             resources.append(_resource_metrics({"k8s.node.name": host}, [("k8s.node.cpu.usage", cores)], now_ns))
         return ExportMetricsServiceRequest(resource_metrics=resources)
 
     def _reading(self, replica: Replica) -> dict[str, float]:
         values = {"k8s.container.restarts": float(replica.restarts), "k8s.pod.ready": float(replica.ready)}
-        cores, seconds, memory, alive = 0.0, 0.0, 0, False
-        for pid in (replica.pid, *self._companions.get(replica.id, ())):
-            if pid is None:
-                continue
-            try:
-                process = psutil.Process(pid)
-                cores += self._cores(process)
-                seconds += sum(process.cpu_times()[:2])
-                own = pid == replica.pid  # a companion is forked: most of its pages are the template's
-                memory += process.memory_info().rss if own else process.memory_full_info().uss
-                alive = True
-            except psutil.Error:
-                continue  # it has just ended; the next reading tells
-        if alive:
-            limit_bytes = replica.spec.memory_limit_mb * 2**20
-            values |= {
-                "container.cpu.time": seconds,
-                "container.cpu.usage": cores,
-                "container.cpu.limit_utilization": cores / replica.spec.cpu_limit,
-                "container.memory.working_set": float(memory),
-                "container.memory.limit_utilization": memory / limit_bytes,
-            }
-        if self._interface is not None and replica.pid is not None:
+        if replica.pid is None or (used := self._of_container(replica)) is None:
+            return values
+        cores, limit_bytes = self._cores(replica.id, used.cpu_s), replica.spec.memory_limit_mb * 2**20
+        values |= {
+            "container.cpu.time": used.cpu_s,
+            "container.cpu.usage": cores,
+            "container.cpu.limit_utilization": cores / replica.spec.cpu_limit,
+            "container.memory.working_set": float(used.memory_bytes),
+            "container.memory.limit_utilization": used.memory_bytes / limit_bytes,
+        }
+        if self._containers.there:
+            values["container.cpu.throttled.time"] = used.throttled_s
+        if self._interface is not None:
             values |= network_counters(replica.pid, self._interface)
         return values
 
-    def _cores_of(self, pid: int) -> float:
-        try:
-            return self._cores(psutil.Process(pid))
-        except psutil.Error:
-            return 0.0  # it has just ended
+    def _of_container(self, replica: Replica) -> Usage | None:
+        """Return what the container of *replica* has used; None when its process has just ended."""
+        if (used := self._containers.usage(self._containers.of(replica))) is not None:
+            return used
+        own = _of_processes([replica.pid] if replica.pid is not None else [])
+        beside = _of_processes(self._companions.get(replica.id, ()), forked=True)
+        return (
+            Usage(own.cpu_s + beside.cpu_s, own.memory_bytes + beside.memory_bytes, 0.0) if own.memory_bytes else None
+        )
 
-    def _cores(self, process: psutil.Process) -> float:
-        """Return the cores that *process* used since the last reading; 0 at the first."""
-        times, now = process.cpu_times(), time.monotonic()
-        used = times.user + times.system
-        before = self._cpu.get(process.pid)
-        self._cpu[process.pid] = (now, used)
-        if before is None or used < before[1] or now <= before[0]:
+    def _of_host(self, host: str) -> Usage:
+        """Return what runs on *host* has used."""
+        if (used := self._containers.usage(self._containers.of_host(host))) is not None:
+            return used
+        here = [replica for replica in self._fleet.replicas.values() if replica.host == host]
+        pids = [replica.pid for replica in here if replica.pid is not None]
+        pids += [pid for name in (host, *(replica.id for replica in here)) for pid in self._companions.get(name, ())]
+        return _of_processes(pids)
+
+    def _cores(self, name: str, cpu_s: float) -> float:
+        """Return the cores that *name* used since the last reading; 0 at the first, and when a process has gone."""
+        now = time.monotonic()
+        before = self._cpu.get(name)
+        self._cpu[name] = (now, cpu_s)
+        if before is None or cpu_s < before[1] or now <= before[0]:
             return 0.0
-        return (used - before[1]) / (now - before[0])
+        return (cpu_s - before[1]) / (now - before[0])
+
+
+def _of_processes(pids: Iterable[int], *, forked: bool = False) -> Usage:
+    """Return what the processes *pids* use; of *forked* ones only the memory that is their own, not the template's."""
+    cpu_s, memory = 0.0, 0
+    for pid in pids:
+        try:
+            process = psutil.Process(pid)
+            cpu_s += sum(process.cpu_times()[:2])
+            memory += process.memory_full_info().uss if forked else process.memory_info().rss
+        except psutil.Error:
+            continue  # it has just ended; the next reading tells
+    return Usage(cpu_s, memory, 0.0)
 
 
 def network_counters(pid: int, interface: str) -> dict[str, float]:

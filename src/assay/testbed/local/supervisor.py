@@ -285,7 +285,7 @@ class Supervisor:
         replica.ready = replica.port is not None
 
     async def _sample(self) -> None:
-        sampler = Sampler(self.fleet, self.endpoint, self.companions, self.network.interface)
+        sampler = Sampler(self.fleet, self.endpoint, self.companions, self.containers, self.network.interface)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session:
             while True:
                 with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the receiver counts what it refuses

@@ -5,34 +5,57 @@ In a control group the kernel counts what all of its processes use; without one 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from assay.testbed.kernel.cgroups import Group
 from assay.testbed.runtime import management
 from assay.testbed.runtime.burner import group_of
 from assay.testbed.runtime.ledger import LedgerWriter
 
-FULL_SHARE = 0.97
-"""A container whose processes reach its limit is killed; this one is filled, not killed."""
+FULL_SHARE, FULL_GROUP_SHARE = 0.97, 0.995
+"""A container whose processes reach its limit is killed; this one is filled to the brim by us, not over it."""
 BLOCK_BYTES = 1 << 20
+AGAIN_EVERY_S = 0.1
 
 
 async def main(config: dict[str, Any]) -> None:
     """Fill what the replica leaves of its limit, then report and hold the memory until the supervisor hangs up."""
+    held: list[bytearray] = []
+    background = []
     if "group" in config:
-        used = group_of(config).usage().memory_bytes
         spare_this_process()
+        group = group_of(config)
+        fill(group, config, held)
+        background.append(asyncio.create_task(keep_full(group, config, held)))
     else:
         used = config["resident_bytes"] + psutil.Process().memory_full_info().uss  # the rest is the template's
-    room = FULL_SHARE * config["limit_bytes"] - used
-    blocks = max(0, min(config["size_bytes"], int(room))) // BLOCK_BYTES
-    held = [bytearray(b"\x01") * BLOCK_BYTES for _ in range(blocks)]
+        hold(held, min(config["size_bytes"], int(FULL_SHARE * config["limit_bytes"]) - used))
     LedgerWriter(config["ledger"], config["id"]).write("memory")
-    await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping})
+    await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping}, background)
     held.clear()
+
+
+def hold(held: list[bytearray], size_bytes: int) -> None:
+    """Allocate and touch *size_bytes* more."""
+    held.extend(bytearray(b"\x01") * BLOCK_BYTES for _ in range(max(0, size_bytes) // BLOCK_BYTES))
+
+
+def fill(group: Group, config: dict[str, Any], held: list[bytearray]) -> None:
+    """Hold what *group* has left of its limit, in all no more than was asked for."""
+    room = int(FULL_GROUP_SHARE * config["limit_bytes"]) - group.usage().memory_bytes
+    hold(held, min(room, config["size_bytes"] - len(held) * BLOCK_BYTES))
+
+
+async def keep_full(group: Group, config: dict[str, Any], held: list[bytearray]) -> None:
+    """Take what the others give back: the limit is reached by what they need next."""
+    while True:
+        await asyncio.sleep(AGAIN_EVERY_S)
+        fill(group, config, held)
 
 
 def spare_this_process() -> None:

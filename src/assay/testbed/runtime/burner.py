@@ -22,9 +22,8 @@ async def main(config: dict[str, Any]) -> None:
     burners = [fork_burner(config["load_percent"] / 100.0) for _ in range(config["cores"])]
     looking = asyncio.create_task(account(group_of(config), LedgerWriter(config["ledger"], config["id"])))
     try:
-        await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping})
+        await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping}, [looking])
     finally:
-        looking.cancel()
         for pid in burners:
             os.kill(pid, 9)
 
