@@ -17,7 +17,7 @@ def decide(*, drifted: bool, shown: str | None, alarms: int, paths: int, unseen:
             "The normal window was not normal: its second half raises too many alarms against its first.",
         )
     if shown is not None and alarms and paths:
-        return Label.ATTRIBUTED, f"The fault shows ({shown}) and {paths} verified paths carry it to the surface."
+        return Label.ATTRIBUTED, f"The fault shows ({shown}) and {_paths(paths)} it to the surface."
     if shown is not None and alarms:
         return (
             Label.UNEXPLAINED,
@@ -28,3 +28,7 @@ def decide(*, drifted: bool, shown: str | None, alarms: int, paths: int, unseen:
     if alarms:
         return Label.UNEXPLAINED, f"The surface is violated, but the fault does not show at its place: {unseen}."
     return Label.NO_EFFECT, f"Nothing happened that the telemetry shows: {unseen}."
+
+
+def _paths(count: int) -> str:
+    return "1 verified path carries" if count == 1 else f"{count} verified paths carry"

@@ -6,22 +6,28 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from assay.causes.detectors import Severity, z_severity
+from assay.causes.detectors import Severity, over_utilised, z_severity
 
 
 @dataclass(frozen=True)
 class Family:
-    """Metrics that mean the same: *pattern* matches their names; a rise counts from *least* and *ratio* times on."""
+    """Metrics that mean the same: *pattern* matches their names; a rise counts from *least* and *ratio* times on.
+
+    *utilisation* matches the share of the limit, which counts when it goes above 80 percent (D.5).
+    """
 
     pattern: str
+    utilisation: str
     least: float
     ratio: float
     unit: str
 
 
 FAMILIES = {
-    "cpu": Family(r"^(container|k8s\.pod)\.cpu[._]usage", 0.1, 2.0, "cores"),
-    "memory": Family(r"^(container|k8s\.pod)\.memory[._]working_set", 32 * 2**20, 1.2, "bytes"),
+    "cpu": Family(r"^(container|k8s\.pod)\.cpu[._]usage", r"cpu[._]limit_utilization$", 0.1, 2.0, "cores"),
+    "memory": Family(
+        r"^(container|k8s\.pod)\.memory[._]working_set", r"memory[._]limit_utilization$", 32 * 2**20, 1.2, "bytes"
+    ),
 }
 _COUNTED = {"restart": r"restarts?$", "unready": r"pod\.ready$"}
 
@@ -61,9 +67,24 @@ def raised(metrics: pl.DataFrame, service: str, family: str) -> Raised:
     row = mine.row(0, named=True)
     severity = int(z_severity(row["now"], row["before"], row["deviation"] or 0.0))
     enough = row["rise"] >= spec.least and row["now"] >= spec.ratio * row["before"]
+    enough = enough or _saturated(metrics, row["pod"], spec.utilisation)
     first = row["rise"] >= DOMINANCE * series.item(0, "rise")
     words = f"{family} of {service} went from {row['before']:.3g} to {row['now']:.3g} {spec.unit}"
     return Raised(passed=enough and first and severity == Severity.CRITICAL, sentence=words)
+
+
+def _saturated(metrics: pl.DataFrame, pod: str, pattern: str) -> bool:
+    """Tell whether the share of its limit that *pod* uses went above 80 percent."""
+    rows = metrics.filter(
+        pl.col("metric").str.contains(pattern)
+        & (pl.coalesce("attr.k8s.pod.name", "service_name") == pod)
+        & pl.col("value").is_finite()
+    )
+    used = dict(rows.group_by("period").agg(pl.col("value").quantile(0.75)).iter_rows())
+    if len(used) < 2:
+        return False
+    now, before = over_utilised([used["abnormal"], used["normal"]])
+    return bool(now and not before)
 
 
 def _counted(metrics: pl.DataFrame, service: str, family: str) -> Raised:

@@ -6,29 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from assay.causes.evidence import (
-    Evidence,
-    Scene,
-    Sources,
+from assay.causes.evidence import Evidence, Scene, Sources
+from assay.causes.evidence_failures import (
     absence,
-    clock_shift,
-    cpu_raised,
-    gc_raised,
-    inbound_gap,
     link_errors,
-    link_gap,
     lookup_failures,
-    memory_raised,
     own_errors,
-    own_time,
-    payload_changed,
-    starved_time,
     store_errors,
-    store_time,
     turned_away,
     unconsumed,
-    way_changed,
 )
+from assay.causes.evidence_signs import cpu_raised, gc_raised, memory_raised, payload_changed, way_changed
+from assay.causes.evidence_time import clock_shift, inbound_gap, link_gap, own_time, starved_time, store_time
 from assay.model.faults import FaultKind
 
 Check = Callable[[Scene], Evidence]

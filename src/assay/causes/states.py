@@ -11,7 +11,7 @@ from pydantic import Field
 from scipy import stats
 
 from assay.causes.added import added_time
-from assay.causes.detectors import adaptive_multiplier
+from assay.causes.detectors import Severity, adaptive_multiplier, percentile_severity
 from assay.model.base import Written
 
 SPAN_WINDOW_S = 3.0
@@ -223,23 +223,22 @@ def beyond_chance(
 
 
 def _tails(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
-    """Return nodes whose P99 doubled; both windows must hold enough calls for a P99 to be one."""
-    tail = pl.col("duration_ms").quantile(0.99)
-    before = normal.group_by("node").agg(n=pl.len(), p99=tail)
-    now = entries.join(before, on="node", how="inner").filter(pl.col("n") >= thresholds.tail_samples)
-    rows = (
-        now.group_by("node")
+    """Return nodes whose P99 is critical against their baseline's tail; both windows must hold enough calls for a P99."""
+    duration = pl.col("duration_ms")
+    tails = {f"p{name}": duration.quantile(share) for name, share in (("90", 0.9), ("99", 0.99), ("999", 0.999))}
+    before = normal.group_by("node").agg(n=pl.len(), **tails).filter(pl.col("n") >= thresholds.tail_samples)
+    now = (
+        entries.join(before, on="node", how="inner")
+        .group_by("node")
         .agg(
+            pl.col(*tails).first(),
             n_now=pl.len(),
-            p99_now=tail,
-            p99=pl.col("p99").first(),
-            first=pl.col("time_ns").filter(pl.col("duration_ms") > 2 * pl.col("p99")).min(),
+            p99_now=duration.quantile(0.99),
+            first=pl.col("time_ns").filter(duration > 2 * pl.col("p99")).min(),
         )
-        .filter(
-            (pl.col("n_now") >= thresholds.tail_samples)
-            & (pl.col("p99_now") > 2 * pl.col("p99"))
-            & (pl.col("p99_now") - pl.col("p99") > thresholds.minimum_added_ms)
-        )
+        .filter(pl.col("n_now") >= thresholds.tail_samples)
         .sort("node")
     )
-    return dict(rows.select("node", "first").iter_rows())
+    level = percentile_severity(*(now.get_column(c).to_numpy() for c in ("p99_now", *tails)))
+    far = (pl.col("p99_now") > 2 * pl.col("p99")) & (pl.col("p99_now") - pl.col("p99") > thresholds.minimum_added_ms)
+    return dict(now.filter(pl.Series(level == Severity.CRITICAL) & far).select("node", "first").iter_rows())
