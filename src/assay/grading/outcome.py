@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from assay.grading import metrics
@@ -67,19 +68,31 @@ def is_fault_free(truth: Truth) -> bool:
 def match(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile) -> tuple[Match, ...]:
     """Pair claims and roots one to one: as many full hits as can be, and among those as many service hits as can be.
 
-    A maximum-weight assignment, so the counts do not depend on the order of either side.
+    A maximum-weight assignment, so the counts do not depend on the order of either side. The public scorer takes pairs
+    greedily instead, full hits first and each in the order of claims, then roots: ``compat``.
     """
     if not claims or not roots:
         return ()
     service_hit = np.array([[profile.service(c.service) in r.services for r in roots] for c in claims])
     kind_hit = np.array([[profile.same_kind(c.fault_kind, r.kind) for r in roots] for c in claims])
     full_hit = service_hit & kind_hit
+    if profile.public_graph_rules:
+        return _greedy(service_hit, full_hit)
     # One full hit outweighs every service hit that it could displace.
     weight = service_hit.astype(float) + full_hit * float(len(claims) + len(roots))
     rows, columns = linear_sum_assignment(weight, maximize=True)
     return tuple(
         Match(int(i), int(j), bool(full_hit[i, j])) for i, j in zip(rows, columns, strict=True) if service_hit[i, j]
     )
+
+
+def _greedy(service_hit: NDArray[np.bool_], full_hit: NDArray[np.bool_]) -> tuple[Match, ...]:
+    found: list[Match] = []
+    for hits, full in ((full_hit, True), (service_hit & ~full_hit, False)):
+        for i, j in np.argwhere(hits).tolist():
+            if not any(i == m.claim or j == m.root for m in found):
+                found.append(Match(i, j, full))
+    return tuple(found)
 
 
 def outcome_metrics(
@@ -154,7 +167,12 @@ def any_service_hit(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot],
 def correct_services(
     claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile, *, full: bool
 ) -> frozenset[str]:
-    """Return the claimed services, in normal form, that are root causes; with *full*, of the claimed kind."""
+    """Return the claimed services, in normal form, that are root causes; with *full*, of the claimed kind.
+
+    The public scorer counts, of full hits, only those that it matched: ``compat``.
+    """
+    if full and profile.public_graph_rules:
+        return frozenset(profile.service(claims[m.claim].service) for m in match(claims, roots, profile) if m.full)
     return frozenset(
         profile.service(claim.service)
         for claim in claims

@@ -31,7 +31,7 @@ class Profile(Noun):
         default=False,
         description="as the public scorer: a correct root that is an alarm is a path of its own even when other alarms "
         "exist; the other end of a claimed edge at a load generator is a claimed node; an alarm of a load generator is "
-        "an alarm, though no path reaches it",
+        "an alarm, though no path reaches it; claims are matched greedily, and only a matched one starts a path",
     )
 
     counts_vacuous: bool = Field(

@@ -157,7 +157,7 @@ def _recording(folder: Path, minutes: list[str]) -> dict[str, pl.DataFrame]:
     """Return traces and logs of *minutes* (``HH_MM``); a minute's file that is not there is left out.
 
     Some public files end in the middle of a quoted text that swallows fields: what is surplus in a row is cut off. Some
-    repeat rows of the minute before: equal rows count once.
+    repeat spans of the minute before: equal spans count once.
     """
     if not minutes:
         raise DatapackError(f"{folder} has no trace files; this sample lacks the no-fault recording.")
@@ -165,7 +165,7 @@ def _recording(folder: Path, minutes: list[str]) -> dict[str, pl.DataFrame]:
     logs = [_logs(p) for m in minutes if (p := folder / "log" / f"{m}_log.csv").exists()]
     return {
         "traces": pl.concat(traces).unique(maintain_order=True),
-        "logs": pl.concat(logs).unique(maintain_order=True) if logs else empty("logs").select(_LOG_COLUMNS),
+        "logs": pl.concat(logs) if logs else empty("logs").select(_LOG_COLUMNS),
     }
 
 
