@@ -1,9 +1,10 @@
 # Each target sets up what it needs on a fresh machine: Python 3.11 or newer and make are enough.
 PYTHON ?= python3
+CAMPAIGN ?= campaign
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-faults test-quick lint bench clean help
+.PHONY: demo test test-faults test-quick lint bench bench-campaign clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
@@ -11,6 +12,7 @@ help:
 	@echo "make test-faults  every fault type on a live system (4 minutes)"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
+	@echo "make bench-campaign  record 120 incidents into $(CAMPAIGN) (hours) and compare the truth with the ledger"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -47,8 +49,12 @@ lint: $(VENV)/.developed
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.developed
-	@for script in benchmarks/receiver.py benchmarks/causes_quality.py benchmarks/audit.py benchmarks/packets.py "benchmarks/system.py --demo"; do \
+	@for script in benchmarks/receiver.py benchmarks/causes_quality.py benchmarks/causes_grafts.py "benchmarks/causes_speed.py --dense" benchmarks/audit.py benchmarks/packets.py "benchmarks/system.py --demo"; do \
 	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+bench-campaign: $(VENV)/.developed
+	$(BIN)/assay campaign benchmarks/campaign.yaml -o $(CAMPAIGN)
+	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN) --show
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
