@@ -26,7 +26,7 @@ from assay.proxy.server import ProxySettings
 from assay.proxy.tokens import issue_token
 from assay.proxy.trace import trace_of
 from assay.telemetry.tree import write_noun
-from model import Team
+from team_model import Team
 
 SYSTEMS: dict[str, Callable[[Model, str], str]] = {
     "planner-workers": planner_workers.run,
