@@ -122,6 +122,154 @@ def bench(
         _print_bench(rows, compat=compat)
 
 
+@command.command("view")
+@click.argument("path", type=_PATH)
+@click.option("-o", "--output", type=_PATH, required=True, help="HTML file to write; it opens from disk.")
+@click.option("--technique", default="combined", show_default=True, help="What suggests the decisive step.")
+@_model_option
+@click.option("--run", "run_dir", type=_PATH, help="Run folder: diagnosis.json, actions.jsonl, timeline.jsonl.")
+@click.option("--cases", type=_PATH, help="The incident of the run with its truth, for the clock and the patterns.")
+def view(path: Path, output: Path, technique: str, model: str | None, run_dir: Path | None, cases: Path | None) -> None:
+    """Write a page that shows the trace of PATH: steps, flow, the suggested step, and the run on one clock."""
+    from assay.agents.models import model_named
+    from assay.blame.attribute import attribute
+    from assay.proxy.formats import read_one
+    from assay.web.trace_page import write_trace_page
+    from assay.web.trace_view import TracePage
+
+    found = read_one(path)
+    blamed = attribute(found, technique, model=model_named(model) if model else None)
+    lanes, findings = _joined(found, run_dir, cases)
+    page = TracePage(found.system_name, found, blamed.attribution, findings, lanes)
+    write_trace_page([page], output, title=f"Trace of {found.system_name}")
+    for finding in findings:
+        say(f"assay: {finding.name} at step {finding.step}: {finding.evidence}")
+    click.echo(f"Written: {output}; {len(found.steps)} steps, step {blamed.attribution.step_id} suggested.")
+
+
+@command.command("annotate")
+@click.argument("traces", nargs=-1, required=True, type=_PATH)
+@click.option("--annotator", required=True, help="Your name: it names the file that the page saves.")
+@click.option("-o", "--output", type=_PATH, required=True, help="HTML file to write; it opens from disk.")
+def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
+    """Write a page on which to read TRACES beside a form; it saves one file of annotations."""
+    from assay.proxy.formats import read_traces
+    from assay.web.trace_page import write_trace_page
+    from assay.web.trace_view import TracePage
+
+    pages = [TracePage(_name(path, i), t) for path in traces for i, t in enumerate(read_traces(path))]
+    write_trace_page(
+        pages, output, title=f"Annotate {len(pages)} trace{'s' if len(pages) > 1 else ''}", annotator=annotator
+    )
+    click.echo(
+        f"Written: {output}. Save on the page, then `assay blame agree FILE...` with the files of all annotators."
+    )
+
+
+@command.command("agree")
+@click.argument("files", nargs=-1, required=True, type=_PATH)
+@click.option("--resolve", type=_PATH, help="YAML of rounds 2 and 3: resolved (by name) and contested traces.")
+@click.option(
+    "-o", "--output", type=_PATH, help="Folder to write a benchmark to: traces/ and labels/ of what is settled."
+)
+@click.option("--traces", type=_PATH, help="Folder with the annotated traces, for -o.")
+@json_option
+@click.pass_context
+def agree(
+    context: click.Context, files: tuple[Path, ...], resolve: Path | None, output: Path | None, traces: Path | None,
+    *, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure how far annotators agree, list what is open, and settle what is resolved."""
+    from assay.blame.annotations import SETTLED, agreement, read_annotations, read_resolutions, review_plan, settle
+
+    annotations = read_annotations(files)
+    alpha = agreement(annotations)
+    settled = settle(annotations, read_resolutions(resolve) if resolve else None)
+    if output is not None:
+        _write_labels(settled, output, traces)
+    still_open = [one for one in settled if one.status not in SETTLED]
+    reviews = review_plan(annotations, settled)
+    if as_json:
+        items = [_settled_item(one) for one in settled]
+        alphas = {"agent": alpha.agent_alpha, "step": alpha.step_alpha}
+        print_json("blame agree", items, alpha=alphas, annotators=alpha.annotators, reviews=reviews)
+    else:
+        rows = [(one.trace, one.status, *_label(one), one.note) for one in settled]
+        print_table("Annotations", ("trace", "status", "agent", "step", "note"), rows)
+        told = {"agents": alpha.agent_alpha, "steps": alpha.step_alpha}
+        shown = ", ".join(
+            f"{name} {'not defined' if value is None else f'{value:.3f}'}" for name, value in told.items()
+        )
+        click.echo(
+            f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, {alpha.traces} traces: {shown}."
+        )
+        for name, assigned in reviews.items():
+            click.echo(f"Round 3, {name} reviews: {', '.join(assigned) or 'nothing'}.")
+    context.exit(1 if still_open else 0)
+
+
+def _joined(found: Trace, run_dir: Path | None, cases: Path | None) -> tuple[Any, Any]:
+    """Return the lanes of the clock and the failure patterns, as far as the run and its truth are at hand."""
+    from assay.blame.joined import lanes, read_actions
+    from assay.blame.patterns import find_patterns
+    from assay.errors import UserError
+    from assay.model.diagnosis import Diagnosis
+    from assay.telemetry.tree import read_noun, resolve
+    from assay.testbed.observer import read_timeline
+
+    def part(name: str) -> Path | None:
+        path = run_dir / name if run_dir else None
+        return path if path and path.exists() else None
+
+    matching = resolve(cases) if cases else []
+    if len(matching) > 1:
+        raise UserError(f"{cases} holds {len(matching)} incidents; name the one that the run is about.")
+    case = matching[0] if matching else None
+    graph = case.annotation.graph if case and case.annotation else None
+    answer = read_noun(Diagnosis, path) if (path := part("diagnosis.json")) else None
+    actions = read_actions(path) if (path := part("actions.jsonl")) else []
+    timeline = read_timeline(path) if (path := part("timeline.jsonl")) else None
+    faults = case.truth.faults if case and case.truth else ()
+    clock = lanes(found, actions=actions, timeline=timeline, faults=faults, graph=graph)
+    patterns = find_patterns(found, answer, graph, case.datapack) if case and graph and answer else []
+    return clock, tuple(patterns)
+
+
+def _name(path: Path, number: int) -> str:
+    """Return how annotations name a trace: by its file, or its session's folder."""
+    return path.stem + (f"-{number}" if number else "")
+
+
+def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
+    from assay.blame.annotations import SETTLED
+    from assay.errors import UserError
+    from assay.proxy.formats import read_one
+    from assay.proxy.formats.export import write_trace
+    from assay.proxy.formats.finding import LABELS, TRACES
+    from assay.telemetry.tree import write_noun
+
+    if traces is None:
+        raise UserError("-o writes the annotated traces beside their labels; say where they are with --traces.")
+    for one in settled:
+        if one.status not in SETTLED:
+            continue
+        file = traces / f"{one.trace}.json"
+        found = read_one(file if file.exists() else traces / one.trace)
+        write_trace(found, output / TRACES / f"{one.trace}.json", "json")
+        (output / LABELS).mkdir(parents=True, exist_ok=True)
+        write_noun(output / LABELS / f"{one.trace}.json", one.attribution)
+
+
+def _label(one: Any) -> tuple[str | None, int | None]:
+    return (one.attribution.agent_name, one.attribution.step_id) if one.attribution else (None, None)
+
+
+def _settled_item(one: Any) -> dict[str, Any]:
+    agent, step = _label(one)
+    labels = {name: label.model_dump() for name, label in one.labels.items()}
+    return {"trace": one.trace, "status": one.status, "agent": agent, "step": step, "note": one.note, "labels": labels}
+
+
 def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
     from assay.blame.settings import BlameSettings
     from assay.model.files import load_yaml

@@ -1,0 +1,63 @@
+"""The trace page: one file that opens from disk, asks the network for nothing, and shows ten thousand steps at once.
+
+The index and the script that draws it stand before the contents of the steps, so that the page is painted while the
+rest is still being read. With *annotator*, a form beside the steps takes an annotation of each trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from assay.blame.definition import DEFINITION
+from assay.telemetry.content import whole_file
+from assay.web.plain import plain
+from assay.web.report import content_security_policy, script_safe_json
+from assay.web.trace_view import STEPS_A_CHUNK, TracePage, chunks_of, index_of
+
+_STYLES = ("static/report.css", "static/trace.css")
+_SCRIPTS = ("static/dom.js", "static/trace_store.js", "static/trace_list.js", "static/trace_form.js", "static/trace.js")
+_LATER = ("vendor/cytoscape.min.js", "vendor/cytoscape-dagre.min.js", "static/trace_flow.js")
+"""Read after the steps: the drawing of the flow is 480 kB of script and nothing else waits for it."""
+
+
+def write_trace_page(pages: Sequence[TracePage], out: Path, *, title: str, annotator: str | None = None) -> Path:
+    """Write the page of *pages* whole to *out* and return its path; the same traces give the same bytes."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(out) as partial:
+        partial.write_text(render_trace_page(pages, title=title, annotator=annotator), encoding="utf-8", newline="\n")
+    return out
+
+
+def render_trace_page(pages: Sequence[TracePage], *, title: str, annotator: str | None = None) -> str:
+    """Return the HTML text; scripts and styles are allowed by their hashes, data stands in inert JSON blocks."""
+    scripts, later, styles = ([_asset(name) for name in names] for names in (_SCRIPTS, _LATER, _STYLES))
+    form = {"annotator": plain(annotator, 80), "definition": DEFINITION} if annotator else None
+    index = {"traces": [index_of(page) for page in pages], "size": STEPS_A_CHUNK, "form": form}
+    chunks = [
+        {"id": f"chunk-{i}-{k}", "text": Markup(script_safe_json(chunk))}  # noqa: S704 - escaped by script_safe_json
+        for i, page in enumerate(pages)
+        for k, chunk in enumerate(chunks_of(page))
+    ]
+    environment = Environment(loader=PackageLoader("assay.web"), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("trace.html").render(
+        title=plain(title, 200),
+        version=version("assay"),
+        policy=content_security_policy([*scripts, *later], styles),
+        styles=[Markup(s) for s in styles],  # noqa: S704 - our own files, allowed by hash
+        scripts=[Markup(s) for s in scripts],  # noqa: S704 - our own files, allowed by hash
+        later=[Markup(s) for s in later],  # noqa: S704 - our own files, allowed by hash
+        index=Markup(script_safe_json(index)),  # noqa: S704 - escaped by script_safe_json
+        chunks=chunks,
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("assay.web").joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
