@@ -28,6 +28,9 @@ def command(
     *, again: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Run methods on the incidents at PATH; each sees telemetry and nothing else, in a process of its own."""
+    import os
+    from concurrent.futures import ThreadPoolExecutor
+
     from assay.bench.runner import run_method
     from assay.bench.store import RunStore, read_diagnosis, read_run
     from assay.methods.base import METHODS, method_named
@@ -39,12 +42,19 @@ def command(
     cases = resolve(path)
     store = RunStore(output or path)
     items = []
-    for case in cases:
-        for name in chosen:
-            run_dir = run_method(store, case.datapack, name, seed=seed, timeout_s=timeout_s, again=again)
+
+    def run(pair: tuple[Any, str]) -> Path:
+        return run_method(store, pair[0].datapack, pair[1], seed=seed, timeout_s=timeout_s, again=again)
+
+    pairs = [(case, name) for case in cases for name in chosen]
+    pool = ThreadPoolExecutor(os.cpu_count())  # each run is a process; a thread only waits for it
+    try:
+        for (case, name), run_dir in zip(pairs, pool.map(run, pairs), strict=True):
             item = _item(case, read_run(run_dir), read_diagnosis(run_dir), run_dir)
             say(f"assay: {item['case']}: {name}: {item['answer']}")
             items.append(item)
+    finally:
+        pool.shutdown(cancel_futures=True)
     if as_json:
         print_json("diagnose", items)
     else:

@@ -10,17 +10,8 @@ import click
 from assay.cli.output import json_option, percent, print_json, print_table, say
 
 SHOWN = (
-    "exact_match",
-    "any_service",
-    "acc_at_1",
-    "f1",
-    "path_reachability",
-    "ungrounded",
-    "node_f1",
-    "edge_f1",
-    "sql_exec",
-    "evidence_relevant",
-)
+    "exact_match", "any_service", "f1", "path_reachability", "ungrounded", "edge_f1", "sql_exec", "evidence_relevant",
+)  # fmt: skip
 
 
 @click.command("grade")

@@ -37,6 +37,8 @@ METRICS: dict[str, MetricWord] = {
     "edge_f1": _share("Edge F1", "F1 of the cause-to-effect edges of the cascade."),
     "edge_precision": _share("Edge prec.", "Share of the claimed edges that are in the cascade."),
     "edge_recall": _share("Edge rec.", "Share of the cascade's edges that were claimed."),
+    "acc_at_1": _share("Acc@1", "A root cause is the first of the ranking, claimed or not."),
+    "acc_at_3": _share("Acc@3", "A root cause is among the first three of the ranking."),
     "sql_exec": _share("SQL runs", "Share of the evidence statements that run and return rows."),
     "evidence_relevant": _share("Relevant", "Share of the evidence that is about the claimed service."),
     "evidence_vacuous": _share("Vacuous", "Share of the evidence that would hold of any service. Lower is better."),
@@ -56,9 +58,7 @@ METRICS: dict[str, MetricWord] = {
     "impact_user_minutes": MetricWord(title="Impact", unit="user min", about="User minutes lost on the way."),
     "blast_radius": MetricWord(title="Blast radius", unit="services", about="Services hurt on the way."),
     "detoured_services": MetricWord(title="Detours", unit="services", about="Services touched without need."),
-    "covered_services": MetricWord(
-        title="Covered", unit="services", about="Services of the cascade that were looked at."
-    ),
+    "covered_services": _share("Covered", "Share of the true cascade that was looked at."),
     "tool_calls": MetricWord(title="Tool calls", unit="", about="Tool calls made."),
     "tool_errors": MetricWord(title="Tool errors", unit="", about="Tool calls that failed."),
     "tool_repeats": MetricWord(title="Repeats", unit="", about="Tool calls made before with the same arguments."),

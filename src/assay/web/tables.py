@@ -173,7 +173,17 @@ def _evidence_view(kind: str, sql: str, claim: str, results: dict[tuple[str, str
         "columns": [plain(c, 120) for c in result.columns],
         "rows": [[plain(v, 1000) for v in row] for row in result.rows[:ROWS_SHOWN]],
         "more": f"{hidden} more rows are in the verdict" if hidden > 0 else "",
+        "judged": _judged_words(result),
     }
+
+
+def _judged_words(result: EvidenceResult) -> str:
+    """Return what grading found about a statement beside that it ran: vacuous, relevant, bound, and why."""
+    if result.vacuous is None and result.bound is None:
+        return ""
+    said = ["vacuous" if result.vacuous else "relevant" if result.relevant else "not relevant"]
+    said += [] if result.bound is None else [f"bound {result.bound:.2f}"]
+    return plain(", ".join(said) + (f": {result.finding}" if result.finding else ""), 400)
 
 
 def footer_rows(case: CaseReport) -> list[tuple[str, str]]:

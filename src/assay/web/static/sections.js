@@ -101,6 +101,7 @@ function evidenceBlock(evidence) {
     el("div", {}, el("span", { class: `tag status-${evidence.status.replace(" ", "-")}` }, `${evidence.kind} · ${evidence.status}`), el("span", { dir: "auto" }, prose(evidence.claim))),
     code(evidence.sql),
     evidence.message ? el("div", { class: "problem", dir: "auto" }, prose(evidence.message)) : null,
+    evidence.judged ? el("p", { class: "quiet" }, `Judged ${evidence.judged}`) : null,
     evidence.rows.length ? table("Rows of this statement", evidence.columns, evidence.rows) : null,
     evidence.more ? el("p", { class: "quiet" }, evidence.more) : null);
 }
