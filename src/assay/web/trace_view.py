@@ -40,7 +40,7 @@ def index_of(page: TracePage) -> dict[str, Any]:
         "steps": [_row(step, number) for step in page.trace.steps],
         "flow": _flow(page.trace, number),
         "suggestion": _suggestion(page.suggestion),
-        "findings": [{"name": f.name, "step": f.step, "evidence": shown(f.evidence)} for f in page.findings],
+        "findings": [{"name": shown(f.name, 80), "step": f.step, "evidence": shown(f.evidence)} for f in page.findings],
         "clock": _clock(page.lanes),
     }
 
