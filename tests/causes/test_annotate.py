@@ -46,9 +46,6 @@ CASES = {
         Effect(gone=frozenset({"payment"}), restarts=frozenset({"payment"}), from_s=5, to_s=8),
         UP,
     ),
-    "killed without metrics of it": Case(
-        systems.deep(), "PodKill", "payment", Effect(gone=frozenset({"payment"}), from_s=5, to_s=8), UP
-    ),
     "slow network": Case(systems.deep(), "NetworkDelay", "payment", Effect(link_ms={"payment": 200}), UP),
     "slow network of a leaf": Case(
         systems.deep(), "NetworkDelay", "bank", Effect(link_ms={"bank": 200}), UP | _edges("bank>payment")
@@ -223,3 +220,18 @@ def test_span_links_carry_silence_into_another_trace(tmp_path):
     found = annotate(Datapack.open(tmp_path / "pack"), [fault("PodFailure", "orders", effect)])
     assert found.graph.service_edges() == {("orders", "gateway"), ("orders", "shipping")}
     assert {e.rule for e in found.graph.edges if e.target.startswith("span|shipping")} == {"A-F1"}
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_who_kept_running_was_not_killed(tmp_path, counted):
+    """Calls go unserved; where restarts are counted and there was none, a kill is not the reason."""
+    effect = Effect(gone=frozenset({"payment"}), from_s=5, to_s=8)
+    tables = frames(systems.deep(), effect)
+    if not counted:
+        for period in ("normal", "abnormal"):
+            table = tables[period, "metrics"]
+            tables[period, "metrics"] = table.filter(pl.col("metric") != "k8s.container.restarts")
+    write_datapack(tmp_path / "pack", tables, incident(), {})
+    found = annotate(Datapack.open(tmp_path / "pack"), [fault("PodKill", "payment", effect)])
+    assert found.label is (Label.UNEXPLAINED if counted else Label.ATTRIBUTED)
+    assert ("kept running" in found.reason) == counted

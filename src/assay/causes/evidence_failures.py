@@ -19,7 +19,7 @@ from assay.causes.evidence import (
     touching,
     with_outcome,
 )
-from assay.causes.metrics import raised
+from assay.causes.metrics import kept_running, raised
 from assay.causes.states import beyond_chance
 
 
@@ -53,6 +53,21 @@ def absence(scene: Scene) -> Evidence:
         return Evidence(passed=backed, sentence=words)
     words = f"{len(broken)} calls to {scene.root} fail unserved" + (", and it restarted" if backed else "")
     return Evidence(passed=True, sentence=words, sources=Sources(exits=broken))
+
+
+def killed(scene: Scene) -> Evidence:
+    """Look for what `absence` and `unconsumed` look for, unless restarts are counted and there was none."""
+    if kept_running(scene.metrics, scene.root) and not raised(scene.metrics, scene.root, "unready").passed:
+        return Evidence(
+            passed=False, sentence=f"{scene.root} kept running: its restarts are counted, and there is none"
+        )
+    parts = [absence(scene), unconsumed(scene)]
+    shown = [part for part in parts if part.passed] or parts
+    return Evidence(
+        passed=any(part.passed for part in parts),
+        sentence="; ".join(part.sentence for part in shown),
+        sources=Sources.merged([part.sources for part in parts if part.passed]),
+    )
 
 
 def unconsumed(scene: Scene) -> Evidence:

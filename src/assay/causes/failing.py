@@ -63,6 +63,8 @@ def carry_errors(calls: Calls, sources: Sources, root: str, slow: frozenset[str]
     A failed caller counts when one of its own calls, in its own trace, was failed by the root or by a callee that
     counts. Failures may pass through one node that looks healthy when callers of it fail just where it was hit.
     """
+    if not (sources.entries or sources.exits) and not calls.entries.get_column("felt_failed").any():
+        return CarriedErrors({}, {}, (), frozenset(), frozenset())
     traffic = _traffic(calls)
     exits = traffic.exits
     carried = np.zeros(traffic.failed.size, dtype=bool)

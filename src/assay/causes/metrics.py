@@ -103,3 +103,17 @@ def _counted(metrics: pl.DataFrame, service: str, family: str) -> Raised:
     )
     seen = bool(per_pod.select(change.any()).item()) if per_pod.height else False
     return Raised(passed=seen, sentence=f"{family} of {service}: {'yes' if seen else 'no'}")
+
+
+def kept_running(metrics: pl.DataFrame, service: str) -> bool:
+    """Tell whether the metrics speak against a restart of *service*: its restarts are counted, and none is.
+
+    False when they are not counted in both windows, when a count rose, and when there is a pod that was not there before.
+    """
+    rows = metrics.filter(pl.col("metric").str.contains(_COUNTED["restart"]) & (pl.col("service_name") == service))
+    pods = {
+        period: set(rows.filter(pl.col("period") == period).get_column("attr.k8s.pod.name").drop_nulls())
+        for period in ("normal", "abnormal")
+    }
+    counted = bool(pods["normal"] and pods["abnormal"])
+    return counted and pods["abnormal"] <= pods["normal"] and not _counted(metrics, service, "restart").passed

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from assay.causes.evidence import Evidence, Scene, Sources
 from assay.causes.evidence_failures import (
     absence,
+    killed,
     link_errors,
     lookup_failures,
     own_errors,
@@ -45,7 +46,7 @@ class Signature:
 
 
 _LINKS = KindRule((link_gap, link_errors), (link_gap, link_errors), "service", "inj_affected")
-_GONE = KindRule((absence, unconsumed), (absence, unconsumed), "container", "restart")
+_GONE = KindRule((killed,), (killed,), "container", "restart")
 _STARVED = (starved_time, absence, own_errors)
 _CPU = KindRule((cpu_raised,), _STARVED, "container", "cpu")
 _MEMORY = KindRule((memory_raised,), _STARVED, "container", "mem")

@@ -77,20 +77,22 @@ def nullable(index: Index) -> pl.Series:
 
 def span_key(trace: str = "trace_id", span: str = "span_id") -> pl.Expr:
     """Return the 64-bit key of a span within both periods: ids are long texts, and joins on them are slow."""
+    return _key(pl.col(trace).hash(1), span)
+
+
+def _key(trace: pl.Expr, span: str) -> pl.Expr:
     period = pl.when(pl.col("period") == PERIODS[0]).then(pl.lit(0, pl.UInt64)).otherwise(pl.lit(2**63, pl.UInt64))
-    return pl.col(trace).hash(1) ^ pl.col(span).hash(2) ^ period
+    return trace ^ pl.col(span).hash(2) ^ period
 
 
 def read_spans(pack: Datapack) -> Spans:
     """Return the spans of *pack* with their parents and roles."""
     frame, status_known, notes = _read(pack)
-    parents = frame.select("parent_key").join(
-        frame.select(parent_key="key", parent=pl.int_range(pl.len(), dtype=pl.Int64)),
-        on="parent_key",
-        how="left",
-        maintain_order="left",
-    )
-    parent = parents.get_column("parent").fill_null(-1).to_numpy()
+    children = frame.select("parent_key").with_row_index("row").drop_nulls()
+    rows = frame.select(parent_key="key", parent=pl.int_range(pl.len(), dtype=pl.Int64))
+    pairs = children.join(rows, on="parent_key", how="inner")
+    parent = np.full(frame.height, -1, dtype=np.int64)
+    parent[pairs.get_column("row").to_numpy()] = pairs.get_column("parent").to_numpy()
     generator = frame.get_column("service").is_in(sorted(pack.load_generators())).to_numpy()
     is_entry, is_exit = _roles(frame, parent)
     owner = _climb(np.where(is_entry, -1, parent))
@@ -109,33 +111,30 @@ def _orphans(frame: pl.DataFrame, parent: Index) -> list[str]:
 
 
 def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, list[str]]:
-    raw = pack.both("traces").with_columns(pl.col("period").cast(PERIOD))
+    raw = pack.both("traces").with_columns(pl.col("period").cast(PERIOD), trace=pl.col("trace_id").hash(1))
     columns = raw.collect_schema().names()
+    told = pl.col("attr.status_code").fill_null("Unset")
     status = pl.col("attr.http.response.status_code")
     root = pl.col("parent_span_id").fill_null("") == ""
     links = {"links": pl.col("attr.links").cast(pl.String)} if "attr.links" in columns else {}
-    frame = (
-        raw.select(
-            "period",
-            root=root,
-            trace=pl.col("trace_id").hash(1),
-            key=span_key(),
-            parent_key=pl.when(~root).then(span_key(span="parent_span_id")),
-            time_ns=pl.col("time").dt.epoch("ns"),
-            service=pl.col("service_name"),
-            operation=pl.col("span_name"),
-            kind=pl.col("attr.span_kind").fill_null("").str.to_lowercase(),
-            pod=pl.col("attr.k8s.pod.name").fill_null(""),
-            duration_ns=pl.col("duration").cast(pl.Int64),
-            error=(pl.col("attr.status_code").fill_null("").str.to_lowercase() == "error")
-            | (status >= 500).fill_null(False),  # noqa: FBT003
-            told=(pl.col("attr.status_code").fill_null("Unset").str.to_lowercase() != "unset") | status.is_not_null(),
-            response_bytes=pl.col("attr.http.response.content_length").cast(pl.Float64),
-            **links,
-        )
-        .collect()
-        .sort("period", "time_ns", "key", "duration_ns")
-    )
+    frame = raw.select(
+        "period",
+        "trace",
+        root=root,
+        key=_key(pl.col("trace"), "span_id"),
+        parent_key=pl.when(~root).then(_key(pl.col("trace"), "parent_span_id")),
+        time_ns=pl.col("time").dt.epoch("ns"),
+        service=pl.col("service_name"),
+        operation=pl.col("span_name"),
+        kind=pl.col("attr.span_kind").fill_null("").str.to_lowercase(),
+        pod=pl.col("attr.k8s.pod.name").fill_null(""),
+        duration_ns=pl.col("duration").cast(pl.Int64),
+        error=told.is_in(["Error", "ERROR", "error"]) | (status >= 500).fill_null(value=False),
+        told=~told.is_in(["Unset", "UNSET", "unset", ""]) | status.is_not_null(),
+        response_bytes=pl.col("attr.http.response.content_length").cast(pl.Float64),
+        **links,
+    ).collect()
+    frame = _in_order(frame)
     inside = frame.select(_inside_windows(pack)).to_series()
     strayed = int((~inside).sum())
     frame = frame.filter(inside) if strayed else frame
@@ -146,6 +145,12 @@ def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, list[str]]:
     frame = _with_logged_errors(frame, pack, status_known=status_known)
     frame = frame.with_columns(end_ns=pl.col("time_ns") + pl.col("duration_ns")).drop("told", "duration_ns")
     return frame, status_known, _oddities(pack, strayed, height - frame.height)
+
+
+def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return *frame* sorted by time, whatever the order of its rows was; mostly they are sorted already."""
+    order = frame.select(pl.arg_sort_by("period", "time_ns", "key", "duration_ns")).to_series()
+    return frame if np.array_equal(order.to_numpy(), np.arange(frame.height)) else frame[order]
 
 
 def _inside_windows(pack: Datapack) -> pl.Expr:
