@@ -73,6 +73,12 @@ class ProxySettings:
     wall_ns: Callable[[], int] = time.time_ns
     monotonic_ns: Callable[[], int] = time.monotonic_ns
 
+    def __post_init__(self) -> None:
+        """Raise UserError for an upstream that is no URL, before anything is written."""
+        parts = urlsplit(self.upstream)
+        if parts.scheme not in {"http", "https"} or not parts.netloc:
+            raise UserError(f"{self.upstream!r} is no upstream; give a URL such as https://api.openai.com.")
+
 
 @dataclass
 class _Session:
@@ -123,11 +129,8 @@ class ProxyServer:
 
     def __init__(self, settings: ProxySettings) -> None:
         parts = urlsplit(settings.upstream)
-        if parts.scheme not in {"http", "https"} or not parts.netloc:
-            raise UserError(f"{settings.upstream!r} is no upstream; give a URL such as https://api.openai.com.")
         self._settings = settings
         self._base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-        self._host = parts.netloc
         self._tokens = Tokens(settings.directory)
         self._sessions: dict[str, _Session] = {}
         self._ids = (f"{settings.wall_ns():x}-{number}" for number in itertools.count(1))

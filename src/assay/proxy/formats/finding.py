@@ -73,7 +73,8 @@ def _labelled(path: Path) -> LabelledTrace | None:
     payload = read_json(path)
     if is_whoandwhen(payload):
         return labelled(payload, path)
-    return labelled_elephant(payload, path) if is_elephant(payload) else None
+    ours = isinstance(payload, dict) and "schema_version" in payload  # a trace whose label would be a file of its own
+    return labelled_elephant(payload, path) if is_elephant(payload) and not ours else None
 
 
 def _of_lines(path: Path) -> list[Trace]:
