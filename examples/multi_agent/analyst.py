@@ -16,6 +16,9 @@ from assay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
 _STEP = re.compile(r"^=== Step (\d+) by (.+)$", re.MULTILINE)
 _EQUATION = re.compile(r"((?:\d+(?: \w+)? [x+] )+\d+) = (\d+)")
 _ALARM = re.compile(r"\b(?:Error|unsure|retry)\b")
+_ASKED = re.compile(
+    r"\n\n(?:This is the run up to|The run failed|Do the observed steps|---)"
+)  # the question behind a last step
 _VOUCH = re.compile(r"\bI checked\b")
 
 
@@ -108,12 +111,12 @@ def _judged(asked: str) -> dict[str, object]:
 
 
 def _plain(step: Seen) -> str:
-    return step.said.partition("\n\nDo the observed steps")[0].strip()
+    return step.said.strip()
 
 
 def _seen(head: re.Match[str], body: str) -> Seen:
     given, _, said = body.rpartition("Output:\n")
-    return Seen(int(head[1]), head[2], given, said)
+    return Seen(int(head[1]), head[2], given, _ASKED.split(said)[0])
 
 
 def _unfounded(step: Seen) -> bool:

@@ -17,6 +17,7 @@ import orchestrator
 import planner_workers
 import single_agent
 from team import ORDERS, Model, items_of, total_of
+from team_model import Team
 
 from assay.agents.models.server import running_server
 from assay.model.trajectory import Attribution, Trace
@@ -26,7 +27,6 @@ from assay.proxy.server import ProxySettings
 from assay.proxy.tokens import issue_token
 from assay.proxy.trace import trace_of
 from assay.telemetry.tree import write_noun
-from team_model import Team
 
 SYSTEMS: dict[str, Callable[[Model, str], str]] = {
     "planner-workers": planner_workers.run,
