@@ -107,8 +107,8 @@ def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, cal
         callee_start=of("time_ns", callee),
         callee_kind=of("kind", callee),
     )
-    usual = _usual_callee(exits)
-    exits = exits.join(usual, on=["caller_node", "operation"], how="left", maintain_order="left")
+    exits = exits.with_columns(place=pl.col("caller_node").hash(4) ^ pl.col("operation").hash(5))
+    exits = exits.join(_usual_callee(exits), on="place", how="left", maintain_order="left")
     lacks = pl.col("callee_entry").is_null()
     asynchronous = pl.col("producer") | (pl.col("callee_kind") == "consumer").fill_null(value=False)
     waited = ~pl.col("virtual") & ~asynchronous
@@ -142,8 +142,8 @@ def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, cal
 
 
 def _usual_callee(exits: pl.DataFrame) -> pl.DataFrame:
-    """Return per exit operation the callee that its baseline had, and whether it never had one."""
-    by = ["caller_node", "operation"]
+    """Return per *place* (an exit operation of a node) the callee that its baseline had, and whether it never had one."""
+    by = ["place"]
     normal = exits.filter(pl.col("period") == "normal")
     per_callee = normal.group_by(*by, "callee_node", "callee_service").len("calls")
     return (
