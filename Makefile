@@ -9,9 +9,10 @@ BIN := $(VENV)/bin
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
 	@echo "make test    the suite that CI runs"
-	@echo "make test-faults  every fault type on a live system (4 minutes)"
+	@echo "make test-faults  every fault type on every isolation level (10 minutes)"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
+	@echo "make bench-campaign  123 recorded incidents, causes measured on them, 200 random kills (hours, resumable)"
 	@echo "make bench-campaign  record 120 incidents into $(CAMPAIGN) (hours) and compare the truth with the ledger"
 
 $(VENV)/bin/python:
@@ -33,14 +34,16 @@ $(VENV)/.developed: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@$(BIN)/assay demo
 
+# What starts no system runs on all cores; systems and browsers get the machine for themselves.
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest -m "not faults"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults"
+	$(BIN)/python -m pytest -m "(live or browser) and not faults"
 
 test-faults: $(VENV)/.developed
 	$(BIN)/python -m pytest -m faults
 
 test-quick: $(VENV)/.developed
-	$(BIN)/python -m pytest -m "not live and not browser and not faults"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults"
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff format --check .
@@ -55,6 +58,15 @@ bench: $(VENV)/.developed
 bench-campaign: $(VENV)/.developed
 	$(BIN)/assay campaign benchmarks/campaign.yaml -o $(CAMPAIGN)
 	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN) --show
+
+# Hours: records benchmarks/campaign.yaml, goes on where it was, and measures causes on it; then kills processes at random.
+CAMPAIGN ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/assay/bench-campaign
+JOBS ?= 1
+
+bench-campaign: $(VENV)/.developed
+	$(BIN)/assay campaign benchmarks/campaign.yaml -o $(CAMPAIGN) -j $(JOBS)
+	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN)
+	$(BIN)/python benchmarks/kills.py 200
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

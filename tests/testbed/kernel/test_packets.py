@@ -11,6 +11,7 @@ from assay.testbed.kernel.heal import heal
 from assay.testbed.kernel.namespaces import inside
 from testbed.kernel.laboratory import Laboratory, run_apart
 
+pytestmark = pytest.mark.live  # delays are measured: the machine shall do nothing else
 USERS = pytest.mark.parametrize("user", ["root", "nobody"])
 DELAY = {"kind": "delay", "delay_s": 0.1, "jitter_s": 0.0}
 
