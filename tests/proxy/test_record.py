@@ -347,6 +347,16 @@ def test_a_kill_in_mid_stream_loses_nothing_that_reached_the_client(tmp_path):
     assert [e.outcome for e in read_session(tmp_path / "sessions" / "run")] == ["cut", "complete"]
 
 
+def test_what_cannot_be_recorded_is_not_sent_on(proxied):
+    with upstream(answering(plain(CHAT))) as (base, seen):
+        recorded = proxied(base)
+        (recorded.folder / "sessions").write_text("in the way")
+        answer = receive(send(recorded.url, recorded.token, ASK), b"}}")
+        assert answer.startswith(b"HTTP/1.1 507")
+        assert b"nothing was sent on" in answer
+        assert seen == []
+
+
 def test_a_second_proxy_on_the_same_folder_is_refused(proxied):
     recorded = proxied("http://127.0.0.1:9")
     with (
