@@ -48,12 +48,11 @@ def test_errors_pass_a_healthy_node_by_h04(tmp_path):
 
 
 def test_without_the_association_nothing_passes_a_healthy_node(tmp_path):
-    """The shop fails as often, but not in the traces in which the price failed."""
-    effect = Effect(fails={"price": 0.5, "shop": 0.3})
-    calm = hollow(optional=True)
-    (shop, rate), *rest = calm.items()
-    offer = Call("offer", "GET /offer", calls=shop.calls[0].calls)
-    pack = make_pack(tmp_path / "pack", {Call("shop", "GET /", calls=(offer,)): rate, **dict(rest)}, effect)
+    """The shop fails by itself, over something else, as often where the price failed as where it did not."""
+    effect = Effect(fails={"price": 0.7}, changes={"banner": 0.5})
+    price = Call("price", "GET /price", own_ms=8, optional=True)
+    calls = (Call("offer", "GET /offer", calls=(price,)), Call("banner", "GET /banner", demanding=True))
+    pack = make_pack(tmp_path / "pack", {Call("shop", "GET /", calls=calls): 8.0}, effect)
     found = annotate(pack, [fault("HTTPResponseAbort", "price", effect)])
     assert found.label is Label.UNEXPLAINED
 
@@ -116,10 +115,10 @@ def test_services_that_call_each_other(tmp_path):
 
 
 def test_of_parallel_calls_the_caller_waits_for_the_last(tmp_path):
-    """Both legs became 100 ms slower; only the longer one is on the critical path."""
-    legs = (Call("long", "GET /long", own_ms=300), Call("short", "GET /short", own_ms=20))
+    """Both legs became slower, the short one even more; only the longer one is on the critical path."""
+    legs = (Call("long", "GET /long", own_ms=400), Call("short", "GET /short", own_ms=20))
     system = {Call("gateway", "GET /", calls=legs, parallel=True): 8.0}
-    effect = Effect(own_ms={"long": 300, "short": 100})
+    effect = Effect(own_ms={"long": 300, "short": 350})
     pack = make_pack(tmp_path / "pack", system, effect)
     assert annotate(pack, [fault("JVMLatency", "long", effect)]).label is Label.ATTRIBUTED
     hidden = annotate(pack, [fault("JVMLatency", "short", effect)])
