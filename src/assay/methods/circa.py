@@ -10,12 +10,12 @@ import numpy as np
 import rustworkx
 
 from assay.methods.base import ranked, stated
-from assay.telemetry.calls import service_calls
 from assay.methods.claims import KIND_PROTOCOL, claim_of_signal
 from assay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, Readings, readings, z_scores
 from assay.methods.propagation import PROTOCOL
 from assay.methods.signals import METRIC
 from assay.model.diagnosis import Diagnosis
+from assay.telemetry.calls import service_calls
 from assay.telemetry.datapack import Datapack
 
 TRAFFIC, SATURATION, LATENCY, ERRORS = "traffic", "saturation", "latency", "errors"

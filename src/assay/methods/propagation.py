@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from assay.methods import evidence
-from assay.telemetry.calls import service_calls
 from assay.methods.signals import failed_span
 from assay.model.diagnosis import PropagationClaim
+from assay.telemetry.calls import service_calls
 from assay.telemetry.datapack import Datapack
 
 FAILED_SHARE_RISE = 0.02
