@@ -37,8 +37,11 @@ FIGURES = (
     "node_precision",
     "node_recall",
     "node_f1",
+    "edge_precision",
+    "edge_recall",
+    "edge_f1",
+    "path_reachability_hit",
 )
-FIGURES += ("edge_precision", "edge_recall", "edge_f1", "path_reachability_hit")
 
 THEIRS = """
 import json, sys
@@ -117,7 +120,7 @@ def random_pair(dice: random.Random) -> dict[str, Any]:
     truth = {"faults": faults, "nodes": nodes, "edges": edges, "alarms": alarms}
     claims = [
         {
-            "service": spelt(dice, dice.choice([f["service"] for f in faults] if dice.random() < 0.6 else NAMES)),
+            "service": spelt(dice, dice.choice([str(f["service"]) for f in faults] if dice.random() < 0.6 else NAMES)),
             "fault_kind": dice.choice([f["fault_kind"] for f in faults] if dice.random() < 0.6 else kinds),
         }
         for _ in range(dice.randint(0, 3))
