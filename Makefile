@@ -13,7 +13,6 @@ help:
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
 	@echo "make bench-campaign  123 recorded incidents, causes measured on them, 200 random kills (hours, resumable)"
-	@echo "make bench-campaign  record 120 incidents into $(CAMPAIGN) (hours) and compare the truth with the ledger"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -55,17 +54,13 @@ bench: $(VENV)/.developed
 	@for script in benchmarks/receiver.py benchmarks/causes_quality.py benchmarks/causes_grafts.py "benchmarks/causes_speed.py --dense" benchmarks/audit.py benchmarks/methods_speed.py benchmarks/grading_peer.py benchmarks/grading_speed.py benchmarks/packets.py benchmarks/proxy.py benchmarks/blame.py "benchmarks/system.py --demo"; do \
 	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-bench-campaign: $(VENV)/.developed
-	$(BIN)/assay campaign benchmarks/campaign.yaml -o $(CAMPAIGN)
-	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN) --show
-
 # Hours: records benchmarks/campaign.yaml, goes on where it was, and measures causes on it; then kills processes at random.
 CAMPAIGN ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/assay/bench-campaign
 JOBS ?= 1
 
 bench-campaign: $(VENV)/.developed
 	$(BIN)/assay campaign benchmarks/campaign.yaml -o $(CAMPAIGN) -j $(JOBS)
-	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN)
+	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN) --show
 	$(BIN)/python benchmarks/kills.py 200
 
 clean:
