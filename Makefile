@@ -1,6 +1,5 @@
 # Each target sets up what it needs on a fresh machine: Python 3.11 or newer and make are enough.
 PYTHON ?= python3
-CAMPAIGN ?= campaign
 VENV := .venv
 BIN := $(VENV)/bin
 
