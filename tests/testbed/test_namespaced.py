@@ -72,7 +72,7 @@ def test_a_partition_stops_calls_and_not_the_telemetry_of_its_target(running, tm
     )
     with Recording(system, tmp_path / "spool") as recording:
         began = time.time_ns()
-        events = list(system.inject(plan.completed()))
+        events = list(system.inject(plan))
     done = events[-1]
     assert done["event"] == "done"
     assert done["recovered"]

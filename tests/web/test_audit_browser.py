@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from assay.audit.audit import audit
@@ -11,7 +9,6 @@ from assay.web.audit_report import write_audit
 from audit.made import QUICK, drawn
 
 pytestmark = pytest.mark.browser
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 CUT_OFF = """[...document.querySelectorAll('svg.figure')].flatMap(svg => {
   const box = svg.getBoundingClientRect();
   return [...svg.querySelectorAll('text')].filter(t => {
@@ -31,19 +28,6 @@ CONTRAST = """(() => {
     return (x + 0.05) / (y + 0.05);
   });
 })()"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e .[dev]")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    executable = next((path for name in names if (path := shutil.which(name))), None)
-    if executable is None:
-        pytest.skip(f"no Chromium: none of {', '.join(names)} is on the PATH, so no page was opened")
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=executable, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from assay.web.report import write_report
@@ -12,25 +10,10 @@ from . import cases
 
 pytestmark = pytest.mark.browser
 WIDTHS = (1280, 390)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-
 INK = """canvases => canvases.some(c => {
   const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
   return data.some((value, i) => i % 4 === 3 && value > 0);
 })"""
-
-
-@pytest.fixture(scope="session")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e .[dev]")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    executable = next((path for name in names if (path := shutil.which(name))), None)
-    if executable is None:
-        pytest.skip(f"no Chromium: none of {', '.join(names)} is on the PATH, so no page was opened")
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=executable, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 class Opened:

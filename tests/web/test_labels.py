@@ -20,8 +20,6 @@ from assay.web.labels import Audit, labels_app
 from causes import systems
 from causes.cascade import Effect, fault, frames, incident
 
-from .test_browser import browser  # noqa: F401 - a fixture
-
 CASE = "a" * 16
 EFFECT = Effect(own_ms={"payment": 300})
 
@@ -50,7 +48,7 @@ def address(suite):
     thread.join()
 
 
-def test_what_is_ticked_is_kept_and_nothing_of_the_other_is_shown(suite, address, browser):  # noqa: F811
+def test_what_is_ticked_is_kept_and_nothing_of_the_other_is_shown(suite, address, browser):
     tab = browser.new_page(viewport={"width": 390, "height": 900})
     problems, requests = [], []
     tab.on("console", lambda m: problems.append(m.text))

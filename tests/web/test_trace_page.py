@@ -13,10 +13,7 @@ from assay.model.trajectory import Attribution, ToolCall, Trace, TraceStep
 from assay.web.trace_page import render_trace_page, write_trace_page
 from assay.web.trace_view import TracePage
 
-from .test_browser import browser
-
 pytestmark = pytest.mark.browser
-__all__ = ["browser"]
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e\x1b[31m"
 
 

@@ -274,6 +274,6 @@ def _environment(system: System, status: dict[str, Any], captured: _Captured) ->
         "head_sampling": 1.0,
         "drop_rate": captured.stats.drop_rate,
         "host": {"cores": os.cpu_count()},
-        "kernel": status["machine"],
+        "kernel": {name: ability["available"] for name, ability in status["machine"]["abilities"].items()},
         "other_systems": len(machine.others(captured.looks)),
     }

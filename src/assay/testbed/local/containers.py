@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from assay.testbed.kernel.cgroups import MEMORY, Group, Groups, Usage, find_groups
+from assay.testbed.kernel.cgroups import ACCOUNTING, CPU, MEMORY, Group, Groups, Usage, find_groups
 from assay.testbed.local.fleet import Fleet, Replica
 from assay.testbed.local.state import SystemState, note_groups, remove_groups
 
@@ -61,7 +61,9 @@ class Containers:
         """Return the files into which a process writes its id to be in the group *path*, or in one hierarchy of it."""
         if self._groups is None:
             return []
-        folders = self._groups.folders(path) if controller is None else [self._groups.parents[controller] / path]
+        wanted = {CPU: {CPU, ACCOUNTING}, MEMORY: {MEMORY}, None: {CPU, ACCOUNTING, MEMORY}}[controller]
+        parents = dict.fromkeys(parent for name, parent in self._groups.parents.items() if name in wanted)
+        folders = [parent / path for parent in parents]
         return [str(folder / "cgroup.procs") for folder in folders]
 
     def usage(self, path: str) -> Usage | None:
