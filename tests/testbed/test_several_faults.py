@@ -20,7 +20,7 @@ from assay.testbed.faults.preconditions import require
 from assay.testbed.local.substrate import LocalSubstrate
 from live import Recording, run_assay, state_folder
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.live, pytest.mark.faults, pytest.mark.timeout(150)]
 CORNER = str(Path(__file__).with_name("faults.yaml"))
 ON_HOST_B = {"stock", "price", "archive"}
 
