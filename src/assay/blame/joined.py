@@ -12,22 +12,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from assay.errors import DatapackError
-from assay.model.base import Noun
 from assay.model.causal_graph import CausalGraph
 from assay.model.incident import Fault
-from assay.model.trajectory import Depth, Timeline, Trace
+from assay.model.trajectory import Action, Depth, Timeline, Trace
 from assay.proxy.reading import read_json_lines
-
-
-class Action(Noun):
-    """One thing that the agent did to the system; *step_id* is the step that decided on it, None when it is not told."""
-
-    tool: str
-    arguments: dict[str, Any]
-    started_ns: int
-    ended_ns: int
-    step_id: int | None = None
-    status: str = "ok"
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,9 @@ def parse_yaml(text: str, model: type[W], name: str) -> W:
 
 
 def _sentence(error: ValidationError, model: type[Written], node: yaml.Node | None, name: str) -> str:
-    first = error.errors(include_url=False)[0]
+    found = error.errors(include_url=False)
+    # A misspelt key is also a missing one: the line that is there helps more than the one that is not.
+    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
     location = [part for part in first["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
     line, field = _line_of(node, location), ".".join(str(part) for part in location)
     message = first["msg"].removeprefix("Value error, ")

@@ -1,42 +1,16 @@
-"""Scenario, Timeline and Trace: a task for an agent, what the system went through, and what the agent did."""
+"""Timeline, actions, alerts and Trace: what the system went through, and what the agent did."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from assay.model.base import Artefact, Noun, Written
-from assay.model.incident import FaultPlan
+from assay.model.base import Artefact, Noun
+from assay.model.incident import Alert
 
 Depth = Literal["D1", "D2", "D3", "D4"]
 """Observation depths of "side-effects": replicas ready, backends ready, end-to-end request, control plane."""
-
-
-class Verification(Written):
-    """What is committed before the run: thresholds, cadence, attribution window, protected services."""
-
-    depth: Depth = "D3"
-    final_availability: float = Field(default=0.95, ge=0, le=1)
-    floor_availability: float = Field(default=0.85, ge=0, le=1)
-    cadence_s: float = Field(default=5.0, gt=0)
-    probe_every_s: float | None = Field(default=20.0, gt=0)
-    probe_attribution_s: float = Field(default=10.0, ge=0)
-    probe_latency_limit_s: float = Field(default=5.0, gt=0)
-    protected_services: tuple[str, ...] = ()
-
-
-class Scenario(Written):
-    """A task: metadata, environment, trigger, desired outcome and how it will be verified (ITBench's tuple)."""
-
-    name: str
-    description: str = ""
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    system: str
-    trigger: tuple[FaultPlan, ...]
-    desired_outcome: str
-    verification: Verification = Verification()
-    oracles: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class Probe(Noun):
@@ -61,20 +35,91 @@ class Observation(Noun):
     failing: tuple[str, ...] = ()
 
 
+class Entity(Noun):
+    """One replica, store or part at one instant; *host* is where it runs, None where that has no meaning."""
+
+    id: str
+    service: str
+    ready: bool
+    host: str | None = None
+    version: str | None = None
+
+
+class RequestCount(Noun):
+    """What the load generator has counted of one kind of request ('service METHOD /route') since it was started."""
+
+    request: str
+    done: int
+    failed: int
+
+
 class Tick(Noun):
-    """One observation of all depths."""
+    """One observation of all depths.
+
+    *entities* holds those that changed since the tick before, all of them in the first tick; *gone* those that are no
+    longer there. *load* holds the counters that changed, cumulative. All three are empty in timelines of version 1.
+    """
 
     index: int
     observations: tuple[Observation, ...]
     probes: tuple[Probe, ...] = ()
+    entities: tuple[Entity, ...] = ()
+    gone: tuple[str, ...] = ()
+    load: tuple[RequestCount, ...] = ()
 
 
 class Timeline(Artefact):
-    """The system trajectory."""
+    """The system trajectory. Version 1 knew no entities and no load."""
+
+    SCHEMA_VERSION: ClassVar[int] = 2
+    schema_version: int = 2
 
     boot_id: str
     cadence_s: float
     ticks: tuple[Tick, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _migrated(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("schema_version") == 1:
+            return {key: value for key, value in given.items() if key != "schema_version"}
+        return given
+
+
+class Action(Noun):
+    """One tool call that reached the system, on the run's clock.
+
+    *step_id* is the step that decided on it, None when it is not told. *mutating*: it may change something; *touched*
+    names the entities (services, replicas, stores, hosts) that it changed, empty for a look.
+    """
+
+    tool: str
+    arguments: dict[str, Any]
+    started_ns: int
+    ended_ns: int
+    step_id: int | None = None
+    status: str = "ok"
+    output: str = ""
+    mutating: bool = False
+    touched: tuple[str, ...] = ()
+
+
+class AlertReading(Noun):
+    """One evaluation of the alert rules: what fires at *time_ns*, nothing when all is quiet."""
+
+    time_ns: int
+    firing: tuple[Alert, ...] = ()
+
+
+PhaseName = Literal["deployed", "baseline", "triggered", "agent_started", "agent_ended", "ended"]
+"""The instants of a trial: deployed; end of the healthy stretch; the last fault applied; the agent's time; the end."""
+
+
+class Phase(Noun):
+    """One line of a run's phases.jsonl."""
+
+    phase: PhaseName
+    time_ns: int
 
 
 class ToolCall(Noun):
