@@ -205,10 +205,9 @@ def inhabited(spaces: set[str]) -> list[str]:
 
 
 def belongings() -> set[str]:
-    """Return processes, control groups and mounts of this machine that a system may have made."""
-    found = {
-        f"mount {line.split(' - ')[0].split()[4]}" for line in Path("/proc/self/mountinfo").read_text().splitlines()
-    }
+    """Return processes, control groups and mounts of this machine that belong to a system of this program."""
+    mounts = (line.split(" - ")[0].split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    found = {f"mount {point}" for point in mounts if os.environ["ASSAY_STATE"] in point or NAME in point}
     for process in psutil.process_iter():
         try:
             if MARKER in process.environ() and str(os.environ["ASSAY_STATE"]) in process.environ()[MARKER]:

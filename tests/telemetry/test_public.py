@@ -6,12 +6,12 @@ import pytest
 
 from assay.errors import UserError
 from assay.model.faults import CATALOGUE
-from assay.model.incident import Fault, Truth
+from assay.model.incident import Fault, RootLabel, Truth
 from assay.telemetry.content import TABLES
 from assay.telemetry.datapack import Datapack
 from assay.telemetry.injection import public_injection, read_public_truth
 from assay.telemetry.leaks import leaks
-from assay.telemetry.public import export_public, import_public
+from assay.telemetry.public import export_public, import_public, public_name
 from assay.telemetry.schema import MODALITIES, PERIODS
 from assay.telemetry.tree import Tree, resolve
 from telemetry.packs import make_incident, make_public, make_tree, make_truth, old_injection
@@ -138,6 +138,15 @@ def test_nothing_was_broken(tmp_path):
     (tmp_path / "injection.json").write_text(json.dumps(public_injection(Truth(id=incident.id, system="chain"))))
     truth = read_public_truth(tmp_path, incident)
     assert (truth.faults, truth.roots) == ((), ())
+
+
+def test_roots_without_a_known_fault_are_not_no_fault(tmp_path):
+    incident = make_incident("0123456789abcdef")
+    known = Truth(id=incident.id, system=incident.system, roots=(RootLabel(service=("store",)),))
+    (tmp_path / "injection.json").write_text(json.dumps(public_injection(known)))
+    read = read_public_truth(tmp_path, incident)
+    assert (read.faults, read.roots) == ((), known.roots)
+    assert public_name(incident, known).startswith(f"{incident.system}-unknown-store-")
 
 
 def test_several_faults_of_ours_read_back_the_same(tmp_path):

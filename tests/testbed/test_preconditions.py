@@ -77,6 +77,12 @@ def test_what_can_work_is_let_through(plan):
     require(CORNER, FaultPlan.model_validate(plan), "plain")
 
 
+def test_two_faults_that_make_copies_on_one_replica_are_refused():
+    copies = [service("stock", "NetworkDuplicate", peer=peer) for peer in ("rate", "db")]
+    with pytest.raises(RefusedError, match="both send copies to stock-0"):
+        require(CORNER, FaultPlan.model_validate({"faults": copies}), "namespaced")
+
+
 def test_a_plan_from_a_file_is_refused_by_file_line_and_field(tmp_path):
     path = tmp_path / "two.yaml"
     path.write_text(

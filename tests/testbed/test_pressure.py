@@ -1,4 +1,4 @@
-"""What fair scheduling leaves of a CPU limit, by hand."""
+"""When a CPU quota that is shared with burners is used up, by hand."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from assay.testbed.runtime.pressure import shares
 
 
 @pytest.mark.parametrize(
-    ("limit", "cores", "load", "target", "burner"),
+    ("limit", "cores", "load", "used", "run", "burnt"),
     [
-        (0.5, 1, 100, 0.25, 0.25),  # two equal claimants share half a core
-        (0.5, 3, 100, 0.125, 0.375),  # four do
-        (1.0, 1, 50, 2 / 3, 1 / 3),  # a burner at half load is half a claimant
-        (4.0, 1, 100, 1.0, 2.0),  # a period cannot hold more than itself
+        (0.5, 1, 100, 0.0, 0.5, 0.5),  # a burner uses half a core in half of the period
+        (0.5, 4, 100, 1.0, 0.1, 0.4),  # five cores are wanted, half a core is there
+        (0.25, 1, 1, 0.1, 1.0, 0.01),  # what is wanted fits: nobody is stopped
+        (4.0, 1, 100, 0.1, 1.0, 1.0),  # one burner does not use up four cores
     ],
 )
-def test_the_target_gets_its_fair_share(limit, cores, load, target, burner):
-    assert shares([limit], cores, load) == pytest.approx((target, burner))
+def test_the_targets_run_until_the_quota_is_used_up(limit, cores, load, used, run, burnt):
+    assert shares([limit], cores, load, used) == pytest.approx((run, burnt))
 
 
-def test_the_replicas_of_a_host_share_what_they_have_together():
-    # Two limits of half a core: one core for two replicas and two burners, a quarter each.
-    assert shares([0.5, 0.5], 2, 100) == pytest.approx((0.25, 0.5))
+def test_the_replicas_of_a_host_use_one_quota():
+    # Two limits of half a core: one core, of which the replicas use 0.5 and two burners want two.
+    assert shares([0.5, 0.5], 2, 100, 0.5) == pytest.approx((0.4, 0.8))

@@ -33,6 +33,9 @@ _NUMBERED = (
 )
 """Chaos types by their number in the older generation (rcabench); not the order of Table 5."""
 
+UNKNOWN = "unknown"
+"""The fault type of a case of which only the root causes are known."""
+
 _WHERE = frozenset({"app", "chaos_type", "pod_name", "target_service", "target_host", "start_time", "end_time"})
 """Keys of an entry of engine_config that have a field of their own in a Fault; the rest are its parameters."""
 
@@ -61,7 +64,7 @@ def public_injection(truth: Truth) -> dict[str, Any]:
         return truth.public
     types = {fault.type for fault in truth.faults}
     return {
-        "fault_type": types.pop() if len(types) == 1 else "hybrid" if types else NO_FAULT,
+        "fault_type": types.pop() if len(types) == 1 else "hybrid" if types else UNKNOWN if truth.roots else NO_FAULT,
         "start_time": iso_time(min(fault.start_ns for fault in truth.faults)) if truth.faults else None,
         "end_time": iso_time(max(fault.end_ns for fault in truth.faults)) if truth.faults else None,
         "engine_config": [
@@ -105,7 +108,7 @@ def read_graph(path: Path) -> Annotation:
 
 def _faults(given: Mapping[str, Any]) -> tuple[Fault, ...]:
     entries, named = _entries(given), given.get("fault_type")
-    if not entries and named == NO_FAULT:
+    if not entries and named in (NO_FAULT, UNKNOWN):
         return ()
     start_ns, end_ns = _nanoseconds(given["start_time"]), _nanoseconds(given["end_time"])
     if not entries:

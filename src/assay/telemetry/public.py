@@ -13,7 +13,7 @@ from assay.model.incident import Incident, Truth
 from assay.telemetry.content import TABLES, whole_folder, write_datapack
 from assay.telemetry.datapack import Datapack, read_object
 from assay.telemetry.importers.cases import ImportReport
-from assay.telemetry.injection import CAUSAL_GRAPH, INJECTION, public_injection, read_public_truth
+from assay.telemetry.injection import CAUSAL_GRAPH, INJECTION, UNKNOWN, public_injection, read_public_truth
 from assay.telemetry.schema import MODALITIES, PERIODS
 from assay.telemetry.tree import (
     ANNOTATION,
@@ -74,8 +74,11 @@ def export_public(
 
 def public_name(incident: Incident, truth: Truth) -> str:
     """Return the telling folder name of the public form."""
-    fault = truth.faults[0] if truth.faults else None
-    parts = (incident.system, fault.type if fault else NO_FAULT, (fault and fault.place) or "none", incident.id)
+    if truth.faults:
+        what, where = truth.faults[0].type, truth.faults[0].place
+    else:
+        what, where = (UNKNOWN, truth.roots[0].service[0]) if truth.roots else (NO_FAULT, None)
+    parts = (incident.system, what, where or "none", incident.id)
     return "-".join(part.replace("/", "_") for part in parts)
 
 

@@ -132,7 +132,7 @@ async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
         system.journal.write("undone", act.injection.id)
     except OperationError as error:
         return [f"{name} was undone, but the journal was not told: {error}"]
-    return []
+    return [f"{name}: {note}" for note in act.injection.notes]
 
 
 async def _check_effects(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from assay.errors import AssayError
@@ -68,6 +68,8 @@ class Injection:
     replicas: tuple[Replica, ...]
     pods: tuple[str, ...]  # as they were called when the fault began
     system: SystemUnderTest
+    notes: list[str] = field(default_factory=list)
+    """What its actuator has to say for the record."""
 
     @property
     def replica(self) -> Replica:

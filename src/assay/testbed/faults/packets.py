@@ -46,7 +46,7 @@ class Packets:
 
     async def undo(self) -> None:
         """Take it back."""
-        await self._injection.system.network.heal(self._injection.id)
+        self._injection.notes += await self._injection.system.network.heal(self._injection.id)
         await self._account.close()
 
     def streams(self) -> dict[str, list[Stream]]:

@@ -179,6 +179,8 @@ def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | Non
     for one in (first, second):
         if one.fault == "PodFailure":
             return f"{one.name} keeps {min(shared)} down, where nothing else can be seen; choose another target."
+    if first.fault == second.fault == "NetworkDuplicate":
+        return f"both send copies to {min(shared)}, which tells one copy from another only once; leave one out."
     same_part = all(_overlap(first.parameters.get(scope), second.parameters.get(scope)) for scope in SCOPES)
     if first.fault == second.fault and same_part:
         return f"both are {first.fault} on {min(shared)}; leave one out, or limit them to different parts of it."

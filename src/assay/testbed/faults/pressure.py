@@ -15,12 +15,13 @@ import psutil
 from assay.errors import OperationError
 from assay.testbed.faults.injection import Account, Injection, hook
 from assay.testbed.faults.processes import kill
-from assay.testbed.local.fleet import sleep_until
+from assay.testbed.local.fleet import Replica, sleep_until
 
 ALLOCATION_TIMEOUT_S = 10.0
 REST_READINGS, REST_EVERY_S = 12, 0.04
 FOLLOW_EVERY_S = 0.1
 END_TIMEOUT_S = 5.0
+USED_OVER_S = 10.0
 
 
 class Companion(ABC):
@@ -108,6 +109,7 @@ class CpuPressure(Companion):
             "cpu_limits": [replica.spec.cpu_limit for replica in self._injection.replicas],
             "cores": parameters["cores"],
             "load_percent": parameters["load_percent"],
+            "used_cores": sum(map(_used_cores, self._injection.replicas)),
         }
 
     async def follow(self, pids: list[int]) -> None:
@@ -184,6 +186,12 @@ def _is_gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def _used_cores(replica: Replica) -> float:
+    """Return the cores that *replica* used in the last moments, as far as its present process tells."""
+    points = [(t, gauges["cpu_s"]) for t, gauges in replica.gauges if t > time.monotonic() - USED_OVER_S]
+    return max(0.0, points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0]) if len(points) > 1 else 0.0
 
 
 def _at_rest(pid: int) -> tuple[int, int]:

@@ -85,6 +85,11 @@ class NamespacedNetwork:
         for entry, door in self._doors.items():
             self._servers.append(await asyncio.start_server(self._visitor(entry), sock=door))
 
+    async def admit(self, name: str, host: str) -> None:
+        """Plug a namespace into the bridge of *host*."""
+        if name not in self._places:
+            self._places[name] = await asyncio.to_thread(self._fabric.attach, name, host)
+
     def site(self, name: str) -> Site:
         """Return the site of *name*."""
         place, store = self._places[name], self._fleet.system.stores.get(name)
@@ -118,7 +123,7 @@ class NamespacedNetwork:
             "ledger": str(self._state.ledger_dir / f"{name}.jsonl"),
             "namespace": place.path,
             "peer_interface": place.peer_interface,
-            "means": "kernel" if impairment["kind"] in self._kernel_can else "queue",
+            "means": self._means(place, impairment["kind"]),
             "streams": [self._seen_from(target, stream) for stream in streams],
             "impairment": dict(impairment),
             "seed": f"{target} {impairment}",
@@ -131,6 +136,11 @@ class NamespacedNetwork:
         if not started or name not in self._channels.names():
             raise OperationError(f"The packets of {target} could not be caught.", log_tail(self._state.log(name)))
 
+    def _means(self, place: Place, kind: str) -> str:
+        """Return who impairs: the kernel's discipline, or the queue, which combines with what acts at *place* already."""
+        taken = any(other is place for active in self._impairing.values() for _, _, other in active)
+        return "kernel" if kind in self._kernel_can and not taken else "queue"
+
     def _seen_from(self, target: str, stream: Stream) -> dict[str, Any]:
         """Return *stream* as the packet process of *target* reads it."""
         outward = stream.source == target
@@ -142,14 +152,31 @@ class NamespacedNetwork:
             "address": self._places[other].data_address,
         }
 
-    async def heal(self, fault: str) -> None:
+    async def heal(self, fault: str) -> list[str]:
         """End the packet processes of *fault*; what one that was killed left in the kernel is removed."""
+        notes = list[str]()
         for name, pid, place in self._impairing.pop(fault, ()):
+            notes += await self._shortfalls(name)
             self._channels.hang_up(name)
             if not await sleep_until(lambda pid=pid: not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02):
                 os.kill(pid, signal.SIGKILL)
             if not any(other is place for active in self._impairing.values() for _, _, other in active):
                 await asyncio.to_thread(heal, place.path, place.peer_interface)
+        return notes
+
+    async def _shortfalls(self, name: str) -> list[str]:
+        """Return what the packet process *name* could not do as asked."""
+        target = name.split("-", 2)[2]
+        try:
+            counts = await self._channels.request(name, "ping")
+        except (ConnectionError, TimeoutError, RuntimeError):
+            return [f"the packets of {target} passed unimpaired at the end: the process that impaired them was gone"]
+        lost = {"overflows": "times the kernel's queue was full and dropped packets", "unsent": "packets were not sent"}
+        return [
+            f"{counts[kind]} {words} at {target}, beyond what was asked"
+            for kind, words in lost.items()
+            if counts.get(kind)
+        ]
 
     def probe(self) -> dict[str, Any]:
         """Return the probe's own namespace."""

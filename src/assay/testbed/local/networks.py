@@ -19,6 +19,8 @@ from assay.testbed.local.state import SystemState
 
 LOOPBACK = "127.0.0.1"
 PORTS = 100
+BUSY_TIMEOUT_S = 30.0
+"""How long the relay may take to answer: on a busy machine a second is nothing, and a system must not end for it."""
 FORWARD, BACKWARD = "forward", "backward"
 
 
@@ -70,6 +72,9 @@ class Network(Protocol):
     async def open(self, stores: dict[str, int]) -> None:
         """Make *stores* (name to port) reachable; the template runs now."""
 
+    async def admit(self, name: str, host: str) -> None:
+        """Make a site on *host* for a replica that the fleet has now; one that was here before gets its old one."""
+
     def site(self, name: str) -> Site:
         """Return the site of a replica, a store or the load generator."""
 
@@ -89,8 +94,8 @@ class Network(Protocol):
         (bytes_per_s), partition. Raises OperationError.
         """
 
-    async def heal(self, fault: str) -> None:
-        """Take back what *fault* impairs; nothing to do is fine."""
+    async def heal(self, fault: str) -> list[str]:
+        """Take back what *fault* impairs; return a sentence for each thing that was not as asked. Nothing to do is fine."""
 
     def probe(self) -> dict[str, Any] | None:
         """Return where a probe has to be to reach backends: pid of the supervisor and namespace; None for anywhere."""
@@ -109,6 +114,7 @@ class RelayedNetwork:
     def __init__(self, state: SystemState, fleet: Fleet, template: Template, channels: Channels) -> None:
         self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
         self._ports: dict[str, int] = {}
+        self._listening: dict[str, int | None] = {}
         self._impaired: dict[str, list[str]] = {}
 
     async def prepare(self) -> None:
@@ -127,14 +133,22 @@ class RelayedNetwork:
         for name, port in stores.items():
             await self.listens(name, port)
 
+    async def admit(self, name: str, host: str) -> None:  # noqa: ARG002 - all are on loopback
+        """Open a listener for each of its links, pointed at where the other ends listen now."""
+        missing = [(a, b) for a, b in self._fleet.links() if name in (a, b) and f"{a}>{b}" not in self._ports]
+        self._ports |= await self._channels.request("relay", "open", BUSY_TIMEOUT_S, links=missing)
+        for destination in sorted({b for _, b in missing}):
+            await self.listens(destination, self._listening.get(destination))
+
     def site(self, name: str) -> Site:  # noqa: ARG002 - all have the same
         """Return loopback."""
         return Site(LOOPBACK, LOOPBACK)
 
     async def listens(self, name: str, port: int | None) -> None:
         """Point the relay's links to *name* at *port*, or at nobody."""
+        self._listening[name] = port
         address = None if port is None else (LOOPBACK, port)
-        await self._channels.request("relay", "upstream", destination=name, address=address)
+        await self._channels.request("relay", "upstream", BUSY_TIMEOUT_S, destination=name, address=address)
 
     def endpoint(self, caller: str, callee: str) -> Endpoint | None:
         """Return the relay's port of this pair."""
@@ -152,11 +166,12 @@ class RelayedNetwork:
         await self._channels.request("relay", "impair", fault=name, streams=chosen, impairment=impairment)
         self._impaired.setdefault(fault, []).append(name)
 
-    async def heal(self, fault: str) -> None:
+    async def heal(self, fault: str) -> list[str]:
         """Have the relay forget the fault; one that has ended impairs nothing."""
         if "relay" in self._channels.names():
             for name in self._impaired.pop(fault, ()):
                 await self._channels.request("relay", "heal", fault=name)
+        return []
 
     def probe(self) -> None:
         """Return None: loopback is everywhere."""

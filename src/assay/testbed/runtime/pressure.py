@@ -1,8 +1,8 @@
 """CPU pressure inside the limit of a replica or of a host, for machines where no cgroup can be made.
 
 What CFS bandwidth control does to a container that shares its quota with burners, done from outside: in every period the
-targets may run for their fair share of the quota and are stopped for the rest, while a burner in this process uses up what
-the quota leaves. SIGSTOP and SIGCONT need no privilege over one's own processes.
+targets run until the quota of all is used up and are stopped for the rest, while a burner in this process uses what burners
+would. SIGSTOP and SIGCONT need no privilege over one's own processes.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from assay.testbed.runtime.ledger import LedgerWriter
 PERIOD_S = 0.1
 
 
-def shares(cpu_limits: Sequence[float], cores: int, load_percent: float) -> tuple[float, float]:
-    """Return (share of a period that each target may run, cores that the burner uses).
+def shares(cpu_limits: Sequence[float], cores: int, load_percent: float, used_cores: float) -> tuple[float, float]:
+    """Return (share of a period until the quota is used up, cores that the burners use).
 
-    The targets have the sum of their *cpu_limits* in common. Fair scheduling gives each of them one part of it and each
-    of *cores* burners ``load_percent`` of a part.
+    The targets have the sum of their *cpu_limits* in common and use *used_cores* themselves; each of *cores* burners wants
+    ``load_percent`` of a core. What all want together fits into the quota, or uses it up before the period is over.
     """
-    whole, burners = sum(cpu_limits), cores * load_percent / 100.0
-    part = whole / (len(cpu_limits) + burners)
-    return min(part, 1.0), whole - len(cpu_limits) * part
+    burners = cores * load_percent / 100.0
+    run = min(1.0, sum(cpu_limits) / (used_cores + burners))
+    return run, burners * run
 
 
 async def main(config: dict[str, Any]) -> None:
     """Squeeze the processes that the supervisor names until it hangs up."""
-    run_share, burn_share = shares(config["cpu_limits"], config["cores"], config["load_percent"])
+    run_share, burn_share = shares(*(config[name] for name in ("cpu_limits", "cores", "load_percent", "used_cores")))
     ended, ledger = threading.Event(), LedgerWriter(config["ledger"], config["id"])
     pids: list[int] = []
 
@@ -58,20 +58,24 @@ async def _ping(_: dict[str, Any]) -> dict[str, Any]:
 
 
 def squeeze(pids: list[int], run_share: float, burn_share: float, ended: threading.Event, ledger: LedgerWriter) -> None:
-    """Alternate between running and stopping *pids*, burning CPU while they are stopped, until *ended*."""
+    """Alternate between running and stopping *pids*, burning CPU while they are stopped, until *ended*.
+
+    With a *run_share* of 1 the quota is never used up: nobody is stopped.
+    """
     while not ended.is_set():
         period_end, present = time.monotonic() + PERIOD_S, tuple(pids)
         for pid in present:
             _signal(pid, signal.SIGCONT)
-        time.sleep(PERIOD_S * run_share)
-        for pid in present:
-            _signal(pid, signal.SIGSTOP)
+        if run_share < 1.0:
+            time.sleep(PERIOD_S * run_share)
+            for pid in present:
+                _signal(pid, signal.SIGSTOP)
         stopped = time.monotonic_ns()
         burn_until = time.thread_time() + PERIOD_S * min(burn_share, 1.0)
         while time.thread_time() < burn_until and time.monotonic() < period_end:
             sum(range(500))
         time.sleep(max(0.0, period_end - time.monotonic()))
-        if present:
+        if present and run_share < 1.0:
             ledger.write("stall", ns=time.monotonic_ns() - stopped)
 
 

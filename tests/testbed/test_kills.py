@@ -1,0 +1,18 @@
+"""A few rounds of the benchmark that kills processes at random: nothing may be left, nothing acknowledged lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.live
+KILLS = Path(__file__).parents[2] / "benchmarks" / "kills.py"
+
+
+def test_nothing_is_left_after_kills_during_injections():
+    done = subprocess.run([sys.executable, str(KILLS), "2", "7"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 findings" in done.stdout
