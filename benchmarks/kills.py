@@ -250,4 +250,5 @@ def witness(status: dict[str, Any], acks: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--witness"]:
         witness(json.loads(sys.argv[2]), Path(sys.argv[3]))
-    main()
+    else:
+        main()
