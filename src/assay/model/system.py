@@ -68,6 +68,17 @@ class Operation(Written):
         return found
 
 
+class Release(Written):
+    """Another version of a service's code: what it does otherwise."""
+
+    operations: dict[str, Operation] = Field(
+        default_factory=dict, description="'METHOD /route' to steps, those that differ"
+    )
+    consumes: dict[str, Operation] = Field(
+        default_factory=dict, description="queue subject to steps, those that differ"
+    )
+
+
 class Service(Written):
     """A service: where it runs, how large it is, what it does."""
 
@@ -79,11 +90,34 @@ class Service(Written):
     operations: dict[str, Operation] = Field(default_factory=dict, description="'METHOD /route' to steps")
     consumes: dict[str, Operation] = Field(default_factory=dict, description="queue subject to steps")
     periodic: dict[str, PeriodicJob] = Field(default_factory=dict, description="benign background jobs by name")
+    config: dict[str, str] = Field(default_factory=dict, description="settings that its processes read when they start")
+    required: tuple[str, ...] = Field(default=(), description="settings without which a process ends at once")
+    gateway: bool = Field(default=False, description="it answers 502 when what it calls cannot be reached or fails")
+    release: str = Field(default="v1", description="the version that runs")
+    releases: dict[str, Release] = Field(default_factory=dict, description="further versions by name")
+    start_s: float = Field(
+        default=0.0, ge=0, le=30, description="how long a process takes to warm up before it is ready"
+    )
+    drain_s: float = Field(
+        default=0.0, ge=0, le=60, description="how long one that is stopped finishes what it has begun"
+    )
 
     def steps(self) -> list[Step]:
-        """Return every step of every operation, consumer and job."""
-        sources = [*self.operations.values(), *self.consumes.values(), *self.periodic.values()]
+        """Return every step of every operation, consumer and job, of all releases."""
+        sources: list[Operation] = [*self.operations.values(), *self.consumes.values(), *self.periodic.values()]
+        for release in self.releases.values():
+            sources += [*release.operations.values(), *release.consumes.values()]
         return [step for operation in sources for step in operation.walk()]
+
+    def versions(self) -> tuple[str, ...]:
+        """Return the releases that can be deployed, in order."""
+        return tuple(sorted({self.release, *self.releases}))
+
+    def at(self, version: str) -> Service:
+        """Return the service as its release *version* is."""
+        other = self.releases.get(version, Release())
+        operations, consumes = {**self.operations, **other.operations}, {**self.consumes, **other.consumes}
+        return self.model_copy(update={"operations": operations, "consumes": consumes})
 
 
 class PeriodicJob(Operation):
@@ -97,6 +131,8 @@ class Store(Written):
 
     engine: Engine
     setup: tuple[str, ...] = Field(default=(), description="SQL that creates and fills the tables")
+    password: str | None = Field(default=None, description="PostgreSQL: what services need in <STORE>_PASSWORD")
+    config: dict[str, str] = Field(default_factory=dict, description="Valkey: settings such as maxmemory")
 
 
 class Slo(Written):

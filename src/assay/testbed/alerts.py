@@ -37,6 +37,16 @@ def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window,
     return sorted(first.values(), key=lambda a: (a.time_ns, a.service, a.signal))
 
 
+def firing(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window, at_ns: int) -> list[Alert]:
+    """Return what fires at the instant *at_ns*, over the window that trails it, in order of service and signal."""
+    ticks = pl.DataFrame({"tick": [at_ns]}, schema={"tick": pl.Int64})
+    handled = _handled(traces)
+    recent = handled.filter(pl.col("ended_ns").is_between(at_ns - _WINDOW_NS, at_ns, closed="left"))
+    windows = _windows(recent, ticks, _baseline(handled, usual))
+    found = [*_request_alerts(windows, slo), *_saturation_alerts(metrics, ticks, slo)]
+    return sorted(found, key=lambda alert: (alert.service, alert.signal))
+
+
 def describe(found: list[Alert]) -> str:
     """Return the incident description that an operator would get: what fired, where, when."""
     if not found:

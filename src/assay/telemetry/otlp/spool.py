@@ -67,13 +67,22 @@ def whole_length(path: Path) -> int:
     return end
 
 
-def _scan(path: Path) -> Iterator[tuple[int, Frame]]:
+def frames_after(path: Path, offset: int) -> Iterator[tuple[int, Frame]]:
+    """Yield (end, frame) of the whole frames behind byte *offset* of a spool that is still written to.
+
+    *end* is the offset to go on from. Raises DatapackError as `read_frames` does.
+    """
+    return _scan(path, offset)
+
+
+def _scan(path: Path, offset: int = 0) -> Iterator[tuple[int, Frame]]:
     try:
         stream = path.open("rb")
     except FileNotFoundError as error:
         raise DatapackError(f"There is no spool {path}: was a session recorded into {path.parent}?") from error
     with stream:
-        size, offset = os.fstat(stream.fileno()).st_size, 0
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(offset)
         while offset + HEADER.size <= size:
             length, crc, received_ns, kind = HEADER.unpack(stream.read(HEADER.size))
             end = offset + HEADER.size + length

@@ -38,8 +38,12 @@ class Containers:
             self._groups.make(self.of_host(host), system.host_cpu_limit, system.host_memory_limit_mb * 2**20)
             self._groups.make(self.beside_replicas(host))
         for replica in self._fleet.replicas.values():
-            spec = replica.spec
-            self._groups.make(self.of(replica), spec.cpu_limit, spec.memory_limit_mb * 2**20)
+            self.make_for(replica)
+
+    def make_for(self, replica: Replica) -> None:
+        """Make the group of *replica*."""
+        if self._groups is not None:
+            self._groups.make(self.of(replica), replica.spec.cpu_limit, replica.spec.memory_limit_mb * 2**20)
 
     def of_host(self, host: str) -> str:
         """Return the group of *host*."""

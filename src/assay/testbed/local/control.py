@@ -79,6 +79,9 @@ class ControlServer:
                 )
             case "inject":
                 await self._inject(FaultPlan.model_validate(command["plan"]), reader, report)
+            case "operate":
+                verb, arguments = command["verb"], command["arguments"]
+                await report({"result": await supervisor.operations.perform(verb, arguments)})
             case unknown:
                 await report({"error": f"There is no command {unknown!r}.", "kind": "UserError"})
 

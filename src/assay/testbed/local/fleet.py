@@ -56,6 +56,10 @@ class Replica:
     port: int | None = None
     ready: bool = False
     held: bool = False  # not to be started again for now
+    wanted: bool = True  # False: an operator stopped it, and starts it
+    draining: bool = False  # on its way out: takes nothing new
+    release: str = "v1"
+    settings: dict[str, str] = field(default_factory=dict)  # what its process was started with
     successor: str | None = None  # name of the pod that succeeds this one when its process ends
     starts: int = 0
     restarts: int = 0
@@ -88,8 +92,14 @@ class Fleet:
             for index in range(spec.replicas):
                 host = spec.host or system.hosts[places % len(system.hosts)]
                 places += 1
-                replica = Replica(f"{service}-{index}", service, spec, host, self.pod_name(service))
-                self.replicas[replica.id] = replica
+                self.add(service, index, host)
+
+    def add(self, service: str, index: int, host: str) -> Replica:
+        """Add the replica *index* of *service* on *host*; nothing of it runs yet."""
+        spec = self.system.services[service]
+        replica = Replica(f"{service}-{index}", service, spec, host, self.pod_name(service), release=spec.release)
+        self.replicas[replica.id] = replica
+        return replica
 
     def pod_name(self, service: str) -> str:
         """Draw a new pod name in the form that Kubernetes gives: service, replica set, five letters."""

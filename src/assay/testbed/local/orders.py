@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from assay.testbed.local.containers import Containers
@@ -27,6 +27,8 @@ class Orders:
     names_port: int
     token: str
     seed: int
+    clocks: dict[str, int] = field(default_factory=dict)
+    """By how many nanoseconds the clock of a host is wrong."""
 
     def replica(self, replica: Replica) -> dict[str, Any]:
         """Return what the next process of *replica* is told."""
@@ -43,6 +45,9 @@ class Orders:
                 if service == replica.service
             },
             "token": self.token,
+            "release": replica.release,
+            "settings": replica.settings,
+            "clock_offset_ns": self.clocks.get(replica.host, 0),
         }
 
     def load(self, rate_rps: float) -> dict[str, Any]:

@@ -7,26 +7,31 @@ in a user namespace in which it is somebody else, or as the user `nobody` where 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sysconfig
 from asyncio.subprocess import Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import asyncpg
+import redis
+import redis.asyncio
 
-from assay.errors import StartError
+from assay.errors import StartError, UserError
 from assay.model.system import Store
 from assay.testbed.local.networks import LOOPBACK, Site
 from assay.testbed.local.processes import log_tail, start_program
 from assay.testbed.local.state import SystemState, cache_root
 
 START_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 5.0
 UNPRIVILEGED_UID = 1000
 
 
@@ -38,10 +43,12 @@ def free_port() -> int:
 
 
 class RunningStore:
-    """One started store: its *name*, *site*, *port* and process."""
+    """One started store: its *name*, *site*, *port*, the *command* that starts it, its process and its settings."""
 
-    def __init__(self, name: str, engine: str, site: Site, port: int, process: Process) -> None:
-        self.name, self.engine, self.site, self.port, self.process = name, engine, site, port, process
+    def __init__(self, name: str, engine: str, site: Site, port: int, command: list[str], process: Process) -> None:
+        self.name, self.engine, self.site, self.port = name, engine, site, port
+        self.command, self.process = command, process
+        self.settings: dict[str, str] = {}
 
 
 async def start_store(state: SystemState, name: str, store: Store, site: Site) -> RunningStore:
@@ -51,12 +58,60 @@ async def start_store(state: SystemState, name: str, store: Store, site: Site) -
     folder.mkdir(parents=True)
     commands = {"postgresql": _postgresql, "valkey": _valkey, "nats": _nats}
     command = await asyncio.to_thread(commands[store.engine], folder, site.listening(), port)
+    if store.password is not None:
+        _ask_for_passwords(folder / "data")
     process = await start_program(state, f"store-{name}", command, namespace=site.namespace)
-    running = RunningStore(name, store.engine, site, port, process)
+    running = RunningStore(name, store.engine, site, port, command, process)
     await _wait_until_open(state, running)
     if store.engine == "postgresql":
-        await _set_up(state, running, store.setup)
+        await _set_up(state, running, [*store.setup, *_let_in(store.password)])
+    await configure(running, store.config)
     return running
+
+
+async def restart_store(state: SystemState, store: RunningStore) -> None:
+    """Stop the server of *store* and start it again over the same folder, with its settings; raises StartError."""
+    with contextlib.suppress(ProcessLookupError):
+        store.process.send_signal(signal.SIGINT)  # for PostgreSQL: do not wait for clients
+    try:
+        await asyncio.wait_for(store.process.wait(), STOP_TIMEOUT_S)
+    except TimeoutError:
+        store.process.kill()
+        await store.process.wait()
+    store.process = await start_program(state, f"store-{store.name}", store.command, namespace=store.site.namespace)
+    await _wait_until_open(state, store)
+    await configure(store, store.settings)
+
+
+async def configure(store: RunningStore, settings: Mapping[str, str]) -> None:
+    """Give a Valkey *store* other *settings* while it runs; raises UserError in the server's words."""
+    if not settings:
+        return
+    async with redis.asyncio.Redis(host=store.site.management, port=store.port, socket_timeout=5) as client:
+        for name, value in settings.items():
+            try:
+                await client.config_set(name, value)
+            except redis.RedisError as error:
+                raise UserError(f"Store {store.name} refuses {name}={value}: {error}.") from error
+            store.settings[name] = value
+
+
+def _ask_for_passwords(data: Path) -> None:
+    """Let the role of the services in by password only, before any other rule counts."""
+    rules = data / "pg_hba.conf"
+    rules.write_text("host all app 0.0.0.0/0 scram-sha-256\n" + rules.read_text())
+
+
+def _let_in(password: str | None) -> list[str]:
+    """Return the statements that make the role of the services."""
+    if password is None:
+        return []
+    quoted = password.replace("'", "''")
+    return [
+        f"CREATE ROLE app LOGIN PASSWORD '{quoted}'",
+        "GRANT ALL ON ALL TABLES IN SCHEMA public TO app",
+        "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO app",
+    ]
 
 
 async def _wait_until_open(state: SystemState, store: RunningStore) -> None:

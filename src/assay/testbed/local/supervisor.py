@@ -25,7 +25,7 @@ import psutil
 from assay.errors import AssayError, StartError
 from assay.model.system import System
 from assay.testbed.faults.journal import Journal
-from assay.testbed.faults.surprises import Surprises
+from assay.testbed.faults.surprises import Surprises, sentences
 from assay.testbed.kernel.namespaces import isolate
 from assay.testbed.local.containers import containers_for
 from assay.testbed.local.control import ControlServer
@@ -33,6 +33,7 @@ from assay.testbed.local.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_unti
 from assay.testbed.local.names import Endpoint, NameServer
 from assay.testbed.local.namespaced import NamespacedNetwork, open_doors
 from assay.testbed.local.networks import Network, RelayedNetwork
+from assay.testbed.local.operations import Operations
 from assay.testbed.local.orders import Orders
 from assay.testbed.local.processes import Channels, Template, log_tail, start_program
 from assay.testbed.local.sampler import Sampler
@@ -75,6 +76,7 @@ class Supervisor:
         self.stores: dict[str, RunningStore] = {}
         self.companions: dict[str, set[int]] = {}
         self.surprises = Surprises()
+        self.operations = Operations(self)
         self.endpoint = ""
         self.phase = "starting"
         self.injection: str | None = None
@@ -123,6 +125,7 @@ class Supervisor:
             names_port,
             secrets.token_hex(8),
             self.seed,
+            self.operations.clocks,
         )
         await asyncio.gather(*(self._start_replica(replica) for replica in self.fleet.replicas.values()))
         await self._wait_ready()
@@ -133,7 +136,7 @@ class Supervisor:
     async def _start_store(self, name: str) -> None:
         store = await start_store(self.state, name, self.system.stores[name], self.network.site(name))
         self.stores[name] = store
-        self.spawn(self._watch_store(store))
+        self.watch_store(store)
 
     async def _start_receiver(self) -> None:
         command = [
@@ -152,9 +155,10 @@ class Supervisor:
         if not ready.exists():
             raise StartError("The telemetry receiver did not start.", log_tail(self.state.log("receiver")))
         self.endpoint = f"http://{self.network.home}:{json.loads(ready.read_text())['port']}"
-        self.spawn(self._watch_receiver(process))
+        self.spawn(self._end_with("receiver", "The telemetry receiver", process))
 
     async def _start_replica(self, replica: Replica) -> None:
+        replica.settings = dict(self.operations.settings[replica.service])
         order = self.orders.replica(replica)
         replica.started_at, replica.starts = time.monotonic(), replica.starts + 1
         replica.pid = await self.template.spawn("replica", replica.id, order)
@@ -209,7 +213,7 @@ class Supervisor:
             except ConnectionError:
                 return  # it has ended already, which the template reports
         await self.network.listens(replica.id, hello["port"])
-        replica.port, replica.ready = hello["port"], True
+        replica.port, replica.ready = hello["port"], not replica.draining
 
     async def _on_exit(self, name: str, pid: int, status: int) -> None:
         if self.phase == "stopping":
@@ -224,29 +228,33 @@ class Supervisor:
             return
         if pid != replica.pid:
             return  # its successor has taken over before it ended
+        wanted = replica.wanted  # as it was when it ended: an operator may start it while we tell the others
         replica.ready, replica.pid, replica.port = False, None, None
         await self.network.listens(replica.id, None)
-        self.spawn(self._restart(replica))
+        if wanted:
+            self.spawn(self._restart(replica))
 
     async def _restart(self, replica: Replica) -> None:
+        starts = replica.starts
         await asyncio.sleep(replica.backoff_s())
         while replica.held:  # noqa: ASYNC110 - a fault or the end of the system ends it
             await asyncio.sleep(0.05)
+        if replica.starts != starts or not replica.wanted:
+            return  # an operator has started or stopped it in the meantime
         replica.restarts += 1
         if replica.successor is not None:
             replica.pod, replica.successor, replica.restarts = replica.successor, None, 0
         await self._start_replica(replica)
 
-    async def _watch_store(self, store: RunningStore) -> None:
-        status = await store.process.wait()
-        tail = log_tail(self.state.log(f"store-{store.name}"))
-        self.give_up(StartError(f"Store {store.name} ended with status {status}.", tail))
-
-    async def _watch_receiver(self, process: asyncio.subprocess.Process) -> None:
-        status = await process.wait()
-        self.give_up(
-            StartError(f"The telemetry receiver ended with status {status}.", log_tail(self.state.log("receiver")))
-        )
+    async def _end_with(self, log: str, what: str, process: asyncio.subprocess.Process) -> None:
+        """Give up when *process* ends, with the reason if the system can know it."""
+        began_ns, status = time.time_ns(), await process.wait()
+        if process.pid in self.operations.stopped:
+            return  # an operator starts it again
+        self.surprises.ended(log, process.pid, status)
+        known = sentences(self.surprises.found, began_ns)
+        words = f"{what} ended with status {status}" + (f": {known[-1]}" if status < 0 and known else "")
+        self.give_up(StartError(f"{words}.", log_tail(self.state.log(log))))
 
     def give_up(self, failure: AssayError) -> None:
         """End the system because a part that it cannot do without is gone."""
@@ -282,7 +290,7 @@ class Supervisor:
         gauges["clock_offset_ms"] = (gauges["clock_ns"] - time.time_ns()) / 1e6
         replica.gauges.append((time.monotonic(), gauges))
         replica.history.append((time.monotonic(), answer["stats"]))
-        replica.ready = replica.port is not None
+        replica.ready = replica.port is not None and not replica.draining
 
     async def _sample(self) -> None:
         sampler = Sampler(self.fleet, self.endpoint, self.companions, self.containers, self.network.interface)
@@ -317,15 +325,29 @@ class Supervisor:
         replica.restarts = 0
         return former if await sleep_until(lambda: replica.port not in (None, former_port), timeout_s) else None
 
+    async def start_replica(self, replica: Replica) -> None:
+        """Start a process of *replica*, by its present settings and release."""
+        await self._start_replica(replica)
+
+    def revive(self, replica: Replica) -> None:
+        """Start *replica* as one that has died is started: after a while, when nothing holds it down."""
+        self.spawn(self._restart(replica))
+
+    def watch_store(self, store: RunningStore) -> None:
+        """End the system when *store* ends, unless an operator stopped it."""
+        self.spawn(self._end_with(f"store-{store.name}", f"Store {store.name}", store.process))
+
     async def push_hooks(self, replica: Replica) -> None:
         """Make the replica's process run the hooks that are wanted for it."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks, watch=replica.watch)
 
     def _lookup(self, service: str, caller: str) -> list[Endpoint] | None:
-        if service not in self.system.services:
+        target = self.operations.records.get(service, service)
+        if target not in self.system.services:
             return None
-        ready = (self.network.endpoint(caller, replica.id) for replica in self.fleet.of(service) if replica.ready)
-        return [endpoint for endpoint in ready if endpoint is not None]
+        ready = [replica for replica in self.fleet.of(target) if replica.ready]
+        linked = [at for at in (self.network.endpoint(caller, replica.id) for replica in ready) if at is not None]
+        return linked or [(self.network.site(r.id).address, r.port) for r in ready if r.port is not None]
 
     def status(self) -> dict[str, Any]:
         """Return what `assay status` shows of this system."""

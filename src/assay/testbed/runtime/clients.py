@@ -19,6 +19,8 @@ import dns.rdatatype
 import nats
 import redis.asyncio
 
+from assay.testbed.runtime.settings import Settings
+
 NAMES_TTL_S = 1.0
 NAMES_TIMEOUT_S = 2.0
 
@@ -111,8 +113,11 @@ class Breaker:
 class Clients:
     """Everything that one replica calls; connections are made on first use and again after a failure."""
 
-    def __init__(self, names: Names, pool: int, stores: dict[str, dict[str, Any]]) -> None:
-        self._names, self._pool_size, self._stores = names, pool, stores
+    def __init__(
+        self, names: Names, pool: int, stores: dict[str, dict[str, Any]], settings: Settings | None = None
+    ) -> None:
+        self.settings = settings or Settings()
+        self.names, self._pool_size, self._stores = names, self.settings.pool(pool), stores
         self._http: aiohttp.ClientSession | None = None
         self._databases: dict[str, asyncpg.Pool] = {}
         self._caches: dict[str, redis.asyncio.Redis] = {}
@@ -129,7 +134,7 @@ class Clients:
             self._http = aiohttp.ClientSession(connector=connector)
         try:
             async with asyncio.timeout(timeout_s):
-                address, port = await self._names.pick(service)
+                address, port = await self._upstream(service)
                 async with self._http.request(method, f"http://{address}:{port}{route}", headers=headers) as response:
                     return response, await response.read()
         except TimeoutError as error:
@@ -138,6 +143,16 @@ class Clients:
             ) from error
         except aiohttp.ClientError as error:
             raise CallFailedError(f"{method} {service}{route}: {type(error).__name__}: connection failed") from error
+
+    async def _upstream(self, service: str) -> Endpoint:
+        """Return where calls to *service* go by the settings of this process; raises CallFailedError."""
+        name, wanted = self.settings.upstream(service)
+        address, port = await self.names.pick(name)
+        if wanted is None:
+            return address, port
+        if self.settings.relayed:  # ports of loopback are the machine's: none but the relay's own is ever tried
+            raise CallFailedError(f"connection to {name}:{wanted} refused")
+        return address, wanted
 
     async def _store(self, kept: dict[str, Any], name: str, connect: Callable[[dict[str, Any]], Awaitable[Any]]) -> Any:
         """Return the connection to store *name*, made once however many ask at the same time."""
@@ -148,10 +163,12 @@ class Clients:
 
     async def database(self, name: str) -> asyncpg.Pool:
         """Return the pool of connections to the PostgreSQL store *name*."""
+        password = self.settings.password(name)
+        who = {"user": "assay"} if password is None else {"user": "app", "password": password}
 
         async def connect(at: dict[str, Any]) -> asyncpg.Pool:
             return await asyncpg.create_pool(
-                host=at["address"], port=at["port"], user="assay", database="postgres", ssl=False,
+                **who, host=at["address"], port=at["port"], database="postgres", ssl=False,
                 min_size=1, max_size=self._pool_size, timeout=5, command_timeout=10,
             )  # fmt: skip
 

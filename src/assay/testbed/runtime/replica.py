@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import time
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import psutil
 import uvicorn
 from opentelemetry import propagate
@@ -24,10 +26,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from assay.model.system import Operation, Service, System
 from assay.testbed.runtime import management
 from assay.testbed.runtime.clients import CallFailedError, Clients, Names
+from assay.testbed.runtime.curl import send_as_operator
 from assay.testbed.runtime.faulthooks import ApplicationError, Hooks, answer_body
 from assay.testbed.runtime.instruments import Instruments
 from assay.testbed.runtime.ledger import LedgerWriter
 from assay.testbed.runtime.methods import method_name
+from assay.testbed.runtime.mishaps import Mishaps
+from assay.testbed.runtime.settings import TOKEN_HEADER, Settings, SettingsError
 from assay.testbed.runtime.stats import Stats
 from assay.testbed.runtime.steps import COST_HEADER, Executor, Work
 from assay.testbed.runtime.strain import STRAINS, Strain
@@ -43,23 +48,27 @@ class Replica:
         self.config = config
         self.system = System.model_validate(config["system"])
         self.service_name: str = config["service"]
-        self.service: Service = self.system.services[self.service_name]
+        self.service: Service = self.system.services[self.service_name].at(config["release"])
+        self.settings = Settings(config["settings"], relayed=config["inside"] is None)
+        self.clock_offset_ns: int = config["clock_offset_ns"]
         self.stats, self.hooks = Stats(), Hooks()
         self.strain: Strain | None = None
         self.queues: set[Any] = set()
         self.instruments = Instruments(config["endpoint"], config["resource"])
+        self.instruments.clock.offset_ns = self.clock_offset_ns
         self.ledger = LedgerWriter(config["ledger"], config["id"])
         names = Names(config["names"], config["id"])
         self.executor = Executor(
             system=self.system,
             service=self.service_name,
-            clients=Clients(names, self.service.pool, config["stores"]),
+            clients=Clients(names, self.service.pool, config["stores"], self.settings),
             instruments=self.instruments,
             hooks=self.hooks,
             ledger=self.ledger,
             stats=self.stats,
             token=config["token"],
         )
+        self.mishaps = Mishaps(self.executor.clients)
 
     def application(self) -> ASGIApp:
         """Return the ASGI application: one route per operation, an answer for all others, faults of the request line."""
@@ -86,6 +95,8 @@ class Replica:
             with self.server_span(name, request, work) as span:
                 span.set_attribute("http.route", name.split()[1])
                 status = await self.request_boundary(work, span)
+                if status is None and not self.let_in(request, work):
+                    status = 401
                 if status is None:
                     status = await self.perform(operation, work)
                 status, body = await self.response_boundary(work, span, status)
@@ -97,6 +108,13 @@ class Replica:
             return Response(body, status, self.cost_header(request, work, received_ns), "application/json")
 
         return handle
+
+    def let_in(self, request: Request, work: Work) -> bool:
+        """Return whether the token of *request* is one that this process takes; say why when it is not."""
+        objection = self.settings.objection(request.headers.get(TOKEN_HEADER), self.instruments.clock.time_ns())
+        if objection is not None:
+            self.instruments.log("ERROR", f"{work.operation}: request refused: {objection}")
+        return objection is None
 
     async def unrouted(self, request: Request) -> Response:
         """Answer a request for which there is no operation: 405 when another method of the path has one, else 404."""
@@ -155,7 +173,9 @@ class Replica:
         span.set_status(Status(StatusCode.ERROR, words))
         where = work.operation if isinstance(error, CallFailedError) else work.method
         self.instruments.log("ERROR", f"{where}: request failed: {words}")
-        return 504 if isinstance(error, CallFailedError) and error.timeout else 500
+        if isinstance(error, CallFailedError) and error.timeout:
+            return 504
+        return 502 if isinstance(error, CallFailedError) and self.service.gateway else 500
 
     async def request_boundary(self, work: Work, span: Span) -> int | None:
         """Apply the HTTP faults of the request; return the status that answers it at once, None to go on."""
@@ -200,6 +220,7 @@ class Replica:
             ) as span:
                 if fault_ns or failed:
                     self.executor.ledger_wait(span, work, queue, fault_ns, error=bool(failed), certain=True)
+                await self.mishaps.running.wait()
                 status = await self.perform(operation, work)
                 if status >= 500:
                     span.set_status(Status(StatusCode.ERROR))
@@ -220,12 +241,22 @@ class Replica:
         self.hooks.active = request["hooks"]
         skew = self.hooks.matching("TimeSkew", "*")
         offset_ns = int(skew["offset_ms"] * 1e6) if skew else 0
-        if offset_ns not in (0, self.instruments.clock.offset_ns):
+        if offset_ns and self.clock_offset_ns + offset_ns != self.instruments.clock.offset_ns:
             self.ledger.write("skew", ns=offset_ns, service=self.service_name)
-        self.instruments.clock.offset_ns = offset_ns
+        self.instruments.clock.offset_ns = self.clock_offset_ns + offset_ns
         await self.set_strain()
         self.executor.watched = set(request.get("watch", ()))
         return len(self.hooks.active)
+
+    async def set_clock(self, request: dict[str, Any]) -> int:
+        """Set the clock of this process to be ``offset_ns`` away from the truth; return by how much it was."""
+        former, self.clock_offset_ns = self.clock_offset_ns, int(request["offset_ns"])
+        self.instruments.clock.offset_ns += self.clock_offset_ns - former
+        return former
+
+    async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send one request from here to a service of the system, as an operator in this container does; see `curl.py`."""
+        return await send_as_operator(self.executor.clients, request)
 
     async def set_strain(self) -> None:
         """Start or end the strain on this process that the active hooks ask for."""
@@ -283,12 +314,28 @@ class GracefulServer(uvicorn.Server):
         await self._retire()
 
 
+async def warm_up(config: dict[str, Any]) -> Replica:
+    """Return the replica with its stores connected; a process that its settings do not let run says so and ends."""
+    try:
+        replica = Replica(config)
+        replica.settings.require(replica.service.required)
+        engines: dict[str, str] = {name: replica.system.stores[name].engine for name in config["stores"]}
+        await replica.executor.clients.warm(engines)
+    except (SettingsError, asyncpg.InvalidAuthorizationSpecificationError) as error:
+        words = f"{config['service']} cannot start: {error}"
+        print(words, flush=True)
+        dying = Instruments(config["endpoint"], config["resource"], metrics=False)
+        dying.log("ERROR", words)
+        await asyncio.to_thread(dying.flush)
+        os._exit(1)
+    await asyncio.sleep(replica.service.start_s)
+    return replica
+
+
 async def main(config: dict[str, Any]) -> None:
     """Serve until the supervisor hangs up."""
     random.seed(f"{config['seed']}:{config['id']}")
-    replica = Replica(config)
-    engines: dict[str, str] = {name: replica.system.stores[name].engine for name in config["stores"]}
-    await replica.executor.clients.warm(engines)
+    replica = await warm_up(config)
     for subject, operation in replica.service.consumes.items():
         await replica.consume(subject, operation)
     jobs = [asyncio.create_task(replica.repeat(name, job)) for name, job in replica.service.periodic.items()]
@@ -301,7 +348,14 @@ async def main(config: dict[str, Any]) -> None:
     while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn offers no event to wait for
         await asyncio.sleep(0.005)
     hello = {"id": config["id"], "port": listener.getsockname()[1]}
-    handlers = {"ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush}
+    handlers = {
+        "ping": replica.ping,
+        "hooks": replica.set_hooks,
+        "flush": replica.flush,
+        "clock": replica.set_clock,
+        "mishap": replica.mishaps.happen,
+        "curl": replica.curl,
+    }
     await management.serve(config["management"], hello, handlers, jobs)
     for job in jobs:
         job.cancel()

@@ -107,6 +107,7 @@ class Executor:
         started = time.perf_counter_ns()
         with self.instruments.span(f"{method} {route}", SpanKind.CLIENT, attributes) as span:
             headers = {COST_HEADER: f"{self.token},{time.time_ns()}"}
+            headers |= self.clients.settings.token(self.instruments.clock.time_ns())
             propagate.inject(headers)
             ok = accounted = False
             try:

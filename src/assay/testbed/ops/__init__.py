@@ -1,0 +1,1 @@
+"""What agents that operate a running system are given: an operator's verbs, and what the system's telemetry tells."""

@@ -1,0 +1,91 @@
+"""The telemetry of a running system as it arrives: a recording session of its receiver, read while it is written."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import polars as pl
+
+from assay.model.incident import Alert, Window
+from assay.model.system import Slo
+from assay.telemetry.otlp.client import ReceiverControl
+from assay.telemetry.otlp.logs import LogColumns
+from assay.telemetry.otlp.metrics import MetricColumns
+from assay.telemetry.otlp.requests import parse, unpack
+from assay.telemetry.otlp.spool import Kind, frames_after, spool_path
+from assay.telemetry.otlp.traces import TraceColumns
+from assay.telemetry.schema import empty
+from assay.testbed.alerts import TICK_S, firing
+
+KEPT_S = 900.0
+"""How far back the tables go."""
+ARRIVAL_S = 2.0
+"""What ended longer ago than this has arrived: replicas send twice a second. Alerts are told that much late."""
+READ = ("traces", "logs", "metrics", "metrics_sum")
+_COLUMNS = {"traces": TraceColumns, "logs": LogColumns, "metrics": MetricColumns}
+
+
+class LiveTelemetry:
+    """The tables of what *receiver* has accepted since the block was entered, by way of a session in *folder*.
+
+    `tables` reads what has come since; threads may ask at the same time.
+    """
+
+    def __init__(self, receiver: ReceiverControl, folder: Path) -> None:
+        self._receiver, self._folder = receiver, folder
+        self._offsets = dict.fromkeys(_COLUMNS, 0)
+        self._columns: dict[str, Any] = {signal: make() for signal, make in _COLUMNS.items()}
+        self._tables = {modality: empty(modality) for modality in READ}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._receiver.open_session(self._folder, self._folder.name)
+        self.since_ns = time.time_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._receiver.close_session(self._folder.name)
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Return traces, logs, metrics and metrics_sum as far as they have arrived, in the datapack's columns."""
+        with self._lock:
+            for signal in _COLUMNS:
+                self._read(signal)
+            return dict(self._tables)
+
+    def _read(self, signal: str) -> None:
+        columns = self._columns[signal]
+        for end, frame in frames_after(spool_path(self._folder, signal), self._offsets[signal]):
+            self._offsets[signal] = end
+            if frame.kind != Kind.OPENED:
+                columns.add(parse(signal, unpack(frame.kind, frame.payload)), frame.received_ns)
+        if not columns.rows:
+            return
+        batch = columns.take()
+        for modality, fresh in (batch if isinstance(batch, dict) else {signal: batch}).items():
+            if modality in self._tables:
+                oldest = time.time_ns() - int(KEPT_S * 1e9)
+                both = pl.concat([self._tables[modality], fresh], how="diagonal_relaxed")
+                self._tables[modality] = both.filter(pl.col("time").cast(pl.Int64) >= oldest)
+
+
+class LiveAlerts:
+    """The alert rules over live *telemetry*; what is *usual* is the stretch between two instants before anything broke."""
+
+    def __init__(self, telemetry: LiveTelemetry, slo: Slo, usual: Window) -> None:
+        self._telemetry, self._slo, self._usual = telemetry, slo, usual
+
+    def firing(self) -> tuple[int, list[Alert]]:
+        """Return the latest instant of which everything has arrived, in ns of UTC, and what fires then."""
+        at_ns = time.time_ns() - int(ARRIVAL_S * 1e9)
+        tables = self._telemetry.tables()
+        return at_ns, firing(tables["traces"], tables["metrics"], self._slo, self._usual, at_ns)
+
+
+__all__ = ["TICK_S", "LiveAlerts", "LiveTelemetry"]

@@ -1,0 +1,95 @@
+"""The settings of one process, as its operators wrote them: texts by name, read when the process starts.
+
+``UPSTREAM_<SERVICE>`` (name:port) is where calls to a service go, ``<STORE>_PASSWORD`` how a database lets the service in,
+``POOL_SIZE`` how many connections it keeps, ``TOKEN_SECRET`` signs calls, and with ``TOKEN_MAX_AGE_S`` only signed ones of
+that age are let in. Any other name means what the service makes of it. A value is a text and stays one: nothing is expanded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Mapping
+
+SERVICE_PORT = 8080
+"""The port by which services are configured to find one another; where a process listens is told by its SRV record."""
+TOKEN_HEADER = "x-access-token"  # noqa: S105 - the name of a header
+_UPSTREAM = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,62}):(\d{1,5})")
+
+
+class SettingsError(Exception):
+    """A process cannot run with its settings; the message is what it says before it ends."""
+
+
+class Settings:
+    """Reads *values*; where calls cross a relay (*relayed*) no port but a service's own leads anywhere."""
+
+    def __init__(self, values: Mapping[str, str] | None = None, *, relayed: bool = True) -> None:
+        self.values, self.relayed = dict(values or {}), relayed
+
+    def require(self, names: Iterable[str]) -> None:
+        """Raise SettingsError for one of *names* that is missing or empty, and for numbers that are none."""
+        for name in names:
+            if not self.values.get(name, "").strip():
+                raise SettingsError(f"required setting {name} is missing")
+        _ = self.pool(1), self._max_age_s
+
+    def upstream(self, service: str) -> tuple[str, int | None]:
+        """Return the name under which *service* is looked up and the port there, None for the one that the name has."""
+        value = self.values.get(f"UPSTREAM_{_constant(service)}")
+        if value is None:
+            return service, None
+        match = _UPSTREAM.fullmatch(value.strip())
+        if match is None:
+            return value.strip()[:63] or "-", None
+        port = int(match[2])
+        if port > 65_535:
+            return value.strip()[:63], None
+        return match[1], None if port == SERVICE_PORT else port
+
+    def password(self, store: str) -> str | None:
+        """Return how the database *store* lets this process in, None where it asks nobody."""
+        return self.values.get(f"{_constant(store)}_PASSWORD")
+
+    def pool(self, usual: int) -> int:
+        """Return how many connections to keep to each callee and store; raises SettingsError."""
+        try:
+            return max(1, min(int(self.values.get("POOL_SIZE", usual)), 64))
+        except ValueError as error:
+            raise SettingsError(f"POOL_SIZE must be a whole number, not {self.values['POOL_SIZE']!r}") from error
+
+    def token(self, now_ns: int) -> dict[str, str]:
+        """Return the header that signs a call at the time that this process takes it for."""
+        secret = self.values.get("TOKEN_SECRET")
+        return {} if secret is None else {TOKEN_HEADER: f"{now_ns}.{_signature(secret, str(now_ns))}"}
+
+    def objection(self, token: str | None, now_ns: int) -> str | None:
+        """Return why a call with *token* is not let in, None when it is."""
+        if (limit_s := self._max_age_s) is None:
+            return None
+        issued, _, signature = (token or "").partition(".")
+        if not issued.isdigit() or not hmac.compare_digest(
+            signature.encode(), _signature(self.values.get("TOKEN_SECRET", ""), issued).encode()
+        ):
+            return "token is missing or not signed by us"
+        age_s = (now_ns - int(issued)) / 1e9
+        if abs(age_s) <= limit_s:
+            return None
+        return f"token expired {age_s - limit_s:.1f} s ago" if age_s > 0 else f"token is valid only in {-age_s:.1f} s"
+
+    @property
+    def _max_age_s(self) -> float | None:
+        value = self.values.get("TOKEN_MAX_AGE_S")
+        try:
+            return None if value is None else float(value)
+        except ValueError as error:
+            raise SettingsError(f"TOKEN_MAX_AGE_S must be a number, not {value!r}") from error
+
+
+def _constant(name: str) -> str:
+    return name.upper().replace("-", "_").replace(".", "_")
+
+
+def _signature(secret: str, text: str) -> str:
+    return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()[:16]
