@@ -182,6 +182,7 @@ class Verification(Written):
         default=None, gt=0, description="D3 only: over how long the share of ticks is taken; the agent's time else"
     )
     cadence_s: float = Field(default=1.0, gt=0)
+    gap_s: float = Field(default=5.0, gt=0, description="longest stretch without a reading that is no missing evidence")
     probe_every_s: float | None = Field(default=20.0, gt=0, description="null: none but the last")
     probe_attribution_s: float = Field(default=10.0, ge=0)
     probe_latency_limit_s: float = Field(default=5.0, gt=0)
@@ -250,6 +251,8 @@ class Scenario(Written):
             raise ValueError(f"a no_fault scenario breaks nothing, and this one injects {broken[0]}")
         if not self.no_fault and not broken and not self.trigger.operations:
             raise ValueError("nothing is broken; give the trigger faults or operations, or say `no_fault: true`")
+        if self.no_fault and self.verification.blast_radius is None:
+            raise ValueError("a no_fault scenario commits `blast_radius`: the right action is none")
         judged = self.verification.predicates()
         for name, oracle in self.oracles.items():
             if stray := [one for one in oracle.fails if one not in judged]:

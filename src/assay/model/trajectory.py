@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from assay.model.base import Artefact, Noun
 from assay.model.incident import Alert
@@ -84,6 +85,18 @@ class Timeline(Artefact):
         if isinstance(given, dict) and given.get("schema_version") == 1:
             return {key: value for key, value in given.items() if key != "schema_version"}
         return given
+
+
+def parse_timeline(text: str) -> Timeline:
+    """Return the timeline in *text*: a header, then one `Tick` a line; a torn last line is dropped."""
+    whole, _, _ = text.rpartition("\n")
+    header, *lines = whole.splitlines()
+    told = json.loads(header)
+    ticks = _TICKS.validate_json("[" + ",".join(lines) + "]")
+    return Timeline(boot_id=told["boot_id"], cadence_s=told["cadence_s"], ticks=ticks)
+
+
+_TICKS = TypeAdapter(tuple[Tick, ...])
 
 
 class Action(Noun):

@@ -1,7 +1,7 @@
 """What performs a trial, and what it leaves in the run folder.
 
-The matrix claims a run folder, writes run.json and calls one function, ``assay.bench.trials.perform``. It writes, each
-line as it happens::
+The matrix claims a run folder, writes run.json and calls one function, `perform` of ``assay/bench/trials/perform.py``.
+It writes, each line as it happens::
 
     timeline.jsonl   by the observer, a process of its own, from before the trigger until after the agent
     phases.jsonl     `Phase`: deployed, baseline, triggered, agent_started, agent_ended, ended
