@@ -3,7 +3,9 @@
 At every tick: D1 ready replicas over all replicas, D2 ready backends of each protected service, D4 health of every
 control-plane part. D3, on its own schedule and once at the end, is a real request to each protected service: reachable
 is an answer 200 within 3 s, though the probe waits up to 10 s to learn its own latency. A tick whose turn passed while
-the one before was still busy is recorded as missed. The timeline is JSON lines: a header, then one `Tick` a line.
+the one before was still busy is recorded as missed. Beside the depths a tick holds what changed since the last one that
+got an answer: replicas (readiness, host, release) and the load generator's counts per kind of request. The timeline is
+JSON lines: a header, then one `Tick` a line.
 
     python -m assay.testbed.observer --on NAME --output FILE [--cadence 1] [--probe-every 20] [--protect SERVICE ...]
 """
@@ -19,14 +21,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from assay.errors import AssayError, StartError
-from assay.model.trajectory import Depth, Observation, Probe, Tick, Timeline
+from assay.errors import AssayError, DatapackError, StartError
+from assay.model.trajectory import (
+    Depth,
+    Entity,
+    Observation,
+    Probe,
+    RequestCount,
+    Tick,
+    Timeline,
+    parse_timeline,
+)
 from assay.telemetry.clock import boot_id
 from assay.testbed.kernel.namespaces import join
 from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
@@ -47,8 +58,10 @@ class Observer:
         self.protected, self.probe_path = protected or sorted(status["endpoints"]), status["probe_paths"]
         self.stopping = asyncio.Event()
         self._file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._write({"boot_id": boot_id(), "cadence_s": cadence_s, "schema_version": 1})
+        self._write({"boot_id": boot_id(), "cadence_s": cadence_s, "schema_version": Timeline.SCHEMA_VERSION})
         self._probes: list[Probe] = []
+        self._entities: dict[str, Entity] = {}
+        self._load: dict[str, RequestCount] = {}
         self._count = 0
 
     async def run(self) -> None:
@@ -84,12 +97,30 @@ class Observer:
     async def _tick(self, index: int) -> None:
         began = time.time_ns()
         try:
-            status = await asyncio.to_thread(self.running.status)
+            status = await asyncio.to_thread(self.running.command, "observe")
         except AssayError:
             status = None
         ended = time.time_ns()
         observations = [*self._from_status(status, began, ended), await self._control_plane(status, began)]
-        self._append(index, observations)
+        self._append(index, observations, **self._changes(status))
+
+    def _changes(self, status: dict[str, Any] | None) -> dict[str, Any]:
+        """Return entities, gone and load of a tick: what is not as the last answer of the supervisor had it."""
+        if status is None:
+            return {}
+        entities = {
+            name: Entity(id=name, service=service, ready=ready, host=host, version=version)
+            for name, service, ready, host, version in status["entities"]
+        }
+        load = {
+            request: RequestCount(request=request, done=done, failed=failed)
+            for request, (done, failed) in status["load"].items()
+        }
+        changed = tuple(one for name, one in entities.items() if self._entities.get(name) != one)
+        counted = tuple(one for request, one in load.items() if self._load.get(request) != one)
+        gone = tuple(sorted(self._entities.keys() - entities.keys()))
+        self._entities, self._load = entities, load
+        return {"entities": changed, "gone": gone, "load": counted}
 
     def _from_status(self, status: dict[str, Any] | None, began: int, ended: int) -> list[Observation]:
         """Return D1 and D2, both None when the supervisor did not answer."""
@@ -151,14 +182,15 @@ class Observer:
                   latency_s=latency_s, reachable=reachable)
         )  # fmt: skip
 
-    def _append(self, index: int, observations: list[Observation]) -> None:
+    def _append(self, index: int, observations: list[Observation], **changes: Any) -> None:
         probes, self._probes = tuple(self._probes), []
         reached = [probe.reachable for probe in probes]
         if probes:
             unreachable = tuple(sorted(probe.target for probe in probes if not probe.reachable))
             began, ended = min(p.started_ns for p in probes), max(p.ended_ns for p in probes)
             observations.append(_observed("D3", began, ended, sum(reached) / len(reached), unreachable))
-        self._write(Tick(index=index, observations=tuple(observations), probes=probes).model_dump(mode="json"))
+        tick = Tick(index=index, observations=tuple(observations), probes=probes, **changes)
+        self._write(tick.model_dump(mode="json", exclude_defaults=True))
 
     def _write(self, line: dict[str, Any]) -> None:
         os.write(self._file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
@@ -180,16 +212,22 @@ async def _answers(part: Callable[[], Awaitable[Any]]) -> bool:
 
 
 def read_timeline(path: Path) -> Timeline:
-    """Return the timeline in the file at *path*; a torn last line is dropped."""
-    whole, _, _ = path.read_text().rpartition("\n")
-    header, *ticks = (json.loads(line) for line in whole.splitlines())
-    return Timeline(
-        boot_id=header["boot_id"], cadence_s=header["cadence_s"], ticks=tuple(Tick(**tick) for tick in ticks)
-    )
+    """Return the timeline in the file at *path*; a torn last line is dropped. Raises DatapackError."""
+    try:
+        return parse_timeline(path.read_text(encoding="utf-8"))
+    except (ValueError, KeyError) as error:
+        raise DatapackError(f"{path} is no timeline: {str(error).splitlines()[0]}.") from error
 
 
 @contextlib.contextmanager
-def observing(name: str, out: Path, *, cadence_s: float = 1.0, probe_every_s: float | None = 20.0) -> Iterator[None]:
+def observing(
+    name: str,
+    out: Path,
+    *,
+    cadence_s: float = 1.0,
+    probe_every_s: float | None = 20.0,
+    protected: Sequence[str] = (),
+) -> Iterator[None]:
     """Have a process observe the running system *name* into *out* while the block runs; raises StartError."""
     command = [
         sys.executable,
@@ -203,7 +241,10 @@ def observing(name: str, out: Path, *, cadence_s: float = 1.0, probe_every_s: fl
         str(cadence_s),
     ]
     with subprocess.Popen(
-        [*command, "--probe-every", str(probe_every_s or 0)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--probe-every", str(probe_every_s or 0), "--protect", *protected],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         deadline = time.monotonic() + 20
         while not out.exists():
@@ -212,7 +253,7 @@ def observing(name: str, out: Path, *, cadence_s: float = 1.0, probe_every_s: fl
                 raise StartError("The timeline observer did not start.", process.communicate()[1] or "")
             time.sleep(0.02)
         try:
-            yield
+            yield process.pid
         finally:
             process.communicate(timeout=PROBE_TIMEOUT_S + 10)  # the end of its input is its sign to finish
 

@@ -238,7 +238,7 @@ def _standing(series: Series, deployed: int, triggered: int | None) -> frozenset
         return frozenset()
     late = before[taken.started[before] >= triggered - int(STANDING_S * 1e9)]
     rows = late if len(late) else before[-1:]
-    always = taken.failing[rows].all(axis=0)
+    always: Flags = np.logical_and.reduce(taken.failing[rows], axis=0)
     return frozenset(name for name, fails in zip(taken.names, always, strict=True) if fails)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ControlServer:
-    """Serves the commands status, system, inject, flush, rate and down."""
+    """Serves the commands status, observe, system, inject, flush, rate and down."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
@@ -65,6 +65,8 @@ class ControlServer:
         match command.get("op"):
             case "status":
                 await report(supervisor.status())
+            case "observe":
+                await report(supervisor.observe())
             case "system":
                 await report({"definition": supervisor.system.model_dump(mode="json")})
             case "down":

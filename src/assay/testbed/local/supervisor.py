@@ -379,6 +379,19 @@ class Supervisor:
             "surprises": self.surprises.found,
         }
 
+    def observe(self) -> dict[str, Any]:
+        """Return what the timeline records: the status, every replica, and what the load generator has counted."""
+        counted = self.fleet.load.history[-1][1] if self.fleet.load.history else {}
+        return {
+            **self.status(),
+            "entities": [[r.id, r.service, r.ready, r.host, r.release] for r in self.fleet.replicas.values()],
+            "load": {
+                request: counted[f"call:{request}"][:2]
+                for request in (kind.request for kind in self.system.load.mix)
+                if f"call:{request}" in counted
+            },
+        }
+
 
 def main() -> None:
     """Run a supervisor: ``python -m assay.testbed.local.supervisor``, with its order as JSON on standard input."""
