@@ -12,7 +12,8 @@ from importlib.resources import files
 import pytest
 
 from assay.errors import OperationError
-from assay.web.report import render_report, script_safe_json, write_report
+from assay.web.page import inert_json
+from assay.web.report import render_report, write_report
 
 from . import cases
 
@@ -88,7 +89,7 @@ def test_hostile_data_adds_no_element_to_the_page(hostile, tmp_path):
 
 def test_the_payload_survives_its_escaping():
     value = {"a": "</script><!-- & \u2028\u2029 <script>", "b": [1, None, 2.5]}
-    text = script_safe_json(value)
+    text = inert_json(value)
     assert json.loads(text) == value
     assert not re.search("[<>&\u2028\u2029]", text)
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import version
 from pathlib import Path
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from assay.audit.audit import Audit
 from assay.audit.export import TABLES, write_tables
 from assay.web.audit_figures import figures
 from assay.web.audit_parts import Section, Table
 from assay.web.audit_view import sections
+from assay.web.page import asset, render, write_whole
 from assay.web.plain import plain
-from assay.web.report import asset, content_security_policy, write_whole
 
 STYLES = ("static/report.css", "static/audit.css")
 
@@ -51,19 +47,7 @@ def _remove_leftovers(folder: Path, written: list[Path]) -> None:
 
 def render_html(audit: Audit, parts: list[Section], title: str) -> str:
     """Return a page without scripts that asks the network for nothing; its styles are allowed by their hashes."""
-    styles = [asset(name) for name in STYLES]
-    environment = Environment(
-        loader=PackageLoader("assay.web"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    environment.filters["plain"] = plain
-    return environment.get_template("audit.html").render(
-        title=plain(title, 200),
-        version=version("assay"),
-        policy=content_security_policy([], styles).replace("script-src ;", "script-src 'none';"),
-        styles=[Markup(s) for s in styles],  # noqa: S704 - our own files, allowed by hash
-        claim=audit.claim,
-        sections=parts,
-    )
+    return render("audit.html", title, styles=STYLES, claim=audit.claim, sections=parts)
 
 
 def render_markdown(audit: Audit, parts: list[Section], title: str) -> str:

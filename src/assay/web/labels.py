@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -21,8 +19,8 @@ from starlette.routing import Route
 from assay.bench.labelling import CRITERIA, CaseVerdict, edge_name, read_verdicts, save_verdict
 from assay.telemetry.tree import Case, Tree
 from assay.web.labels_evidence import MOST_ROWS, Evidence, service_evidence, span_evidence
+from assay.web.page import content_security_policy, render
 from assay.web.plain import plain, utc
-from assay.web.report import asset, content_security_policy
 
 LARGEST_FORM = 1_000_000
 _HOSTS = ["127.0.0.1", "localhost", "[::1]"]
@@ -162,12 +160,7 @@ def _said(verdict: CaseVerdict | None) -> str:
 
 
 def _page(template: str, **values: Any) -> HTMLResponse:
-    styles = [asset("static/labels.css")]
-    environment = Environment(loader=PackageLoader("assay.web"), autoescape=True, undefined=StrictUndefined)
-    policy = content_security_policy([], styles).replace("form-action 'none'", "form-action 'self'")
-    text = environment.get_template(template).render(
-        styles=[Markup(s) for s in styles],  # noqa: S704 - our own file, allowed by hash
-        policy=policy,
-        **values,
-    )
+    styles = ("static/labels.css",)
+    policy = content_security_policy([], styles, forms="'self'")
+    text = render(template, styles=styles, policy=policy, **values)
     return HTMLResponse(text, headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"})

@@ -7,18 +7,12 @@ rest is still being read. With *annotator*, a form beside the steps takes an ann
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from assay.blame.definition import DEFINITION
 from assay.telemetry.content import whole_file
+from assay.web.page import inert_json, render
 from assay.web.plain import plain
-from assay.web.report import content_security_policy, script_safe_json
 from assay.web.trace_view import STEPS_A_CHUNK, TracePage, chunks_of, index_of
 
 _STYLES = ("static/report.css", "static/trace.css")
@@ -36,28 +30,20 @@ def write_trace_page(pages: Sequence[TracePage], out: Path, *, title: str, annot
 
 
 def render_trace_page(pages: Sequence[TracePage], *, title: str, annotator: str | None = None) -> str:
-    """Return the HTML text; scripts and styles are allowed by their hashes, data stands in inert JSON blocks."""
-    scripts, later, styles = ([_asset(name) for name in names] for names in (_SCRIPTS, _LATER, _STYLES))
+    """Return the HTML text; data stands in inert JSON blocks."""
     form = {"annotator": plain(annotator, 80), "definition": DEFINITION} if annotator else None
     index = {"traces": [index_of(page) for page in pages], "size": STEPS_A_CHUNK, "form": form}
     chunks = [
-        {"id": f"chunk-{i}-{k}", "text": Markup(script_safe_json(chunk))}  # noqa: S704 - escaped by script_safe_json
+        {"id": f"chunk-{i}-{k}", "text": inert_json(chunk)}
         for i, page in enumerate(pages)
         for k, chunk in enumerate(chunks_of(page))
     ]
-    environment = Environment(loader=PackageLoader("assay.web"), autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("trace.html").render(
-        title=plain(title, 200),
-        version=version("assay"),
-        policy=content_security_policy([*scripts, *later], styles),
-        styles=[Markup(s) for s in styles],  # noqa: S704 - our own files, allowed by hash
-        scripts=[Markup(s) for s in scripts],  # noqa: S704 - our own files, allowed by hash
-        later=[Markup(s) for s in later],  # noqa: S704 - our own files, allowed by hash
-        index=Markup(script_safe_json(index)),  # noqa: S704 - escaped by script_safe_json
+    return render(
+        "trace.html",
+        title,
+        styles=_STYLES,
+        scripts=_SCRIPTS,
+        later=_LATER,
+        index=inert_json(index),
         chunks=chunks,
     )
-
-
-@cache
-def _asset(name: str) -> str:
-    return files("assay.web").joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
