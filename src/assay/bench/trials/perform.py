@@ -51,8 +51,8 @@ def perform(scenario: Scenario, agent: TrialAgent, arm: Arm, *, probes: bool, se
             alerts = LiveAlerts(telemetry, system_of(scenario).slo, usual)
             watch = stack.enter_context(AlertWatch(alerts, run_dir))
             toolbox = Toolbox(running, telemetry, alerts, partial(append_line, run_dir / ACTIONS))
+            mark_phase(run_dir, "triggered")  # from here on nothing that fails stood before
             with _broken(running, scenario.trigger):
-                mark_phase(run_dir, "triggered")
                 _await_alerts(scenario, watch)
                 _work(scenario, agent, arm, toolbox, seed, run_dir)
                 _aftermath(scenario, watch)
@@ -80,7 +80,7 @@ def _deployed(scenario: Scenario, seed: int) -> Iterator[LocalSystem]:
 def _live(running: LocalSystem, run_dir: Path) -> Iterator[LiveTelemetry]:
     folder = run_dir / LIVE
     try:
-        with suppress(LostError), LiveTelemetry(running.receiver, folder) as telemetry:
+        with LiveTelemetry(running.receiver, folder) as telemetry:
             yield telemetry
     finally:
         shutil.rmtree(folder, ignore_errors=True)

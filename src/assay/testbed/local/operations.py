@@ -71,7 +71,7 @@ class Operations:
             "clock set": self._clock_set,
             "consumer stall": self._stall,
             "pool leak": self._leak,
-            "load set": self._load_set,
+            "load dip": self._load_dip,
         }
 
     async def perform(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,9 +306,17 @@ class Operations:
         told = (self._system.channels.request(name, "mishap", 60.0, **mishap) for name in running)
         return dict(zip(running, await asyncio.gather(*told), strict=True))
 
-    async def _load_set(self, rate_rps: float) -> dict[str, Any]:
-        former = await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=rate_rps)
-        return {"former": former}
+    async def _load_dip(self, factor: float, seconds: float) -> dict[str, Any]:
+        """Let users send *factor* times as many requests for some *seconds*."""
+        former = (await self._system.channels.request(LOAD_GENERATOR, "ping"))["rate_rps"]
+        await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=former * factor)
+
+        async def recover() -> None:
+            await asyncio.sleep(seconds)
+            await self._system.channels.request(LOAD_GENERATOR, "rate", 30.0, rate_rps=former)
+
+        self._system.spawn(recover())
+        return {"rate_rps": former * factor, "seconds": seconds}
 
     # --- names ----------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from assay import errors
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 WAKE_UP_S = 0.3
+LAST_WORDS_S = 10.0
 
 _started: dict[Path, subprocess.Popen[bytes]] = {}
 """Supervisors that this process started; others are reaped by whoever did."""
@@ -45,15 +47,19 @@ class LocalSystem:
         """Send one command and return its answer; raises what the supervisor raised, LostError when it is gone."""
         for event in self.stream(op, **fields):
             return event
-        raise LostError(f"System {self.state.name} hung up without an answer; see `assay status`.")
+        deadline = time.monotonic() + LAST_WORDS_S
+        while self.state.running() and time.monotonic() < deadline:
+            time.sleep(0.1)  # it says why when it has ended what it started
+        reason = self.state.why_it_failed() or "see `assay status`"
+        raise LostError(f"System {self.state.name} hung up without an answer: {reason}")
 
-    def stream(self, op: str, **fields: Any) -> Iterator[dict[str, Any]]:
-        """Send one command and yield its events; closing the iterator hangs up, which ends a lease."""
+    def stream(self, op: str, over: Event | None = None, **fields: Any) -> Iterator[dict[str, Any]]:
+        """Send one command and yield its events; closing the iterator, or *over*, hangs up, which ends a lease."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(str(self.state.socket))
                 connection.sendall(json.dumps({"op": op, **fields}).encode() + b"\n")
-                for line in _lines(connection):
+                for line in _lines(connection, over):
                     event = json.loads(line)
                     if "error" in event:
                         raise _from_wire(event)
@@ -81,9 +87,14 @@ class LocalSystem:
         """Return the system that runs here."""
         return System.model_validate(self.command("system")["definition"])
 
-    def inject(self, plan: FaultPlan) -> Iterator[dict[str, Any]]:
-        """Inject *plan* and yield its events; hanging up undoes it."""
-        return self.stream("inject", plan=plan.model_dump(mode="json"))
+    def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[dict[str, Any]]:
+        """Inject *plan* and yield its events; hanging up, at the latest when *over* is set, undoes it."""
+        return self.stream("inject", over, plan=plan.model_dump(mode="json"))
+
+    def operate(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out an operator's *verb* and return what came of it; see `operations.py`."""
+        result: dict[str, Any] = self.command("operate", verb=verb, arguments=dict(arguments))["result"]
+        return result
 
     def flush(self) -> None:
         """Have every process send its queued telemetry to the receiver."""
@@ -257,7 +268,7 @@ def clear_if_dead(state: SystemState) -> int | None:
         os.close(lock)
 
 
-def _lines(connection: socket.socket) -> Iterator[bytes]:
+def _lines(connection: socket.socket, over: Event | None) -> Iterator[bytes]:
     """Yield the lines that arrive. It wakes up now and then: libraries make system calls restart after Ctrl-C."""
     connection.settimeout(WAKE_UP_S)
     pending = b""
@@ -265,6 +276,8 @@ def _lines(connection: socket.socket) -> Iterator[bytes]:
         try:
             chunk = connection.recv(65536)
         except TimeoutError:
+            if over is not None and over.is_set():
+                return
             continue
         if not chunk:
             return

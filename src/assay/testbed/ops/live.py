@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Self
 
 import polars as pl
 
+from assay.errors import LostError
 from assay.model.incident import Alert, Window
 from assay.model.system import Slo
 from assay.telemetry.otlp.client import ReceiverControl
@@ -50,7 +52,8 @@ class LiveTelemetry:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._receiver.close_session(self._folder.name)
+        with contextlib.suppress(LostError):  # what ended it is told by whoever was at work
+            self._receiver.close_session(self._folder.name)
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return traces, logs, metrics and metrics_sum as far as they have arrived, in the datapack's columns."""

@@ -146,8 +146,7 @@ class Toolbox:
             url = args.parse_url(asked.url)
             del told["url"]
             told |= {"service": url.service, "port": url.port, "path": url.path}
-        result: dict[str, Any] = self._running.command("operate", verb=verb, arguments=told)["result"]
-        return result
+        return self._running.operate(verb, told)
 
     def _see(self, asked: Written) -> str:
         if isinstance(asked, args.Wait):

@@ -2,7 +2,7 @@
 
 ``UPSTREAM_<SERVICE>`` (name:port) is where calls to a service go, ``<STORE>_PASSWORD`` how a database lets the service in,
 ``POOL_SIZE`` how many connections it keeps, ``TOKEN_SECRET`` signs calls, and with ``TOKEN_MAX_AGE_S`` only signed ones of
-that age are let in. Any other name means what the service makes of it. A value is a text and stays one: nothing is expanded.
+that age are let in. Any other name means what the service makes of it. A value is a text and stays one: nothing is expanded
 """
 
 from __future__ import annotations

@@ -1,0 +1,37 @@
+"""The remediation scenarios that ship with Assay, one YAML file each, and how a scenario is found by name or path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assay.errors import NotFoundError
+from assay.model.files import load_yaml
+from assay.model.scenario import Scenario
+from assay.model.system import System
+from assay.testbed.apps import load_system
+
+SCENARIOS = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """Return the names of the scenarios that ship with Assay."""
+    return sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
+
+
+def scenario_path(name: str) -> Path:
+    """Return the file of the scenario called *name*, or that path itself; raises NotFoundError."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    if name not in names():
+        raise NotFoundError("scenario", name, names(), "The path of a YAML file is accepted too.")
+    return SCENARIOS / f"{name}.yaml"
+
+
+def load_scenario(name: str) -> Scenario:
+    """Return the scenario called *name* or in the YAML file of that path; raises NotFoundError, ConfigError."""
+    return load_yaml(scenario_path(name), Scenario)
+
+
+def system_of(scenario: Scenario) -> System:
+    """Return the system that *scenario* happens on; raises NotFoundError, ConfigError."""
+    return load_system(scenario.environment.system)
