@@ -17,7 +17,7 @@ from assay.bench.parallel import map_processes
 import signal
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    list(map_processes(begin_and_wait, [sys.argv[1] + "/a", sys.argv[1] + "/b"], 2))
+    list(map_processes(begin_and_wait, [sys.argv[1] + "/" + name for name in "abcdef"], 2))
 """
 
 
@@ -46,6 +46,7 @@ def test_workers_undo_what_they_do_and_end_with_the_command(tmp_path):
     process.send_signal(signal.SIGTERM)
     process.wait(timeout=60)
     assert [file.read_text() for file in files] == ["undone", "undone"]
+    assert not list(tmp_path.glob("[c-f]")), "what waited was begun after the end was called for"
 
 
 def test_results_come_in_the_order_of_the_items():

@@ -7,8 +7,11 @@ import logging
 import multiprocessing
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from types import FrameType
 from typing import TypeVar
 
 from assay.errors import OperationError, RefusedError
@@ -35,15 +38,30 @@ def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, 
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(items)), mp_context=context, initializer=_end_with_parent) as pool:
         try:
-            yield from pool.map(function, items)
+            yield from pool.map(partial(_unless_given_up, function), items)
         except BaseException:  # interrupted, or nobody wants the rest: what is being done is given up as well
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
 
 
+_given_up = threading.Event()
+"""Set in a worker whose pool is given up: what the pool has handed to it already is not begun."""
+
+
+def _unless_given_up(function: Callable[[T], R], item: T) -> R:
+    if _given_up.is_set():
+        raise KeyboardInterrupt
+    return function(item)
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:
+    _given_up.set()
+    signal.default_int_handler(number, frame)  # undo on the way out
+
+
 def _end_with_parent() -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # given up: undo on the way out
+    signal.signal(signal.SIGTERM, _give_up)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
