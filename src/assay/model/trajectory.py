@@ -46,19 +46,12 @@ class Entity(Noun):
     version: str | None = None
 
 
-class RequestCount(Noun):
-    """What the load generator has counted of one kind of request ('service METHOD /route') since it was started."""
-
-    request: str
-    done: int
-    failed: int
-
-
 class Tick(Noun):
     """One observation of all depths.
 
     *entities* holds those that changed since the tick before, all of them in the first tick; *gone* those that are no
-    longer there. *load* holds the counters that changed, cumulative. All three are empty in timelines of version 1.
+    longer there. *load* holds what the load generator has counted since it was started, (done, failed) by kind of request
+    ('service METHOD /route'), where it changed. All three are empty in timelines of version 1.
     """
 
     index: int
@@ -66,7 +59,7 @@ class Tick(Noun):
     probes: tuple[Probe, ...] = ()
     entities: tuple[Entity, ...] = ()
     gone: tuple[str, ...] = ()
-    load: tuple[RequestCount, ...] = ()
+    load: dict[str, tuple[int, int]] = Field(default_factory=dict)
 
 
 class Timeline(Artefact):

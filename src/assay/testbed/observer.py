@@ -33,7 +33,6 @@ from assay.model.trajectory import (
     Entity,
     Observation,
     Probe,
-    RequestCount,
     Tick,
     Timeline,
     parse_timeline,
@@ -61,7 +60,7 @@ class Observer:
         self._write({"boot_id": boot_id(), "cadence_s": cadence_s, "schema_version": Timeline.SCHEMA_VERSION})
         self._probes: list[Probe] = []
         self._entities: dict[str, Entity] = {}
-        self._load: dict[str, RequestCount] = {}
+        self._load: dict[str, tuple[int, int]] = {}
         self._count = 0
 
     async def run(self) -> None:
@@ -112,12 +111,9 @@ class Observer:
             name: Entity(id=name, service=service, ready=ready, host=host, version=version)
             for name, service, ready, host, version in status["entities"]
         }
-        load = {
-            request: RequestCount(request=request, done=done, failed=failed)
-            for request, (done, failed) in status["load"].items()
-        }
+        load = {request: (done, failed) for request, (done, failed) in status["load"].items()}
         changed = tuple(one for name, one in entities.items() if self._entities.get(name) != one)
-        counted = tuple(one for request, one in load.items() if self._load.get(request) != one)
+        counted = {request: counts for request, counts in load.items() if self._load.get(request) != counts}
         gone = tuple(sorted(self._entities.keys() - entities.keys()))
         self._entities, self._load = entities, load
         return {"entities": changed, "gone": gone, "load": counted}

@@ -12,7 +12,6 @@ from assay.model.trajectory import (
     Observation,
     Phase,
     Probe,
-    RequestCount,
     Tick,
     Timeline,
 )
@@ -66,9 +65,7 @@ def timeline(d1=(), *, cadence=1.0, d2=None, d4=None, probes=(), entities=None, 
                 Observation(depth="D3", started_ns=min(p.started_ns for p in ours), ended_ns=max(p.ended_ns for p in ours),
                             value=1 - len(dead) / len(ours), failing=dead)
             )  # fmt: skip
-        counts = tuple(
-            RequestCount(request=k, done=a, failed=b) for k, (a, b) in ((load or {}).get(index) or {}).items()
-        )
+        counts = (load or {}).get(index) or {}
         ticks.append(Tick(index=index, observations=tuple(observations), probes=tuple(ours),
                           entities=tuple((entities or {}).get(index, ())), load=counts))  # fmt: skip
     return Timeline(boot_id="b", cadence_s=cadence, ticks=tuple(ticks))

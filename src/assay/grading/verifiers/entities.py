@@ -23,13 +23,14 @@ def entities_at(ticks: Iterable[Tick], *, until_ns: int) -> dict[str, Entity] | 
     known: dict[str, Entity] = {}
     seen = False
     for tick in ticks:
+        if not (tick.entities or tick.gone):
+            continue
         if tick.observations and max(o.ended_ns for o in tick.observations if o.depth != "D3") > until_ns:
             break
-        if tick.entities or tick.gone:
-            seen = True
-            known.update((entity.id, entity) for entity in tick.entities)
-            for name in tick.gone:
-                known.pop(name, None)
+        seen = True
+        known.update((entity.id, entity) for entity in tick.entities)
+        for name in tick.gone:
+            known.pop(name, None)
     return known if seen else None
 
 
@@ -38,6 +39,8 @@ def changes_between(ticks: Iterable[Tick], start_ns: int, end_ns: int) -> list[E
     known: dict[str, Entity] = {}
     found: list[EntityChange] = []
     for tick in ticks:
+        if not (tick.entities or tick.gone):
+            continue
         began = min((o.started_ns for o in tick.observations if o.depth != "D3"), default=0)
         if began > end_ns:
             break

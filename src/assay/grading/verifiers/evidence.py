@@ -13,7 +13,8 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from assay.model.trajectory import Action, AlertReading, Depth, Phase, Tick, Timeline
+from assay.grading.verifiers.users import Counts, counts_of
+from assay.model.trajectory import Action, AlertReading, Depth, Observation, Phase, Tick, Timeline
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -141,8 +142,13 @@ class Evidence:
         return int(ticks[row]) if row >= 0 else None
 
     @cached_property
+    def counts(self) -> Counts:
+        """What the load generator counted."""
+        return counts_of(self._ticks)
+
+    @cached_property
     def _tick_starts(self) -> tuple[Ints, Ints]:
-        begun = {t.index: min(o.started_ns for o in t.observations) for t in self._ticks if t.observations}
+        begun = {t.index: t.observations[0].started_ns for t in self._ticks if t.observations}
         return np.array(list(begun), dtype=np.int64), np.array(list(begun.values()), dtype=np.int64)
 
     @property
@@ -164,7 +170,11 @@ def gather(recording: Recording, *, control_plane: bool = True) -> Evidence:
     Without phases the whole timeline is the agent's time and its last tick is the final state, as in the paper's listing.
     """
     ticks = recording.timeline.ticks
-    series = {depth: _series(ticks, depth) for depth in get_args(Depth)}
+    by_depth: dict[Depth, list[tuple[int, Observation]]] = {depth: [] for depth in get_args(Depth)}
+    for tick in ticks:
+        for one in tick.observations:
+            by_depth[one.depth].append((tick.index, one))
+    series = {depth: _series(found) for depth, found in by_depth.items()}
     times = {phase.phase: phase.time_ns for phase in recording.phases}
     first = min((int(s.started[0]) for s in series.values() if len(s)), default=0)
     last = max((int(s.ended[-1]) for s in series.values() if len(s)), default=0)
@@ -193,16 +203,14 @@ def gather(recording: Recording, *, control_plane: bool = True) -> Evidence:
     )
 
 
-def _series(ticks: Sequence[Tick], depth: Depth) -> Series:
-    found = [(tick.index, o) for tick in ticks for o in tick.observations if o.depth == depth]
+def _series(found: list[tuple[int, Observation]]) -> Series:
     found.sort(key=lambda pair: pair[1].started_ns)
-    names = tuple(sorted({name for _, o in found for name in o.failing if name != MISSED}))
+    names = tuple(sorted({name for _, o in found if o.failing for name in o.failing} - {MISSED}))
     column = {name: i for i, name in enumerate(names)}
     failing = np.zeros((len(found), len(names)), dtype=bool)
     for row, (_, o) in enumerate(found):
-        for name in o.failing:
-            if name != MISSED:
-                failing[row, column[name]] = True
+        if o.failing:
+            failing[row, [column[name] for name in o.failing if name != MISSED]] = True
     return Series(
         ticks=np.array([index for index, _ in found], dtype=np.int64),
         started=np.array([o.started_ns for _, o in found], dtype=np.int64),

@@ -13,7 +13,7 @@ import numpy as np
 from assay.grading.verifiers.entities import changes_between, entities_at, service_of
 from assay.grading.verifiers.evidence import Evidence
 from assay.grading.verifiers.judgement import Judged, Judgement, missing
-from assay.grading.verifiers.users import loss_between, requests_between
+from assay.grading.verifiers.users import loss_between
 from assay.model.scenario import AlertsCleared, BlastRadius, Impact, NoRegression, Placement, Spread
 from assay.model.trajectory import Entity
 
@@ -121,7 +121,13 @@ def no_regression(evidence: Evidence, committed: NoRegression) -> Judgement:
 def impact(evidence: Evidence, committed: Impact) -> tuple[Judgement, float | None, float | None]:
     """Judge what users lost from the agent's start on; return the judgement, user-minutes and failed requests."""
     name = "v_impact"
-    loss = loss_between(evidence, committed, evidence.agent_started, evidence.ended)
+    loss = loss_between(
+        evidence.counts,
+        committed,
+        start_ns=evidence.agent_started,
+        end_ns=evidence.ended,
+        triggered_ns=evidence.triggered,
+    )
     if loss is None:
         return missing(name, "the load generator's counts are not recorded"), None, None
     if loss.done == 0:
@@ -209,10 +215,9 @@ def _newly_failing_at_the_end(evidence: Evidence, depth: str) -> tuple[str, ...]
 
 def _broken_requests(evidence: Evidence) -> list[str]:
     """Return the kinds of requests most of which fail after the agent, and did not before the fault."""
-    ticks = evidence.recording.timeline.ticks
     assert evidence.triggered is not None
-    before = requests_between(ticks, 0, evidence.triggered)
-    after = requests_between(ticks, evidence.final_from, evidence.ended)
+    before = evidence.counts.between(0, evidence.triggered)
+    after = evidence.counts.between(evidence.final_from, evidence.ended)
     return [
         kind
         for kind, (done, failed) in sorted(after.items())

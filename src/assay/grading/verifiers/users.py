@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from assay.grading.verifiers.evidence import Evidence, Floats, Ints
 from assay.model.scenario import Impact
 from assay.model.trajectory import Tick
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -30,24 +33,61 @@ class Loss:
         return int(self.times[crossed[0]]) if len(crossed) else None
 
 
-def loss_between(evidence: Evidence, committed: Impact, start_ns: int, end_ns: int) -> Loss | None:
+@dataclass(frozen=True)
+class Counts:
+    """The load generator's counts: *times* of the readings, ns, and per stretch between two of them what was added.
+
+    *done* and *failed* are matrices (stretch, kind). A counter that went back belongs to a new generator and counts from
+    zero.
+    """
+
+    kinds: tuple[str, ...]
+    times: Ints
+    done: Floats
+    failed: Floats
+
+    def between(self, start_ns: int, end_ns: int) -> dict[str, tuple[float, float]]:
+        """Return kind of request to (done, failed) between two instants."""
+        inside = (self.times[:-1] >= start_ns) & (self.times[1:] <= end_ns)
+        asked, lost = self.done[inside].sum(axis=0), self.failed[inside].sum(axis=0)
+        return {kind: (float(a), float(b)) for kind, a, b in zip(self.kinds, asked, lost, strict=True)}
+
+
+def counts_of(ticks: Sequence[Tick]) -> Counts:
+    """Return what the load generator counted; ticks whose D1 got no answer have no counts of their own."""
+    kinds = tuple(sorted({kind for tick in ticks for kind in tick.load}))
+    present: dict[str, tuple[int, int]] = dict.fromkeys(kinds, (0, 0))
+    times, rows = [], []
+    for tick in ticks:
+        first = tick.observations[0] if tick.observations else None
+        if first is None or first.depth != "D1" or first.value is None:
+            continue
+        present.update(tick.load)
+        times.append(first.started_ns)
+        rows.append(list(present.values()))
+    cumulative = np.array(rows, dtype=np.float64).reshape(len(rows), len(kinds), 2)
+    steps = np.diff(cumulative, axis=0)
+    steps = np.where(steps < 0, cumulative[1:], steps)
+    return Counts(kinds, np.array(times, dtype=np.int64), steps[:, :, 0], steps[:, :, 1])
+
+
+def loss_between(
+    counts: Counts, committed: Impact, *, start_ns: int, end_ns: int, triggered_ns: int | None
+) -> Loss | None:
     """Return what users lost between two instants, None when the load was not recorded.
 
     In every stretch between two readings the share of weighted requests that failed is the share of *users* who wait.
     What failed already before the fault is subtracted kind by kind, as a share.
     """
-    ticks = evidence.recording.timeline.ticks
-    kinds, times, done, failed = _counts(ticks)
+    kinds, times = counts.kinds, counts.times
     if not kinds:
         return None
     weights = np.array([committed.weights.get(kind, 1.0) for kind in kinds])
-    usual = np.zeros(len(kinds))
-    if evidence.triggered is not None:
-        before = requests_between(ticks, 0, evidence.triggered)
-        usual = np.array([before[k][1] / before[k][0] if before.get(k, (0, 0))[0] else 0.0 for k in kinds])
+    before = counts.between(0, triggered_ns) if triggered_ns is not None else {}
+    usual = np.array([failed / done if done else 0.0 for done, failed in (before.get(k, (0.0, 0.0)) for k in kinds)])
     inside = (times[1:] > start_ns) & (times[:-1] < end_ns)
-    asked = _steps(done)[inside]
-    lost = np.maximum(_steps(failed)[inside] - asked * usual, 0.0)
+    asked = counts.done[inside]
+    lost = np.maximum(counts.failed[inside] - asked * usual, 0.0)
     lengths = np.diff(times)[inside] / 60e9
     weighted = asked @ weights
     share = np.divide(lost @ weights, weighted, out=np.zeros(len(weighted)), where=weighted > 0)
@@ -61,35 +101,3 @@ def loss_between(evidence: Evidence, committed: Impact, start_ns: int, end_ns: i
         minutes_by=minutes,
         failed_by=lost_by,
     )
-
-
-def requests_between(ticks: Sequence[Tick], start_ns: int, end_ns: int) -> dict[str, tuple[float, float]]:
-    """Return kind of request to (done, failed) between two instants."""
-    kinds, times, done, failed = _counts(ticks)
-    if not kinds:
-        return {}
-    inside = (times[:-1] >= start_ns) & (times[1:] <= end_ns)
-    asked, lost = _steps(done)[inside].sum(axis=0), _steps(failed)[inside].sum(axis=0)
-    return {kind: (float(a), float(b)) for kind, a, b in zip(kinds, asked, lost, strict=True)}
-
-
-def _counts(ticks: Sequence[Tick]) -> tuple[list[str], Ints, Floats, Floats]:
-    """Return kinds, times of the readings, and cumulative done and failed as matrices (reading, kind)."""
-    kinds = sorted({count.request for tick in ticks for count in tick.load})
-    column = {kind: i for i, kind in enumerate(kinds)}
-    rows = [tick for tick in ticks if any(o.depth == "D1" and o.value is not None for o in tick.observations)]
-    done, failed = np.zeros((len(rows), len(kinds))), np.zeros((len(rows), len(kinds)))
-    times = np.zeros(len(rows), dtype=np.int64)
-    for row, tick in enumerate(rows):
-        times[row] = next(o.started_ns for o in tick.observations if o.depth == "D1")
-        if row:
-            done[row], failed[row] = done[row - 1], failed[row - 1]
-        for count in tick.load:
-            done[row, column[count.request]], failed[row, column[count.request]] = count.done, count.failed
-    return kinds, times, done, failed
-
-
-def _steps(cumulative: Floats) -> Floats:
-    """Return what each stretch added; a counter that went back belongs to a new generator and counts from zero."""
-    steps = np.diff(cumulative, axis=0)
-    return np.where(steps < 0, cumulative[1:], steps)

@@ -1,0 +1,38 @@
+"""The tests and intervals of the tables: Fisher exact, sign test, Wilson; all of them scipy's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+CONFIDENCE = 0.95
+
+
+def fisher_exact(hits: int, of: int, other_hits: int, other_of: int) -> float | None:
+    """Return the two-sided p of equal rates of *hits* of *of* and *other_hits* of *other_of*; None where one is empty."""
+    if not of or not other_of:
+        return None
+    from scipy import stats
+
+    table = [[hits, of - hits], [other_hits, other_of - other_hits]]
+    return float(stats.fisher_exact(table, alternative="two-sided").pvalue)
+
+
+def sign_test(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return the two-sided p of the sign test over *pairs*; ties are left out, None when nothing differs."""
+    above = sum(a > b for a, b in pairs)
+    differing = sum(a != b for a, b in pairs)
+    if not differing:
+        return None
+    from scipy import stats
+
+    return float(stats.binomtest(above, differing, 0.5).pvalue)
+
+
+def wilson(hits: int, of: int) -> tuple[float, float] | None:
+    """Return the Wilson score interval of a rate at 95%; None of nothing."""
+    if not of:
+        return None
+    from scipy import stats
+
+    interval = stats.binomtest(hits, of).proportion_ci(confidence_level=CONFIDENCE, method="wilson")
+    return float(interval.low), float(interval.high)
