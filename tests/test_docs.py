@@ -43,6 +43,7 @@ ORDER = (
     "export",
     "import",
     "status",
+    "render",
     "demo",
     "proxy",
     "blame",

@@ -81,5 +81,12 @@ class Substrate(Protocol):
         ...
 
 
-SUBSTRATES = Registry("substrate", "assay.substrates", {"local": "assay.testbed.local.substrate:LocalSubstrate"})
+SUBSTRATES = Registry(
+    "substrate",
+    "assay.substrates",
+    {
+        "kubernetes": "assay.testbed.kubernetes.substrate:KubernetesSubstrate",
+        "local": "assay.testbed.local.substrate:LocalSubstrate",
+    },
+)
 """Substrates by name; packages add to them through the entry point ``assay.substrates``."""

@@ -1,0 +1,1 @@
+"""Systems on a Kubernetes cluster: any kubeconfig, namespaces of our own, the standard API only."""

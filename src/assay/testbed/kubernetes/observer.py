@@ -1,0 +1,285 @@
+"""The timeline observer on a cluster: the four depths at every tick, from watches, and real requests by the probe pod.
+
+Every kind is listed once and then watched; a tick asks the API for nothing but its own health. A watch that has dropped
+makes the readings that need it None until it is resumed: stale objects are no evidence.
+
+    python -m assay.testbed.kubernetes.observer --on NAME --output FILE [--kubeconfig F] [--context C] [--cadence 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from assay.errors import AssayError
+from assay.model.trajectory import Depth, Entity, Observation, Probe, Tick
+from assay.telemetry.clock import boot_id
+from assay.testbed.kubernetes import readings
+from assay.testbed.kubernetes.api import Api, ApiError, Object
+from assay.testbed.kubernetes.manifests import PROBE, PROBE_PORT
+from assay.testbed.kubernetes.mirror import Mirror
+
+REACHABLE_WITHIN_S = 3.0
+PROBE_TIMEOUT_S = 10.0
+SYSTEM_NAMESPACE = "kube-system"
+LISTED = ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Endpoints")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is observed: *namespaces* together are the system, *protected* are URLs by service, *probe* sends requests.
+
+    A protected service is named NAME.NAMESPACE; *probe* is the namespace of the probe pod, None for a run without probes.
+    """
+
+    namespaces: tuple[str, ...]
+    protected: Mapping[str, str]
+    probe: str | None = None
+
+
+class Observer:
+    """Appends ticks to *out* every *cadence_s* seconds, and the health of the control plane to a file beside it."""
+
+    def __init__(
+        self, api: Api, watched: Watched, out: Path, cadence_s: float = 5.0, probe_every_s: float | None = 20.0
+    ) -> None:
+        self.api, self.watched, self.cadence_s, self.probe_every_s = api, watched, cadence_s, probe_every_s
+        self.mirrors = {kind: Mirror(api, kind) for kind in LISTED}
+        self.mirrors["Lease"] = Mirror(api, "Lease", SYSTEM_NAMESPACE)
+        self.stopping = threading.Event()
+        self._out = _appending(out)
+        self._health = _appending(out.with_suffix(".control-plane.jsonl"))
+        self._probes: list[Probe] = []
+        self._known: dict[str, Entity] = {}
+        self._probed = 0
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(4, "probe")
+
+    def run(self) -> None:
+        """Observe until `stopping` is set, then probe once more and write the last tick."""
+        for mirror in self.mirrors.values():
+            mirror.start()
+        for mirror in self.mirrors.values():
+            mirror.wait()
+        _write(self._out, {"boot_id": boot_id(), "cadence_s": self.cadence_s, "schema_version": 2})
+        started = time.monotonic()
+        index, next_probe = 0, 0.0
+        while not self.stopping.is_set():
+            if self.probe_every_s and time.monotonic() - started >= next_probe:
+                next_probe += self.probe_every_s
+                self.probe_all()
+            self._tick(index)
+            index = self._wait_for_next(started, index)
+        for future in self.probe_all():
+            future.result()
+        self._tick(index)
+        for mirror in self.mirrors.values():
+            mirror.stop()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def probe_all(self) -> list[Any]:
+        """Have every protected service probed at once; the outcomes are in the next tick."""
+        return [self._pool.submit(self._probe, service, url) for service, url in self.watched.protected.items()]
+
+    def _wait_for_next(self, started: float, index: int) -> int:
+        """Sleep until the next turn; write those that have passed as missed."""
+        index += 1
+        while time.monotonic() > started + (index + 1) * self.cadence_s:
+            now = time.time_ns()
+            self._append(index, [_observed("D1", now, None, ("missed",))])
+            index += 1
+        self.stopping.wait(max(started + index * self.cadence_s - time.monotonic(), 0.0))
+        return index
+
+    def _tick(self, index: int) -> None:
+        began = time.time_ns()
+        pods = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] in self.watched.namespaces]
+        sets = self.mirrors["ReplicaSet"].objects
+        share, failing = readings.availability(pods, self._workloads(), sets)
+        endpoints = self.mirrors["Endpoints"].objects
+        backed, empty = readings.populated({name: endpoints.get(_place(name)) for name in self.watched.protected})
+        changed, gone = self._changes(readings.entities(pods, sets))
+        observations = [
+            self._stated("D1", began, share, failing, ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")),
+            self._stated("D2", began, backed, empty, ("Endpoints",)),
+            self._control_plane(began),
+        ]
+        self._append(index, observations, changed, gone)
+
+    def _workloads(self) -> list[Object]:
+        """Return what wants replicas; a replica set only where no deployment is above it. Lists leave the kind out."""
+        return [
+            {**item, "kind": kind}
+            for kind in readings.WORKLOADS
+            for item in self.mirrors[kind].all()
+            if item["metadata"]["namespace"] in self.watched.namespaces
+            and not (kind == "ReplicaSet" and readings.owner_of(item))
+        ]
+
+    def _stated(
+        self, depth: Depth, began: int, value: float | None, failing: Sequence[str], kinds: Sequence[str]
+    ) -> Observation:
+        """Return a reading, without a value when one of the *kinds* that it needs is not followed now."""
+        stale = [f"watch:{kind}" for kind in kinds if not self.mirrors[kind].fresh]
+        return _observed(depth, began, None, tuple(stale)) if stale else _observed(depth, began, value, tuple(failing))
+
+    def _control_plane(self, began: int) -> Observation:
+        """Return D4; write beside it how the API server answered, how long it took, and how old the leases are."""
+        system = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] == SYSTEM_NAMESPACE]
+        health = api_health(self.api)
+        leases = {
+            item["metadata"]["name"]: round(_age_s(item["spec"].get("renewTime")), 1)
+            for item in self.mirrors["Lease"].all()
+        }
+        _write(self._health, {"time_ns": began, **health, "lease_ages_s": leases})
+        components = {} if readings.has_own_control_plane(system) else self._components(health)
+        value, failing = readings.control_plane(system, components)
+        return self._stated("D4", began, value, failing, ("Pod",))
+
+    def _components(self, health: Mapping[str, Any]) -> dict[str, bool]:
+        """Return the health of a control plane that is no pods: what the API server says of itself and of its parts."""
+        found = {"kube-apiserver": bool(health["ready"])}
+        try:
+            listed = self.api.request("GET", "/api/v1/componentstatuses", timeout_s=5.0)["items"]
+        except AssayError:
+            return found
+        for item in listed:
+            healthy = any(c["type"] == "Healthy" and c["status"] == "True" for c in item.get("conditions") or ())
+            found[item["metadata"]["name"]] = healthy
+        return found
+
+    def _changes(self, now: Sequence[Entity]) -> tuple[tuple[Entity, ...], tuple[str, ...]]:
+        current = {entity.id: entity for entity in now}
+        changed = tuple(entity for name, entity in current.items() if self._known.get(name) != entity)
+        gone = tuple(sorted(self._known.keys() - current.keys()))
+        self._known = current
+        return changed, gone
+
+    def _probe(self, service: str, url: str) -> None:
+        began, started = time.time_ns(), time.monotonic()
+        status, latency_s = None, 0.0
+        try:
+            outcome = send_probe(self.api, self.watched.probe or "", url, PROBE_TIMEOUT_S)
+            status, latency_s = outcome["status"], outcome["latency_s"]
+        except AssayError:
+            latency_s = time.monotonic() - started
+        with self._lock:
+            self._probed += 1
+            reachable = status == 200 and latency_s <= REACHABLE_WITHIN_S
+            self._probes.append(
+                Probe(id=f"probe-{self._probed}", target=service, started_ns=began, ended_ns=time.time_ns(), status=status,
+                      latency_s=latency_s, reachable=reachable)
+            )  # fmt: skip
+
+    def _append(
+        self,
+        index: int,
+        observations: list[Observation],
+        changed: tuple[Entity, ...] = (),
+        gone: tuple[str, ...] = (),
+    ) -> None:
+        with self._lock:
+            probes, self._probes = tuple(self._probes), []
+        if probes:
+            unreachable = tuple(sorted(probe.target for probe in probes if not probe.reachable))
+            share = 1 - len(unreachable) / len(probes)
+            span = min(p.started_ns for p in probes), max(p.ended_ns for p in probes)
+            observations.append(
+                Observation(depth="D3", started_ns=span[0], ended_ns=span[1], value=share, failing=unreachable)
+            )
+        tick = Tick(index=index, observations=tuple(observations), probes=probes, entities=changed, gone=gone)
+        _write(self._out, tick.model_dump(mode="json"))
+
+
+def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str, Any]:
+    """Have the probe pod in *namespace* send one GET to *url*; return status, latency_s and error.
+
+    The request reaches the pod through the API server, so that nothing is started in it. Raises what `Api.request` raises.
+    """
+    query = urlencode({"url": url, "timeout": timeout_s})
+    path = f"/api/v1/namespaces/{namespace}/services/{PROBE}:{PROBE_PORT}/proxy/?{query}"
+    answer: dict[str, Any] = api.request("GET", path, timeout_s=timeout_s + 5)
+    return answer
+
+
+def api_health(api: Api) -> dict[str, Any]:
+    """Return whether the API server says that it is ready, the checks that fail, and how long the answer took."""
+    started = time.monotonic()
+    try:
+        words, ready = str(api.request("GET", "/readyz", query={"verbose": ""}, timeout_s=10.0)), True
+    except ApiError as error:
+        words, ready = str(error), False
+    except AssayError as error:
+        words, ready = f"[-]{error}", False
+    failing = [line[3:].split()[0] for line in words.splitlines() if line.startswith("[-]")]
+    return {"ready": ready, "failing": failing, "latency_s": round(time.monotonic() - started, 4)}
+
+
+def _observed(depth: Depth, began: int, value: float | None, failing: tuple[str, ...]) -> Observation:
+    return Observation(depth=depth, started_ns=began, ended_ns=time.time_ns(), value=value, failing=failing)
+
+
+def _age_s(renewed: str | None) -> float:
+    if renewed is None:
+        return float("inf")
+    return (datetime.now(UTC) - datetime.fromisoformat(renewed.replace("Z", "+00:00"))).total_seconds()
+
+
+def _appending(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+
+def _write(descriptor: int, line: dict[str, Any]) -> None:
+    os.write(descriptor, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+
+def _place(service: str) -> tuple[str, str]:
+    """Return namespace and name of the protected *service* NAME.NAMESPACE."""
+    name, _, namespace = service.partition(".")
+    return namespace, name
+
+
+def _stop_with_input(observer: Observer) -> None:
+    sys.stdin.read()
+    observer.stopping.set()
+
+
+def main() -> None:
+    """Run the observer until its standard input ends or it is told to stop."""
+    from assay.testbed.kubernetes.substrate import KubernetesSubstrate
+
+    parser = argparse.ArgumentParser(prog="python -m assay.testbed.kubernetes.observer", description=__doc__)
+    parser.add_argument("--on", required=True, help="running system")
+    parser.add_argument("--output", required=True, type=Path, help="timeline file")
+    parser.add_argument("--kubeconfig", type=Path, help="kubectl's own when left out")
+    parser.add_argument("--context", help="the current one when left out")
+    parser.add_argument("--cadence", type=float, default=5.0, help="seconds between ticks")
+    parser.add_argument(
+        "--probe-every", type=float, default=20.0, help="seconds between probes; 0 for none but the last"
+    )
+    given = parser.parse_args()
+    try:
+        running = KubernetesSubstrate(given.kubeconfig, given.context).running(given.on)
+        observer = Observer(running.api, running.watched(), given.output, given.cadence, given.probe_every or None)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: observer.stopping.set())
+        threading.Thread(target=_stop_with_input, args=(observer,), daemon=True).start()
+        observer.run()
+    except AssayError as error:
+        sys.exit(f"Error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""What objects say at the four depths, against counts made by hand from the paper's own scenarios."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.testbed.kubernetes.readings import (
+    availability,
+    control_plane,
+    entities,
+    has_own_control_plane,
+    populated,
+    why_not_ready,
+)
+from assay.testbed.kubernetes.topology import edges
+
+
+def deployment(name, replicas, namespace="default"):
+    return {"kind": "Deployment", "metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": replicas}}
+
+
+def replica_set(name, owner, namespace="default"):
+    references = [{"kind": "Deployment", "name": owner, "controller": True}]
+    return {"metadata": {"name": name, "namespace": namespace, "ownerReferences": references}}
+
+
+def pod(name, owner=None, *, ready=True, namespace="default", leaving=False, phase="Running", labels=None, **spec):
+    metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
+    if owner:
+        metadata["ownerReferences"] = [{"kind": owner[0], "name": owner[1], "controller": True}]
+    if leaving:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    described = {"containers": [{"image": "local/nginx:1.27"}], "nodeName": "worker1", **spec}
+    return {"metadata": metadata, "spec": described, "status": {"phase": phase, "conditions": conditions}}
+
+
+def fleet(name, count, **state):
+    return [pod(f"{name}-rs-{n}", ("ReplicaSet", f"{name}-rs"), **state) for n in range(count)]
+
+
+SETS = {("default", f"{name}-rs"): replica_set(f"{name}-rs", name) for name in ("payment", "filler")}
+WANTED = [deployment("payment", 20), deployment("filler", 58)]
+
+
+def test_availability_has_the_papers_proportions_while_twenty_of_seventy_eight_drain():
+    everything = fleet("payment", 20) + fleet("filler", 58)
+    assert availability(everything, WANTED, SETS) == (1.0, ())
+    share, failing = availability(fleet("payment", 20, leaving=True) + fleet("filler", 58), WANTED, SETS)
+    assert share == pytest.approx(58 / 78)
+    assert round(share, 3) == 0.744
+    assert len(failing) == 20
+
+
+def test_replicas_whose_pods_are_gone_count_as_missing_and_a_surplus_elsewhere_does_not_help():
+    assert availability(fleet("filler", 58), WANTED, SETS)[0] == pytest.approx(58 / 78)
+    assert availability(fleet("payment", 10) + fleet("filler", 70), WANTED, SETS)[0] == pytest.approx(68 / 78)
+
+
+def test_pods_without_a_workload_count_one_each_and_finished_ones_not_at_all():
+    pods = [pod("alone", ready=False), pod("done", phase="Succeeded"), pod("job-1", ("Job", "job"), ready=False)]
+    assert availability(pods, [], {}) == (0.0, ("alone",))
+    assert availability([], [], {}) == (None, ())
+
+
+def test_a_pod_on_a_lost_node_is_not_ready():
+    assert availability([*fleet("filler", 57), *fleet("filler", 1, ready=False)], WANTED[1:], SETS)[0] == pytest.approx(
+        57 / 58
+    )
+
+
+def test_a_service_without_addresses_is_named_and_counts_zero():
+    address = {"ip": "10.244.1.2"}
+    services = {
+        "auth.default": {"subsets": [{"notReadyAddresses": [address]}]},
+        "web.default": {"subsets": [{"addresses": [address, address, address], "notReadyAddresses": [address]}]},
+        "none.default": None,
+    }
+    assert populated(services) == (0.0, ("auth.default", "none.default"))
+    assert populated({"web.default": services["web.default"]}) == (0.75, ())
+    assert populated({}) == (1.0, ())
+
+
+def test_the_control_plane_is_what_is_critical_by_priority_or_by_tier_and_what_is_no_pod():
+    kube = {"namespace": "kube-system"}
+    dns = [pod(f"coredns-{n}", priorityClassName="system-cluster-critical", **kube) for n in range(2)]
+    api = pod("kube-apiserver-a", ready=False, labels={"tier": "control-plane", "component": "kube-apiserver"}, **kube)
+    plain = pod("dashboard", ready=False, **kube)
+    assert control_plane([*dns, plain]) == (1.0, ())
+    assert control_plane([*dns, plain, api]) == (pytest.approx(2 / 3), ("kube-apiserver-a",))
+    assert control_plane(dns, {"etcd": True, "scheduler": False}) == (0.75, ("scheduler",))
+    assert has_own_control_plane([api])
+    assert not has_own_control_plane(dns)
+
+
+def test_entities_say_service_node_and_version_and_leave_out_what_is_over():
+    found = entities([*fleet("payment", 1), pod("done", phase="Failed")], SETS)
+    assert [(e.id, e.service, e.ready, e.host, e.version) for e in found] == [
+        ("payment-rs-0", "payment", True, "worker1", "1.27")
+    ]
+
+
+def waiting(reason, message=""):
+    return {"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": reason, "message": message}}}]}
+
+
+UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes"}
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (waiting("ImagePullBackOff", "no such tag"), "ImagePullBackOff: no such tag"),
+        ({"phase": "Pending", "conditions": [UNSCHEDULED]}, "Unschedulable: 0/4 nodes"),
+        ({"phase": "Failed", "reason": "Evicted"}, "Evicted"),
+        (waiting("ContainerCreating"), "Pending"),
+    ],
+)
+def test_the_reason_why_a_pod_is_not_ready_is_one_clause(status, words):
+    assert why_not_ready({"status": status}) == words
+
+
+def test_topology_follows_owners_nodes_and_backends():
+    here = "default"
+    endpoints = {
+        "metadata": {"name": "payment", "namespace": here},
+        "subsets": [{"addresses": [{"targetRef": {"kind": "Pod", "name": "payment-rs-0"}}]}],
+    }
+    found = edges({"Pod": fleet("payment", 1), "ReplicaSet": SETS.values(), "Endpoints": [endpoints]})
+    assert (("Node", "", "worker1"), ("Pod", here, "payment-rs-0")) in found
+    assert (("ReplicaSet", here, "payment-rs"), ("Pod", here, "payment-rs-0")) in found
+    assert (("Deployment", here, "payment"), ("ReplicaSet", here, "payment-rs")) in found
+    assert (("Service", here, "payment"), ("Pod", here, "payment-rs-0")) in found
+    assert len(found) == 5
