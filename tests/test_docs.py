@@ -35,6 +35,8 @@ ORDER = (
     "audit-labels",
     "methods",
     "diagnose",
+    "agents",
+    "run",
     "grade",
     "regrade",
     "report",
@@ -136,6 +138,7 @@ def test_the_command_pages_are_run_word_for_word(tmp_path):
     for example in (ROOT / "examples").glob("*.yaml"):
         shutil.copy(example, tmp_path)
     shutil.copytree(ROOT / "examples" / "multi_agent", tmp_path / "multi_agent")
+    shutil.copytree(ROOT / "examples" / "agents", tmp_path / "agents")
     with state_folder():
         for name in ORDER:
             lines = commands_of(ROOT / "docs" / "commands" / f"{name}.md")

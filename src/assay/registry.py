@@ -24,6 +24,10 @@ class Registry:
         """Return every known name, built-in ones first."""
         return [*self._builtin, *(p.name for p in entry_points(group=self.group) if p.name not in self._builtin)]
 
+    def builtin_names(self) -> list[str]:
+        """Return the names that come with the package."""
+        return list(self._builtin)
+
     def load(self, name: str) -> Any:
         """Return the object called *name*; raises NotFoundError with the nearest valid name."""
         if path := self._builtin.get(name):

@@ -3,58 +3,61 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from assay.cli.output import json_option, print_json, print_table, say
 
+if TYPE_CHECKING:
+    from assay.bench.exams import Made
+
+_PATH = click.Path(path_type=Path)
+
 
 @click.command("diagnose")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=_PATH)
 @click.option("-m", "--method", "methods", multiple=True, help="Method to run; repeat for more, all when left out.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Folder of the run store; PATH itself when left out."
+    "-a", "--agent", "agents", multiple=True, help="Agent to run instead, by name or agent.yaml; repeat for more."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Part of what names a run.")
+@click.option("--model", help="Of an agent: scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
+@click.option("-o", "--output", type=_PATH, help="Folder of the run store; PATH itself when left out.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=120.0, show_default=True, help="Limit per run, s."
+    "--timeout", "timeout_s", type=click.FloatRange(min=1), help="Limit per run, s; 120 for methods, an agent's own."
 )
 @click.option("--again", is_flag=True, help="Run also what has a result already; the new attempt is kept beside it.")
+@click.option("-c", "--change", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in mask.drop=logs.")
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, path: Path, methods: tuple[str, ...], output: Path | None, seed: int, timeout_s: float,
-    *, again: bool, as_json: bool,
+    context: click.Context, path: Path, methods: tuple[str, ...], agents: tuple[str, ...], model: str | None,
+    output: Path | None, timeout_s: float | None, changes: tuple[str, ...], *, again: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run methods on the incidents at PATH; each sees telemetry and nothing else, in a process of its own."""
+    """Run methods, or agents, on the incidents at PATH; each sees telemetry and nothing else, in a process of its own."""
     import os
-    from concurrent.futures import ThreadPoolExecutor
 
-    from assay.bench.runner import run_method
-    from assay.bench.store import RunStore, read_diagnosis, read_run
+    from assay.bench.estimate import estimate
+    from assay.bench.exams import open_suite, plan, read_settings, run_all
+    from assay.bench.store import RunStore
+    from assay.cli.solvers import solver_named
     from assay.methods.base import METHODS, method_named
-    from assay.telemetry.tree import resolve
 
-    chosen = methods or tuple(METHODS.names())
+    limit = [] if timeout_s is None and agents else [f"limits.seconds={timeout_s or 120.0}"]
+    settings = read_settings([*limit, *changes]).model_copy(update={"again": again})
+    chosen = methods or (() if agents else tuple(METHODS.names()))
     for name in chosen:
         method_named(name)  # an unknown one is refused before anything runs
-    cases = resolve(path)
+    solvers = [*chosen, *(solver_named(name, model, settings) for name in agents)]
     store = RunStore(output or path)
+    work = plan(open_suite(path), solvers, 1, settings.seed)
+    if any(not isinstance(solver, str) and solver.paid for solver in solvers):
+        say(f"assay: {estimate(store, work, settings.mask, settings.price, again=again).sentence()}.")
     items = []
-
-    def run(pair: tuple[Any, str]) -> Path:
-        return run_method(store, pair[0].datapack, pair[1], seed=seed, timeout_s=timeout_s, again=again)
-
-    pairs = [(case, name) for case in cases for name in chosen]
-    pool = ThreadPoolExecutor(os.cpu_count())  # each run is a process; a thread only waits for it
-    try:
-        for (case, name), run_dir in zip(pairs, pool.map(run, pairs), strict=True):
-            item = _item(case, read_run(run_dir), read_diagnosis(run_dir), run_dir)
-            say(f"assay: {item['case']}: {name}: {item['answer']}")
-            items.append(item)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    for made in run_all(store, work, settings, 1 if agents else os.cpu_count() or 1):
+        item = _item(made)
+        say(f"assay: {item['case']}: {item['method']}: {item['answer']}")
+        items.append(item)
     if as_json:
         print_json("diagnose", items)
     else:
@@ -66,7 +69,16 @@ def command(
     context.exit(1 if any(item["status"] != "done" for item in items) else 0)
 
 
-def _item(case: Any, run: Any, diagnosis: Any, run_dir: Path) -> dict[str, Any]:
+def _item(made: Made) -> dict[str, Any]:
+    from assay.bench.store import read_diagnosis
+
+    case, run = made.job.case, made.run
+    if run is None or made.run_dir is None:
+        return {
+            "case": case.name, "system": case.datapack.incident.system, "method": made.job.label, "ranking": [],
+            "answer": f"not run: {made.error}", "correct": None, "status": "not run", "seconds": 0.0, "run": None,
+        }  # fmt: skip
+    diagnosis = read_diagnosis(made.run_dir)
     claims = [claim.service for claim in diagnosis.root_causes] if diagnosis else []
     answer = ", ".join(claims) or "nothing is wrong"
     return {
@@ -78,7 +90,7 @@ def _item(case: Any, run: Any, diagnosis: Any, run_dir: Path) -> dict[str, Any]:
         "correct": _correct(case, claims) if diagnosis else None,
         "status": run.status.value,
         "seconds": round(((run.ended_ns or run.started_ns) - run.started_ns) / 1e9, 3),
-        "run": str(run_dir),
+        "run": str(made.run_dir),
     }
 
 

@@ -49,6 +49,10 @@ class Run(Artefact):
     boot_id: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
     limits: dict[str, float] = Field(default_factory=dict)
+    limits_hit: tuple[str, ...] = ()
+    spent: dict[str, float] = Field(default_factory=dict)
+    flags: tuple[str, ...] = Field(default=(), description="why the run is not ranked: unsealed, canary")
+    notes: tuple[str, ...] = ()
 
 
 class MetricStatus(StrEnum):

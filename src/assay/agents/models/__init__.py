@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.agents.models.base import Message, Model, Reply, ToolRequest, ToolSpec
+from assay.agents.models.base import Message, Model, ModelError, Reply, ToolRequest, ToolSpec
 from assay.agents.models.named import model_named
 
-__all__ = ["Message", "Model", "Reply", "ToolRequest", "ToolSpec", "model_named"]
+__all__ = ["Message", "Model", "ModelError", "Reply", "ToolRequest", "ToolSpec", "model_named"]

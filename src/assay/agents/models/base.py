@@ -7,7 +7,23 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
+from assay.errors import OperationError
 from assay.model.base import Noun
+
+Broken = Literal["garbage", "half", "hang"]
+
+
+class ModelError(OperationError):
+    """A model gave no answer: with the HTTP *status*, or without one when there was no whole answer at all."""
+
+    def __init__(self, message: str, status: int | None = None, pause_s: float | None = None) -> None:
+        self.status, self.pause_s = status, pause_s
+        super().__init__(message)
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may succeed a little later: too many of them, a fault of the endpoint, a cut line."""
+        return self.status is None or self.status in {408, 409, 429} or self.status >= 500
 
 
 class ToolRequest(Noun):
@@ -36,13 +52,18 @@ class ToolSpec(Noun):
 
 
 class Reply(Noun):
-    """What a model answers; an *error_status* is the HTTP status of a failure that a script plays."""
+    """What a model answers.
+
+    A script may play failures: *error_status* is the HTTP status of one; *broken* an answer that is none (garbage), one
+    that ends in the middle (half), or one that never comes (hang).
+    """
 
     text: str = ""
     tool_requests: tuple[ToolRequest, ...] = ()
     input_tokens: int = 0
     output_tokens: int = 0
     error_status: int | None = None
+    broken: Broken | None = None
 
 
 class Model(Protocol):
@@ -56,5 +77,5 @@ class Model(Protocol):
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the answer; raises OperationError when there is none."""
+        """Return the answer; raises ModelError (or OperationError) when there is none."""
         ...

@@ -7,16 +7,22 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from assay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
-from assay.errors import OperationError, UserError
+from assay.agents.models.base import Message, ModelError, Reply, ToolRequest, ToolSpec
+from assay.errors import UserError
 from assay.proxy.apis.chat import read_answer
 
 
 class EndpointModel:
-    """The model *name* at *base_url*; retries are those of the SDK, with its growing pauses."""
+    """The model *name* at *base_url*; *retries* are those of the SDK, with its growing pauses."""
 
     def __init__(
-        self, name: str, base_url: str | None = None, api_key: str | None = None, *, timeout_s: float = 120.0
+        self,
+        name: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout_s: float = 120.0,
+        retries: int = 2,
     ) -> None:
         import openai
 
@@ -24,7 +30,7 @@ class EndpointModel:
         if not key:
             raise UserError(f"The model {name!r} needs a key: set OPENAI_API_KEY (any text for a local endpoint).")
         self._name = name
-        self._client = openai.OpenAI(api_key=key, base_url=base_url, timeout=timeout_s)
+        self._client = openai.OpenAI(api_key=key, base_url=base_url, timeout=timeout_s, max_retries=retries)
 
     @property
     def name(self) -> str:
@@ -34,7 +40,7 @@ class EndpointModel:
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the answer; raises OperationError when the endpoint gives none."""
+        """Return the answer; raises ModelError when the endpoint gives none, or something that is no answer."""
         import openai
 
         further: dict[str, Any] = {"temperature": temperature} if temperature is not None else {}
@@ -44,15 +50,30 @@ class EndpointModel:
             answer = self._client.chat.completions.create(
                 model=self._name, messages=[_as_chat(message) for message in messages], **further
             )
+            read = read_answer(answer.model_dump())
         except openai.OpenAIError as error:
-            raise OperationError(f"The model {self._name} did not answer: {error}.") from error
-        read = read_answer(answer.model_dump())
+            response = getattr(error, "response", None)
+            pause_s = _retry_after(response.headers) if response is not None else None
+            message = f"The model {self._name} did not answer: {error}"
+            raise ModelError(f"{message[:1000].rstrip('.')}.", getattr(error, "status_code", None), pause_s) from error
+        except (ValueError, TypeError, AttributeError, KeyError) as error:  # what came is no chat completion
+            raise ModelError(f"The endpoint of {self._name} sent something that is no chat completion.") from error
+        if not answer.choices:
+            raise ModelError(f"The endpoint of {self._name} sent a chat completion without a choice.")
         return Reply(
             text=read.text,
             tool_requests=tuple(ToolRequest(id=u.id, tool=u.tool, arguments=u.arguments) for u in read.tool_uses),
             input_tokens=read.usage.get("input_tokens", 0),
             output_tokens=read.usage.get("output_tokens", 0),
         )
+
+
+def _retry_after(headers: Any) -> float | None:
+    """Return the pause that an endpoint asks for, at most a minute."""
+    try:
+        return min(max(float(headers.get("retry-after")), 0.0), 60.0)
+    except (TypeError, ValueError):
+        return None
 
 
 def _as_chat(message: Message) -> Any:

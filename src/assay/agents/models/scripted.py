@@ -15,13 +15,14 @@ from __future__ import annotations
 import re
 import runpy
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
-from assay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from assay.agents.models.base import Broken, Message, ModelError, Reply, ToolRequest, ToolSpec
 from assay.errors import OperationError, UserError
 from assay.model.base import Written
 from assay.model.files import load_yaml
@@ -37,6 +38,8 @@ class ScriptRule(Written):
     reply: str = Field(default="", description="the text of the answer")
     tool: ToolRequest | None = Field(default=None, description="a tool to call")
     status: int | None = Field(default=None, ge=400, le=599, description="fail with this HTTP status instead")
+    broken: Broken | None = Field(default=None, description="no whole answer instead: garbage, half, or hang")
+    times: int | None = Field(default=None, ge=1, description="answer so often, then let later rules have it")
 
     @field_validator("when", "after")
     @classmethod
@@ -59,16 +62,19 @@ class Script(Written):
     """The rules of a scripted model, first match first."""
 
     rules: tuple[ScriptRule, ...]
+    _used: Counter[int] = PrivateAttr(default_factory=Counter)
 
     def respond(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
         """Return the answer of the first rule that fits; raises OperationError when none does."""
         del tools
-        rule = next((rule for rule in self.rules if rule.fits(messages)), None)
+        fitting = ((n, rule) for n, rule in enumerate(self.rules) if rule.fits(messages))
+        number, rule = next(((n, r) for n, r in fitting if r.times is None or self._used[n] < r.times), (-1, None))
+        self._used[number] += 1
         if rule is None:
             last = messages[-1].content[:80] if messages else ""
             raise OperationError(f'No rule of the script fits {last!r}; add one with `when: ""` at its end.')
         requests = (rule.tool.model_copy(update={"id": rule.tool.id or "call_1"}),) if rule.tool else ()
-        return Reply(text=rule.reply, tool_requests=requests, error_status=rule.status)
+        return Reply(text=rule.reply, tool_requests=requests, error_status=rule.status, broken=rule.broken)
 
 
 class ScriptedModel:
@@ -94,7 +100,9 @@ class ScriptedModel:
         del temperature
         reply = self._respond(messages, tools)
         if reply.error_status is not None:
-            raise OperationError(f"The script plays HTTP {reply.error_status}.")
+            raise ModelError(f"The script plays HTTP {reply.error_status}.", reply.error_status)
+        if reply.broken is not None:
+            raise ModelError(f"The script plays an answer that is broken: {reply.broken}.")
         return counted(reply, messages)
 
 

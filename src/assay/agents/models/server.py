@@ -60,9 +60,36 @@ class ScriptedServer:
             return web.json_response(
                 problem(api.name, reply.error_status, "played by the script"), status=reply.error_status
             )
-        if not asked.get("stream"):
-            return self._json(whole(api.name, reply, str(asked.get("model", "")), id_))
-        return await self._stream(request, api, reply, str(asked.get("model", "")), id_)
+        model, streamed = str(asked.get("model", "")), bool(asked.get("stream"))
+        if reply.broken is not None:
+            return await self._broken(request, api, reply, model, id_, streamed=streamed)
+        return await self._whole(request, api, reply, model, id_, streamed=streamed)
+
+    async def _whole(
+        self, request: web.BaseRequest, api: Api, reply: Reply, model: str, id_: str, *, streamed: bool
+    ) -> web.StreamResponse:
+        if not streamed:
+            return self._json(whole(api.name, reply, model, id_))
+        return await self._stream(request, api, reply, model, id_)
+
+    async def _broken(
+        self, request: web.BaseRequest, api: Api, reply: Reply, model: str, id_: str, *, streamed: bool
+    ) -> web.StreamResponse:
+        """Answer with what is no answer: text that is no JSON, the first half of a real one, or nothing at all."""
+        if reply.broken == "garbage":
+            return web.Response(body=b"<html>\xff\xfe it is not you, it is us", content_type="application/json")
+        if reply.broken == "hang":
+            await asyncio.sleep(3600)
+        meant = reply.model_copy(update={"broken": None, "text": reply.text or "this is cut in the middle " * 20})
+        events = b"".join(stream(api.name, meant, model, id_))
+        whole_body = json.dumps(whole(api.name, meant, model, id_)).encode()
+        body, kind = (events, "text/event-stream") if streamed else (whole_body, "application/json")
+        response = web.StreamResponse(headers={"Content-Type": kind, "Content-Length": str(len(body))})
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+        if request.transport is not None:
+            request.transport.close()
+        return response
 
     def _json(self, payload: dict[str, Any]) -> web.Response:
         return web.Response(body=json.dumps(payload, separators=(",", ":")).encode(), content_type="application/json")

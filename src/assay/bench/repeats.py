@@ -1,0 +1,159 @@
+"""What repeated runs say of a solver: pass@k, time to diagnosis, what it spent, and whether it may be ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from assay.bench.store import read_run
+from assay.errors import UserError
+from assay.grading.repeats import MeanTime, complexity, mean_pass_at_k, mean_time
+from assay.model.faults import fault_type
+from assay.model.run import MetricStatus, Run, RunStatus, Verdict
+from assay.telemetry.tree import Case
+
+RECORDED = "the incidents were recorded before the runs: no clock runs from the fault to the answer"
+NOT_RANKED = {"unsealed": "it ran unsealed", "canary": "its answer repeats the canary truth"}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of one solver over the runs of a suite.
+
+    *pass_at* maps k to pass@k, over cases that have k graded runs; a success is an exact match, or the right service where
+    an exact match is not asked for. *mttd* is over successes of live runs, *no_mttd* says why there is none; *answer_time*
+    is what a right answer took, from the beginning of its run.
+    """
+
+    solver: str
+    runs: int
+    statuses: Mapping[str, int]
+    cases: int
+    any_service: float | None
+    exact_match: float | None
+    pass_at: Mapping[int, float]
+    mttd: MeanTime | None
+    no_mttd: str
+    answer_time: MeanTime
+    complexity: float | None
+    spent: Mapping[str, float]
+    limits_hit: int
+    not_ranked: tuple[str, ...]
+
+
+def why_not_ranked(run: Run) -> tuple[str, ...]:
+    """Return the reasons for which *run* is not ranked."""
+    reasons = (*(("unsealed",) if run.isolation == "unsealed" else ()), *run.flags)
+    return tuple(NOT_RANKED.get(reason, reason) for reason in reasons)
+
+
+def summarise_runs(
+    run_dirs: Iterable[Path], verdicts: Iterable[Verdict], cases: Iterable[Case], most_k: int = 1
+) -> list[Summary]:
+    """Return one summary per solver, those that may be ranked first, by exact match and right service."""
+    by_run = {verdict.run: verdict for verdict in verdicts}
+    known = {case.datapack.incident.id: case for case in cases}
+    groups: dict[str, list[Run]] = {}
+    for run_dir in dict.fromkeys(run_dirs):
+        run = read_run(run_dir)
+        groups.setdefault(run.solver.name if run.arm == "default" else f"{run.solver.name} ({run.arm})", []).append(run)
+    found = [_summary(solver, runs, by_run, known, most_k) for solver, runs in groups.items()]
+    return sorted(found, key=lambda s: (bool(s.not_ranked), -(s.exact_match or 0.0), -(s.any_service or 0.0), s.solver))
+
+
+def _summary(
+    solver: str, runs: Sequence[Run], verdicts: Mapping[str, Verdict], cases: Mapping[str, Case], most_k: int
+) -> Summary:
+    graded = [(run, verdict) for run in runs if (verdict := verdicts.get(f"{run.cell}/{run.attempt}"))]
+    outcomes: dict[str, list[bool]] = {}
+    for run, verdict in graded:
+        success = _success(verdict)
+        if success is not None:
+            outcomes.setdefault(run.item, []).append(success)
+    live = [(run, verdict) for run, verdict in graded if _is_live(run, cases.get(run.item))]
+    statuses = {status.value: sum(run.status is status for run in runs) for status in RunStatus}
+    names = sorted({name for run in runs for name in run.spent})
+    sizes = [size for item in {run.item for run in runs} if (size := case_complexity(cases.get(item))) is not None]
+    reasons = dict.fromkeys(reason for run in runs for reason in why_not_ranked(run))
+    return Summary(
+        solver=solver,
+        runs=len(runs),
+        statuses={name: count for name, count in statuses.items() if count},
+        cases=len({run.item for run in runs}),
+        any_service=_mean(graded, "any_service"),
+        exact_match=_mean(graded, "exact_match"),
+        pass_at=_pass_at(outcomes, most_k),
+        mttd=mean_time(_since_fault(run, verdict, cases[run.item]) for run, verdict in live) if live else None,
+        no_mttd="" if live else RECORDED if graded else "no run was graded",
+        answer_time=mean_time(verdict.metrics["time_to_diagnosis_s"].value for _, verdict in graded),
+        complexity=fmean(sizes) if sizes else None,
+        spent={name: sum(run.spent.get(name, 0.0) for run in runs) for name in names},
+        limits_hit=sum(bool(run.limits_hit) for run in runs),
+        not_ranked=tuple(reasons),
+    )
+
+
+def case_complexity(case: Case | None) -> float | None:
+    """Return the complexity of a recorded incident (Equation 6), None without a verified cascade.
+
+    Its sizes: services on the longest verified path, the fault's own included; faults that acted, each undone by one
+    step; families of faults, which is what whoever repairs it must know.
+    """
+    if case is None or case.truth is None or case.annotation is None or not case.annotation.paths:
+        return None
+    graph = case.annotation.graph
+    longest = max(len(dict.fromkeys(graph.service_of(node) for node in path)) for path in case.annotation.paths)
+    acted = [fault for fault, _, acts in case.truth.struck() if acts]
+    if not acted:
+        return None
+    try:
+        families = {fault_type(fault.type).category for fault in acted}
+    except UserError:  # a type of public data that is not in the catalogue
+        return None
+    return complexity(longest, len(acted), len(families))
+
+
+def _success(verdict: Verdict) -> bool | None:
+    """Return whether the run succeeded; one that failed to give an answer did not, None when nothing could be graded."""
+    for name in ("exact_match", "any_service"):
+        metric = verdict.metrics[name]
+        if metric.value is not None:
+            return metric.value == 1.0
+        if metric.status is MetricStatus.FAILED:
+            return False
+    return None
+
+
+def _pass_at(outcomes: Mapping[str, Sequence[bool]], most_k: int) -> dict[int, float]:
+    found = {}
+    for k in sorted({1, most_k}):
+        enough = {item: tries for item, tries in outcomes.items() if len(tries) >= k}
+        if enough:
+            found[k] = mean_pass_at_k(enough, k)
+    return found
+
+
+def _mean(graded: Sequence[tuple[Run, Verdict]], metric: str) -> float | None:
+    """Return the mean over cases of the mean over their repeats; a run without an answer counts as 0."""
+    per_case: dict[str, list[float]] = {}
+    for run, verdict in graded:
+        grade = verdict.metrics[metric]
+        if grade.status is not MetricStatus.NOT_APPLICABLE:
+            per_case.setdefault(run.item, []).append(grade.value or 0.0)
+    return fmean(fmean(values) for values in per_case.values()) if per_case else None
+
+
+def _is_live(run: Run, case: Case | None) -> bool:
+    """Return whether the run began while the fault acted: then its answer has a time since the fault."""
+    if case is None or case.truth is None:
+        return False
+    return any(fault.start_ns <= run.started_ns < fault.end_ns for fault, _, _ in case.truth.struck())
+
+
+def _since_fault(run: Run, verdict: Verdict, case: Case) -> float | None:
+    assert case.truth is not None
+    if not _success(verdict) or run.ended_ns is None:
+        return None
+    return (run.ended_ns - min(fault.start_ns for fault, _, _ in case.truth.struck())) / 1e9

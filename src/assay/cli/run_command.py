@@ -1,0 +1,162 @@
+"""assay run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.output import json_option, percent, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from assay.bench.exams import Made, RunSettings
+    from assay.bench.repeats import Summary
+    from assay.telemetry.tree import Case
+
+_FOLDER = click.Path(path_type=Path)
+
+
+@click.command("run")
+@click.argument("suite", type=_FOLDER)
+@click.option(
+    "-a", "--agent", "agents", multiple=True, required=True, help="Agent, agent.yaml or method; repeat for more."
+)
+@click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
+@click.option("--repeats", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of every incident.")
+@click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Runs side by side.")
+@click.option("-o", "--output", type=_FOLDER, help="Folder of the run store; SUITE itself when left out.")
+@click.option("--scores", type=_FOLDER, help="CSV file to write the score table of the ranked runs to.")
+@click.option("-c", "--change", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in mask.drop=logs.")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, suite: Path, agents: tuple[str, ...], model: str | None, repeats: int, jobs: int,
+    output: Path | None, scores: Path | None, changes: tuple[str, ...], *, as_json: bool,
+) -> None:  # fmt: skip
+    """Run agents over the incidents of SUITE, a suite or any folder of incidents; what has a result is not run again."""
+    from assay.bench.estimate import estimate
+    from assay.bench.exams import open_suite, plan, read_settings, run_all
+    from assay.bench.store import RunStore
+    from assay.cli.live_table import run_table
+    from assay.cli.solvers import solver_named
+    from assay.grading.profiles import profile_named
+
+    settings = read_settings(changes)
+    profile_named(settings.profile)
+    solvers = [solver_named(name, model, settings) for name in agents]
+    problems: list[str] = []
+    opened = open_suite(suite, lambda _, error: problems.append(str(error)))
+    for problem in problems:
+        say(f"assay: left out: {problem}")
+    store = RunStore(output or suite)
+    work = plan(opened, solvers, repeats, settings.seed)
+    if any(not isinstance(solver, str) and solver.paid for solver in solvers):
+        expected = estimate(store, work, settings.mask, settings.price, again=settings.again)
+        say(f"assay: {expected.sentence()}.")
+    made = []
+    with run_table(len(work)) as table:
+        for one in run_all(store, work, settings, jobs, table.began):
+            table.ended(one)
+            made.append(one)
+    cases = [case for case, _ in opened]
+    summaries, verdicts = _graded(store, cases, made, settings, repeats)
+    if scores is not None:
+        _export(scores, verdicts, made, cases, settings)
+    items = [_item(one) for one in made]
+    if as_json:
+        print_json("run", items, summary=[_plain(s) for s in summaries], problems=problems, profile=settings.profile)
+    else:
+        _print(summaries, graded=bool(verdicts), repeats=repeats)
+        click.echo(f"{len(made)} runs in {store.root / 'runs'}. Next: `assay grade {store.root}`.")
+    context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
+
+
+def _graded(
+    store: Any, cases: list[Case], made: list[Made], settings: RunSettings, repeats: int
+) -> tuple[list[Summary], list[Any]]:
+    """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""
+    from assay.bench.grades import grade_all
+    from assay.bench.repeats import summarise_runs
+    from assay.grading.profiles import profile_named
+
+    run_dirs = [one.run_dir for one in made if one.run_dir is not None]
+    ours = {f"{one.run.cell}/{one.run.attempt}" for one in made if one.run is not None}
+    true = [case for case in cases if case.truth is not None]
+    hashes = {one.job.item.content_hash for one in made if one.job.case.truth is not None}
+    verdicts = grade_all(
+        store, true, profile_named(settings.profile), lambda _, error: say(f"assay: not graded: {error}"),
+        only=lambda run: f"{run.cell}/{run.attempt}" in ours and run.item_hash in hashes,
+    ) if true else []  # fmt: skip
+    return summarise_runs(run_dirs, verdicts, cases, repeats), verdicts
+
+
+def _export(path: Path, verdicts: list[Any], made: list[Made], cases: list[Case], settings: RunSettings) -> None:
+    """Write the score table of the runs that may be ranked."""
+    from assay.bench.repeats import why_not_ranked
+    from assay.bench.scores import score_table, write_scores
+    from assay.errors import UserError
+
+    unfit = {f"{one.run.cell}/{one.run.attempt}": why for one in made if one.run and (why := why_not_ranked(one.run))}
+    fit = [verdict for verdict in verdicts if verdict.run not in unfit]
+    if not fit:
+        reasons = sorted({reason for why in unfit.values() for reason in why})
+        unranked = f"none of the runs may be ranked ({'; '.join(reasons)})"
+        because = unranked if unfit else "no truth is at hand for these incidents"
+        raise UserError(f"There is no score table to write: {because}.")
+    incidents = [case.datapack.incident for case in cases]
+    families = {i.id: str(i.provenance["format"]) for i in incidents if "format" in i.provenance}
+    write_scores(score_table(fit, settings.metric, families), path)
+    left_out = f" ({len(unfit)} runs that are not ranked are left out)" if unfit else ""
+    say(f"assay: score table: {path}{left_out}")
+
+
+def _item(one: Made) -> dict[str, Any]:
+    from assay.bench.repeats import why_not_ranked
+
+    run = one.run
+    return {
+        "case": one.job.case.name,
+        "solver": one.job.label,
+        "seed": one.job.seed,
+        "status": run.status.value if run else "not run",
+        "error": run.error if run else one.error,
+        "isolation": run.isolation if run else None,
+        "limits_hit": list(run.limits_hit) if run else [],
+        "flags": list(run.flags) if run else [],
+        "not_ranked": list(why_not_ranked(run)) if run else [],
+        "spent": dict(run.spent) if run else {},
+        "run": str(one.run_dir) if one.run_dir else None,
+    }
+
+
+def _plain(summary: Summary) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(summary) | {"pass_at": {str(k): value for k, value in summary.pass_at.items()}}
+
+
+def _print(summaries: list[Summary], *, graded: bool, repeats: int) -> None:
+    columns = ["solver", "runs", "ended", "right service", "exact", "pass@1"]
+    columns += [f"pass@{repeats}"] if repeats > 1 else []
+    columns += ["MTTD", "time to answer (n)", "complexity", "tokens", "USD", "ranked"]
+    rows = []
+    for s in summaries:
+        tokens = s.spent.get("input_tokens", 0) + s.spent.get("output_tokens", 0)
+        passed = [percent(s.pass_at.get(1))] + ([percent(s.pass_at.get(repeats))] if repeats > 1 else [])
+        rows.append([
+            s.solver, s.runs, ", ".join(f"{n} {status}" for status, n in s.statuses.items()), percent(s.any_service),
+            percent(s.exact_match), *passed, _seconds(s.mttd) if s.mttd else "n/a", _seconds(s.answer_time),
+            None if s.complexity is None else f"{s.complexity:.2f}", f"{tokens:,.0f}" if tokens else None,
+            f"{s.spent['money_usd']:.4f}" if s.spent.get("money_usd") else None,
+            "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes",
+        ])  # fmt: skip
+    print_table("Solvers", columns, rows)
+    for reason in dict.fromkeys(s.no_mttd for s in summaries if graded and s.no_mttd):
+        click.echo(f"MTTD is not applicable: {reason}.")
+    if not graded:
+        click.echo("Nothing was graded: no truth is at hand for these incidents.")
+
+
+def _seconds(time: Any) -> str | None:
+    return None if time.seconds is None else f"{time.seconds:.1f} s ({time.successes}/{time.attempts})"
