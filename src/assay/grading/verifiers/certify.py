@@ -27,6 +27,10 @@ class TrajectoryVerdict(Verdict):
     what_if: bool = False
     judgements: tuple[Judgement, ...] = Field(default=())
 
+    def judgement(self, predicate: str) -> Judgement:
+        """Return what *predicate* says; raises KeyError for one that was not judged."""
+        return {one.predicate: one for one in self.judgements}[predicate]
+
 
 def judge(
     evidence: Evidence, scenario: Scenario, *, verification: Verification | None = None

@@ -1,0 +1,37 @@
+"""One trial in a process of its own: ``python -m assay.bench.trials.worker`` with its order as JSON on standard input."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from assay.bench.trials.contract import Perform, TrialAgent
+from assay.errors import AssayError
+from assay.model.scenario import Scenario
+
+
+def main(order: dict[str, Any]) -> int:
+    """Perform the trial of *order*; the last line on standard error says what went wrong."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the watchdog's word: undo everything on the way out
+    module, _, name = order["performer"].partition(":")
+    perform: Perform = getattr(import_module(module), name)
+    scenario, agent = Scenario.model_validate(order["scenario"]), TrialAgent.model_validate(order["agent"])
+    try:
+        perform(
+            scenario, agent, order["arm"], probes=order["probes"], seed=order["seed"], run_dir=Path(order["run_dir"])
+        )
+    except AssayError as error:
+        print(f"{type(error).__name__}: {error}".replace("\n", " | "), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.load(sys.stdin)))

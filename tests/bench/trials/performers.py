@@ -1,0 +1,53 @@
+"""Performers for the matrix: what they leave behind is made, how they end is real."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from assay.bench.trials.contract import ACTIONS, ALERTS, PHASES, TIMELINE, append_line
+from assay.errors import StartError
+from grading.verifiers.made import change, probe, recording, timeline
+
+
+def write(run_dir, made):
+    with (run_dir / TIMELINE).open("w") as out:
+        out.write(f'{{"boot_id": "b", "cadence_s": {made.timeline.cadence_s}, "schema_version": 2}}\n')
+        out.writelines(tick.model_dump_json(exclude_defaults=True) + "\n" for tick in made.timeline.ticks)
+    for name, lines in ((PHASES, made.phases), (ACTIONS, made.actions), (ALERTS, made.alerts)):
+        for line in lines:
+            append_line(run_dir / name, line)
+
+
+def quick(scenario, agent, arm, *, probes, seed, run_dir):
+    """Repair gently, or with an outage in mid-run when the oracle is called harmful; shallow ones leave D3 broken."""
+    d1 = [1.0] * 25
+    if agent.oracle == "harmful":
+        d1[14] = 0.5
+    during = [probe("p", 12, took=6.0 if arm == "constrained" else 0.01)] if probes else []
+    last = probe("last", 23, reachable=agent.oracle != "shallow")
+    made = timeline(d1, probes=[*during, last])
+    write(run_dir, recording(made, deployed=0, triggered=4, started=10, ended=20, actions=[change(11)]))
+    if (told := os.environ.get("PERFORMED")) is not None:
+        with Path(told).open("a") as log:
+            log.write(f"{agent.name} {arm} {probes} {seed}\n")
+
+
+def flaky(scenario, agent, arm, *, probes, seed, run_dir):
+    """Fail once in the machinery, then go."""
+    if not (first := Path(os.environ["PERFORMED"])).exists():
+        first.touch()
+        raise StartError("The database did not start.")
+    quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+
+
+def hanging(scenario, agent, arm, *, probes, seed, run_dir):
+    """Never end."""
+    (run_dir / "begun").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def dying(scenario, agent, arm, *, probes, seed, run_dir):
+    """Die without a word."""
+    os.kill(os.getpid(), 9)
