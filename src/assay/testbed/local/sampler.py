@@ -151,7 +151,9 @@ def network_counters(pid: int, interface: str) -> dict[str, float]:
         )
     except OSError:
         return {}
-    moved = next(line.partition(":")[2].split() for line in devices if line.strip().startswith(f"{interface}:"))
+    own = (line.partition(":")[2].split() for line in devices if line.strip().startswith(f"{interface}:"))
+    if (moved := next(own, None)) is None:
+        return {}  # it has just been forked and is not in its own network yet
     tcp = dict(zip(names, numbers, strict=True))
     return {
         "container.network.receive.bytes": float(moved[0]),
