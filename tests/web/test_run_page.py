@@ -1,0 +1,88 @@
+"""The page of a trial: positions by hand, and the page itself in a real browser at two widths."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.grading.verifiers import certify
+from assay.model.run import Run, Solver
+from assay.model.trajectory import ToolCall, TraceStep
+from assay.web.run_page import render_run_page, write_run_page
+from assay.web.run_view import trial_view
+from grading.verifiers.made import at, change, entity, probe, recording, scenario, timeline
+
+HOSTILE = "</style><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e"
+
+
+def made_view(text="", **shown):
+    d1 = [1.0] * 4 + [(0.9, ("front-0",))] * 10 + [(0.55, ("cart-0", "front-0"))] * 2 + [1.0] * 15
+    load = {s: {"front GET /": (20 * s, max(0, 4 * (s - 4)))} for s in range(31)}
+    probes = [probe("p1", 2), probe("p2", 15, took=3.0, reachable=False), probe("p3", 27)]
+    made = timeline(d1, d4={14: ("db",)}, probes=probes, load=load, entities={0: [entity("front-0"), entity("cart-0")]})
+    actions = [change(11, tool="logs", mutating=False), change(12, tool=f"restart {text}", touched=["cart"])]
+    recorded = recording(made, deployed=0, triggered=4, started=10, ended=20, actions=actions)
+    committed = scenario(committed_depth="D3", blast_radius={}, truth={"root_causes": ["front"]})
+    run = Run(cell="c", attempt=1, item="made", item_hash=committed.digest(), system="shop", solver_hash="h",
+              solver=Solver(name=f"agent {text}", kind="agent"), arm="baseline/probes-on")  # fmt: skip
+    steps = [
+        TraceStep(step_id=i, agent_id="a", agent_name="Mitigation", input_context="", output_content=f"said {i} {text}",
+                  tool_logs=(ToolCall(tool="restart", arguments={"target": text}, output="", status="error"),),
+                  started_at=at(10 + i), ended_at=at(10.5 + i))
+        for i in range(1, 4)
+    ]  # fmt: skip
+    return trial_view(run, committed, recorded, certify(recorded, committed), steps)
+
+
+def test_lanes_are_the_papers_with_actions_and_probes_above():
+    view = made_view()
+    names = [lane.name for lane in view.lanes]
+    assert names == ["actions", "probes", "controller · D4", "network · D3", "workload · D1", "user"]
+    workload = view.lanes[4].boxes
+    # The record is from 0 to 30.01 s: 100% whole, 90% from 4 s, 55% from 14 s, whole again from 16 s.
+    assert [box.x for box in workload] == pytest.approx([0, 400 / 30.01, 1400 / 30.01, 1600 / 30.01], abs=0.01)
+    assert [box.height for box in workload] == [2.0, 4.0, pytest.approx(18.0), 2.0]
+    assert "D1 55.0%: cart-0, front-0; tick 14 to 15, from 14.0 s" in workload[2].words
+    assert [box.kind for box in view.lanes[1].boxes] == ["probe", "dead", "probe"]
+    assert [box.kind for box in view.lanes[0].boxes] == ["look", "change"]
+
+
+def test_the_deciding_ticks_are_marked_and_the_verdict_is_said_first():
+    view = made_view()
+    assert view.state == "hidden"
+    cuts = {cut.short: cut.x for cut in view.cuts}
+    assert cuts == pytest.approx({"v_temporal": 1400 / 30.01, "v_blast_radius": 1200 / 30.01}, abs=0.01)
+    page = render_run_page(view)
+    assert "Hidden failure" in page
+    assert page.index("Hidden failure") < page.index("v_temporal")
+    assert render_run_page(made_view()) == page
+
+
+def test_a_timeline_of_an_hour_is_drawn_by_its_changes():
+    made = timeline([1.0] * 1800 + [0.5] * 20 + [1.0] * 1780)
+    recorded, committed = recording(made, deployed=0, triggered=5, started=10, ended=3590), scenario()
+    run = Run(cell="c", attempt=1, item="made", item_hash="h", system="s", solver=Solver(name="a"), solver_hash="h")
+    view = trial_view(run, committed, recorded, certify(recorded, committed))
+    assert len(view.lanes[-1].boxes) == 3
+    assert len(render_run_page(view)) < 40_000
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_stands_in_a_browser_and_lets_nothing_out_or_in(browser, tmp_path, width):
+    out = write_run_page(made_view(HOSTILE), tmp_path / "run.html")
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    wrong, asked = [], []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if message.type in {"error", "warning"} else None)
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(out.as_uri())
+    assert asked == [out.as_uri()]
+    assert wrong == []
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("svg.track rect").count() > 30
+    assert page.evaluate("document.documentElement.scrollWidth") <= width  # only the lanes scroll sideways
+    box = page.locator("line.cut").first.bounding_box()
+    lane = page.locator(".lane .track").nth(1).bounding_box()
+    assert lane["x"] < box["x"] < lane["x"] + lane["width"]
+    assert page.locator("#steps li.wrong").count() == 3
+    page.close()
