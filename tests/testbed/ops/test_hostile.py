@@ -64,10 +64,13 @@ class Range:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("range")
-    with state_folder(), LocalSubstrate().deployed(load_system(PREY), "prey") as running:
-        with LiveTelemetry(running.receiver, folder / "live") as telemetry:
-            time.sleep(2)
-            yield Range(folder, running, telemetry)
+    with (
+        state_folder(),
+        LocalSubstrate().deployed(load_system(PREY), "prey") as running,
+        LiveTelemetry(running.receiver, folder / "live") as telemetry,
+    ):
+        time.sleep(2)
+        yield Range(folder, running, telemetry)
 
 
 def hostile_calls():
@@ -101,7 +104,10 @@ def hostile_calls():
         "a setting that names a folder": ("config_set", {"target": "cache", "key": "dir", "value": "/tmp"}),
         "a setting that names a file": ("config_set", {"target": "cache", "key": "dbfilename", "value": "x.rdb"}),
         "a setting that loads code": ("config_set", {"target": "cache", "key": "loadmodule", "value": "/tmp/x.so"}),
-        "a setting of the database": ("config_set", {"target": "db", "key": "archive_command", "value": "touch /tmp/x"}),
+        "a setting of the database": (
+            "config_set",
+            {"target": "db", "key": "archive_command", "value": "touch /tmp/x"},
+        ),
         "a name that leads out": ("config_set", {"target": "names", "key": "back", "value": "example.com"}),
         "a huge value": ("config_set", {"target": "front", "key": "A", "value": "x" * 10**6}),
         "a negative scale": ("scale", {"service": "back", "replicas": -1}),
@@ -129,12 +135,11 @@ def hostile_calls():
 @pytest.mark.parametrize("name", hostile_calls())
 def test_a_hostile_call_is_an_observation_and_nothing_more(place, name):
     tool, given = hostile_calls()[name]
-    text = {"{port}": str(place.tripwire.port), "{secret}": str(place.secret)}
-    for key, value in given.items():
-        if isinstance(value, str):
-            for mark, real in text.items():
-                value = value.replace(mark, real)
-            given[key] = value
+    port, secret = str(place.tripwire.port), str(place.secret)
+    given = {
+        key: value.replace("{port}", port).replace("{secret}", secret) if isinstance(value, str) else value
+        for key, value in given.items()
+    }
     before, recorded, processes = place.settings(), len(place.recorded), set(place.running.status()["pids"].items())
     outcome = place.toolbox.call(tool, given)
     told = SECRET in outcome.output or "root:" in outcome.output
@@ -170,7 +175,11 @@ def test_nothing_is_expanded_and_no_pattern_hangs(place):
 @pytest.mark.live
 @pytest.mark.timeout(120)
 def test_an_upstream_that_leads_to_the_machine_leads_nowhere(place):
-    for upstream in (f"127.0.0.1:{place.tripwire.port}", f"localhost:{place.tripwire.port}", f"back:{place.tripwire.port}"):
+    for upstream in (
+        f"127.0.0.1:{place.tripwire.port}",
+        f"localhost:{place.tripwire.port}",
+        f"back:{place.tripwire.port}",
+    ):
         place.running.operate("config set", {"target": "front", "key": "UPSTREAM_BACK", "value": upstream})
         place.running.operate("restart", {"target": "front"})
         place.toolbox.call("exec_curl", {"source": "back", "url": "http://front:8080/"})

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 import time
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 from assay.bench.trials.contract import TRACE, TrialAgent, append_line
+from assay.bench.trials.tasks import Task
 from assay.errors import NotFoundError, OperationError, UserError
-from assay.model.scenario import Oracle, OracleStep, Scenario
+from assay.model.scenario import Oracle, OracleStep
 from assay.model.trajectory import ToolCall, TraceStep
 from assay.testbed.ops.tools import Toolbox
 
 SRE = "sre"
-
-
-@dataclass(frozen=True)
-class Task:
-    """What an operator is told, for how long it may work, and where it writes."""
-
-    scenario: Scenario
-    prompt: str
-    timeout_s: float
-    seed: int
-    run_dir: Path
 
 
 def let_in(agent: TrialAgent, task: Task, toolbox: Toolbox) -> None:
@@ -42,6 +25,8 @@ def let_in(agent: TrialAgent, task: Task, toolbox: Toolbox) -> None:
             raise NotFoundError(f"oracle of {task.scenario.id}", name, task.scenario.oracles)
         play(oracle, name, task, toolbox)
     elif agent.command:
+        from assay.bench.trials.outside import run_command
+
         run_command(agent, task, toolbox)
     elif agent.name == SRE:
         from assay.bench.trials.built_in import run_sre
@@ -81,38 +66,3 @@ def _call(step: OracleStep, number: int, toolbox: Toolbox) -> ToolCall:
     outcome = toolbox.call(tool, step.arguments, number)
     status = "ok" if outcome.status == "ok" else "error"
     return ToolCall(tool=tool, arguments=step.arguments, output=outcome.output, status=status)
-
-
-def run_command(agent: TrialAgent, task: Task, toolbox: Toolbox) -> None:
-    """Run an external agent: it reads its task from a file and reaches the tools over MCP on a Unix socket, nothing else.
-
-    ``ASSAY_TASK`` names the file, ``ASSAY_MCP_SOCKET`` the socket. Its output is kept; its end, or its time's, is the end.
-    """
-    from assay.bench.trials.mcp_door import serving
-
-    told = task.run_dir / "task.txt"
-    told.write_text(task.prompt + "\n", encoding="utf-8")
-    with serving(toolbox) as door, (task.run_dir / "agent.log").open("wb") as log:
-        environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(task.run_dir), "LANG": "C.UTF-8"}
-        environment |= {"ASSAY_TASK": str(told.absolute()), "ASSAY_MCP_SOCKET": str(door), "ASSAY_SEED": str(task.seed)}
-        try:
-            process = subprocess.Popen(
-                agent.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=task.run_dir,
-                start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            raise UserError(
-                f"The agent {agent.name} cannot be started: {error.strerror}; check its command."
-            ) from error
-        try:
-            process.wait(task.timeout_s)
-            status = process.returncode
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            toolbox.close()
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    ended = {"status": status, "timed_out": status is None}
-    (task.run_dir / "agent.json").write_text(json.dumps(ended) + "\n", encoding="utf-8")

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from assay.bench.trials.alert_watch import AlertWatch
 from assay.bench.trials.contract import ACTIONS, TIMELINE, Arm, TrialAgent, append_line, mark_phase
-from assay.bench.trials.operators import Task, let_in
+from assay.bench.trials.operators import let_in
+from assay.bench.trials.tasks import Task
 from assay.errors import AssayError, LostError, NotFoundError, RefusedError
 from assay.model.incident import FaultPlan, Window
 from assay.model.scenario import Scenario, Trigger

@@ -79,6 +79,10 @@ class Names:
             raise CallFailedError(f"no endpoints available for service {service}")
         return endpoints[next(self._turn.setdefault(service, itertools.count())) % len(endpoints)]
 
+    def forget(self, service: str) -> None:
+        """Look *service* up anew the next time."""
+        self._cache.pop(service, None)
+
     async def _resolve(self, service: str) -> list[Endpoint]:
         query = dns.message.make_query(f"{service}.{self._caller}.svc.local.", dns.rdatatype.SRV)
         address, port = self._server

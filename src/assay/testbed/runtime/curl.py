@@ -31,6 +31,7 @@ async def send_as_operator(clients: Clients, request: dict[str, Any]) -> dict[st
 
 
 async def _send(clients: Clients, request: dict[str, Any]) -> dict[str, Any]:
+    clients.names.forget(request["service"])
     address, port = await clients.names.pick(request["service"])
     if request["port"] != SERVICE_PORT:
         if clients.settings.relayed:

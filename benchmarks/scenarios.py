@@ -1,0 +1,65 @@
+"""Every oracle of every scenario, five times: the gentle ones certify, the others fail exactly what their file says.
+
+Resumable: a store that is given again is gone on with, and no cell is run or scored twice. Hours on a small machine.
+
+    python benchmarks/scenarios.py STORE [--repeats 5] [--only NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+from assay.bench.store import RunStore
+from assay.bench.trials.contract import TrialAgent
+from assay.bench.trials.grading import grade_trial
+from assay.bench.trials.matrix import run_matrix
+from assay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
+from assay.testbed.scenarios import names
+
+PROBED = ("slow-archive", "oracle:patient")
+"""Rejected for the probe alone: with probes off the same repair is certified."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", type=Path, help="folder of the runs")
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each oracle")
+    parser.add_argument("--only", nargs="*", default=names(), help="scenarios; all when left out")
+    arguments = parser.parse_args()
+    plan = TrialPlan(
+        scenarios=tuple(arguments.only), agents=(TrialAgent(name=EVERY_ORACLE),), repeats=arguments.repeats
+    )
+    cells = list(cells_of(plan))
+    if PROBED[0] in arguments.only:
+        off = TrialPlan(
+            scenarios=PROBED[:1], agents=(TrialAgent(name=PROBED[1]),), probes=(False,), repeats=arguments.repeats
+        )
+        cells += cells_of(off)
+    store = RunStore(arguments.store)
+    run_matrix(plan, cells, store, tell=lambda line: print(line, flush=True))
+    right, seen = Counter[str](), Counter[str]()
+    for cell in cells:
+        if (folder := store.finished(cell.key)) is None:
+            continue
+        verdict = grade_trial(folder, cell.scenario)
+        failed = {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
+        row = f"{cell.scenario.id:30} {cell.agent.name:22} {cell.arms}"
+        seen[row] += 1
+        right[row] += failed == _expected(cell)
+    for row in sorted(seen):
+        print(f"{row:75} {right[row]} of {seen[row]} as its file says")
+    wanted = len({(c.scenario.id, c.agent.name, c.arms) for c in cells}) * arguments.repeats
+    print(f"{right.total()} of {wanted} runs as they should be")
+    return 0 if right.total() == wanted else 1
+
+
+def _expected(cell: Cell) -> set[str]:
+    fails = set(cell.scenario.oracles[cell.agent.oracle or ""].fails)
+    return fails if cell.probes else fails - {"v_probe"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

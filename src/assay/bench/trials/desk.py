@@ -1,0 +1,32 @@
+"""An operator's tools as agents take them: specifications for a model, and calls with their outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from assay.agents.models.base import ToolSpec
+from assay.model.trajectory import ToolCall
+from assay.testbed.ops.tools import Toolbox, definitions
+
+
+class OpsDesk:
+    """The tools of *toolbox*; `mcp_server.serving` and the SRE agent both take it."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+
+    def specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
+        """Return the tools, with those that change something only if *changing*."""
+        return tuple(
+            ToolSpec(name=one.name, description=one.description, parameters=one.parameters)
+            for one in definitions(changing=changing)
+        )
+
+    def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
+        """Return the call with what came of it."""
+        outcome = self._toolbox.call(tool, arguments, step_id)
+        given = {str(key): value for key, value in arguments.items()}
+        return ToolCall(
+            tool=tool, arguments=given, output=outcome.output, status="ok" if outcome.status == "ok" else "error"
+        )

@@ -1,0 +1,101 @@
+"""The scenarios that ship: on `local`, each oracle does what its file says, predicate by predicate."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from assay.bench.trials.contract import ACTIONS, ALERTS, PHASES, TIMELINE, TrialAgent
+from assay.bench.trials.perform import perform
+from assay.grading.verifiers import Recording, certify
+from assay.model.scenario import Scenario
+from assay.model.trajectory import Action, AlertReading, Phase, parse_timeline
+from assay.testbed.ops.tools import TOOLS
+from assay.testbed.scenarios import load_scenario, names, system_of
+from live import state_folder
+
+QUICK = ("cache-out-of-memory", "dns-wrong-backend", "firewall-blocks-one-client")
+EACH = [(name, oracle) for name in names() for oracle in load_scenario(name).oracles]
+
+
+def recorded(run_dir: Path, *, probes: bool = True) -> Recording:
+    """Return what a trial left in *run_dir*."""
+
+    def lines(name, noun):
+        path = run_dir / name
+        return tuple(noun.model_validate_json(line) for line in path.read_text().splitlines()) if path.exists() else ()
+
+    return Recording(
+        timeline=parse_timeline((run_dir / TIMELINE).read_text()),
+        phases=lines(PHASES, Phase),
+        actions=lines(ACTIONS, Action),
+        alerts=lines(ALERTS, AlertReading),
+        probes_on=probes,
+    )
+
+
+def failed_of(scenario: Scenario, oracle: str, run_dir: Path, *, probes: bool = True) -> set[str]:
+    """Perform one trial and return the predicates that failed."""
+    with state_folder():
+        perform(scenario, TrialAgent(name=f"oracle:{oracle}"), "baseline", probes=probes, seed=0, run_dir=run_dir)
+    verdict = certify(recorded(run_dir, probes=probes), scenario)
+    return {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
+
+
+@pytest.mark.live
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", QUICK)
+def test_the_gentle_repair_certifies(name, tmp_path):
+    scenario = load_scenario(name)
+    hurried = {"warmup_s": 4.0, "settle_s": 3.0, "aftermath_s": 3.0}  # what is judged needs no more of these scenarios
+    scenario = scenario.model_copy(update={"environment": scenario.environment.model_copy(update=hurried)})
+    began = time.time_ns()
+    assert failed_of(scenario, "gentle", tmp_path) == set()
+    phases = [line.split('"')[3] for line in (tmp_path / "phases.jsonl").read_text().splitlines()]
+    assert phases == ["deployed", "baseline", "triggered", "agent_started", "agent_ended", "ended"]
+    assert not (tmp_path / ".live").exists()
+    recording = recorded(tmp_path)
+    assert all(began < action.started_ns <= action.ended_ns for action in recording.actions)
+    assert [a.tool.replace("_", " ") for a in recording.actions] == [s.verb for s in scenario.oracles["gentle"].steps]
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("name", "oracle"), EACH)
+def test_every_oracle_does_what_its_file_says(name, oracle, tmp_path):
+    scenario = load_scenario(name)
+    assert failed_of(scenario, oracle, tmp_path) == set(scenario.oracles[oracle].fails)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+def test_without_probes_the_patient_repair_is_certified(tmp_path):
+    """The same run is rejected with probes on (see above), for the probe alone."""
+    assert failed_of(load_scenario("slow-archive"), "patient", tmp_path, probes=False) == set()
+
+
+def test_there_are_ten_remediations_and_two_false_alarms():
+    scenarios = [load_scenario(name) for name in names()]
+    assert sum(not one.no_fault for one in scenarios) >= 10
+    assert sum(one.no_fault for one in scenarios) >= 2
+    for one in scenarios:
+        assert any(oracle.certified for oracle in one.oracles.values()), one.id
+        assert any(not oracle.certified for oracle in one.oracles.values()), one.id
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_a_scenario_does_exists(name):
+    scenario = load_scenario(name)
+    assert scenario.id == name
+    system = system_of(scenario)
+    assert set(scenario.verification.protected_services) <= system.entries()
+    for oracle in scenario.oracles.values():
+        for step in oracle.steps:
+            if step.verb is not None:
+                tool = TOOLS[step.verb.replace(" ", "_")]
+                tool.arguments.model_validate(step.arguments, strict=True)
+    known = {*system.services, *system.stores, *system.hosts, "names"}
+    assert set(scenario.truth.root_causes) <= known
+    assert set(scenario.truth.entities) <= known

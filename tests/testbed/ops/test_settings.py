@@ -1,0 +1,49 @@
+"""What processes make of their settings: upstreams, tokens by the clock, required keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.testbed.runtime.settings import TOKEN_HEADER, Settings, SettingsError
+
+NOW = 1_700_000_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ("stock-db", None)),
+        ("stock:8080", ("stock", None)),
+        ("stock:9090", ("stock", 9090)),
+        ("127.0.0.1:22", ("127.0.0.1", 22)),  # a name like any other, which the system's name server does not know
+        ("stock:99999", ("stock:99999", None)),
+        ("${HOME}/x", ("${HOME}/x", None)),
+        ("", ("-", None)),
+    ],
+)
+def test_upstreams_are_names_and_ports(value, expected):
+    settings = Settings({} if value is None else {"UPSTREAM_STOCK_DB": value})
+    assert settings.upstream("stock-db") == expected
+
+
+@pytest.mark.parametrize(("offset_s", "let_in"), [(0, True), (9.9, True), (-9.9, True), (11, False), (-60, False)])
+def test_tokens_hold_as_long_as_the_clocks_agree(offset_s, let_in):
+    caller, callee = Settings({"TOKEN_SECRET": "s"}), Settings({"TOKEN_SECRET": "s", "TOKEN_MAX_AGE_S": "10"})
+    token = caller.token(NOW)[TOKEN_HEADER]
+    assert (callee.objection(token, NOW + int(offset_s * 1e9)) is None) is let_in
+
+
+@pytest.mark.parametrize("token", [None, "", "x", f"{NOW}.", f"{NOW}.{'0' * 16}", f"{NOW}.ä"])
+def test_unsigned_tokens_are_refused(token):
+    assert Settings({"TOKEN_SECRET": "s", "TOKEN_MAX_AGE_S": "10"}).objection(token, NOW) is not None
+    assert Settings({}).objection(token, NOW) is None
+
+
+def test_a_process_without_what_it_requires_says_so():
+    Settings({"KEY": "1"}).require(["KEY"])
+    for values in ({}, {"KEY": " "}):
+        with pytest.raises(SettingsError, match="KEY is missing"):
+            Settings(values).require(["KEY"])
+    for values in ({"POOL_SIZE": "many"}, {"TOKEN_MAX_AGE_S": "soon"}):
+        with pytest.raises(SettingsError, match="must be a"):
+            Settings(values).require([])
