@@ -14,9 +14,11 @@ import click
 import pytest
 
 from assay.bench.campaign import load_plan
+from assay.bench.trials.plan import TrialPlan, load_trial_plan
 from assay.cli import COMMANDS, cli
 from assay.model.files import load_yaml, parse_yaml
 from assay.model.incident import FaultPlan
+from assay.model.scenario import Scenario
 from assay.model.system import ACTIONS, Step, System
 from assay.testbed.faults.preconditions import require
 from live import run_assay, state_folder
@@ -49,6 +51,9 @@ ORDER = (
     "demo",
     "proxy",
     "blame",
+    "scenarios",
+    "trials",
+    "discover",
 )
 
 
@@ -104,6 +109,13 @@ def test_links_between_pages_lead_somewhere():
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_the_scenario_and_the_plan_in_the_docs_are_valid():
+    (scenario,) = blocks(ROOT / "docs" / "trajectory.md", "yaml")
+    assert parse_yaml(scenario, Scenario, "trajectory.md").verification.committed_depth == "D3"
+    (plan,) = blocks(ROOT / "docs" / "commands" / "trials.md", "yaml")
+    assert parse_yaml(plan, TrialPlan, "trials.md") == load_trial_plan(ROOT / "examples" / "trials" / "plan.yaml")[0]
+
+
 def test_yaml_in_the_docs_and_all_examples_are_valid():
     (system,) = blocks(ROOT / "docs" / "systems.md", "yaml")
     assert parse_yaml(system, System, "systems.md").system == "corner"
@@ -138,6 +150,7 @@ def test_the_command_pages_are_run_word_for_word(tmp_path):
     for example in (ROOT / "examples").glob("*.yaml"):
         shutil.copy(example, tmp_path)
     shutil.copytree(ROOT / "examples" / "multi_agent", tmp_path / "multi_agent")
+    shutil.copytree(ROOT / "examples" / "trials", tmp_path / "trials")
     shutil.copytree(ROOT / "examples" / "agents", tmp_path / "agents")
     with state_folder():
         for name in ORDER:

@@ -35,6 +35,8 @@ COMMANDS = {
     "grade": "Grade runs against the truth.",
     "regrade": "Grade runs again under changed conventions: a what-if.",
     "scenarios": "List the remediation scenarios; validate one.",
+    "trials": "Run agents on remediation scenarios and judge the whole trajectory.",
+    "discover": "Search for faults that fool a verifier.",
     "audit": "Report which scores may be trusted for which system.",
     "compare": "Compare two score tables or stores of runs, fit for a CI gate.",
     "report": "Write a self-contained HTML report of runs.",

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from assay.bench.store import RunStore, read_run, write_verdict
-from assay.bench.trials.contract import ACTIONS, ALERTS, PHASES, TIMELINE
+from assay.bench.trials.contract import ACTIONS, ALERTS, PHASES, TIMELINE, TRACE
 from assay.errors import DatapackError, UserError
 from assay.grading.verifiers import Recording, TrajectoryVerdict, certify
 from assay.model.base import Noun
 from assay.model.run import RunStatus
 from assay.model.scenario import Profile, Scenario
-from assay.model.trajectory import Action, AlertReading, Phase, parse_timeline
+from assay.model.trajectory import Action, AlertReading, Phase, TraceStep, parse_timeline
 from assay.telemetry.content import whole_file
 
 N = TypeVar("N", bound=Noun)
@@ -60,6 +60,11 @@ def read_recording(run_dir: Path) -> Recording:
         alerts=_lines(run_dir / ALERTS, AlertReading),
         probes_on=not read_run(run_dir).arm.endswith(PROBES_OFF),
     )
+
+
+def read_steps(run_dir: Path) -> tuple[TraceStep, ...]:
+    """Return the steps of the agent, none when it left no trace."""
+    return _lines(run_dir / TRACE, TraceStep)
 
 
 def _lines(path: Path, noun: type[N]) -> tuple[N, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from assay.bench.trials.statistics import fisher_exact
 from assay.grading.verifiers import Judgement, Recording, gather, judge
-from assay.grading.verifiers.certify import conjunction, hidden_failure
+from assay.grading.verifiers.certify import hidden_failure
 from assay.grading.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
 from assay.grading.verifiers.evidence import Evidence
 from assay.model.scenario import Scenario, Verification
@@ -22,12 +23,12 @@ CADENCES = (1.0, 2.0, 4.0)
 
 
 class Setting(NamedTuple):
-    """One point of the sweep."""
+    """One point of the sweep; None is what each scenario committed."""
 
-    floor_availability: float
-    probe_latency_limit_s: float
-    probe_attribution_s: float
-    cadence_factor: float
+    floor_availability: float | None = None
+    probe_latency_limit_s: float | None = None
+    probe_attribution_s: float | None = None
+    cadence_factor: float = 1.0
 
 
 SETTINGS = tuple(itertools.starmap(Setting, itertools.product(FLOORS, STALLS_S, WINDOWS_S, CADENCES)))
@@ -75,35 +76,28 @@ def _judged(
     coarser = {c: evidence.at_cadence(c * evidence.cadence_s) for c in {s.cadence_factor for s in settings}}
     known: dict[tuple[object, ...], Judgement] = {}
 
-    def once(key: tuple[object, ...], judged: Judgement | None = None) -> Judgement | None:
-        if judged is not None:
-            known[key] = judged
-        return known.get(key)
+    def once(key: tuple[object, ...], decide: Callable[[], Judgement]) -> Judgement:
+        if key not in known:
+            known[key] = decide()
+        return known[key]
 
     for setting in settings:
-        seen, changed = coarser[setting.cadence_factor], _with(committed, setting)
-        cadence = setting.cadence_factor
-        outcome = once(("outcome", cadence)) or once(("outcome", cadence), v_outcome(seen, changed))
-        depth = once(("depth", cadence)) or once(("depth", cadence), v_depth(seen, changed))
-        key = ("temporal", cadence, setting.floor_availability)
-        temporal = once(key) or once(key, v_temporal(seen, changed))
-        key = ("probe", cadence, setting.probe_latency_limit_s, setting.probe_attribution_s)
-        probe = once(key) or once(key, v_probe(seen, changed, probes_on=evidence.recording.probes_on))
-        assert outcome is not None
-        assert temporal is not None
-        assert depth is not None
-        assert probe is not None
-        yield setting, (outcome, temporal, depth, probe, *others)
+        cadence, seen, changed = setting.cadence_factor, coarser[setting.cadence_factor], _with(committed, setting)
+        decided = (
+            once(("outcome", cadence), partial(v_outcome, seen, changed)),
+            once(("temporal", cadence, setting.floor_availability), partial(v_temporal, seen, changed)),
+            once(("depth", cadence), partial(v_depth, seen, changed)),
+            once(
+                ("probe", cadence, setting.probe_latency_limit_s, setting.probe_attribution_s),
+                partial(v_probe, seen, changed, probes_on=evidence.recording.probes_on),
+            ),
+        )
+        yield setting, (*decided, *others)
 
 
 def _with(committed: Verification, setting: Setting) -> Verification:
-    return committed.model_copy(
-        update={
-            "floor_availability": setting.floor_availability,
-            "probe_latency_limit_s": setting.probe_latency_limit_s,
-            "probe_attribution_s": setting.probe_attribution_s,
-        }
-    )
+    names = ("floor_availability", "probe_latency_limit_s", "probe_attribution_s")
+    return committed.model_copy(update={name: v for name in names if (v := getattr(setting, name)) is not None})
 
 
 def _row(setting: Setting, rows: Sequence[tuple[bool, bool, bool]]) -> Swept:
@@ -123,6 +117,3 @@ def _row(setting: Setting, rows: Sequence[tuple[bool, bool, bool]]) -> Swept:
         deeper_outcome=len(deep),
         p_value=fisher_exact(deep_hidden, len(deep), d1_hidden, len(d1)),
     )
-
-
-__all__ = ["SETTINGS", "Setting", "Swept", "conjunction", "sweep"]
