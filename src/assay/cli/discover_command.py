@@ -1,0 +1,98 @@
+"""assay discover."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.output import json_option, percent, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from assay.discovery.laboratory import Attempt
+    from assay.model.scenario import Scenario
+
+
+@click.command("discover")
+@click.argument("scenario_name", metavar="SCENARIO")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the search; resumable.")
+@click.option("--target", help="Workload to fault; the scenario's first root cause when left out.")
+@click.option("-n", "count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Candidates.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
+@click.option(
+    "--search", type=click.Choice(["random", "evolve"]), default="random", show_default=True,
+    help="Draw blocks at random, or let openevolve rewrite what scored.",
+)  # fmt: skip
+@click.option("--model", help="Model of OPENAI_BASE_URL that rewrites candidates; a seeded mutator when left out.")
+@json_option
+def command(
+    scenario_name: str, output: Path, target: str | None, count: int, seed: int, search: str, model: str | None,
+    *, as_json: bool,
+) -> None:  # fmt: skip
+    """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken."""
+    from assay.discovery.blocks import blocks
+    from assay.discovery.evolve import TASK, evolve
+    from assay.discovery.hunt import SUMMARY, Hunt, summary
+    from assay.discovery.search import random_candidates
+    from assay.errors import UserError
+    from assay.telemetry.content import whole_file
+    from assay.testbed.scenarios import load_scenario, system_of
+
+    if model is not None and search != "evolve":
+        raise UserError("--model rewrites candidates of an evolution; add `--search evolve` or leave it out.")
+    scenario = load_scenario(scenario_name)
+    system, workload = system_of(scenario), target or _target_of(scenario)
+    library = blocks(system, workload)
+    commitment = {"search": search, "seed": seed, "model": model, "blocks": [block.name for block in library]}
+    with Hunt(scenario, workload, output, commitment) as hunt:
+        say(f"{count} candidates against {workload} of {system.system}; the folder can be continued after a break.")
+        if search == "random":
+            attempts = list(hunt.all(random_candidates(library, count, seed), lambda one: say(_line(one, count))))
+        else:
+
+            def tried(number: int, candidate: Any) -> Attempt:
+                one = hunt.attempt(number, candidate)
+                say(_line(one, count))
+                return one
+
+            task = TASK.format(services=", ".join(system.services), target=workload)
+            attempts = evolve(tried, library, task, iterations=count, seed=seed, model=model)
+    found = summary(attempts)
+    with whole_file(output / SUMMARY) as partial:
+        partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    _print(attempts, found, as_json=as_json)
+
+
+def _target_of(scenario: Scenario) -> str:
+    from assay.errors import UserError
+    from assay.testbed.scenarios import system_of
+
+    services = system_of(scenario).services
+    named = [name for name in scenario.truth.root_causes if name in services]
+    if not named:
+        raise UserError(f"Scenario {scenario.id} names no service as root cause; say with --target what to fault.")
+    return named[0]
+
+
+def _line(attempt: Attempt, count: int) -> str:
+    words = f"{attempt.composition.name}: {attempt.reason}"
+    return f"{attempt.number:4} of {count}  {attempt.result:8} {attempt.fitness:.1f}  {words}"
+
+
+def _print(attempts: list[Attempt], found: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json("discover", [attempt.model_dump(mode="json") for attempt in attempts], summary=found)
+        return
+    rows = [[name, number] for name, number in found["counts"].items()]
+    print_table("What became of the candidates", ["result", "candidates"], rows)
+    for name, words in (("outcome_admits", "the outcome check admits"), ("hidden", "hidden failures among the scored")):
+        share = found[name]
+        low, high = (percent(bound) for bound in share["interval"])
+        say(f"{words}: {share['count']} of {share['n']} (95% {low} to {high})")
+    families = [[name, number] for name, number in found["families"].items()]
+    print_table("Families among the hidden failures", ["family", "hits"], families)
+    if found["findings"]:
+        rows = [[one["number"], one["candidate"], one["reason"]] for one in found["findings"]]
+        print_table("Findings about the verifier", ["number", "candidate", "reason"], rows)

@@ -1,0 +1,56 @@
+"""Discovery on a running system: what the guard keeps out, what hides, and a baseline that comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.discovery.blocks import audit_cases, blocks
+from assay.discovery.evolve import TASK, evolve
+from assay.discovery.laboratory import laboratory
+from assay.discovery.search import compose
+from assay.testbed.scenarios import load_scenario, system_of
+
+pytestmark = [pytest.mark.live, pytest.mark.faults]
+SCENARIO = load_scenario("bad-release")
+LIBRARY = {block.name: block for block in blocks(system_of(SCENARIO), "catalog")}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    with laboratory(SCENARIO, "catalog", tmp_path_factory.mktemp("discovery")) as running:
+        yield running
+
+
+def test_a_rule_hides_from_the_operator_and_a_release_does_not(desk):
+    composition, families = compose([LIBRARY["firewall drops web"]])
+    hidden = desk.attempt(1, composition, families)
+    assert (hidden.result, hidden.fitness, hidden.v_outcome, hidden.v_depth) == ("hidden", 1.0, True, False)
+    assert not hidden.actions
+    composition, families = compose([LIBRARY["bad release"]])
+    repaired = desk.attempt(2, composition, families)
+    assert (repaired.result, repaired.fitness) == ("benign", 0.1)
+    assert "release catalog v1" in repaired.actions
+    composition, families = compose([LIBRARY["no change"]])
+    assert desk.attempt(3, composition, families).result == "benign"
+
+
+def test_the_guard_keeps_the_three_invalid_classes_from_scoring(desk):
+    found = [desk.attempt(4 + i, *compose([block])) for i, block in enumerate(audit_cases(desk.system, "catalog"))]
+    assert [one.result for one in found] == ["invalid", "refused", "refused"]
+    assert [one.fitness for one in found] == [0.0, 0.0, 0.0]
+    assert "does not exist" in found[0].reason
+
+
+def test_openevolve_finds_a_hidden_failure_with_the_seeded_mutator(desk):
+    pytest.importorskip("openevolve")
+    tried = evolve(
+        lambda number, candidate: desk.attempt(number, *candidate),
+        list(LIBRARY.values()),
+        TASK.format(services="catalog", target="catalog"),
+        iterations=6,
+        seed=2,
+        model=None,
+    )
+    assert len(tried) >= 6
+    assert tried[0].composition.changes == ()
+    assert max(one.fitness for one in tried) == 1.0

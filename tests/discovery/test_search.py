@@ -1,0 +1,156 @@
+"""Candidates, the guard and the score, on the definition of a shipped system; no system runs here."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from assay.agents.models.base import Message
+from assay.discovery.blocks import audit_cases, blocks
+from assay.discovery.composition import Composition, parse
+from assay.discovery.evolve import mutator
+from assay.discovery.guard import refusal
+from assay.discovery.hunt import ATTEMPTS, Hunt, findings, read_attempts, summary
+from assay.discovery.laboratory import Attempt, scored
+from assay.discovery.operator import Repair
+from assay.discovery.search import families_of, mutated, random_candidates
+from assay.errors import ConfigError, NotFoundError, UserError
+from assay.grading.verifiers.judgement import Judged, Judgement
+from assay.testbed.scenarios import load_scenario, system_of
+
+SCENARIO = load_scenario("bad-release")
+DESK = system_of(SCENARIO)
+LIBRARY = blocks(DESK, "catalog")
+
+
+def test_the_blocks_are_of_several_families_and_all_inside_the_reset_boundary():
+    families = {block.family for block in LIBRARY}
+    assert {"none", "policy", "names", "service", "release", "credentials", "capacity"} <= families
+    assert [refusal(Composition(changes=block.changes), DESK) for block in LIBRARY] == [None] * len(LIBRARY)
+
+
+def test_a_workload_that_is_not_there_is_named():
+    with pytest.raises(NotFoundError, match="did you mean 'catalog'"):
+        blocks(DESK, "catalogue")
+
+
+def test_two_of_the_three_invalid_classes_reach_outside_the_reset_boundary():
+    taken_away, control_plane, definition = (Composition(changes=b.changes) for b in audit_cases(DESK, "catalog"))
+    assert refusal(taken_away, DESK) is None  # inside: the precondition meets it when it is applied
+    assert "control plane" in refusal(control_plane, DESK)
+    assert "restored from" in refusal(definition, DESK)
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("config set", {"target": "cache", "key": "maxmemory", "value": "1kb"}),
+        ("restart", {"target": "all"}),
+        ("restart", {"target": "supervisor"}),
+        ("load dip", {"factor": 0.1, "seconds": 5}),
+        ("firewall delete", {"rule": "rule-1"}),
+        ("write file", {"target": "/etc/passwd"}),
+        ("scale", {}),
+    ],
+)
+def test_what_a_restored_baseline_would_not_cover_is_refused(verb, arguments):
+    assert refusal(Composition.model_validate({"changes": [{"verb": verb, "arguments": arguments}]}), DESK)
+
+
+def test_a_seed_draws_the_same_candidates_of_one_to_three_blocks():
+    first, again = (list(random_candidates(LIBRARY, 200, 7)) for _ in range(2))
+    assert first == again
+    assert first != list(random_candidates(LIBRARY, 200, 8))
+    assert set(Counter(len(c.families) for c in first)) == {1, 2, 3}
+
+
+def test_a_composition_survives_its_text_and_a_bad_one_is_named_by_line():
+    for block in LIBRARY:
+        whole = Composition(changes=block.changes)
+        assert parse(whole.text()) == whole
+    with pytest.raises(ConfigError, match="candidate:1: chnges: there is no such key; did you mean 'changes'"):
+        parse("chnges: []")
+
+
+def test_mutations_stay_small_and_are_told_by_family():
+    chance, one = random.Random(3), Composition()
+    seen = set()
+    for _ in range(200):
+        one = mutated(one, LIBRARY, chance)
+        assert len(one.changes) <= 6
+        seen |= set(families_of(one, LIBRARY))
+    assert {"policy", "names", "release"} <= seen
+
+
+def test_the_mutator_answers_like_a_model_with_a_program_that_can_be_read():
+    respond = mutator(LIBRARY, 1)
+    prompt = "# Current Program\n```yaml\nchanges: []\n```\n# Task\n```yaml\n# Your rewritten program here\n```"
+    text = respond([Message(role="user", content=prompt)]).text
+    assert parse(text.removeprefix("```yaml\n").removesuffix("```")).changes
+
+
+def judgement(name, passed):
+    return Judgement(predicate=name, status=Judged.PASSED if passed else Judged.FAILED, reason=f"{name} {passed}")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "depth", "acted", "objection", "result", "fitness"),
+    [
+        (True, False, False, None, "hidden", 1.0),
+        (True, False, True, None, "hidden", 1.0),
+        (True, True, True, None, "benign", 0.1),
+        (True, True, False, None, "benign", 0.0),
+        (False, False, True, None, "seen", 0.1),
+        (False, False, False, None, "seen", 0.0),
+        (True, False, True, "catalog does not exist", "invalid", 0.0),
+    ],
+)
+def test_the_score_is_the_papers(outcome, depth, acted, objection, result, fitness):
+    judged = {"v_outcome": judgement("v_outcome", outcome), "v_depth": judgement("v_depth", depth)}
+    found = scored(judged, Repair(("restart",) if acted else (), healthy=outcome), objection)
+    assert (found["result"], found["fitness"]) == (result, fitness)
+
+
+def attempt(number, result, fitness=0.0, raw=None, families=("none",)):
+    return Attempt(
+        number=number,
+        composition=Composition(),
+        families=families,
+        result=result,
+        fitness=fitness,
+        raw_fitness=raw,
+        reason="-",
+    )
+
+
+def test_the_summary_counts_what_was_scored_and_reports_invalid_high_scorers():
+    made = [
+        attempt(1, "hidden", 1.0, 1.0, ("policy", "names")),
+        attempt(2, "hidden", 1.0, 1.0, ("policy",)),
+        attempt(3, "benign", 0.0, 0.0),
+        attempt(4, "seen", 0.1, 0.1),
+        attempt(5, "invalid", 0.0, 1.0),
+        attempt(6, "invalid", 0.0, 0.0),
+        attempt(7, "refused"),
+    ]
+    found = summary(made)
+    assert found["outcome_admits"]["count"] == 3
+    assert (found["hidden"]["count"], found["hidden"]["n"]) == (2, 4)
+    low, high = found["hidden"]["interval"]
+    assert (round(low, 3), round(high, 3)) == (0.150, 0.850)  # Wilson for 2 of 4, by hand
+    assert found["families"] == {"policy": 2, "names": 1}
+    assert [one["number"] for one in findings(made)] == [5, 7]
+
+
+def test_a_folder_holds_one_search_and_a_torn_line_is_dropped(tmp_path):
+    with Hunt(SCENARIO, "catalog", tmp_path, {"seed": 1}):
+        pass
+    whole = attempt(1, "benign").canonical_json()
+    (tmp_path / ATTEMPTS).write_text(whole + "\n" + whole[:40])
+    assert [one.number for one in read_attempts(tmp_path)] == [1]
+    with pytest.raises(UserError, match="holds another search"):
+        Hunt(SCENARIO, "catalog", tmp_path, {"seed": 2})
+    assert json.loads((tmp_path / "search.json").read_text())["seed"] == 1
