@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def _expected(cell: Cell) -> set[str]:
-    fails = set(cell.scenario.oracles[cell.agent.oracle or ""].fails)
+    fails: set[str] = set(cell.scenario.oracles[cell.agent.oracle or ""].fails)
     return fails if cell.probes else fails - {"v_probe"}
 
 
