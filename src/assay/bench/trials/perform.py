@@ -10,16 +10,18 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+
+import polars as pl
 
 from assay.bench.trials.alert_watch import AlertWatch
 from assay.bench.trials.contract import ACTIONS, TIMELINE, Arm, TrialAgent, append_line, mark_phase
 from assay.bench.trials.operators import let_in
 from assay.bench.trials.tasks import Task
-from assay.errors import AssayError, LostError, NotFoundError, RefusedError
+from assay.errors import AssayError, LostError, NotFoundError, OperationError, RefusedError
 from assay.model.incident import FaultPlan, Window
 from assay.model.scenario import Scenario, Trigger
 from assay.testbed.local.substrate import LocalSubstrate, LocalSystem, clear_if_dead
@@ -30,6 +32,9 @@ from assay.testbed.scenarios import system_of
 
 ALERTS_TIMEOUT_S = 45.0
 """How long a trial waits for the alerts that its scenario begins with, and for them to clear behind the agent."""
+HEALTHY_TIMEOUT_S = 60.0
+SERVED_OVER_S, SERVED_SHARE, SERVED_WITHIN_NS = 6.0, 0.95, 1_500_000_000
+"""Users are served when of the last seconds' requests so many were answered, and so soon."""
 LIVE = ".live"
 """Folder of the telemetry while the trial lasts, in the run folder."""
 START_SHARE = 0.25
@@ -46,6 +51,7 @@ def perform(scenario: Scenario, agent: TrialAgent, arm: Arm, *, probes: bool, se
         telemetry = stack.enter_context(_live(running, run_dir))
         with _observed(scenario, running, run_dir, probes=probes):
             time.sleep(scenario.environment.warmup_s)
+            _require_healthy(scenario, running, telemetry)
             baseline_ns = mark_phase(run_dir, "baseline")
             usual_from = deployed_ns + int(START_SHARE * (baseline_ns - deployed_ns))
             usual = Window(start_ns=usual_from, end_ns=baseline_ns - int(ARRIVAL_S * 1e9 / 2))
@@ -137,6 +143,32 @@ def _injected(running: LocalSystem, plan: FaultPlan) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+
+
+def _require_healthy(scenario: Scenario, running: LocalSystem, telemetry: LiveTelemetry) -> None:
+    """Wait until everything is ready and users are served well; raises OperationError when that does not come.
+
+    What fails before the trigger is nobody's fault but the machine's, and a trial on it would tell nothing.
+    """
+    entries = system_of(scenario).entries()
+    deadline = time.monotonic() + HEALTHY_TIMEOUT_S
+    while (missing := running.status()["not_ready"]) or not _served(telemetry, entries):
+        if time.monotonic() > deadline:
+            what = f"{', '.join(missing)} not ready" if missing else "users are not served in time"
+            raise OperationError(f"The system is not healthy before anything is broken ({what}): is the machine busy?")
+        time.sleep(1.0)
+
+
+def _served(telemetry: LiveTelemetry, entries: Collection[str]) -> bool:
+    """Return whether nearly all requests of the last seconds were answered well and in time."""
+    since = time.time_ns() - int(SERVED_OVER_S * 1e9)
+    handled = telemetry.tables()["traces"].filter(
+        pl.col("service_name").is_in(list(entries))
+        & (pl.col("attr.span_kind") == "Server")
+        & (pl.col("time").cast(pl.Int64) >= since)
+    )
+    good = handled.filter((pl.col("attr.status_code") != "Error") & (pl.col("duration") < SERVED_WITHIN_NS))
+    return handled.height > 0 and good.height >= SERVED_SHARE * handled.height
 
 
 def _await_alerts(scenario: Scenario, watch: AlertWatch) -> None:
