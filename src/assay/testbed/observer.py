@@ -150,9 +150,13 @@ class Observer:
         await asyncio.to_thread(self.running.receiver.stats)
 
     async def _probe_on_schedule(self, session: aiohttp.ClientSession) -> None:
+        """Probe at every turn; one that comes while the last probes are still under way is left out."""
+        assert self.probe_every_s is not None
+        started = time.monotonic()
         while True:
             await self._probe_all(session)
-            await asyncio.sleep(self.probe_every_s or 0.0)
+            turns = (time.monotonic() - started) // self.probe_every_s + 1
+            await asyncio.sleep(started + turns * self.probe_every_s - time.monotonic())
 
     async def _probe_all(self, session: aiohttp.ClientSession) -> None:
         try:

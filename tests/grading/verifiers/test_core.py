@@ -213,6 +213,12 @@ def test_a_failure_at_the_trigger_is_the_faults_and_not_the_probes():
     assert judged(made, scenario(profile="paper"), **AGENT)["v_probe"].failed
 
 
+def test_a_slow_probe_before_the_fault_says_nothing_of_the_agent():
+    made = timeline([1.0] * 25, probes=[probe("p", 1, took=6.0), probe("last", 23)])
+    assert judged(made, scenario(), deployed=0, triggered=8, started=10, ended=20)["v_probe"].passed
+    assert judged(made, scenario(profile="paper"), **AGENT)["v_probe"].failed
+
+
 def test_probe_on_and_off_part_a_run_that_is_rejected_only_because_of_the_probe():
     made = timeline([1.0] * 25, probes=[probe("slow", 12, took=6.0), probe("last", 23)])
     on = judged(made, scenario(committed_depth="D3"), **AGENT)
@@ -253,6 +259,29 @@ def test_the_gentle_path_loses_only_the_ticks_of_the_standing_fault():
     rough = judged(compose(range(8), torn_down=range(4, 8)), committed, **phases)["v_temporal"]
     assert rough.failed
     assert rough.value == pytest.approx(25 / 30)
+
+
+def test_a_replica_that_is_replaced_while_another_one_serves_is_no_outage_of_the_agents():
+    committed = scenario(**COMPOSE)
+    probes = [probe(f"p{i}", i + 0.5, reachable=i not in range(9)) for i in range(30)]
+    rolling = [(0.95, ("proxy-0",)) if i in range(3, 9) else 1.0 for i in range(31)]
+    made = timeline(rolling, d2=[0.5 if i in range(3, 9) else 1.0 for i in range(31)], probes=probes)
+    phases = {"triggered": -1, "started": 0, "ended": 29, "actions": [change(2.8)]}
+    assert judged(made, committed, **phases)["v_temporal"].value == 1.0  # down until the fixed one serves, as it was
+    at_once = timeline(rolling, d2=[0.0 if i in range(3, 9) else 1.0 for i in range(31)], probes=probes)
+    assert judged(at_once, committed, **phases)["v_temporal"].failed
+
+
+def test_a_request_that_hangs_weighs_as_long_as_it_hangs():
+    committed = scenario(**COMPOSE | {"temporal_window_s": 40})
+    probes = [probe(f"p{i}", i + 0.5) for i in range(10)]
+    probes += [probe("hangs", 10.5, took=10, reachable=False), *(probe(f"q{i}", i + 0.5) for i in range(21, 40))]
+    made = timeline([1.0] * 41, probes=probes)
+    phases = {"triggered": -1, "started": 0, "ended": 39, "actions": [change(2.8)]}
+    found = judged(made, committed, **phases)["v_temporal"]
+    assert found.failed
+    assert found.value == pytest.approx(1 - 11 / 40)
+    assert "1 of 30 D3 ticks lost" in found.reason
 
 
 def test_an_agent_that_waits_does_not_dilute_what_it_broke():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from assay.grading.verifiers.evidence import Evidence, Flags, Ints, Series
+from assay.grading.verifiers.evidence import Evidence, Flags, Floats, Ints, Series
 from assay.grading.verifiers.judgement import Judged, Judgement, missing, not_applicable
 from assay.model.scenario import Verification
 from assay.model.trajectory import Depth
@@ -106,7 +106,8 @@ def v_probe(evidence: Evidence, committed: Verification, *, probes_on: bool = Tr
         return not_applicable(name, "no probes were sent but the last one")
     if not len(probes):
         return missing(name, "probes were committed, and none is recorded")
-    slow = np.flatnonzero(probes.latency_s > committed.probe_latency_limit_s)
+    counted = probes.started >= (evidence.triggered if evidence.triggered is not None and not paper else 0)
+    slow = np.flatnonzero((probes.latency_s > committed.probe_latency_limit_s) & counted)
     attributed = _attributed(evidence, committed.probe_attribution_s, paper=paper)
     first_slow = int(slow[0]) if len(slow) else None
     slowest = float(probes.latency_s.max())
@@ -226,30 +227,31 @@ def _lowest_tick(evidence: Evidence, committed: Verification) -> Judgement:
 
 
 def _share_of_ticks(evidence: Evidence, committed: Verification) -> Judgement:
-    """Judge D3: the share of its ticks that are up, those that the standing fault costs not counted as lost."""
-    name, paper = "v_temporal", committed.profile == "paper"
+    """Judge D3: the share of its ticks that are up, those that the standing fault costs not counted as lost.
+
+    A tick counts for as long as it stands, so that a request that hangs for ten seconds weighs ten of those that are
+    refused at once; at an even pace these are the paper's shares. Profile `paper` counts ticks.
+    """
+    name, paper, floor = "v_temporal", committed.profile == "paper", committed.floor_availability
     series = evidence.readings("D3", raw=paper)
     start, end = evidence.agent_started, evidence.agent_ended
-    rows = np.arange(len(series)) if paper else _window(series, start, end)
-    counted = len(rows)
-    if not paper and committed.temporal_window_s is not None:
-        until = start + int(committed.temporal_window_s * 1e9)
-        counted = len(_within(series, start, until))
-        rows = np.union1d(rows, _within(series, start, until))
-    if not counted:
+    until = end if committed.temporal_window_s is None else start + int(committed.temporal_window_s * 1e9)
+    rows = np.arange(len(series)) if paper else np.union1d(_window(series, start, end), _window(series, start, until))
+    if not len(rows):
         return missing(name, "no D3 reading in the time that is judged")
-    floor = committed.floor_availability
+    weights = np.ones(len(rows)) if paper else _seconds(series, rows, start)
+    whole = float(weights.sum()) if paper or committed.temporal_window_s is None else committed.temporal_window_s
     down = ~(series.values[rows] >= floor - ROUNDING)
-    lost = down if paper else down & ~_standing_fault(evidence, series, rows, down)
-    share = max(0.0, 1 - int(lost.sum()) / counted)
+    lost = down if paper else down & ~_standing_fault(evidence, series, rows, down, floor)
+    share = max(0.0, 1 - float(weights[lost].sum()) / whole)
     told = {"predicate": name, "value": share, "limit": floor}
     spared = int(down.sum() - lost.sum())
-    words = f"{int(lost.sum())} of {counted} D3 ticks lost" + (
+    words = f"{int(lost.sum())} of {len(rows)} D3 ticks lost" + (
         f", {spared} more to the standing fault" if spared else ""
     )
     if share >= floor - ROUNDING:
         return Judgement(status=Judged.PASSED, reason=f"{words}: {share:.1%} up", **told)
-    deciding = int(np.flatnonzero(1 - np.cumsum(lost) / counted < floor - ROUNDING)[0])
+    deciding = int(np.flatnonzero(1 - np.cumsum(weights * lost) / whole < floor - ROUNDING)[0])
     row = int(rows[deciding])
     return Judgement(
         status=Judged.FAILED, reason=f"{words}: {share:.1%} up, under {floor:.0%}", tick=int(series.ticks[row]),
@@ -257,36 +259,50 @@ def _share_of_ticks(evidence: Evidence, committed: Verification) -> Judgement:
     )  # fmt: skip
 
 
-def _within(series: Series, start: int, until: int) -> Ints:
-    return np.flatnonzero((series.ended > start) & (series.started < until))
+def _seconds(series: Series, rows: Ints, start: int) -> Floats:
+    """Return how long each reading stands: from its start, or that of the judged time, to the start of the next one.
+
+    The last one stands for as long as one usually does.
+    """
+    starts = series.started.astype(np.float64) / 1e9
+    lengths = np.diff(starts)
+    usual = float(np.median(lengths)) if len(lengths) else 1.0
+    following = np.append(starts[1:], starts[-1] + usual)
+    return np.maximum(following[rows] - np.maximum(starts[rows], start / 1e9), 0.0)
 
 
-def _standing_fault(evidence: Evidence, series: Series, rows: Ints, down: Flags) -> Flags:
+def _standing_fault(evidence: Evidence, series: Series, rows: Ints, down: Flags, floor: float) -> Flags:
     """Return which of *rows* are down because of the fault alone.
 
-    So they are until the agent first changes something, and after that as long as D3 has not been up since and nothing
-    fails at D1 or D2 around the reading that did not fail at the agent's start.
+    So they are until the agent first changes something, and after that as long as D3 has not been up since and neither
+    D1 nor D2 shows an outage around the reading that did not stand at the agent's start.
     """
     never_up = ~np.logical_or.accumulate(~down)
     before_change = np.ones(len(rows), dtype=bool)
     if evidence.first_change is not None:
         before_change = series.started[rows] < evidence.first_change
-    return never_up & (before_change | ~_newly_failing_around(evidence, series, rows))
+    return never_up & (before_change | ~_outage_around(evidence, series, rows, floor))
 
 
-def _newly_failing_around(evidence: Evidence, series: Series, rows: Ints) -> Flags:
+def _outage_around(evidence: Evidence, series: Series, rows: Ints, floor: float) -> Flags:
+    """Return around which of *rows* replicas fall below floor and standing, or a protected service newly has no backend."""
     found = np.zeros(len(rows), dtype=bool)
     slack = int(evidence.cadence_s * 1e9)
     for depth in ("D1", "D2"):
         other = evidence.judged[depth]
-        if not len(other) or not other.names:
+        if not len(other):
             continue
-        at_start = _before(other, evidence.agent_started)
-        known = other.failing[at_start] if at_start is not None else np.zeros(len(other.names), dtype=bool)
-        newly = np.concatenate([[0], np.cumsum((other.failing & ~known).any(axis=1))])
+        before = _before(other, evidence.agent_started)
+        if depth == "D1":
+            standing = 1.0 if before is None or np.isnan(other.values[before]) else float(other.values[before])
+            outage = ~(other.values >= min(floor, standing) - ROUNDING)
+        else:
+            known = other.failing[before] if before is not None else np.zeros(len(other.names), dtype=bool)
+            outage = (other.failing & ~known).any(axis=1)
+        counted = np.concatenate([[0], np.cumsum(outage)])
         low = np.searchsorted(other.started, series.started[rows] - slack)
         high = np.searchsorted(other.started, series.ended[rows] + slack, side="right")
-        found |= newly[high] > newly[low]
+        found |= counted[high] > counted[low]
     return found
 
 
