@@ -175,6 +175,7 @@ def _in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> Outcome:
         "limits": limits.model_dump(mode="json"),
         "price": setup.price.model_dump(mode="json"),
         "temperature": setup.temperature,
+        "modules": ["openai"] if setup.paid else [],
     }
     keys = {name: os.environ[name] for name in KEYS if name in os.environ} if setup.paid else {}
     with opaque_view(incident) as folder:

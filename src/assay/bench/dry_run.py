@@ -108,8 +108,8 @@ def _answered(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> list
     found = [
         Check("answer", not diagnosis.notes, "; ".join(diagnosis.notes) or "by the contract, nothing to put right")
     ]
-    claims = [*diagnosis.root_causes, *diagnosis.propagation]
-    statements = [evidence.sql for claim in claims for evidence in claim.evidence if evidence.expectation is None]
+    given = [claim.evidence for claim in diagnosis.root_causes] + [edge.evidence for edge in diagnosis.propagation]
+    statements = [evidence.sql for several in given for evidence in several if evidence.expectation is None]
     with LockedSql(incident) as sql:
         wrong = [(s, r) for s in statements if (r := sql.query(s)).status not in ("ok", "empty")]
     said = f"{len(statements)} statements run" if not wrong else f"{wrong[0][1].status}: {wrong[0][1].message[:200]}"

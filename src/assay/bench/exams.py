@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -47,6 +48,11 @@ class RunSettings(Written):
     again: bool = Field(default=False, description="run also what has a result already")
     profile: str = Field(default="default", description="of the grades in the summary")
     metric: str = Field(default="any_service", description="of the score table")
+
+    @field_validator("sealing", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, given: Any) -> Any:
+        return "off" if given is False else given  # YAML takes it for a truth value
 
     @field_validator("mask", mode="before")
     @classmethod
@@ -191,9 +197,10 @@ def run_all(
             yield future.result()
     finally:
         stopped.set()
-        if any(not future.done() for future in futures):
-            pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        while not all(future.done() for future in futures):  # what was just about to start has to end too
             _kill_what_runs()
+            time.sleep(0.2)
         pool.shutdown(wait=True)
 
 

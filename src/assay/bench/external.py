@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assay.agents import mcp_bridge
 from assay.agents.command import CommandAgent
@@ -23,7 +24,6 @@ from assay.agents.prompts import task_prompt
 from assay.agents.record import ACTIONS, TRACE, Recorder
 from assay.agents.tools import MAX_ROWS, Toolbox
 from assay.bench.attempts import LOG_KEPT_BYTES, MAX_ANSWER_BYTES, Outcome
-from assay.bench.gateway import Gateway, book, gateway
 from assay.bench.runner import how_it_died
 from assay.bench.sealing import Seal, SealLimits, python_path
 from assay.bench.store import LOG
@@ -33,6 +33,9 @@ from assay.model.run import RunStatus
 from assay.telemetry.content import whole_file
 from assay.telemetry.datapack import Datapack
 from assay.telemetry.sql import LockedSql
+
+if TYPE_CHECKING:
+    from assay.bench.gateway import Gateway
 
 AGENT_INSIDE, VIEW_INSIDE, WORK_INSIDE, SOCKETS_INSIDE = "/opt/assay-agent", "/view", "/work", "/run/assay"
 MODEL_PORT = 8000
@@ -77,6 +80,8 @@ def examine(
             places["mcp"] = _describe_mcp(work, places, SOCKETS_INSIDE if sealed else str(folder))
         door: Gateway | None = None
         if model is not None and "model" in agent.told.needs:
+            from assay.bench.gateway import gateway
+
             door = stack.enter_context(gateway(model, folder, meter))
             sockets[_MODEL], places["model"] = door.path, model
             environment |= door.environment(f"http://127.0.0.1:{MODEL_PORT}" if sealed else door.url, model)
@@ -93,7 +98,7 @@ def examine(
         else:
             end = _unsealed(command, work, environment, limits.seconds)
         if door is not None:
-            book(meter, door.session)
+            door.book(meter)
         _keep_output(end, run_dir / LOG)
         _write_trace(door, desk, recorder, run_dir, agent.name, prompt, end, began)
         return _outcome(end, desk, work, services, canary, meter)

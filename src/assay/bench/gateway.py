@@ -45,6 +45,10 @@ class Gateway:
             "OPENAI_MODEL": model,
         }
 
+    def book(self, meter: Meter) -> None:
+        """Book in *meter* the tokens of all that is on record."""
+        _book(meter, self.session)
+
     def trace(self) -> Trace | None:
         """Return what was asked and answered; None when nothing was, or nothing that can be read."""
         try:
@@ -92,14 +96,14 @@ class _Capped:
     def decide(self, method: str, path: str, body: bytes) -> Decision:
         """Return what to do with one request."""
         if method == "POST":
-            book(self._meter, self._session)
+            _book(self._meter, self._session)
             if limit := self._meter.exhausted():
                 return Refuse(422, f"The limit of {limit} of this run is reached; answer with what you have.")
             self._meter.model_calls += 1
         return self._inner.decide(method, path, body)
 
 
-def book(meter: Meter, session: Path) -> None:
+def _book(meter: Meter, session: Path) -> None:
     """Book in *meter* the tokens of all that is on record so far."""
     with suppress(AssayError, OSError):
         answers = [answer for exchange in read_session(session) if (answer := exchange.answer())]

@@ -69,12 +69,14 @@ class Template:
         message, descriptors, _, _ = socket.recv_fds(self._control, MAX_JOB_BYTES, 1)
         if not message:
             return False
-        job = socket.socket(fileno=descriptors[0])
+        job, told = socket.socket(fileno=descriptors[0]), json.loads(message)
+        for module in told.get("modules", ()):  # large ones, which must not take of the time of the run
+            importlib.import_module(module)
         pid = os.fork()
         if pid == 0:
             self._leave()
             job.close()
-            _run_alone(json.loads(message))
+            _run_alone(told)
         self._jobs[pid] = job
         self._selector.register(job, selectors.EVENT_READ, pid)
         with suppress(OSError):  # its time begins now, not when the template was started

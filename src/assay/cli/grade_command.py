@@ -54,9 +54,13 @@ def command(
     for problem in problems:
         say(f"assay: not graded: {problem}")
     if scores is not None:
+        unranked = _not_ranked(runs)
+        if left_out := [verdict for verdict in verdicts if verdict.run in unranked]:
+            say(f"assay: {len(left_out)} runs are left out of the score table: they ran unsealed or are flagged")
+        fit = [verdict for verdict in verdicts if verdict.run not in unranked]
         incidents = [case.datapack.incident for case in known]
         families = {i.id: str(i.provenance["format"]) for i in incidents if "format" in i.provenance}
-        say(f"assay: score table: {write_scores(score_table(verdicts, metric, families), scores)}")
+        say(f"assay: score table: {write_scores(score_table(fit, metric, families), scores)}")
     collapsed = [a for a in modal_answers(_answers(runs)) if a.collapsed]
     if as_json:
         modal = [{"solver": a.solver, "service": a.service, "share": a.share, "cases": a.cases} for a in collapsed]
@@ -73,6 +77,14 @@ def command(
             click.echo(f"Collapsed: {answer.solver} answers {said} in {percent(answer.share)} of {answer.cases} cases.")
         click.echo(f"{len(verdicts)} verdicts. Next: `assay report {store} -o DIR`.")
     context.exit(1 if problems else 0)
+
+
+def _not_ranked(runs: Any) -> set[str]:
+    from assay.bench.repeats import why_not_ranked
+    from assay.bench.store import read_run
+
+    found = (read_run(run_dir) for run_dir in runs.runs())
+    return {f"{run.cell}/{run.attempt}" for run in found if why_not_ranked(run)}
 
 
 def _answers(runs: Any) -> Any:

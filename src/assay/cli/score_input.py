@@ -18,7 +18,8 @@ def scores_of(path: Path, settings: Settings, metric: str) -> pl.DataFrame:
     """Return the long, checked scores at *path*: a CSV or parquet file, or a store of graded runs.
 
     For a store *metric* of the default profile is the score, a solver is a method (its arm part of the name), its
-    configuration the protocol, and repeats on one incident are averaged. Raises UserError.
+    configuration the protocol, and repeats on one incident are averaged. Runs that are not ranked (unsealed, or flagged)
+    are left out. Raises UserError.
     """
     from assay.audit.settings import Columns
     from assay.audit.table import long_scores, read_table
@@ -31,6 +32,7 @@ def scores_of(path: Path, settings: Settings, metric: str) -> pl.DataFrame:
 def _of_runs(path: Path, metric: str) -> pl.DataFrame:
     import polars as pl
 
+    from assay.bench.repeats import why_not_ranked
     from assay.bench.store import RunStore, read_run, read_verdicts
     from assay.errors import NotFoundError
 
@@ -39,7 +41,7 @@ def _of_runs(path: Path, metric: str) -> pl.DataFrame:
     for run_dir in RunStore(path).runs():
         run = read_run(run_dir)
         verdict = next((v for v in read_verdicts(run_dir) if v.profile == "default"), None)
-        if verdict is None:
+        if verdict is None or why_not_ranked(run):
             continue
         names |= verdict.metrics.keys()
         if metric in verdict.metrics:
