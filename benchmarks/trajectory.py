@@ -50,7 +50,7 @@ def made_timeline(seconds: int, seed: int) -> Timeline:
             Observation(depth="D2", started_ns=began, ended_ns=began + S // 200, value=1.0),
             Observation(depth="D4", started_ns=began, ended_ns=began + S // 100, value=1.0, failing=parts),
         ]  # fmt: skip
-        probes = ()
+        probes: tuple[Probe, ...] = ()
         if index % 20 == 0 or index == seconds - 1:
             took = draw.choice([0.01, 0.02, 0.5, 4.0, 6.0])
             probes = (Probe(id=f"probe-{index}", target="service-0", started_ns=began, ended_ns=began + int(took * S),

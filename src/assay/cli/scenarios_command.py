@@ -20,7 +20,7 @@ def command(context: click.Context, *, as_json: bool) -> None:
     from assay.bench.trials.authoring import complexity
     from assay.testbed.scenarios import load_scenario, names
 
-    items = [
+    items: list[dict[str, Any]] = [
         {
             "id": one.id,
             "substrate": one.environment.substrate,

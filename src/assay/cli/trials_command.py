@@ -190,7 +190,7 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
     ]
     hidden = sorted(one.hidden for one in swept)
     p_values = [one.p_value for one in swept if one.p_value is not None]
-    summary = {
+    summary: dict[str, Any] = {
         "settings": len(swept),
         "hidden": [hidden[0], hidden[-1]],
         "outcome": [min(s.outcome for s in swept), max(s.outcome for s in swept)],

@@ -227,8 +227,11 @@ def observing(
     cadence_s: float = 1.0,
     probe_every_s: float | None = 20.0,
     protected: Sequence[str] = (),
-) -> Iterator[None]:
-    """Have a process observe the running system *name* into *out* while the block runs; raises StartError."""
+) -> Iterator[int]:
+    """Have a process observe the running system *name* into *out* while the block runs; yield its pid.
+
+    *protected* are the services that are probed, the entries of the system when there are none. Raises StartError.
+    """
     command = [
         sys.executable,
         "-m",

@@ -49,7 +49,8 @@ def perform(scenario: Scenario, agent: TrialAgent, arm: Arm, *, probes: bool, se
         running = stack.enter_context(_deployed(scenario, seed))
         deployed_ns = mark_phase(run_dir, "deployed")
         telemetry = stack.enter_context(_live(running, run_dir))
-        with _observed(scenario, running, run_dir, probes=probes):
+        with ExitStack() as observed:
+            observed.enter_context(_observed(scenario, running, run_dir, probes=probes))
             time.sleep(scenario.environment.warmup_s)
             _require_healthy(scenario, running, telemetry)
             baseline_ns = mark_phase(run_dir, "baseline")
@@ -63,7 +64,8 @@ def perform(scenario: Scenario, agent: TrialAgent, arm: Arm, *, probes: bool, se
                 _await_alerts(scenario, watch)
                 _work(scenario, agent, arm, toolbox, seed, run_dir)
                 _aftermath(scenario, watch)
-            _require_alive(running, watch)
+                _require_alive(running, watch)
+                observed.close()  # the last probe is sent while the fault still holds: undoing it is no repair
         mark_phase(run_dir, "ended")
 
 

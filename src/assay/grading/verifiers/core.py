@@ -268,7 +268,8 @@ def _seconds(series: Series, rows: Ints, start: int) -> Floats:
     lengths = np.diff(starts)
     usual = float(np.median(lengths)) if len(lengths) else 1.0
     following = np.append(starts[1:], starts[-1] + usual)
-    return np.maximum(following[rows] - np.maximum(starts[rows], start / 1e9), 0.0)
+    stood: Floats = np.maximum(following[rows] - np.maximum(starts[rows], start / 1e9), 0.0)
+    return stood
 
 
 def _standing_fault(evidence: Evidence, series: Series, rows: Ints, down: Flags, floor: float) -> Flags:
