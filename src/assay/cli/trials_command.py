@@ -92,7 +92,8 @@ def grade(context: click.Context, store: Path, profile: Any, file: str | None, *
     from assay.testbed.scenarios import load_scenario
 
     other = load_scenario(file) if file else None
-    items, problems = [], 0
+    items: list[dict[str, Any]] = []
+    problems = 0
     for run_dir in recorded_trials(RunStore(store)):
         begun = read_run(run_dir)
         if other is not None and begun.item != other.id:
