@@ -411,6 +411,34 @@ def test_a_recorded_session_replays_to_the_same_answer(store, item, tmp_path, mo
     assert first.parent != second.parent
 
 
+# Agents in Python that others bring -------------------------------------------------------------------------------------
+
+
+def python_agent(name, tmp_path):
+    return setup_of(f"bench.py_agents:{name}", model=script_model(tmp_path, "hm"))
+
+
+def test_an_agent_in_python_of_your_own_runs_in_a_worker_and_is_marked_unsealed(store, item, tmp_path):
+    run_dir = run_agent(store, item, python_agent("Looks", tmp_path))
+    run = read_run(run_dir)
+    assert (run.status, run.isolation, run.solver.name) == (RunStatus.DONE, "unsealed", "Looks (scripted:hm.yaml)")
+    assert [step.agent_name for step in read_one(run_dir / "trace.jsonl").steps] == ["looker"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("Breaks", "ZeroDivisionError"), ("AnswersText", "AttributeError"), ("Vanishes", "without an answer")],
+)
+def test_what_breaks_in_it_is_the_runs_outcome(store, item, tmp_path, name, reason):
+    run = read_run(run_agent(store, item, python_agent(name, tmp_path)))
+    assert run.status is RunStatus.FAILED
+    assert reason in (run.error or "")
+
+
+def test_it_is_flagged_for_the_canary_too(store, item, tmp_path):
+    assert read_run(run_agent(store, item, python_agent("ReadsTheCanary", tmp_path))).flags == ("canary",)
+
+
 # Cells, masks, wrong use ------------------------------------------------------------------------------------------------
 
 

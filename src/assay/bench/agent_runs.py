@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from assay.bench.attempts import Cell, Isolation, Item, Outcome, attempt, diagno
 from assay.bench.external import examine
 from assay.bench.runner import how_it_died
 from assay.bench.sealing import sealing_refusal
+from assay.bench.solver import sources_of
 from assay.bench.store import LOG, RunStore
 from assay.bench.views import Canary, arm_of, masked, opaque_view
 from assay.bench.worker import ANSWER
@@ -83,7 +84,8 @@ class Setup:
         total = hashlib.sha256(self.solver().digest().encode())
         if isinstance(self.agent, CommandAgent):
             total.update(self.agent.source_hash.encode())
-        for file in sorted(Path(agents.__file__).parent.glob("*.py")):
+        own = [] if isinstance(self.agent, CommandAgent) else sources_of(self.agent)
+        for file in sorted({*Path(agents.__file__).parent.glob("*.py"), *own}):
             total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
         kind, _, rest = (self.model or "").partition(":")
         if kind == "scripted" and Path(rest).is_file():
@@ -138,12 +140,20 @@ def cell_of(item: Item, setup: Setup, mask: Mask, seed: int) -> Cell:
 
 
 def run_agent(
-    store: RunStore, item: Item, setup: Setup, *, mask: Mask | None = None, seed: int = 0, again: bool = False
+    store: RunStore,
+    item: Item,
+    setup: Setup,
+    *,
+    mask: Mask | None = None,
+    seed: int = 0,
+    again: bool = False,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> Path:
     """Run the agent on the incident and return the folder of the run.
 
     An agent of the package runs in a worker process as a method does, an external one sealed where this machine can. A
-    failure of the endpoint aborts the run, so that the next call tries it again; all else is a result.
+    failure of the endpoint aborts the run, so that the next call tries it again, and so does its end when all was
+    *given_up*; all else is a result.
     """
     mask = mask or Mask()
     sealed = setup.is_command and setup.sealing != "off" and sealing_refusal() is None
@@ -159,7 +169,8 @@ def run_agent(
             return _in_worker(setup, seen, run_dir)
 
     limits = {k: float(v) for k, v in setup.limits.model_dump().items() if v is not None}
-    return attempt(store, cell_of(item, setup, mask, seed), solve, isolation=isolation, limits=limits, again=again)
+    cell = cell_of(item, setup, mask, seed)
+    return attempt(store, cell, solve, isolation=isolation, limits=limits, again=again, given_up=given_up)
 
 
 def _is_ours(name: str) -> bool:

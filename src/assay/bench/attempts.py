@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -84,11 +84,13 @@ def attempt(
     isolation: Isolation = "in_process",
     limits: Mapping[str, float],
     again: bool = False,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> Path:
     """Run *solve* with the folder of a new attempt and return that folder.
 
     A cell that came to a result is not run again unless *again* asks for it; an aborted one is. An exception out of
-    *solve* is ours: the attempt is marked as aborted and the exception goes on.
+    *solve* is ours: the attempt is marked as aborted and the exception goes on. So is a solver that ended without an
+    answer when the whole was *given_up*, since it was killed for that.
     """
     store.mark_aborted(cell.hash)
     if not again and (known := store.finished(cell.hash)):
@@ -122,6 +124,8 @@ def attempt(
         }
         store.end(run_dir, run.model_copy(update=ended))
         raise
+    if outcome.status is not RunStatus.DONE and given_up():
+        outcome = replace(outcome, status=RunStatus.ABORTED, error="interrupted")
     ended = {
         "status": outcome.status,
         "error": outcome.error,

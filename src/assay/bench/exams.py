@@ -143,19 +143,22 @@ def cell_of_job(job: Job, mask: Mask) -> Cell:
     return Cell(job.item, solver_of(method), solver_hash(method), arm_of(mask), job.seed)
 
 
-def run_job(store: RunStore, job: Job, settings: RunSettings) -> Made:
+def run_job(store: RunStore, job: Job, settings: RunSettings, given_up: Callable[[], bool] = lambda: False) -> Made:
     """Make the run of *job*, or find the one that has a result; what cannot even be a run is told, not raised."""
     try:
         if isinstance(job.solver, Setup):
-            run_dir = run_agent(store, job.item, job.solver, mask=settings.mask, seed=job.seed, again=settings.again)
+            again, seed = settings.again, job.seed
+            run_dir = run_agent(
+                store, job.item, job.solver, mask=settings.mask, seed=seed, again=again, given_up=given_up
+            )
         else:
-            run_dir = _run_method(store, job, settings)
+            run_dir = _run_method(store, job, settings, given_up)
         return Made(job, run_dir, read_run(run_dir))
     except AssayError as error:
         return Made(job, None, None, str(error))
 
 
-def _run_method(store: RunStore, job: Job, settings: RunSettings) -> Path:
+def _run_method(store: RunStore, job: Job, settings: RunSettings, given_up: Callable[[], bool]) -> Path:
     assert isinstance(job.solver, str)
     with masked(job.item.datapack, settings.mask) as seen:
         item = Item(seen, job.item.content_hash)
@@ -167,6 +170,7 @@ def _run_method(store: RunStore, job: Job, settings: RunSettings) -> Path:
             arm=arm_of(settings.mask),
             timeout_s=settings.limits.seconds,
             again=settings.again,
+            given_up=given_up,
         )
 
 
@@ -188,7 +192,7 @@ def run_all(
         if stopped.is_set():
             return Made(job, None, None, "interrupted")
         began(job)
-        return run_job(store, job, settings)
+        return run_job(store, job, settings, stopped.is_set)
 
     futures: list[Future[Made]] = []
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from assay.bench.attempts import Cell, Item, Outcome, attempt, diagnosed, keep_end, read_told
@@ -25,6 +26,7 @@ def run_method(
     arm: str = "default",
     timeout_s: float = 120.0,
     again: bool = False,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> Path:
     """Run the method on the incident in a process of its own and return the folder of the run.
 
@@ -32,7 +34,7 @@ def run_method(
     from a template that has imported the methods and nothing else; it sees a copy of the incident's tables under a name
     that says nothing, and is killed with its children after *timeout_s* of wall clock. A crash, a hang, an exception and
     an invalid answer end up in run.json. Raises NotFoundError for an unknown method, and what reading the incident
-    raises; both before anything is claimed.
+    raises; both before anything is claimed. *given_up* as for `attempt`.
     """
     method = method_named(method_name)
     item = datapack if isinstance(datapack, Item) else Item.of(datapack)
@@ -43,6 +45,7 @@ def run_method(
         lambda run_dir: _in_worker(item.datapack, method_name, run_dir, timeout_s),
         limits={"wall_clock_s": timeout_s},
         again=again,
+        given_up=given_up,
     )
 
 

@@ -24,15 +24,16 @@ def solver_hash(method: Method) -> str:
     which costs a few runs again and never mixes two versions in one cell.
     """
     total = hashlib.sha256(solver_of(method).digest().encode())
-    for file in _sources(method):
+    for file in sources_of(method):
         total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
     return total.hexdigest()
 
 
-def _sources(method: Method) -> list[Path]:
-    source = inspect.getsourcefile(type(method))
+def sources_of(solver: object) -> list[Path]:
+    """Return the files that the code of *solver* is in: those of its package folder, or its one module."""
+    source = inspect.getsourcefile(type(solver))
     assert source is not None
-    in_package = bool(sys.modules[type(method).__module__].__package__)
+    in_package = bool(sys.modules[type(solver).__module__].__package__)
     return sorted(Path(source).parent.glob("*.py")) if in_package else [Path(source)]
 
 

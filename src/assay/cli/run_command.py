@@ -137,20 +137,18 @@ def _plain(summary: Summary) -> dict[str, Any]:
 
 
 def _print(summaries: list[Summary], *, graded: bool, repeats: int) -> None:
-    columns = ["solver", "runs", "ended", "right service", "exact", "pass@1"]
-    columns += [f"pass@{repeats}"] if repeats > 1 else []
-    columns += ["MTTD", "time to answer (n)", "complexity", "tokens", "USD", "ranked"]
+    """Print the table; figures that no solver has are no column."""
+    ks = sorted({1, repeats}) if repeats > 1 else []
+    live = any(s.mttd for s in summaries)
+    columns = ["solver", "runs", "ended", "right service", "exact", *(f"pass@{k}" for k in ks)]
+    columns += [*(["MTTD"] if live else []), "time to answer", "complexity", "tokens, USD", "ranked"]
     rows = []
     for s in summaries:
-        tokens = s.spent.get("input_tokens", 0) + s.spent.get("output_tokens", 0)
-        passed = [percent(s.pass_at.get(1))] + ([percent(s.pass_at.get(repeats))] if repeats > 1 else [])
-        rows.append([
-            s.solver, s.runs, ", ".join(f"{n} {status}" for status, n in s.statuses.items()), percent(s.any_service),
-            percent(s.exact_match), *passed, _seconds(s.mttd) if s.mttd else "n/a", _seconds(s.answer_time),
-            None if s.complexity is None else f"{s.complexity:.2f}", f"{tokens:,.0f}" if tokens else None,
-            f"{s.spent['money_usd']:.4f}" if s.spent.get("money_usd") else None,
-            "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes",
-        ])  # fmt: skip
+        row = [s.solver, s.runs, ", ".join(f"{n} {status}" for status, n in s.statuses.items())]
+        row += [percent(s.any_service), percent(s.exact_match), *(percent(s.pass_at.get(k)) for k in ks)]
+        row += [_seconds(s.mttd)] if live else []
+        row += [_seconds(s.answer_time), None if s.complexity is None else f"{s.complexity:.2f}", _spent(s)]
+        rows.append([*row, "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes"])
     print_table("Solvers", columns, rows)
     for reason in dict.fromkeys(s.no_mttd for s in summaries if graded and s.no_mttd):
         click.echo(f"MTTD is not applicable: {reason}.")
@@ -158,5 +156,13 @@ def _print(summaries: list[Summary], *, graded: bool, repeats: int) -> None:
         click.echo("Nothing was graded: no truth is at hand for these incidents.")
 
 
+def _spent(summary: Summary) -> str | None:
+    tokens = summary.spent.get("input_tokens", 0) + summary.spent.get("output_tokens", 0)
+    money = summary.spent.get("money_usd")
+    return f"{tokens:,.0f}" + (f", {money:.4f}" if money else "") if tokens else None
+
+
 def _seconds(time: Any) -> str | None:
-    return None if time.seconds is None else f"{time.seconds:.1f} s ({time.successes}/{time.attempts})"
+    if time is None or time.seconds is None:
+        return None
+    return f"{time.seconds:.1f} s ({time.successes}/{time.attempts})"
