@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from assay.grading.verifiers import TrajectoryVerdict
 from assay.model.base import Artefact
 from assay.model.causal_graph import Annotation, CausalGraph
 from assay.model.diagnosis import Diagnosis
@@ -19,7 +20,7 @@ GOLDEN = Path(__file__).with_name("golden")
 ARTEFACTS: dict[str, type[Artefact]] = {
     "incident": Incident, "truth": Truth, "causal_graph": CausalGraph, "annotation": Annotation, "diagnosis": Diagnosis,
     "run": Run, "verdict": Verdict, "suite": Suite, "timeline": Timeline, "trace": Trace,
-    "attribution": Attribution,
+    "attribution": Attribution, "trajectory_verdict": TrajectoryVerdict,
 }  # fmt: skip
 
 

@@ -164,6 +164,14 @@ def test_a_probe_older_than_the_last_change_is_no_evidence():
     assert judged(made, scenario(committed_depth="D3"), **look)["v_depth"].passed
 
 
+def test_a_reading_older_than_the_last_change_does_not_say_how_it_ended():
+    late = {**AGENT, "ended": 24.5, "actions": [change(24.2)]}
+    found = judged(timeline([1.0] * 25), scenario(), **late)
+    for name in ("v_outcome", "v_depth"):
+        assert found[name].failed
+        assert "the last D1 reading is older than the agent's end" in found[name].reason
+
+
 def test_a_service_that_did_not_answer_before_the_fault_cannot_fail_anyone():
     dead = [probe(f"p{i}", i, reachable=False) for i in (1, 3, 22)]
     found = judged(timeline([1.0] * 25, probes=dead), scenario(committed_depth="D3"), **AGENT)

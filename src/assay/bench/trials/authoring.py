@@ -81,6 +81,8 @@ class Finding:
     error: bool = True
 
 
+TOLD_LATE_S = 4.0
+"""How long after an instant the alert rules have been evaluated for it."""
 NAME_SERVER = "names"
 """What a fault of the name service is at: no service, but an entity all the same."""
 
@@ -92,6 +94,7 @@ def findings(scenario: Scenario, system: System, verbs: frozenset[str] = frozens
         *_names(scenario, system),
         *_verbs(scenario, verbs),
         *_oracles(scenario),
+        *_record(scenario),
     ]
 
 
@@ -153,6 +156,19 @@ def _verbs(scenario: Scenario, verbs: frozenset[str]) -> list[Finding]:
         for name, oracle in scenario.oracles.items()
         for number, step in enumerate(oracle.steps)
         if verbs and step.verb is not None and step.verb not in verbs
+    ]
+
+
+def _record(scenario: Scenario) -> list[Finding]:
+    """Return where the record would end before what is committed can be seen, for an agent that is done at once."""
+    aftermath_s, committed = scenario.environment.aftermath_s, scenario.verification
+    found = []
+    if committed.alerts is not None and committed.alerts.hold_s + TOLD_LATE_S > aftermath_s:
+        found.append(("verification.alerts.hold_s", f"{committed.alerts.hold_s:g} s and {TOLD_LATE_S:g} s of delay"))
+    if committed.temporal_window_s is not None and committed.temporal_window_s > aftermath_s:
+        found.append(("verification.temporal_window_s", f"{committed.temporal_window_s:g} s"))
+    return [
+        Finding(field, f"{what} do not fit into environment.aftermath_s, {aftermath_s:g} s") for field, what in found
     ]
 
 
