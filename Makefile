@@ -50,7 +50,7 @@ lint: $(VENV)/.developed
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.developed
-	@for script in benchmarks/receiver.py benchmarks/causes_quality.py benchmarks/causes_grafts.py "benchmarks/causes_speed.py --dense" benchmarks/audit.py benchmarks/methods_speed.py benchmarks/nezha.py benchmarks/grading_peer.py benchmarks/grading_speed.py benchmarks/packets.py benchmarks/proxy.py benchmarks/blame.py "benchmarks/system.py --demo"; do \
+	@for script in benchmarks/receiver.py benchmarks/causes_quality.py benchmarks/causes_grafts.py "benchmarks/causes_speed.py --dense" benchmarks/audit.py benchmarks/methods_speed.py benchmarks/nezha.py benchmarks/grading_peer.py benchmarks/grading_speed.py benchmarks/packets.py benchmarks/proxy.py benchmarks/blame.py benchmarks/trajectory.py "benchmarks/system.py --demo"; do \
 	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 # Hours: records benchmarks/campaign.yaml, goes on where it was, and measures causes on it; then kills processes at random.
