@@ -1,0 +1,65 @@
+"""Connections made inside the seal, carried to Unix sockets outside it, byte by byte.
+
+The listening sockets were made inside and handed out; the relay stands outside, so that a server needs no permissions for
+the agent's user, sees no descriptors from it, and the agent finds no process of ours to disturb.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+
+MOST_CONNECTIONS = 64
+"""At the same time, of one listening socket; further ones wait."""
+
+CHUNK_BYTES = 2**16
+
+
+def start(listener: socket.socket, path: str) -> None:
+    """Carry every connection to *listener* to the Unix socket *path*, in threads that end with the process.
+
+    Raises OSError when the folder of *path* is not there; a socket that is not there yet is connected to when it is.
+    """
+    folder, name = os.path.split(path)
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = f"/proc/self/fd/{descriptor}/{name}"  # the path of a socket is at most 108 bytes long
+    threading.Thread(target=_accept, args=(listener, path), daemon=True).start()
+
+
+def _accept(listener: socket.socket, path: str) -> None:
+    room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+    while True:
+        room.acquire()
+        try:
+            inside, _ = listener.accept()
+        except OSError:  # the seal is closed
+            return
+        threading.Thread(target=_carry, args=(inside, path, room), daemon=True).start()
+
+
+def _carry(inside: socket.socket, path: str, room: threading.BoundedSemaphore) -> None:
+    outside = socket.socket(socket.AF_UNIX)
+    try:
+        outside.connect(path)
+        back = threading.Thread(target=_pump, args=(outside, inside), daemon=True)
+        back.start()
+        _pump(inside, outside)
+        back.join()
+    except OSError:
+        pass  # nobody listens outside: the agent sees its connection closed
+    finally:
+        inside.close()
+        outside.close()
+        room.release()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):  # one of them went away
+        while chunk := source.recv(CHUNK_BYTES):
+            target.sendall(chunk)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+    with suppress(OSError):
+        source.shutdown(socket.SHUT_RD)
