@@ -133,3 +133,12 @@ def test_nothing_is_left_when_the_block_ends(sql, tmp_path):
         assert bridge.wait(30) == 0
     assert not path.exists()
     assert threading.active_count() <= before + 1
+
+
+def test_an_agent_that_never_stops_fills_neither_memory_nor_disk(sql, tmp_path):
+    with desk(sql, tmp_path, tool_calls=2) as (made, _, _):
+        for _ in range(300):
+            made.call("submit", {"root_causes": "x" * 200_000})
+    assert len(made.calls) == 52
+    assert (tmp_path / "actions.jsonl").stat().st_size < 60 * 2**17
+    assert "no more calls" in made.call("think", {"thought": "still here"}).output

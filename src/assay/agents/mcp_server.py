@@ -6,6 +6,7 @@ client in.
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -24,6 +25,10 @@ from assay.model.trajectory import ToolCall
 
 SUBMIT = "submit"
 MAX_LINE_BYTES = 8 * 2**20
+ARGUMENTS_KEPT = 2**16
+"""Characters of a call's arguments that are kept."""
+BEYOND_KEPT = 50
+"""Calls that are kept beyond the cap: submissions, and the first that were refused."""
 _CLIENTS = 16
 
 
@@ -44,10 +49,15 @@ class Desk:
         return (*tool_specs(), ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
 
     def call(self, tool: str, arguments: dict[str, Any]) -> ToolCall:
-        """Return the call with what came of it."""
+        """Return the call with what came of it; of an agent that never stops, what is far beyond its cap is not kept."""
         began = time.time_ns()
         with self._lock:
-            call = self._submit(arguments) if tool == SUBMIT else self._look(tool, arguments)
+            if len(self.calls) >= self._meter.limits.tool_calls + BEYOND_KEPT:
+                return ToolCall(
+                    tool=tool[:64], arguments={}, output="Error: this run has no more calls.", status="error"
+                )
+            done = self._submit(arguments) if tool == SUBMIT else self._look(tool, arguments)
+            call = done.model_copy(update={"tool": tool[:64], "arguments": _kept(arguments)})
             self.calls.append(call)
         self._recorder.action(call, began)
         return call
@@ -72,6 +82,12 @@ class Desk:
             return ToolCall(tool=SUBMIT, arguments=arguments, output=output, status="error")
         complaints = "".join(f" But {complaint}." for complaint in self.answer.complaints)
         return ToolCall(tool=SUBMIT, arguments=arguments, output=f"Taken.{complaints}")
+
+
+def _kept(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return *arguments* as they are recorded: whole, or the beginning of their text."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    return arguments if len(text) <= ARGUMENTS_KEPT else {"cut": text[:ARGUMENTS_KEPT]}
 
 
 @contextmanager
