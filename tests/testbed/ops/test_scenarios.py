@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from assay.model.scenario import Scenario
 from assay.model.trajectory import Action, AlertReading, Phase, parse_timeline
 from assay.testbed.ops.tools import TOOLS
 from assay.testbed.scenarios import load_scenario, names, system_of
-from live import state_folder
+from live import state_folder, strays
 
 QUICK = ("cache-out-of-memory", "dns-wrong-backend", "firewall-blocks-one-client")
 EACH = [(name, oracle) for name in names() for oracle in load_scenario(name).oracles]
@@ -36,10 +39,13 @@ def recorded(run_dir: Path, *, probes: bool = True) -> Recording:
     )
 
 
-def failed_of(scenario: Scenario, oracle: str, run_dir: Path, *, probes: bool = True) -> set[str]:
+def failed_of(
+    scenario: Scenario, oracle: str, run_dir: Path, *, probes: bool = True, agent: TrialAgent | None = None
+) -> set[str]:
     """Perform one trial and return the predicates that failed."""
+    agent = agent or TrialAgent(name=f"oracle:{oracle}")
     with state_folder():
-        perform(scenario, TrialAgent(name=f"oracle:{oracle}"), "baseline", probes=probes, seed=0, run_dir=run_dir)
+        perform(scenario, agent, "baseline", probes=probes, seed=0, run_dir=run_dir)
     verdict = certify(recorded(run_dir, probes=probes), scenario)
     return {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
 
@@ -74,6 +80,48 @@ def test_every_oracle_does_what_its_file_says(name, oracle, tmp_path):
 def test_without_probes_the_patient_repair_is_certified(tmp_path):
     """The same run is rejected with probes on (see above), for the probe alone."""
     assert failed_of(load_scenario("slow-archive"), "patient", tmp_path, probes=False) == set()
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+def test_the_sre_agent_repairs_with_a_scripted_model(tmp_path):
+    script = Path(__file__).with_name("sre_script.py")
+    agent = TrialAgent(name="sre", model=f"scripted:{script}")
+    assert failed_of(load_scenario("dns-wrong-backend"), "", tmp_path, agent=agent) == set()
+    recording = recorded(tmp_path)
+    assert [action.tool for action in recording.actions if action.mutating] == ["config_set"]
+    steps = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
+    assert [step["agent_name"] for step in steps] == ["diagnosis"] * 4 + ["mitigation"] * 5
+    assert json.loads((tmp_path / "agent.json").read_text())["diagnosis"]["root_cause"] == "names"
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from assay.bench.trials.contract import TrialAgent
+from assay.bench.trials.perform import perform
+from assay.testbed.scenarios import load_scenario
+perform(load_scenario("drained-pool"), TrialAgent(name="oracle:gentle"), "baseline", probes=True, seed=0,
+        run_dir=Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+def test_a_killed_trial_leaves_nothing_running(tmp_path):
+    with state_folder() as state:
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
+        phases, deadline = tmp_path / "phases.jsonl", time.monotonic() + 200
+        while not (phases.exists() and "triggered" in phases.read_text()):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 60
+        while strays(state) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        assert strays(state) == []
 
 
 def test_there_are_ten_remediations_and_two_false_alarms():
