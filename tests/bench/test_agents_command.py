@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,9 @@ from assay.bench.dry_run import DRY_RUN_MODEL, tiny_incident
 from assay.cli import run as command_line
 from assay.methods.base import method_named
 from bench.commands import agent
+from telemetry.packs import make_tree
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "agents"
 
 
 @pytest.fixture
@@ -58,6 +62,22 @@ def test_what_is_broken_is_named(call, tmp_path, code, check, said):
     broken = {item["check"]: item["said"] for item in told["items"] if item["passed"] is False}
     assert check in broken
     assert said in broken[check]
+
+
+@pytest.mark.parametrize(
+    ("name", "further"),
+    [("by_mcp", ()), ("by_model", ("--model", f"scripted:{EXAMPLES / 'by_model' / 'model.yaml'}"))],
+)
+def test_the_examples_keep_the_contract(call, name, further):
+    told = json.loads(call("agents", "check", EXAMPLES / name / "agent.yaml", *further, "--json")[0])
+    assert told["passed"]
+
+
+def test_the_example_of_a_scripted_model_finds_the_service_that_fails(call, tmp_path):
+    tree = make_tree(tmp_path / "t", count=1)
+    model = f"scripted:{EXAMPLES / 'analyst.py'}"
+    (item,) = json.loads(call("diagnose", tree.root, "-a", "rca", "--model", model, "--json")[0])["items"]
+    assert item["answer"] == "store"
 
 
 def test_a_method_is_no_agent_to_check(call):

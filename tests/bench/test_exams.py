@@ -202,6 +202,23 @@ def test_a_failed_run_is_in_the_table_with_its_reason_and_exit_1(tmp_path, call)
     assert "1 failed" in out
 
 
+def test_a_circle_among_unknown_services_is_graded_with_a_reason_for_every_metric(tmp_path, call):
+    tree = make_tree(tmp_path / "t", count=1)
+    path = agent(
+        tmp_path / "agent",
+        "e = GOOD['root_causes'][0]['evidence']\n"
+        "names = ['store'] + [f'nowhere{i}' for i in range(499)]\n"
+        "GOOD['propagation'] = [{'from': a, 'to': b, 'evidence': e} for a, b in zip(names, names[1:] + names[:1])]\n"
+        "print(json.dumps(GOOD))",
+    )
+    call("run", tree.root, "-a", path, "-c", "sealing=off")
+    (item,) = json.loads(call("grade", tree.root, "--json")[0])["items"]
+    for metric in item["metrics"].values():
+        assert (metric["value"] is not None) == (metric["status"] == "scored")
+        assert metric["reason"] or metric["status"] == "scored"
+    assert item["metrics"]["edge_f1"]["status"] == "scored"
+
+
 def test_diagnose_takes_agents_too(tmp_path, call, model):
     tree = make_tree(tmp_path / "t", count=1)
     (item,) = json.loads(call("diagnose", tree.root, "-a", "rca", "--model", model, "--json")[0])["items"]

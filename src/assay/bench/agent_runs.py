@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from assay import __version__, agents
 from assay.agents.base import AGENTS, Agent, agent_named
 from assay.agents.command import CommandAgent
 from assay.agents.limits import Limits, Meter, Price
+from assay.agents.models.endpoint import DEFAULT_BASE_URL
 from assay.agents.models.named import model_named
 from assay.agents.record import ACTIONS, TRACE
 from assay.bench.attempts import Cell, Isolation, Item, Outcome, attempt, diagnosed, keep_end, read_told
@@ -71,6 +73,8 @@ class Setup:
         told: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
         if self.asks_model:
             told |= {"model": _model_label(self.model), "temperature": self.temperature}
+        if self.paid:
+            told["endpoint"] = urlsplit(os.environ.get("OPENAI_BASE_URL", DEFAULT_BASE_URL)).hostname
         if isinstance(self.agent, CommandAgent):
             told |= {"command": list(self.agent.told.command), "needs": list(self.agent.told.needs)}
         else:

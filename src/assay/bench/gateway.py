@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.agents.limits import Meter
+from assay.agents.models.endpoint import DEFAULT_BASE_URL
 from assay.agents.models.scripted import running_upstream
+from assay.bench.inference import refusal
 from assay.errors import AssayError
 from assay.model.trajectory import Trace
-from assay.proxy.exchanges import read_session
+from assay.proxy.exchanges import Exchange, read_session
 from assay.proxy.policies import Decision, Policy, Record, Refuse, Replay
 from assay.proxy.running import running_proxy
 from assay.proxy.server import ProxySettings
 from assay.proxy.tokens import issue_token
 from assay.proxy.trace import trace_of
 
-DEFAULT_BASE_URL = "https://api.openai.com/v1"
 _SESSION = "run"
 
 
@@ -88,13 +89,15 @@ def gateway(model: str, folder: Path, meter: Meter) -> Iterator[Gateway]:
 
 
 class _Capped:
-    """A policy under limits: what goes beyond them is refused, and noted."""
+    """A policy under limits: what goes beyond them, or is more than inference, is refused."""
 
     def __init__(self, inner: Policy, meter: Meter, session: Path) -> None:
         self._inner, self._meter, self._session = inner, meter, session
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
         """Return what to do with one request."""
+        if reason := refusal(method, path, body):
+            return Refuse(422, f"Refused: {reason}.")
         if method == "POST":
             _book(self._meter, self._session)
             if limit := self._meter.exhausted():
@@ -106,9 +109,18 @@ class _Capped:
 def _book(meter: Meter, session: Path) -> None:
     """Book in *meter* the tokens of all that is on record so far."""
     with suppress(AssayError, OSError):
-        answers = [answer for exchange in read_session(session) if (answer := exchange.answer())]
-        meter.input_tokens = sum(answer.usage.get("input_tokens", 0) for answer in answers)
-        meter.output_tokens = sum(answer.usage.get("output_tokens", 0) for answer in answers)
+        spent = [_tokens(exchange) for exchange in read_session(session)]
+        meter.input_tokens, meter.output_tokens = sum(used for used, _ in spent), sum(said for _, said in spent)
+
+
+def _tokens(exchange: Exchange) -> tuple[int, int]:
+    """Return the input and output tokens of one call; a quarter of the characters where the endpoint reports none."""
+    asked, answer = exchange.asked(), exchange.answer()
+    if asked is None or answer is None or answer.error:
+        return 0, 0
+    if answer.usage:
+        return answer.usage.get("input_tokens", 0), answer.usage.get("output_tokens", 0)
+    return sum(len(text) for _, text in asked.messages) // 4 + 1, len(answer.text) // 4 + 1
 
 
 @contextmanager

@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.agents.models.base import Message, ModelError, Reply, ToolRequest, ToolSpec
+from assay.agents.models.scripted import counted
 from assay.errors import UserError
 from assay.proxy.apis.chat import read_answer
+
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+"""Where models are when OPENAI_BASE_URL says nothing."""
 
 
 class EndpointModel:
@@ -60,12 +64,13 @@ class EndpointModel:
             raise ModelError(f"The endpoint of {self._name} sent something that is no chat completion.") from error
         if not answer.choices:
             raise ModelError(f"The endpoint of {self._name} sent a chat completion without a choice.")
-        return Reply(
+        reply = Reply(
             text=read.text,
             tool_requests=tuple(ToolRequest(id=u.id, tool=u.tool, arguments=u.arguments) for u in read.tool_uses),
             input_tokens=read.usage.get("input_tokens", 0),
             output_tokens=read.usage.get("output_tokens", 0),
         )
+        return counted(reply, messages)  # an endpoint that reports no tokens has them estimated, so that limits hold
 
 
 def _retry_after(headers: Any) -> float | None:
