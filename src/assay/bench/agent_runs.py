@@ -89,7 +89,7 @@ class Setup:
         if isinstance(self.agent, CommandAgent):
             total.update(self.agent.source_hash.encode())
         own = [] if isinstance(self.agent, CommandAgent) else sources_of(self.agent)
-        for file in sorted({*Path(agents.__file__).parent.glob("*.py"), *own}):
+        for file in sorted({*Path(agents.__file__).parent.rglob("*.py"), *own}):
             total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
         kind, _, rest = (self.model or "").partition(":")
         if kind == "scripted" and Path(rest).is_file():
