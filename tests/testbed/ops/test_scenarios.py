@@ -112,7 +112,7 @@ def test_a_killed_trial_leaves_nothing_running(tmp_path):
     with state_folder() as state:
         process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
         phases, deadline = tmp_path / "phases.jsonl", time.monotonic() + 200
-        while not (phases.exists() and "triggered" in phases.read_text()):
+        while not (phases.exists() and "deployed" in phases.read_text()):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.2)
