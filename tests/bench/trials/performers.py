@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
 
-from assay.bench.trials.contract import ACTIONS, ALERTS, PHASES, TIMELINE, append_line
+from assay.bench.trials.contract import ACTIONS, ALERTS, PHASES, REPORT, TIMELINE, append_line
 from assay.errors import StartError
 from grading.verifiers.made import change, probe, recording, timeline
 
@@ -51,3 +52,9 @@ def hanging(scenario, agent, arm, *, probes, seed, run_dir):
 def dying(scenario, agent, arm, *, probes, seed, run_dir):
     """Die without a word."""
     os.kill(os.getpid(), 9)
+
+
+def kept_apart(scenario, agent, arm, *, probes, seed, run_dir):
+    """Say of a command that it was sealed, as the one that ran it does."""
+    quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+    (run_dir / REPORT).write_text(json.dumps({"sealed": agent.name == "apart"}))

@@ -197,3 +197,10 @@ def test_a_torn_record_is_named_and_its_torn_last_line_dropped(tmp_path):
     (folder / "timeline.jsonl").write_text("nonsense\nmore\n")
     with pytest.raises(DatapackError, match="cannot be read as a timeline"):
         read_recording(folder)
+
+
+def test_a_run_says_whether_its_command_was_sealed(tmp_path):
+    agents = [{"name": name, "command": ["./agent"]} for name in ("apart", "loose")]
+    plan, cells = plan_of(tmp_path, agents=agents)
+    runs = [read_run(f) for f in run_matrix(plan, cells, RunStore(tmp_path / "o"), performer=MADE + "kept_apart")]
+    assert {run.solver.name: run.isolation for run in runs} == {"apart": "sealed", "loose": "unsealed"}

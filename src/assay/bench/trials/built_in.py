@@ -10,14 +10,12 @@ from assay.agents.limits import Limits, Meter
 from assay.agents.models.named import model_named
 from assay.agents.record import Recorder
 from assay.agents.sre import SreAgent
-from assay.bench.trials.contract import TrialAgent
+from assay.bench.trials.contract import REPORT, TrialAgent
 from assay.bench.trials.desk import OpsDesk
 from assay.bench.trials.tasks import Task
 from assay.errors import UserError
 from assay.testbed.ops.tools import Toolbox
 from assay.testbed.scenarios import system_of
-
-REPORT = "agent.json"
 
 
 def run_sre(agent: TrialAgent, task: Task, toolbox: Toolbox) -> None:

@@ -29,6 +29,8 @@ from assay.model.trajectory import Phase, PhaseName
 TIMELINE, PHASES, ACTIONS, ALERTS, TRACE = (
     "timeline.jsonl", "phases.jsonl", "actions.jsonl", "alerts.jsonl", "trace.jsonl",
 )  # fmt: skip
+REPORT = "agent.json"
+"""What the agent's own end was: how it ended, and for a command whether it was sealed."""
 Arm = Literal["baseline", "constrained"]
 ORACLE = "oracle:"
 

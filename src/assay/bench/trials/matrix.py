@@ -20,6 +20,7 @@ from typing import Any
 
 from assay import __version__
 from assay.bench.store import RunStore
+from assay.bench.trials.contract import REPORT
 from assay.bench.trials.grading import grade_trial, keep_scenario
 from assay.bench.trials.plan import Cell, TrialPlan
 from assay.errors import AssayError, UserError
@@ -109,8 +110,17 @@ def _attempt(cell: Cell, store: RunStore, timeout_s: float, performer: str) -> t
         store.end(run_dir, run.model_copy(update=gone))
         raise
     status = RunStatus.DONE if problem is None else RunStatus.ABORTED
-    store.end(run_dir, run.model_copy(update={"status": status, "error": problem, "ended_ns": time.time_ns()}))
+    ended = {"status": status, "error": problem, "ended_ns": time.time_ns(), "isolation": _isolation(run_dir, run)}
+    store.end(run_dir, run.model_copy(update=ended))
     return run_dir, problem
+
+
+def _isolation(run_dir: Path, run: Run) -> str:
+    """Return how the agent was kept apart: what is told of a command when it has ended, else what *run* began with."""
+    report = run_dir / REPORT
+    if run.isolation == "unsealed" and report.exists() and json.loads(report.read_text(encoding="utf-8"))["sealed"]:
+        return "sealed"
+    return run.isolation
 
 
 def _perform(cell: Cell, run_dir: Path, timeout_s: float, performer: str) -> str | None:

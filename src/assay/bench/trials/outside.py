@@ -19,7 +19,7 @@ from assay.agents.mcp_server import serving
 from assay.agents.models.base import Message, Reply
 from assay.agents.record import Recorder
 from assay.bench.sealing import Seal, SealLimits, python_path, sealing_refusal
-from assay.bench.trials.contract import TrialAgent
+from assay.bench.trials.contract import REPORT, TrialAgent
 from assay.bench.trials.desk import OpsDesk
 from assay.bench.trials.tasks import Task
 from assay.bench.worker import kill_session
@@ -28,7 +28,7 @@ from assay.model.trajectory import ToolCall
 from assay.testbed.ops.tools import Toolbox
 
 PROMPT, BRIDGE, MCP = "prompt.md", "assay_mcp.py", "mcp.json"
-LOG, REPORT = "agent.log", "agent.json"
+LOG = "agent.log"
 AGENT_INSIDE, WORK_INSIDE, SOCKETS_INSIDE = "/opt/assay-agent", "/work", "/run/assay"
 LOG_BYTES = 64 * 2**10
 
@@ -66,7 +66,7 @@ def run_command(agent: TrialAgent, task: Task, toolbox: Toolbox) -> None:
         with serving(cast("Any", desk), folder / "tools.sock") as door:
             places = _places(work, files, door, sealed=sealed)
             (work / PROMPT).write_text(task.prompt + "\n", encoding="utf-8")
-            environment = {"HOME": places["work"], "LANG": "C.UTF-8", "TZ": "UTC", "ASSAY_SEED": str(task.seed)}
+            environment = {"HOME": places["work"], "LANG": "C.UTF-8", "TZ": "UTC"}
             command = [word.format(**places) for word in agent.command]
             if sealed:
                 limits = replace(SealLimits(), wall_clock_s=task.timeout_s, output_bytes=LOG_BYTES)
