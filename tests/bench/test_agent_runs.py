@@ -61,6 +61,17 @@ def test_an_answer_in_the_file_is_the_answer(external_run):
     assert len(read_one(run_dir / "trace.jsonl").steps) == 1
 
 
+def test_an_unsealed_result_gives_way_to_a_sealed_one_and_not_the_other_way_round(external_run):
+    if sealing_refusal():
+        pytest.skip(f"this machine cannot seal: {sealing_refusal()}")
+    code = "answer.write_text(json.dumps(GOOD))"
+    loose, *_ = external_run(code)
+    assert external_run(code)[0] == loose
+    sealed, run, _ = external_run(code, sealing="required")
+    assert (sealed != loose, run.isolation) == (True, "sealed")
+    assert external_run(code, sealing="auto")[0] == external_run(code, sealing="off")[0] == sealed
+
+
 def test_what_is_printed_is_the_answer_when_there_is_no_file(external_run):
     _, run, diagnosis = external_run("print('I think:'); print(json.dumps(GOOD))")
     assert run.status is RunStatus.DONE

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from assay.bench.store import RunStore, cell_hash
+from assay.bench.store import RunStore, cell_hash, read_run
 from assay.model.diagnosis import Diagnosis
 from assay.model.incident import Incident
 from assay.model.run import Run, RunStatus, Solver
@@ -88,12 +88,14 @@ def attempt(
 ) -> Path:
     """Run *solve* with the folder of a new attempt and return that folder.
 
-    A cell that came to a result is not run again unless *again* asks for it; an aborted one is. An exception out of
+    A cell that came to a result is not run again unless *again* asks for it; an aborted one is, and an unsealed one that
+    can be sealed now. An exception out of
     *solve* is ours: the attempt is marked as aborted and the exception goes on. So is a solver that ended without an
     answer when the whole was *given_up*, since it was killed for that.
     """
     store.mark_aborted(cell.hash)
-    if not again and (known := store.finished(cell.hash)):
+    known = store.finished(cell.hash)
+    if known is not None and not again and not (isolation == "sealed" and read_run(known).isolation == "unsealed"):
         return known
     incident = cell.item.incident
     run_dir, run = store.begin(

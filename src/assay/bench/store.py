@@ -78,11 +78,14 @@ class RunStore:
         return sorted(found, key=lambda path: int(path.name))
 
     def finished(self, cell: str) -> Path | None:
-        """Return the folder of the first attempt of *cell* that came to a result, None when there is none."""
-        for path in self.attempts_of(cell):
-            if (path / RUN).exists() and read_run(path).status in FINISHED:
-                return path
-        return None
+        """Return the folder of the first attempt of *cell* that came to a result, None when there is none.
+
+        One that was unsealed, and so is not ranked, gives way to the first that was not.
+        """
+        runs = {path: read_run(path) for path in self.attempts_of(cell) if (path / RUN).exists()}
+        results = [path for path, run in runs.items() if run.status in FINISHED]
+        ranked = (path for path in results if runs[path].isolation != "unsealed")
+        return next(ranked, results[0] if results else None)
 
     def runs(self) -> Iterator[Path]:
         """Yield the folders of all attempts with a run.json, by cell and attempt."""
