@@ -1,21 +1,26 @@
 """The planted failures: which mistake in which system, and who is to blame for it at which step.
 
-``python3 failures.py DIR`` records them all into DIR as traces/ and labels/, for ``assay blame bench DIR``. A label is
-worked out from the order of the system's steps, not read from the trace. Where a component has the duty to check what
-went wrong and lets it pass, it is to blame; where it does its duty, the run does not fail.
+``python3 failures.py DIR`` records them all into DIR as traces/ and labels/, for ``assay blame bench DIR``, with
+reruns.yaml and sessions/ for its dynamic technique. A label is worked out from the order of the system's steps, not read
+from the trace. Where a component has the duty to check what went wrong and lets it pass, it is to blame; where it does
+its duty, the run does not fail.
 """
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orchestrator
 import planner_workers
 import single_agent
+import yaml
 from team import ORDERS, Model, items_of, total_of
 from team_model import Team
 
@@ -52,6 +57,18 @@ class Planted:
         """Return the model with the mistakes in it."""
         return Team(self.planted, self.decoy)
 
+    def again(self) -> dict[str, Any]:
+        """Return how to run it again, for reruns.yaml."""
+        here = Path(__file__).parent.resolve()
+        program = here / f"{self.system.replace('-', '_')}.py"
+        planted = ",".join(f"{role}:{item}" for role, item in self.planted)
+        return {
+            "session": f"sessions/{self.name}",
+            "command": shlex.join([sys.executable, str(program), str(ORDERS.index(self.order))]),
+            "upstream": f"scripted:{here / 'team_model.py'}",
+            "environment": {"PLANTED": planted, "DECOY": self.decoy},
+        }
+
     def start(self, url: str, key: str) -> None:
         """Run the system against *url*; an answer that is refused ends it."""
         try:
@@ -87,14 +104,16 @@ def failures() -> Iterator[Planted]:
             yield Planted(f"{system}-{number}-{k}", system, order, planted, decoy, agent, step, recoverable)
 
 
-def record(failure: Planted, upstream: str) -> tuple[Trace, list[Exchange]]:
-    """Return the trace of one failed run with its reference answer, and what was recorded."""
+def record(failure: Planted, upstream: str, keep: Path | None = None) -> tuple[Trace, list[Exchange]]:
+    """Return the trace of one failed run with its reference answer, and what was recorded; the session goes to *keep*."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         token = issue_token(directory, "run")
         with running_proxy(ProxySettings(upstream, directory)) as url:
             failure.start(url, token)
         exchanges = read_session(directory / "sessions" / "run")
+        if keep is not None:
+            shutil.copytree(directory / "sessions" / "run", keep)
     trace = trace_of(exchanges, failure.name)
     known = {"system_name": failure.system, "outcome": "failed", "reference_answer": str(total_of(failure.order))}
     return trace.model_copy(update=known), exchanges
@@ -102,14 +121,16 @@ def record(failure: Planted, upstream: str) -> tuple[Trace, list[Exchange]]:
 
 def main(folder: Path) -> None:
     """Record every failure into *folder*."""
+    again = {failure.name: failure.again() for failure in failures()}
     for kind in ("traces", "labels"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
     for failure in failures():
         with running_server(failure.model()) as upstream:
-            trace, _ = record(failure, upstream)
+            trace, _ = record(failure, upstream, folder / "sessions" / failure.name)
         write_noun(folder / "traces" / f"{failure.name}.json", trace)
         label = Attribution(agent_name=failure.agent, step_id=failure.step, reason=f"planted: {failure.planted}")
         write_noun(folder / "labels" / f"{failure.name}.json", label)
+    (folder / "reruns.yaml").write_text(yaml.safe_dump({"traces": again}, sort_keys=False), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,11 @@ def test_a_batch_goes_on_after_a_trace_that_cannot_be_read(labelled):
         (["blame", "traces/1.json", "--technique", "all-at-onse"], "did you mean 'all-at-once'"),
         (["blame", "traces/1.json", "--technique", "static"], "name one with --model"),
         (["blame", "bench", "."], "holds no labelled traces"),
-        (["blame", "bench", "..", "--technique", "dynamic"], "on single traces with --rerun"),
+        (["blame", "bench", "..", "--technique", "dynamic"], "say how with --reruns FILE"),
+        (["blame", "bench", "..", "--technique", "joined"], "reads run folders"),
+        (["blame", "traces/1.json", "--technique", "joined"], "give the folder of a run"),
+        (["blame", "view", "traces/1.json", "-o", "x.html", "--run", "gone"], "There is no run folder gone"),
+        (["proxy", "--upstream", "https://me:pw@x", "-o", "rec", "--", "true"], "holds a password"),
         (["proxy", "--upstream", "ftp://x", "-o", "rec", "--", "true"], "is no upstream"),
         (["proxy", "--upstream", "http://x", "-o", "rec", "--intervene", "i.yaml"], "name it with --replay"),
         (["proxy", "--upstream", "http://x", "-o", "rec", "--replay", "rec"], "not a recorded session"),
@@ -109,3 +113,22 @@ def test_a_real_model_needs_a_key(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(UserError, match="set OPENAI_API_KEY"):
         model_named("gpt-4o")
+
+
+def test_traces_of_the_same_name_are_annotated_apart_and_settled_apart(labelled):
+    for folder in ("a", "b"):
+        (labelled / folder).mkdir()
+        (labelled / folder / "1.json").write_text((labelled / "traces" / "1.json").read_text())
+    page = labelled / "page.html"
+    assay("blame", "annotate", labelled / "a" / "1.json", labelled / "b" / "1.json", "--annotator", "ada", "-o", page)
+    assert '"name":"a/1"' in page.read_text()
+    assert '"name":"b/1"' in page.read_text()
+    said = {"a/1": {"agent_name": "A", "step_id": 1}, "b/1": {"agent_name": "A", "step_id": 2}}
+    for who in ("ada", "ben"):
+        told = {"schema_version": 1, "annotator": who, "attributions": said}
+        (labelled / f"{who}.json").write_text(json.dumps(told))
+    out = labelled / "out"
+    done = assay("blame", "agree", labelled / "ada.json", labelled / "ben.json", "--traces", labelled, "-o", out)
+    assert done.exit_code == 0
+    assert sorted(p.name for p in (out / "labels").iterdir()) == ["a-1.json", "b-1.json"]
+    assert json.loads((out / "labels" / "b-1.json").read_text())["step_id"] == 2

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import duckdb
+import polars as pl
 import pytest
 
 from assay.agents.models.base import Message, Reply, ToolRequest
 from assay.agents.models.scripted import ScriptedModel
-from assay.blame.joined import Action, first_break, lanes
+from assay.blame.joined import first_break, lanes
 from assay.blame.patterns import find_patterns
 from assay.model.diagnosis import Diagnosis, RootCauseClaim
-from assay.model.trajectory import Observation, Probe, Tick, Timeline, ToolCall, Trace, TraceStep
+from assay.model.trajectory import Action, Observation, Probe, Tick, Timeline, ToolCall, Trace, TraceStep
 from telemetry.packs import SECOND, START_NS, make_annotation, make_incident, make_pack, make_truth
 
 ALL_SERVICES = "SELECT service_name, count(*) AS spans FROM normal_traces GROUP BY ALL ORDER BY 1"
@@ -103,12 +104,71 @@ def test_presence_bias_is_a_silent_root_and_a_blamed_service_that_only_suffers(t
     assert "presence bias" not in found(solve(failing, NOW), blaming("cart"), truth, failing)  # the root is not silent
 
 
-def test_the_loudest_signal_is_a_blamed_service_that_complains_most_and_is_no_root(truth, silent):
+def test_the_loudest_signal_is_a_blamed_service_that_complains_most_and_is_no_root(truth, silent, failing):
     finding = found(solve(silent, "SELECT 1", ERRORS), blaming("cart"), truth, silent)["loudest signal"]
     assert finding.step == 2
     assert finding.evidence.startswith("cart complains most")
     assert "store 0" in finding.evidence
     assert "loudest signal" not in found(solve(silent, ERRORS), blaming("frontend-2"), truth, silent)
+    # Where a true root complains as much, nobody was deafened by another one.
+    assert "loudest signal" not in found(solve(failing, ERRORS), blaming("cart"), truth, failing)
+
+
+CLAIM = "SEVERE claim: request to cart timed out after 30 s, cart is not responding"
+
+
+@pytest.fixture(scope="module")
+def lying(tmp_path_factory):
+    """Store is slow; a line of frontend claims that cart timed out, though the span it stands in is as fast as ever."""
+    return _with_line(tmp_path_factory.mktemp("lying") / "pack", CLAIM, duration_ns=None)
+
+
+def _with_line(path, message, *, duration_ns):
+    pack = make_pack(path, slow_in="store", slow_ms=1)
+    file = path / "abnormal_logs.parquet"
+    logs, spans = pl.read_parquet(file), pl.read_parquet(path / "abnormal_traces.parquet")
+    own = spans.filter(pl.col("service_name") == "frontend").row(7, named=True)
+    if duration_ns is not None:
+        is_own = pl.col("span_id") == own["span_id"]
+        longer = pl.when(is_own).then(duration_ns).otherwise(pl.col("duration")).cast(pl.UInt64).alias("duration")
+        spans.with_columns(longer).write_parquet(path / "abnormal_traces.parquet")
+    line = logs.head(1).with_columns(
+        pl.lit("SEVERE").alias("level"), pl.lit(message).alias("message"), pl.lit("frontend").alias("service_name"),
+        pl.lit(own["span_id"]).alias("span_id"), pl.lit(own["trace_id"]).alias("trace_id"),
+    )  # fmt: skip
+    pl.concat([logs, line.cast(logs.schema)]).write_parquet(file)
+    return pack
+
+
+def read_of(text):
+    call = ToolCall(tool="logs", arguments={}, output=text)
+    steps = [
+        TraceStep(
+            step_id=i,
+            agent_id="0",
+            agent_name="solver",
+            input_context="",
+            output_content="",
+            tool_logs=logs,
+            kind="tool",
+        )
+        for i, logs in enumerate([(), (call,), (call,)], 1)
+    ]
+    return Trace(task_id="t", task_instruction="", system_name="solver", steps=tuple(steps))
+
+
+def test_the_loudest_text_is_a_line_taken_at_its_word_that_its_own_span_contradicts(truth, lying, tmp_path):
+    shown = read_of(f"12:00 frontend SEVERE\n{CLAIM[:40]}\n   {CLAIM[40:]}".replace("  ", " "))
+    for blamed in ("cart", "frontend"):  # the one that the line names, and the one that wrote it
+        finding = found(shown, blaming(blamed), truth, lying)["loudest signal"]
+        assert finding.step == 2
+        assert CLAIM in finding.evidence
+        assert f"spoke for {blamed} being at fault" in finding.evidence
+        assert finding.evidence.endswith("returned without failure in 31 ms, normal p99 30 ms")
+    assert "loudest signal" not in found(shown, blaming("elsewhere"), truth, lying)
+    assert "loudest signal" not in found(read_of("nothing"), blaming("cart"), truth, lying)  # never in view
+    slow = _with_line(tmp_path / "slow", CLAIM, duration_ns=30 * SECOND)  # the line tells the truth
+    assert "loudest signal" not in found(shown, blaming("cart"), truth, slow)
 
 
 def timeline_of(*values, cadence_s=5):

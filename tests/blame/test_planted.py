@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from assay.agents.models.scripted import ScriptedModel
 from assay.agents.models.server import running_server
 from assay.blame.attribute import attribute
 from assay.blame.rerun import ProxyRerun, command
 from assay.blame.settings import BlameSettings
+from assay.cli import cli
 from assay.errors import UserError
 from assay.proxy.policies import Intervention
 
@@ -84,6 +88,39 @@ def test_the_window_bounds_what_is_observed():
             assert [s.step_id for s in steps if s.error is None] == list(range(1, 3 + window + 1))
             assert "observed" in steps[-1].error
         assert len(trace.steps) > 8
+
+
+def test_a_benchmark_runs_again_what_can_be_and_says_how_many(tmp_path, monkeypatch):
+    chosen = [
+        f for f in failures.failures() if f.name in {"planner-workers-0-1", "single-agent-1-10", "orchestrator-2-7"}
+    ]
+    monkeypatch.setattr(failures, "failures", lambda: iter(chosen))
+    failures.main(tmp_path)
+    arguments = [
+        "blame",
+        "bench",
+        str(tmp_path),
+        "--technique",
+        "dynamic",
+        "--model",
+        f"scripted:{EXAMPLES / 'analyst.py'}",
+    ]
+    arguments += ["--runs", "1", "--json"]
+    refused = CliRunner().invoke(cli, arguments)
+    assert "none of the 3 traces can be: say how with --reruns" in str(refused.exception)
+    plan = tmp_path / "reruns.yaml"
+    done = CliRunner().invoke(cli, [*arguments, "--reruns", str(plan)])
+    rows = {(r["subset"], r["technique"]): r for r in json.loads(done.stdout)["items"]}
+    assert (rows["all", "dynamic"]["n"], rows["all", "dynamic"]["step_accuracy"]) == (3, 1.0)
+    assert rows["all", "dynamic"]["calls"] > 3
+    known = yaml.safe_load(plan.read_text())
+    del known["traces"]["single-agent-1-10"]
+    plan.write_text(yaml.safe_dump(known))
+    done = CliRunner().invoke(cli, [*arguments, "--reruns", str(plan)])
+    rows = {(r["subset"], r["technique"]): r for r in json.loads(done.stdout)["items"]}
+    assert (rows["all", "dynamic"]["n"], rows["all", "last-step"]["n"]) == (2, 3)
+    assert ("single-agent", "dynamic") not in rows  # no row, rather than a zero
+    assert "dynamic, 1 of 3 cannot be run again and are left out" in done.stderr
 
 
 def test_a_system_is_re_run_by_its_command_line():

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -20,13 +19,9 @@ from assay.proxy.running import running_proxy
 from assay.proxy.server import ProxySettings
 from assay.proxy.tokens import issue_token
 from assay.proxy.trace import trace_of
+from proxy.recording import ASK, CHAT, MESSAGE, REAL_KEY, STREAM, body_of, ended
 from proxy.upstreams import answering, chunked, delta, event, plain, receive, send, upstream
 
-ASK = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
-CHAT = json.dumps({"id": "c", "choices": [{"message": {"role": "assistant", "content": "hello"}}]}).encode()
-MESSAGE = json.dumps({"type": "message", "content": [{"type": "text", "text": "hello"}]}).encode()
-REAL_KEY = "sk-real-0123456789"
-STREAM = chunked([delta("he"), delta("l") + delta("lo"), b"data: [DONE]\n\n"])
 ANTHROPIC_STREAM = chunked(
     [
         b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","content":[]}}\n\n',
@@ -34,53 +29,6 @@ ANTHROPIC_STREAM = chunked(
         b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
     ]
 )
-
-
-class Recorded:
-    """A running proxy with a token for the session "run"."""
-
-    def __init__(self, url, folder, token):
-        self.url, self.folder, self.token = url, folder, token
-
-    def exchanges(self, session="run"):
-        return read_session(self.folder / "sessions" / session)
-
-    def text(self, session="run"):
-        return (self.folder / "sessions" / session / "record.jsonl").read_text()
-
-
-@pytest.fixture
-def proxied(tmp_path):
-    def start(base, **settings):
-        token = issue_token(tmp_path, "run")
-        context = running_proxy(ProxySettings(upstream=base, directory=tmp_path, key=REAL_KEY, **settings))
-        url = context.__enter__()
-        open_.append(context)
-        return Recorded(url, tmp_path, token)
-
-    open_ = []
-    yield start
-    for context in open_:
-        context.__exit__(None, None, None)
-
-
-def ended(recorded, n=1):
-    """Return the exchanges once *n* have ended: the record's last line is written as the client reads its last byte."""
-    for _ in range(200):
-        found = recorded.exchanges()
-        if len(found) >= n and all(e.outcome != "cut" for e in found):
-            return found
-        time.sleep(0.01)
-    raise AssertionError(recorded.text())
-
-
-def body_of(chunked_answer):
-    """Return the bytes in a chunked answer that may end anywhere."""
-    rest, body = chunked_answer.split(b"\r\n\r\n", 1)[1], b""
-    while rest:
-        size, _, rest = rest.partition(b"\r\n")
-        body, rest = body + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
-    return body
 
 
 @pytest.mark.parametrize(

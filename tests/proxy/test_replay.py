@@ -139,6 +139,19 @@ def test_a_replayed_answer_is_the_recorded_one_to_the_byte_whatever_the_spacing_
     assert f"Date: {dict(recorded[0].headers)['Date']}".encode() in answer
 
 
+def test_a_request_with_a_key_in_its_query_is_found_again(model, tmp_path):
+    token = issue_token(tmp_path, "run")
+    body = b'{"model": "m", "messages": [{"content": "one", "role": "user"}]}'
+    path = f"/v1/chat/completions?api_key={token}"
+    with running_proxy(ProxySettings(model, tmp_path)) as url:
+        receive(send(url, token, body, path), b"}}")
+    recorded = read_session(tmp_path / "sessions" / "run")
+    running, other = replaying(tmp_path / "again", lambda: Replay(recorded))
+    with running as url:
+        answer = receive(send(url, other, body, path.replace(token, other)), b"}}")
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
 def test_a_replay_by_position_answers_whatever_is_asked(session, tmp_path):
     running, token = replaying(tmp_path, lambda: Replay(read_session(session), by="position"))
     with running as url:

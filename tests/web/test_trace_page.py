@@ -151,6 +151,16 @@ def test_it_fits_wide_and_narrow_light_and_dark(opened, width, scheme):
     assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_a_short_trace_leaves_no_empty_box_and_a_narrow_page_flows_downwards(opened):
+    page = opened([suggested()], width=390)
+    assert page.tab.evaluate("document.querySelector('.steps').clientHeight") <= 9 * 38
+    ys = page.tab.evaluate("assayTrace.flow.nodes().map(node => node.position('y'))")
+    assert len(set(ys)) == 3
+    wide = opened([suggested()])
+    xs = wide.tab.evaluate("assayTrace.flow.nodes().map(node => node.position('x'))")
+    assert len(set(xs)) == 3
+
+
 def test_hostile_text_is_text(opened):
     hostile = trace_of(6, HOSTILE)
     steps = tuple(step.model_copy(update={"agent_name": HOSTILE}) for step in hostile.steps)
@@ -170,6 +180,9 @@ def test_an_empty_trace_says_so(opened):
 def test_the_form_takes_the_open_step_keeps_it_and_saves_what_agree_reads(opened, tmp_path):
     page = opened([TracePage("one", trace_of(6)), TracePage("two", trace_of(4))], annotator="ada")
     assert page.tab.locator(".suggestion").count() == 0
+    assert "earliest step from which" in page.tab.inner_text(".annotate")  # what is asked is shown, not folded away
+    order = page.tab.evaluate("[...document.querySelectorAll('#main > section')].map(s => s.id || s.className)")
+    assert order.index("section-facts") < order.index("browse")
     page.tab.keyboard.press("j")
     page.wait_for_step(2)
     page.tab.click("#take-step")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from assay.agents.models.base import Model
 from assay.blame.asking import Asker, Cost
@@ -12,6 +13,12 @@ from assay.blame.settings import BlameSettings, observed
 from assay.blame.techniques import TECHNIQUES
 from assay.errors import NotFoundError, OperationError, UserError
 from assay.model.trajectory import Attribution, Trace
+
+if TYPE_CHECKING:
+    from assay.blame.operations import Joined
+
+JOINED = "joined"
+"""No model: the step that the run on one clock points to, for operations agents."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,7 @@ class Blamed:
 
 def names() -> list[str]:
     """Return every rule and technique."""
-    return [*RULES, "combined", *TECHNIQUES.names()]
+    return [*RULES, "combined", JOINED, *TECHNIQUES.names()]
 
 
 def attribute(
@@ -35,10 +42,11 @@ def attribute(
     model: Model | None = None,
     settings: BlameSettings | None = None,
     rerun: Rerun | None = None,
+    joined: Joined | None = None,
 ) -> Blamed:
     """Return what *technique* says of *trace*; a model that does not answer gives no answer, with the reason.
 
-    Raises NotFoundError for an unknown technique, UserError for one that lacks its model or its re-run.
+    Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder.
     """
     wanted = settings or BlameSettings()
     shown = observed(trace, wanted)
@@ -48,6 +56,12 @@ def attribute(
         from assay.blame.combined import shipped
 
         return Blamed(technique, shipped().attribute(shown), Cost())
+    if technique == JOINED:
+        if joined is None:
+            raise UserError("The technique 'joined' reads what the system went through; give the folder of a run.")
+        from assay.blame.operations import blame_run
+
+        return Blamed(technique, blame_run(trace, joined), Cost())
     if technique not in TECHNIQUES.names():
         raise NotFoundError("attribution technique", technique, names())
     if model is None:

@@ -12,10 +12,19 @@ from assay.blame.rerun import Rerun
 from assay.blame.rules import RULES
 from assay.blame.scores import Scored, Summary, breakdown, score, summarise
 from assay.blame.settings import BlameSettings
+from assay.errors import UserError
 from assay.model.trajectory import LabelledTrace
 
 POOLED = "all"
+RE_RUN = "dynamic"
+"""The technique that runs systems again; traces of systems that cannot be run again are not in its rows."""
 RerunOf = Callable[[LabelledTrace], Rerun | None]
+
+
+_NONE_AGAIN = (
+    "The dynamic technique runs systems again, and none of the {} traces can be: say how with --reruns FILE (see "
+    "docs/blame.md), or compare static techniques."
+)
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,20 @@ def bench(
     """Return a row for every technique and subset, and for all subsets together.
 
     The rules are always among the techniques. Techniques that ask a model run *runs* times and their accuracies are
-    means; "combined" is fitted by leave-one-out within each subset, so that no label is used on its own trace.
+    means; "combined" is fitted by leave-one-out within each subset, so that no label is used on its own trace. "dynamic"
+    runs on the traces that *rerun_of* can run again: its n says how many; raises UserError when there are none.
     """
     wanted = settings or BlameSettings()
     rows = []
     for technique in dict.fromkeys((*RULES, *techniques)):
-        progress(technique)
+        among = [case for case in cases if technique != RE_RUN or rerun_of(case) is not None]
+        left_out = f", {len(cases) - len(among)} of {len(cases)} cannot be run again and are left out"
+        progress(technique + (left_out if len(among) < len(cases) else ""))
+        if not among:
+            raise UserError(_NONE_AGAIN.format(len(cases)))
         repeats = 1 if technique in RULES or technique == "combined" else runs
-        answers = [_answers(cases, technique, model, wanted, rerun_of) for _ in range(repeats)]
-        rows += _rows(cases, technique, answers, wanted, compat=compat)
+        answers = [_answers(among, technique, model, wanted, rerun_of) for _ in range(repeats)]
+        rows += _rows(among, technique, answers, wanted, compat=compat)
     return rows
 
 

@@ -1,21 +1,19 @@
 """A run on one clock: agent steps, actions, probes, depths, fault windows and causes, as lanes of marks in ns of UTC.
 
 What it reads: of the Trace, each step's times, agent and tools; of the Timeline, observations and probes; of the truth,
-faults and the onset of every node of the CausalGraph; of the actions, when each began and ended.
+faults and the onset of every node of the CausalGraph; of the actions, when each began and ended; phases and alerts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import groupby
 from typing import Any, get_args
 
-from assay.errors import DatapackError
 from assay.model.causal_graph import CausalGraph
 from assay.model.incident import Fault
-from assay.model.trajectory import Action, Depth, Timeline, Trace
-from assay.proxy.reading import read_json_lines
+from assay.model.trajectory import Action, AlertReading, Depth, Phase, Timeline, Trace
 
 
 @dataclass(frozen=True)
@@ -48,14 +46,6 @@ class Break:
     step: int | None
 
 
-def read_actions(path: Path) -> list[Action]:
-    """Return the actions in a run's actions.jsonl; raises DatapackError naming what is wrong."""
-    try:
-        return [Action.model_validate(line) for line in read_json_lines(path)]
-    except ValueError as error:
-        raise DatapackError(f"{path}: a line is no action ({error}).") from error
-
-
 def lanes(
     trace: Trace,
     *,
@@ -63,13 +53,17 @@ def lanes(
     timeline: Timeline | None = None,
     faults: Sequence[Fault] = (),
     graph: CausalGraph | None = None,
+    phases: Sequence[Phase] = (),
+    alerts: Sequence[AlertReading] = (),
 ) -> tuple[Lane, ...]:
     """Return the lanes that have marks, causes above effects, the agent on top."""
     rows = [
+        Lane("phases", tuple(Mark(p.phase.replace("_", " "), p.time_ns, p.time_ns) for p in phases)),
         Lane("agent steps", tuple(_steps(trace))),
         Lane("actions", tuple(_actions(trace, actions))),
         Lane("probes", tuple(_probes(timeline))),
         *(Lane(depth, tuple(_depth(timeline, depth))) for depth in get_args(Depth)),
+        Lane("alerts", tuple(_alerts(alerts))),
         Lane("faults", tuple(Mark(f"{f.type} on {f.place}", f.start_ns, f.end_ns, "fault") for f in faults)),
         Lane("causal graph", tuple(_causes(graph))),
     ]
@@ -141,6 +135,15 @@ def _depth(timeline: Timeline | None, depth: Depth) -> Iterable[Mark]:
             failing = f", failing: {', '.join(reading.failing)}" if reading.failing else ""
             kind = "good" if reading.value >= 1 else "bad"
             yield Mark(f"{depth} {reading.value:.0%}{failing}", reading.started_ns, reading.ended_ns, kind)
+
+
+def _alerts(readings: Sequence[AlertReading]) -> Iterable[Mark]:
+    """Yield a mark for every stretch in which the same alerts fired."""
+    for names, same in groupby(
+        readings, key=lambda reading: sorted({f"{a.service} {a.signal}" for a in reading.firing})
+    ):
+        times = [reading.time_ns for reading in same]
+        yield Mark(", ".join(names) or "all quiet", times[0], times[-1], "bad" if names else "good")
 
 
 def _observed(timeline: Timeline | None, depth: Depth) -> list[Any]:

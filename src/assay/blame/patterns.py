@@ -7,14 +7,15 @@ where the answer missed a true root: an answer that has them all followed none o
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
 
-from assay.methods.loudest import complaints
-from assay.methods.signals import seconds
+from assay.methods.loudest import Loudest, complaints
+from assay.methods.signals import ERROR_LEVELS, failed_span, seconds
 from assay.model.causal_graph import CausalGraph
 from assay.model.diagnosis import Diagnosis
 from assay.model.trajectory import Trace, TraceStep
@@ -44,7 +45,8 @@ def find_patterns(trace: Trace, answer: Diagnosis, truth: CausalGraph, view: Dat
         return []
     premature = [premature_commitment(trace, root) for root in missed]
     silent = [presence_bias(trace, claimed, root, truth, view) for root in missed]
-    return [finding for finding in (*premature, *silent, loudest_signal(trace, claimed, truth, view)) if finding]
+    loudest = loudest_signal(trace, claimed, truth, view) or loudest_text(trace, claimed, truth, view)
+    return [finding for finding in (*premature, *silent, loudest) if finding]
 
 
 def premature_commitment(trace: Trace, root: str) -> Finding | None:
@@ -89,14 +91,16 @@ def presence_bias(trace: Trace, claimed: set[str], root: str, truth: CausalGraph
 
 def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> Finding | None:
     """Return where the loudest service captured the answer, None unless the answer blames it and it is no true root."""
-    counted = complaints(view, SLOW_RATIO).sort("excess", descending=True)
-    if counted.is_empty() or counted["excess"][0] <= 0:
+    counted = complaints(view, SLOW_RATIO).sort(["excess", "service"], descending=[True, False])
+    if counted.is_empty() or counted["excess"][0] < _noise(counted["expected"][0]):
         return None
     loudest, excess = str(counted["service"][0]), float(counted["excess"][0])
     if loudest not in claimed or loudest in truth.root_services():
         return None
     seen = next((step for step in trace.steps if any(_names(call.output, loudest) for call in step.tool_logs)), None)
     loudness = {row["service"]: row["excess"] for row in counted.iter_rows(named=True)}
+    if excess <= max((loudness.get(root, 0.0) for root in truth.root_services()), default=0.0):
+        return None  # a root complains as much
     roots = ", ".join(f"{root} {loudness.get(root, 0.0):.0f}" for root in sorted(truth.root_services()))
     return Finding(
         "loudest signal",
@@ -104,6 +108,59 @@ def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Da
         f"{loudest} complains most ({excess:.0f} failed spans, error lines and slow spans above normal; {roots}) and was "
         "blamed, but the fault did not begin there",
     )
+
+
+def _noise(expected: float) -> float:
+    """Return the excess of complaints that is no more than noise, as the method ``loudest`` has it."""
+    usual = Loudest()
+    return max(float(usual.claim_at_count), usual.claim_at_sigma * math.sqrt(expected + 1))
+
+
+def loudest_text(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> Finding | None:
+    """Return where a severe log line was taken at its word that its own span contradicts, None unless one was in view.
+
+    The line is of a blamed service that is no true root, or names one; the span in which it was written neither failed
+    nor took longer than SLOW_RATIO times the normal 99th percentile of its operation.
+    """
+    innocent = sorted(claimed - truth.root_services())
+    for line in _contradicted(view).iter_rows(named=True):
+        blamed = next((s for s in innocent if s == line["service_name"] or _names(line["message"], s)), None)
+        seen = _step_that_saw(trace, line["message"]) if blamed else None
+        if seen is not None:
+            return Finding(
+                "loudest signal",
+                seen,
+                f"a {line['level']} line of {line['service_name']} ({_quote(line['message'], '', 160)}) spoke for {blamed} "
+                f"being at fault, but the span that it was written in ({line['span_name']}) returned without failure in "
+                f"{line['duration'] / 1e6:.0f} ms, normal p99 {line['p99'] / 1e6:.0f} ms",
+            )
+    return None
+
+
+def _contradicted(view: Datapack) -> pl.DataFrame:
+    """Return severe lines of the abnormal period beside their own span, where that was neither failed nor slow."""
+    operation = ["service_name", "span_name"]
+    usual = (
+        view.scan("normal", "traces").group_by(operation).agg(p99=pl.col("duration").cast(pl.Float64).quantile(0.99))
+    )
+    spans = (
+        view.scan("abnormal", "traces")
+        .filter(~failed_span())
+        .join(usual, on=operation)
+        .filter(pl.col("duration") <= SLOW_RATIO * pl.col("p99"))
+        .select("span_id", "service_name", "span_name", "duration", "p99")
+    )
+    severe = view.scan("abnormal", "logs").filter(pl.col("level").is_in(ERROR_LEVELS), pl.col("span_id") != "")
+    lines = severe.select("time", "span_id", "service_name", "level", "message")
+    found = lines.join(spans, on=["span_id", "service_name"]).sort("time", "span_id")
+    return found.unique("message", keep="first", maintain_order=True).collect()
+
+
+def _step_that_saw(trace: Trace, message: str) -> int | None:
+    """Return the first step one of whose tools gave *message*, however it was broken into lines."""
+    wanted = " ".join(message.split())[:120]
+    shown = ((step.step_id, " ".join(call.output.split())) for step in trace.steps for call in step.tool_logs)
+    return next((number for number, text in shown if wanted and wanted in text), None)
 
 
 def _names(text: str, service: str) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from assay.agents.models.scripted import running_upstream
 from assay.errors import UserError
 from assay.model.trajectory import TraceStep
 from assay.proxy.exchanges import Exchange, read_session
@@ -33,25 +36,42 @@ class Rerun(Protocol):
 
 @dataclass(frozen=True)
 class ProxyRerun:
-    """Runs a system again behind the proxy; steps before the edited one come from the *recorded* session."""
+    """Runs a system again behind the proxy; steps before the edited one come from the *recorded* session.
+
+    *upstream* is the URL of the model, or ``scripted:FILE``, which finds *environment* set when it is loaded.
+    """
 
     start: Start
     recorded: Sequence[Exchange]
     upstream: str
     key: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def observe(self, intervention: Intervention) -> Sequence[TraceStep]:
         """Return the steps of one re-run; raises what *start* raises."""
         with tempfile.TemporaryDirectory(prefix="assay-rerun-") as folder:
             directory = Path(folder)
             token = issue_token(directory, "rerun")
-            settings = ProxySettings(
-                self.upstream, directory, key=self.key, policy=lambda: Intervene(self.recorded, intervention)
-            )
-            with running_proxy(settings) as url:
-                self.start(url, token)
+            with _set(self.environment), running_upstream(self.upstream) as model:
+                policy = partial(Intervene, self.recorded, intervention)
+                with running_proxy(ProxySettings(model, directory, key=self.key, policy=policy)) as url:
+                    self.start(url, token)
             record = directory / "sessions" / "rerun"
             return trace_of(read_session(record), "rerun").steps if record.exists() else ()
+
+
+@contextmanager
+def _set(environment: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def command(arguments: Sequence[str], timeout_s: float = 120.0) -> Start:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shlex
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ from assay.cli.output import json_option, percent, print_json, print_table, say
 
 if TYPE_CHECKING:
     from assay.blame.bench import BenchRow
+    from assay.blame.operations import Joined
+    from assay.blame.rerun import Rerun
     from assay.blame.settings import BlameSettings
     from assay.model.trajectory import Trace
 
@@ -22,6 +23,9 @@ _config_option = click.option(
     "--config", type=_PATH, help="YAML of settings: what is shown, k, w, tolerance, temperature."
 )
 _model_option = click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
+_cases_option = click.option(
+    "--cases", type=_PATH, help="The incident of a run with its truth, for `joined`, the clock and the patterns."
+)
 _without_option = click.option(
     "--without",
     multiple=True,
@@ -42,12 +46,13 @@ def command() -> None:
 @_without_option
 @click.option("--rerun", help="Command that runs the system again, for the dynamic technique.")
 @click.option("--upstream", help="URL of the model for --rerun, or scripted:FILE.")
+@_cases_option
 @_config_option
 @json_option
 @click.pass_context
 def trace(
     context: click.Context, traces: tuple[Path, ...], technique: str, model: str | None, without: tuple[str, ...],
-    rerun: str | None, upstream: str | None, config: Path | None, *, as_json: bool,
+    rerun: str | None, upstream: str | None, cases: Path | None, config: Path | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Say who is to blame in each of TRACES, and since which step."""
     from assay.agents.models import model_named
@@ -61,8 +66,8 @@ def trace(
     for path in traces:
         try:
             for found in read_traces(path):
-                with _rerun_of(path, rerun, upstream) as again:
-                    blamed = attribute(found, technique, model=asked, settings=settings, rerun=again)
+                again, joined = _rerun_of(path, rerun, upstream), _joined(found, path, cases)
+                blamed = attribute(found, technique, model=asked, settings=settings, rerun=again, joined=joined)
                 items.append(_item(path, found, blamed))
         except AssayError as error:
             if len(traces) == 1:
@@ -90,34 +95,40 @@ def trace(
     "--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of techniques that ask a model."
 )
 @click.option("--compat", is_flag=True, help="Score by substring, as the public code does.")
+@click.option("--reruns", type=_PATH, help="YAML of how traces are run again, for the dynamic technique.")
 @_config_option
 @json_option
 def bench(
     folder: Path, techniques: tuple[str, ...], model: str | None, without: tuple[str, ...], runs: int,
-    config: Path | None, *, compat: bool, as_json: bool,
+    reruns: Path | None, config: Path | None, *, compat: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare techniques on the labelled traces in FOLDER; the rule-based rows are always there."""
     from assay.agents.models import model_named
-    from assay.blame.attribute import names
+    from assay.blame.attribute import JOINED, names
     from assay.blame.bench import bench as compare
+    from assay.blame.reruns import reruns_in
     from assay.errors import NotFoundError, UserError
     from assay.proxy.formats import read_labelled
 
     for technique in techniques:
         if technique not in names():
             raise NotFoundError("attribution technique", technique, names())
-        if technique == "dynamic":
-            raise UserError("The dynamic technique needs a system to run again; use it on single traces with --rerun.")
+        if technique == JOINED:
+            raise UserError("The technique 'joined' reads run folders, which a benchmark of traces has not.")
+    rerun_of = reruns_in(reruns) if reruns else lambda _: None
     cases = read_labelled(folder)
     for case in cases:
         for note in case.notes:
             say(f"assay: {case.id}: {note}; kept as it is")
+    settings = _settings(config, without)
     rows = compare(
-        cases, techniques, model=model_named(model) if model else None, settings=_settings(config, without), runs=runs,
-        compat=compat, progress=lambda name: say(f"assay: {name}"),
+        cases, techniques, model=model_named(model) if model else None, settings=settings, runs=runs, compat=compat,
+        rerun_of=rerun_of, progress=lambda name: say(f"assay: {name}"),
     )  # fmt: skip
     if as_json:
-        print_json("blame bench", [_bench_item(row) for row in rows], scoring="compat" if compat else "exact")
+        scoring = "compat" if compat else "exact"
+        shown = {name: getattr(settings, name) for name in ("reference", "metadata", "inputs")}
+        print_json("blame bench", [_bench_item(row) for row in rows], scoring=scoring, shown=shown)
     else:
         _print_bench(rows, compat=compat)
 
@@ -125,21 +136,27 @@ def bench(
 @command.command("view")
 @click.argument("path", type=_PATH)
 @click.option("-o", "--output", type=_PATH, required=True, help="HTML file to write; it opens from disk.")
-@click.option("--technique", default="combined", show_default=True, help="What suggests the decisive step.")
+@click.option("--technique", help="What suggests the decisive step: `joined` for a run with findings, else `combined`.")
 @_model_option
-@click.option("--run", "run_dir", type=_PATH, help="Run folder: diagnosis.json, actions.jsonl, timeline.jsonl.")
-@click.option("--cases", type=_PATH, help="The incident of the run with its truth, for the clock and the patterns.")
-def view(path: Path, output: Path, technique: str, model: str | None, run_dir: Path | None, cases: Path | None) -> None:
+@click.option("--run", "run_dir", type=_PATH, help="Folder of the run, when PATH is not it.")
+@_cases_option
+def view(
+    path: Path, output: Path, technique: str | None, model: str | None, run_dir: Path | None, cases: Path | None
+) -> None:
     """Write a page that shows the trace of PATH: steps, flow, the suggested step, and the run on one clock."""
     from assay.agents.models import model_named
-    from assay.blame.attribute import attribute
+    from assay.blame.attribute import JOINED, attribute
     from assay.proxy.formats import read_one
     from assay.web.trace_page import write_trace_page
     from assay.web.trace_view import TracePage
 
     found = read_one(path)
-    blamed = attribute(found, technique, model=model_named(model) if model else None)
-    lanes, findings = _joined(found, run_dir, cases)
+    joined = _joined(found, run_dir or path, cases, is_run=run_dir is not None)
+    asked = model_named(model) if model else None
+    blamed = attribute(
+        found, technique or (JOINED if joined and joined.findings else "combined"), model=asked, joined=joined
+    )
+    findings, lanes = (joined.findings, joined.lanes) if joined else ((), ())
     page = TracePage(found.system_name, found, blamed.attribution, findings, lanes)
     write_trace_page([page], output, title=f"Trace of {found.system_name}")
     for finding in findings:
@@ -157,7 +174,12 @@ def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
     from assay.web.trace_page import write_trace_page
     from assay.web.trace_view import TracePage
 
-    pages = [TracePage(_name(path, i), t) for path in traces for i, t in enumerate(read_traces(path))]
+    stems = Counter(path.stem for path in traces)
+    pages = [
+        TracePage(_name(path, i, twice=stems[path.stem] > 1), t)
+        for path in traces
+        for i, t in enumerate(read_traces(path))
+    ]
     write_trace_page(
         pages, output, title=f"Annotate {len(pages)} trace{'s' if len(pages) > 1 else ''}", annotator=annotator
     )
@@ -208,36 +230,27 @@ def agree(
     context.exit(1 if still_open else 0)
 
 
-def _joined(found: Trace, run_dir: Path | None, cases: Path | None) -> tuple[Any, Any]:
-    """Return the lanes of the clock and the failure patterns, as far as the run and its truth are at hand."""
-    from assay.blame.joined import lanes, read_actions
-    from assay.blame.patterns import find_patterns
+def _joined(found: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
+    """Return the run on one clock when *folder* is that of a run or *cases* names its truth, None otherwise."""
+    from assay.blame.operations import RunRecord, join, read_run
     from assay.errors import UserError
-    from assay.model.diagnosis import Diagnosis
-    from assay.telemetry.tree import read_noun, resolve
-    from assay.testbed.observer import read_timeline
-
-    def part(name: str) -> Path | None:
-        path = run_dir / name if run_dir else None
-        return path if path and path.exists() else None
+    from assay.telemetry.tree import resolve
 
     matching = resolve(cases) if cases else []
     if len(matching) > 1:
         raise UserError(f"{cases} holds {len(matching)} incidents; name the one that the run is about.")
-    case = matching[0] if matching else None
-    graph = case.annotation.graph if case and case.annotation else None
-    answer = read_noun(Diagnosis, path) if (path := part("diagnosis.json")) else None
-    actions = read_actions(path) if (path := part("actions.jsonl")) else []
-    timeline = read_timeline(path) if (path := part("timeline.jsonl")) else None
-    faults = case.truth.faults if case and case.truth else ()
-    clock = lanes(found, actions=actions, timeline=timeline, faults=faults, graph=graph)
-    patterns = find_patterns(found, answer, graph, case.datapack) if case and graph and answer else []
-    return clock, tuple(patterns)
+    is_run = is_run or any(
+        (folder / name).exists() for name in ("run.json", "trace.jsonl", "timeline.jsonl", "diagnosis.json")
+    )
+    if not is_run and not matching:
+        return None
+    return join(found, read_run(folder) if is_run else RunRecord(), matching[0] if matching else None)
 
 
-def _name(path: Path, number: int) -> str:
-    """Return how annotations name a trace: by its file, or its session's folder."""
-    return path.stem + (f"-{number}" if number else "")
+def _name(path: Path, number: int, *, twice: bool) -> str:
+    """Return how annotations name a trace: by its file or its session's folder, with the one above if need be."""
+    own = f"{path.resolve().parent.name}/{path.stem}" if twice else path.stem
+    return own + (f"-{number}" if number else "")
 
 
 def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
@@ -255,9 +268,10 @@ def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
             continue
         file = traces / f"{one.trace}.json"
         found = read_one(file if file.exists() else traces / one.trace)
-        write_trace(found, output / TRACES / f"{one.trace}.json", "json")
+        name = f"{one.trace.replace('/', '-')}.json"
+        write_trace(found, output / TRACES / name, "json")
         (output / LABELS).mkdir(parents=True, exist_ok=True)
-        write_noun(output / LABELS / f"{one.trace}.json", one.attribution)
+        write_noun(output / LABELS / name, one.attribution)
 
 
 def _label(one: Any) -> tuple[str | None, int | None]:
@@ -278,30 +292,16 @@ def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
     return given.model_copy(update=dict.fromkeys(without, False))
 
 
-def _rerun_of(path: Path, rerun: str | None, upstream: str | None) -> Any:
-    """Give what the dynamic technique re-runs: a command behind the proxy, None when there is none."""
-    from contextlib import contextmanager
-
-    from assay.agents.models.scripted import running_upstream
-    from assay.blame.rerun import ProxyRerun
-    from assay.blame.rerun import command as started
+def _rerun_of(path: Path, rerun: str | None, upstream: str | None) -> Rerun | None:
+    """Return what the dynamic technique re-runs: a command behind the proxy, None when there is none."""
+    from assay.blame.reruns import Again, prepared
     from assay.errors import UserError
-    from assay.proxy.exchanges import read_session
 
-    @contextmanager
-    def prepared() -> Any:
-        if rerun is None:
-            yield None
-            return
-        if upstream is None:
-            raise UserError("--rerun needs the model that the system asks: give --upstream URL or scripted:FILE.")
-        recorded = read_session(path)
-        with running_upstream(upstream) as url:
-            yield ProxyRerun(
-                started(shlex.split(rerun)), recorded, url, key=os.environ.get("ASSAY_UPSTREAM_KEY") or None
-            )
-
-    return prepared()
+    if rerun is None:
+        return None
+    if upstream is None:
+        raise UserError("--rerun needs the model that the system asks: give --upstream URL or scripted:FILE.")
+    return prepared(Again(session=str(path), command=rerun, upstream=upstream), Path())
 
 
 def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from assay.errors import DatapackError, UserError
 from assay.proxy import sse
 from assay.proxy.apis import Answer, Api, Asked, api_of
+from assay.proxy.codings import decoded
 from assay.proxy.reading import read_json_lines
 from assay.proxy.record import RECORD
 
@@ -58,16 +58,17 @@ class Exchange:
 
     def header(self, name: str) -> str:
         """Return an answer header in lower case, '' when there is none."""
-        return next((value for key, value in self.headers if key.lower() == name), "").lower()
+        return _header(self.headers, name)
 
     def asked(self) -> Asked | None:
         """Return what the request asks, None when it is no readable LLM request."""
-        body = json_object(self.sent_body if self.sent_body is not None else self.request_body)
+        told = decoded(self.request_body, _header(self.request_headers, "content-encoding"))
+        body = json_object(told if self.sent_body is None else self.sent_body)
         return self.api.read_request(body) if self.api and body is not None else None
 
     def message(self) -> dict[str, Any] | None:
         """Return the answer as one object, a stream put together; None when it is no JSON at all."""
-        data = inflated(self.answer_body, self.header("content-encoding"))
+        data = decoded(self.answer_body, self.header("content-encoding"))
         if self.api and self.is_stream:
             return self.api.assemble(sse.events(data))
         return json_object(data)
@@ -76,6 +77,10 @@ class Exchange:
         """Return what the answer says, None when it is no LLM answer."""
         message = self.message()
         return self.api.read_answer(message) if self.api and message is not None else None
+
+
+def _header(headers: Iterable[tuple[str, str]], name: str) -> str:
+    return next((value for key, value in headers if key.lower() == name), "").lower()
 
 
 def request_hash(method: str, path: str, body: bytes) -> str:
@@ -114,16 +119,6 @@ def json_object(body: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def inflated(data: bytes, encoding: str) -> bytes:
-    """Return *data* without its content encoding, as far as it is whole; unknown encodings stay as they are."""
-    if encoding not in {"gzip", "deflate"}:
-        return data
-    try:
-        return zlib.decompressobj(47).decompress(data)
-    except zlib.error:
-        return data
 
 
 def _stamped(events: Iterator[Any]) -> Iterator[dict[str, Any]]:

@@ -63,7 +63,7 @@ class SessionLog:
     def write(self, event: str, **fields: Any) -> None:
         """Hand one event to the operating system; raises OSError when it does not take it."""
         head = {"event": event, "time_ns": self._wall_ns(), "monotonic_ns": self._monotonic_ns()}
-        line = memoryview(json.dumps(head | fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        line = memoryview(_line(head | fields))
         while line:
             line = line[os.write(self._fd, line) :]
 
@@ -82,6 +82,14 @@ class SessionLog:
             os.fsync(self._fd)
         finally:
             os.close(self._fd)
+
+
+def _line(event: dict[str, Any]) -> bytes:
+    """Return *event* as a line; bytes of a path or header that are no UTF-8 stand as lone surrogates, escaped."""
+    try:
+        return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
 def _whole_length(path: Path) -> int:

@@ -1,7 +1,7 @@
 """Redaction before a trace leaves the machine, with a report of what was taken out.
 
-Every occurrence becomes ``[email]`` or, with *keep_distinct*, ``[email:1f3a]``: equal texts get equal marks within one
-trace, so that what mattered for the failure can still be followed. Source: TraceElephant, App. A.8.
+Every occurrence becomes ``[email]`` or, with *keep_distinct*, ``[email:1]``: equal texts get equal marks within one
+trace, so that what mattered for the failure can still be followed. What is looked for stands in ``sensitive``.
 """
 
 from __future__ import annotations
@@ -12,24 +12,14 @@ import re
 import secrets
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pydantic import Field, field_validator
 
 from assay.model.base import Noun, Written
 from assay.model.trajectory import ToolCall, Trace, TraceStep
-
-PATTERNS = {
-    "key": r"\b(?:sk|pk|rk|ghp|gho|ghs|xox[abprs]|AKIA|AIza|hf|glpat|assay)[-_]?[A-Za-z0-9_-]{12,}|"
-    r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----|"
-    r"(?i:\b(?:bearer|password|passwd|secret|api[_-]?key|token)\b[\"']?\s*[:=]?\s*[\"']?)[A-Za-z0-9+/_.-]{16,}={0,2}",
-    "email": r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
-    "path": r"(?<![\w.:/<])(?:/(?:home|Users|root|tmp|var|etc|opt|usr|mnt|srv|data|workspace|private)(?:/[\w.@+-]+)+|"
-    r"~/[\w.@+-]+(?:/[\w.@+-]+)*|[A-Za-z]:\\(?:[\w .@+-]+\\)*[\w.@+-]+)",
-    "address": r"(?<![\w.])(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?![\w.])",
-    "phone": r"(?<![\w+])\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{2,4}(?:[ .-]?\d{2,4}){1,3}(?!\w)",
-}
-"""What is redacted by default, in the order in which it is looked for: what is taken first is seen by no later one."""
+from assay.proxy.sensitive import PATTERNS, hidden_in_base64
 
 
 class RedactionRules(Written):
@@ -60,8 +50,8 @@ class RedactionRules(Written):
     def compiled(self) -> list[tuple[str, re.Pattern[str]]]:
         """Return (kind, pattern) in the order in which they are applied: own words and patterns first."""
         words = [("word", "|".join(map(re.escape, sorted(self.words, key=len, reverse=True))))] if self.words else []
-        chosen = [*words, *self.patterns.items(), *((kind, PATTERNS[kind]) for kind in self.kinds)]
-        return [(kind, re.compile(pattern)) for kind, pattern in chosen]
+        built_in = [(kind, pattern) for kind in PATTERNS if kind in self.kinds for pattern in PATTERNS[kind]]
+        return [(kind, re.compile(pattern)) for kind, pattern in (*words, *self.patterns.items(), *built_in)]
 
 
 class Redacted(Noun):
@@ -77,7 +67,8 @@ def redact_trace(trace: Trace, rules: RedactionRules) -> tuple[Trace, list[Redac
     """Return *trace* without what *rules* take out of it, and the report; the originals are nowhere in either."""
     eraser = _Eraser(rules)
     steps = tuple(_mapped_step(step, eraser.at(step.step_id)) for step in trace.steps)
-    return _mapped_metadata(trace, eraser.at(None)).model_copy(update={"steps": steps}), eraser.report()
+    clean = _mapped_metadata(trace, eraser.at(None)).model_copy(update={"steps": steps})
+    return _mapped_names(clean, eraser.at(None)), eraser.report()
 
 
 def hashed(trace: Trace) -> Trace:
@@ -99,11 +90,16 @@ def hashed(trace: Trace) -> Trace:
 
 
 def map_text(value: Any, edit: Callable[[str], str]) -> Any:
-    """Return JSON-like *value* with *edit* applied to every text in it but the keys, which are names of fields."""
+    """Return JSON-like *value* with *edit* applied to every text in it, names of fields included."""
     if isinstance(value, str):
         return edit(value)
     if isinstance(value, dict):
-        return {key: map_text(item, edit) for key, item in value.items()}
+        edited: dict[str, Any] = {}
+        for key, item in value.items():
+            name = edit(key)
+            again = sum(known == name or known.startswith(f"{name} (") for known in edited)
+            edited[f"{name} ({again + 1})" if again else name] = map_text(item, edit)
+        return edited
     if isinstance(value, list | tuple):
         return [map_text(item, edit) for item in value]
     return value
@@ -124,7 +120,11 @@ class _Eraser:
 
         def edit(text: str) -> str:
             for kind, pattern in self._patterns:
-                text = pattern.sub(lambda match, kind=kind: self._mark(kind, match[0], step_id), text)  # type: ignore[misc]
+                text = pattern.sub(partial(self._marked, kind, step_id), text)
+            for found, told in reversed(list(hidden_in_base64(text))):
+                hidden = next((kind for kind, pattern in self._patterns if pattern.search(told)), None)
+                if hidden is not None:
+                    text = text[: found.start()] + self._mark(hidden, told, step_id) + text[found.end() :]
             return text
 
         return edit
@@ -136,6 +136,12 @@ class _Eraser:
             for kind, count in self._counts.items()
         ]
         return sorted(rows, key=lambda row: (-row.count, row.kind))
+
+    def _marked(self, kind: str, step_id: int | None, found: re.Match[str]) -> str:
+        if "value" not in found.re.groupindex:
+            return self._mark(kind, found[0], step_id)
+        begin, end = found.start("value") - found.start(), found.end("value") - found.start()
+        return found[0][:begin] + self._mark(kind, found["value"], step_id) + found[0][end:]
 
     def _mark(self, kind: str, text: str, step_id: int | None) -> str:
         self._counts[kind] += 1
@@ -163,11 +169,24 @@ def _mapped_step(step: TraceStep, edit: Callable[[str], str]) -> TraceStep:
 
 
 def _mapped_metadata(trace: Trace, edit: Callable[[str], str]) -> Trace:
+    texts = ("task_instruction", "system_architecture", "outcome", "reference_answer")
+    told = {name: edit(text) for name in texts if (text := getattr(trace, name))}
+    return trace.model_copy(update={**told, "agent_configuration": map_text(trace.agent_configuration, edit)})
+
+
+def _mapped_names(trace: Trace, edit: Callable[[str], str]) -> Trace:
+    """Return *trace* with its names edited too, which a hashed variant keeps: they tell who acted."""
+    steps = tuple(
+        step.model_copy(
+            update={
+                "agent_name": edit(step.agent_name),
+                "agent_id": edit(step.agent_id),
+                "model": edit(step.model) if step.model else None,
+                "request_id": edit(step.request_id) if step.request_id else None,
+            }
+        )
+        for step in trace.steps
+    )
     return trace.model_copy(
-        update={
-            "task_instruction": edit(trace.task_instruction),
-            "agent_configuration": map_text(trace.agent_configuration, edit),
-            "system_architecture": edit(trace.system_architecture) if trace.system_architecture else None,
-            "reference_answer": edit(trace.reference_answer) if trace.reference_answer else None,
-        }
+        update={"task_id": edit(trace.task_id), "system_name": edit(trace.system_name), "steps": steps}
     )

@@ -3,85 +3,141 @@
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import quote
+
+from assay.errors import DatapackError
+from assay.proxy.codings import decoder
 
 WITHHELD = b"[key]"
-_SECRET_HEADERS = frozenset(
-    {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie", "set-cookie"}
+UNREADABLE = b"[withheld: nobody can look for keys in this coding]"
+_TELLING_BYTES = 8
+_SECRET_HEADER = re.compile(
+    r"(?:^|[-_])(?:api[-_]?key|access[-_]?key|subscription[-_]key|auth|authorization|token|secret|password|credential|"
+    r"cookie)$",
+    re.IGNORECASE,
 )
-_SECRET_QUERY = re.compile(r"([?&](?:key|api[_-]?key|access_token|token)=)[^&]*", re.IGNORECASE)
+_SECRET_QUERY = re.compile(r"([?&](?:key|api[_-]?key|access_token|token|sig|signature)=)[^&]*", re.IGNORECASE)
 
 
-def safe_headers(headers: Iterable[tuple[str, str]], masks: Iterable[bytes] = ()) -> list[list[str]]:
+class Secret(NamedTuple):
+    """A text that enters no record, in the *forms* in which it may be written; all of them hold its *stem*."""
+
+    stem: bytes
+    forms: tuple[bytes, ...]
+
+
+@lru_cache(maxsize=256)
+def secret(text: str) -> Secret:
+    """Return *text* as it is, percent-encoded, and escaped in JSON."""
+    odd = {char for char in text if not char.isalnum() and char.isascii()}
+
+    def written(pattern: str) -> str:
+        return "".join(pattern.format(ord(char)) if char in odd else char for char in text)
+
+    patterns = ("%{:02X}", "%{:02x}", "\\u{:04x}", "\\u{:04X}")
+    told = (text, quote(text, safe=""), text.replace("/", "\\/"), *map(written, patterns))
+    forms = tuple(dict.fromkeys(form.encode("utf-8", "surrogateescape") for form in told if form))
+    stem = max(re.findall(r"[A-Za-z0-9]*", text), key=len)
+    return Secret(stem.encode(), forms)
+
+
+def safe_headers(headers: Iterable[tuple[str, str]], masks: Sequence[Secret] = ()) -> list[list[str]]:
     """Return *headers* with the values of those that carry keys withheld, and *masks* replaced in the others."""
-    known = tuple(masks)
     return [
-        [name, WITHHELD.decode() if name.lower() in _SECRET_HEADERS else _masked_text(value, known)]
-        for name, value in headers
+        [name, WITHHELD.decode() if _SECRET_HEADER.search(name) else safe_text(value, masks)] for name, value in headers
     ]
 
 
-def safe_path(path: str, masks: Iterable[bytes] = ()) -> str:
+def safe_path(path: str, masks: Sequence[Secret] = ()) -> str:
     """Return a path with its query, in which keys are withheld."""
-    return _masked_text(_SECRET_QUERY.sub(rf"\g<1>{WITHHELD.decode()}", path), tuple(masks))
+    return safe_text(_SECRET_QUERY.sub(rf"\g<1>{WITHHELD.decode()}", path), masks)
 
 
-def mask(data: bytes, masks: Iterable[bytes]) -> bytes:
+def safe_text(text: str, masks: Sequence[Secret]) -> str:
+    """Return *text* with every one of *masks* replaced."""
+    return mask(text.encode("utf-8", "surrogateescape"), masks).decode("utf-8", "surrogateescape")
+
+
+def mask(data: bytes, masks: Sequence[Secret]) -> bytes:
     """Return *data* with every one of *masks* replaced."""
-    for secret in masks:
-        if secret in data:
-            data = data.replace(secret, WITHHELD)
+    for known in masks:
+        if known.stem in data:
+            for form in known.forms:
+                data = data.replace(form, WITHHELD)
     return data
+
+
+def mask_coded(data: bytes, masks: Sequence[Secret], encoding: str) -> bytes:
+    """Return a whole body in any coding with *masks* replaced, or withheld if that is not possible in place."""
+    stream = StreamMask(masks, encoding)
+    return stream.feed(data) + stream.rest()
 
 
 class StreamMask:
     """Masks a body that comes in chunks, also where a key is split between two of them.
 
-    The end of a chunk that could be the beginning of a key is given with the next chunk. A gzip or deflate body cannot
-    be masked in place: from the chunk on in which a key appears inside, it is withheld.
+    The end of a chunk that could be the beginning of a key is given with the next chunk. A coded body cannot be masked
+    in place: from the chunk on in which a key appears inside, or which cannot be decoded, it is withheld.
     """
 
-    def __init__(self, masks: Iterable[bytes], encoding: str = "") -> None:
-        self._masks = tuple(masks)
+    def __init__(self, masks: Sequence[Secret], encoding: str = "") -> None:
+        self._masks = masks
         self._held = b""
-        self._inflate = zlib.decompressobj(47) if self._masks and encoding in {"gzip", "deflate"} else None
+        self._coded = encoding.strip().lower() not in {"", "identity"}
+        self._decoder = decoder(encoding) if self._coded else None
         self._inside = b""
-        self._tainted = False
+        self._begun = self._withheld = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what of *chunk* may be recorded now."""
         if not self._masks:
             return chunk
-        if self._inflate is not None:
-            return self._feed_compressed(chunk)
+        if self._coded:
+            return self._feed_coded(chunk)
         data = mask(self._held + chunk, self._masks)
-        keep = max((_overlap(data, secret) for secret in self._masks), default=0)
+        keep = self._overlap(data)
         self._held = data[len(data) - keep :]
         return data[: len(data) - keep]
 
     def rest(self) -> bytes:
-        """Return what was held back, once the body has ended."""
+        """Return what was held back, once the body has ended; the greater part of a key is as good as the key."""
+        begun = self._overlap(self._inside if self._coded else self._held)
         held, self._held = self._held, b""
-        return held
+        return held if begun < _TELLING_BYTES else WITHHELD
 
-    def _feed_compressed(self, chunk: bytes) -> bytes:
-        assert self._inflate is not None
+    def _feed_coded(self, chunk: bytes) -> bytes:
+        if self._withheld:
+            return b""
+        if self._decoder is None:
+            return self._withhold(UNREADABLE)
         try:
-            inside = self._inside + self._inflate.decompress(chunk)
-        except zlib.error:
-            inside = self._inside  # not what its header says; the raw bytes are searched instead
-        self._tainted = self._tainted or any(secret in inside or secret in chunk for secret in self._masks)
-        self._inside = inside[-max(map(len, self._masks)) :]
-        return WITHHELD if self._tainted else chunk
+            self._inside += self._decoder.feed(chunk)
+        except DatapackError:
+            if self._begun:
+                return self._withhold(UNREADABLE)
+            self._coded = False  # the header says what is not so: plain after all
+            return self.feed(chunk)
+        self._begun = True
+        if mask(self._inside, self._masks) != self._inside or mask(chunk, self._masks) != chunk:
+            return self._withhold(WITHHELD)
+        keep = self._overlap(self._inside)
+        self._inside = self._inside[len(self._inside) - keep :]
+        self._held, given = (self._held + chunk, b"") if keep else (b"", self._held + chunk)
+        return given
+
+    def _withhold(self, instead: bytes) -> bytes:
+        self._withheld, self._held, self._inside = True, b"", b""
+        return instead
+
+    def _overlap(self, data: bytes) -> int:
+        return max((_overlap(data, form) for known in self._masks for form in known.forms), default=0)
 
 
-def _overlap(data: bytes, secret: bytes) -> int:
-    """Return how many bytes at the end of *data* are the beginning of *secret*, short of all of it."""
-    if data[-1:] not in secret:  # nearly every chunk: events end with a line feed, keys have none
+def _overlap(data: bytes, form: bytes) -> int:
+    """Return how many bytes at the end of *data* are the beginning of *form*, short of all of it."""
+    if data[-1:] not in form:  # nearly every chunk: events end with a line feed, keys have none
         return 0
-    return next((n for n in range(min(len(secret) - 1, len(data)), 0, -1) if data.endswith(secret[:n])), 0)
-
-
-def _masked_text(text: str, masks: tuple[bytes, ...]) -> str:
-    return mask(text.encode("utf-8", "surrogateescape"), masks).decode("utf-8", "replace") if masks else text
+    return next((n for n in range(min(len(form) - 1, len(data)), 0, -1) if data.endswith(form[:n])), 0)

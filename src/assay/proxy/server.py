@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import io
 import itertools
-import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,37 +21,32 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
+from yarl import URL
 
 from assay.errors import OperationError, UserError
 from assay.proxy import sse
 from assay.proxy.apis import Api, api_of
-from assay.proxy.exchanges import inflated
-from assay.proxy.policies import Forward, Policy, Record, Refuse, Serve
+from assay.proxy.codings import decoded
+from assay.proxy.policies import Policy, Record, Refuse, Serve
 from assay.proxy.record import SessionLog, session_folder
-from assay.proxy.secrets import StreamMask, mask, safe_headers, safe_path
+from assay.proxy.secrets import Secret, StreamMask, mask, mask_coded, safe_headers, safe_path, safe_text, secret
 from assay.proxy.tokens import Tokens
+from assay.proxy.wire import (
+    MAX_HEADER_BYTES,
+    Relayed,
+    as_text,
+    outgoing_headers,
+    payload,
+    problem,
+    token_of,
+    unrelayable,
+)
 
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
-_MAX_HEADER_BYTES = 64 * 1024
-_LARGE_BYTES = 512 * 1024
-_HOP_BY_HOP = frozenset(
-    {"connection", "keep-alive", "proxy-authenticate", "te", "trailer", "transfer-encoding", "upgrade"}
-)
-_NOT_SENT_ON = _HOP_BY_HOP | {
-    "host",
-    "authorization",
-    "x-api-key",
-    "api-key",
-    "proxy-authorization",
-    "content-length",
-    "expect",
-}
-_KEY_HEADERS = ("x-api-key", "api-key")
 _UNKNOWN_AGENT = (
     "This key was not issued by the proxy; get one with `assay proxy token SESSION -o DIR` and give it to the agent as "
     "its API key."
 )
-_READABLE_ENCODINGS = frozenset({"gzip", "deflate", "identity", "*"})
 
 
 @dataclass(frozen=True)
@@ -78,6 +71,8 @@ class ProxySettings:
         parts = urlsplit(self.upstream)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
             raise UserError(f"{self.upstream!r} is no upstream; give a URL such as https://api.openai.com.")
+        if "@" in parts.netloc:
+            raise UserError("The upstream's URL holds a password; give it as the key instead: see --key-env.")
 
 
 @dataclass
@@ -88,40 +83,25 @@ class _Session:
 
 @dataclass
 class _Call:
-    """One request on its way."""
+    """One request on its way; nothing in the record holds *masks*: its token, and the real key."""
 
     id: str
     session: _Session
     request: web.BaseRequest
-    path: str
     body: bytes
-    masks: tuple[bytes, ...]
+    masks: tuple[Secret, ...]
     outcome: str = "cut"
     error: str | None = None
     kept: list[bytes] = field(default_factory=list)
     kept_bytes: int = 0
 
     @property
+    def path(self) -> str:
+        return self.request.raw_path
+
+    @property
     def api(self) -> Api | None:
         return api_of(self.request.method, self.path)
-
-
-class _Relayed(web.StreamResponse):
-    """An answer with exactly the headers of the upstream: the server adds none of its own."""
-
-    def __init__(self, status: int, reason: str, headers: CIMultiDict[str], *, chunked: bool) -> None:
-        super().__init__(status=status, reason=reason, headers=headers)
-        self._own = frozenset(name.lower() for name in headers)
-        if chunked:
-            self.enable_chunked_encoding()
-        if headers.get("Connection", "").lower() == "close":
-            self.force_close()
-
-    async def _prepare_headers(self) -> None:
-        await super()._prepare_headers()
-        for name in ("Date", "Server", "Content-Type", "Connection"):
-            if name.lower() not in self._own:
-                self.headers.popall(name, None)
 
 
 class ProxyServer:
@@ -147,8 +127,8 @@ class ProxyServer:
             timeout=limits,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             cookie_jar=aiohttp.DummyCookieJar(),
-            max_line_size=_MAX_HEADER_BYTES,
-            max_field_size=_MAX_HEADER_BYTES,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
         )
 
     async def close(self) -> None:
@@ -160,10 +140,10 @@ class ProxyServer:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request of an agent."""
-        token = _token_of(request)
+        token = token_of(request)
         name = self._tokens.session_of(token) if token else None
         if token is None or name is None:
-            return _problem(api_of(request.method, request.path_qs), 401, _UNKNOWN_AGENT)
+            return problem(api_of(request.method, request.path_qs), 401, _UNKNOWN_AGENT)
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await request.content.read()
@@ -172,14 +152,15 @@ class ProxyServer:
             call = self._begin(session, request, body, token)
         except OSError as error:  # what cannot be recorded is not sent on
             message = f"The proxy cannot write its record ({error.strerror}); nothing was sent on."
-            return _problem(api_of(request.method, request.path_qs), 507, message)
+            return problem(api_of(request.method, request.path_qs), 507, message)
         try:
             return await self._decide(call)
         except asyncio.CancelledError:
             call.outcome = "client_gone"
             raise
         finally:
-            session.log.write("end", id=call.id, outcome=call.outcome, error=call.error)
+            reason = safe_text(call.error, call.masks) if call.error else None
+            session.log.write("end", id=call.id, outcome=call.outcome, error=reason)
 
     def _session(self, name: str) -> _Session:
         if name not in self._sessions:
@@ -190,63 +171,65 @@ class ProxyServer:
 
     def _begin(self, session: _Session, request: web.BaseRequest, body: bytes, token: str) -> _Call:
         key = self._settings.key
-        masks = (token.encode("utf-8", "surrogateescape"), *((key.encode(),) if key else ()))
-        call = _Call(next(self._ids), session, request, request.raw_path, body, masks)
-        headers = [(_text(name), _text(value)) for name, value in request.raw_headers]
+        call = _Call(next(self._ids), session, request, body, (secret(token), *((secret(key),) if key else ())))
+        headers = [(as_text(name), as_text(value)) for name, value in request.raw_headers]
         session.log.write(
             "request",
             id=call.id,
             method=request.method,
-            path=safe_path(call.path, masks),
-            headers=safe_headers(headers, masks),
+            path=safe_path(call.path, call.masks),
+            headers=safe_headers(headers, call.masks),
         )
-        session.log.body(call.id, "request", mask(body, masks))
+        session.log.body(call.id, "request", mask_coded(body, call.masks, request.headers.get("Content-Encoding", "")))
         return call
 
     async def _decide(self, call: _Call) -> web.StreamResponse:
-        decision = call.session.policy.decide(call.request.method, call.path, mask(call.body, call.masks[:1]))
+        if (unfit := unrelayable(call.request)) is not None:
+            return self._refused(call, *unfit)
+        asked = mask(call.body, call.masks[:1])
+        path = safe_path(call.path, call.masks)  # as it stands in a record
+        decision = call.session.policy.decide(call.request.method, path, asked)
         if isinstance(decision, Serve):
             return await self._serve(call, decision)
         if isinstance(decision, Refuse):
-            call.outcome, call.error = "refused", decision.message
-            return self._told(call, decision.status, decision.message)
-        unchanged = decision.body == mask(call.body, call.masks[:1])
+            return self._refused(call, decision.status, decision.message)
+        unchanged = decision.body == asked
         if not unchanged:
             call.session.log.body(call.id, "edited", mask(decision.body, call.masks))
-        return await self._forward(call, Forward(call.body) if unchanged else decision)
+        return await self._forward(call, call.body if unchanged else decision.body)
 
-    async def _forward(self, call: _Call, decision: Forward) -> web.StreamResponse:
+    async def _forward(self, call: _Call, body: bytes) -> web.StreamResponse:
         assert self._client is not None
         try:
             upstream = await self._client.request(
                 call.request.method,
-                self._url(call.path),
-                headers=self._outgoing(call.request),
-                data=_payload(decision.body),
+                URL(self._base + call.path, encoded=True),
+                headers=outgoing_headers(call.request, self._settings.key),
+                data=payload(body),
                 allow_redirects=False,
             )
         except TimeoutError:
             call.outcome, call.error = "timeout", "the upstream did not answer in time"
             return self._told(call, 504, f"The upstream {self._base} did not answer in time.")
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, ValueError) as error:
             call.outcome, call.error = "upstream_failed", str(error)
-            return self._told(call, 502, f"The upstream {self._base} cannot be reached: {error}.")
+            told = safe_text(str(error), call.masks)
+            return self._told(call, 502, f"The upstream {self._base} cannot be reached: {told}.")
         try:
             return await self._relay(call, upstream)
         finally:
             upstream.close() if call.outcome != "complete" else upstream.release()
 
     async def _relay(self, call: _Call, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
-        headers = CIMultiDict((_text(name), _text(value)) for name, value in upstream.raw_headers)
+        headers = CIMultiDict((as_text(name), as_text(value)) for name, value in upstream.raw_headers)
         self._log_answer(call, upstream.status, upstream.reason or "", headers)
-        response = _Relayed(upstream.status, upstream.reason or "", headers, chunked="Transfer-Encoding" in headers)
-        await response.prepare(call.request)
-        stream = StreamMask(call.masks, headers.get("Content-Encoding", "").lower())
+        response = Relayed(call.request, upstream.status, upstream.reason or "", headers)
+        stream = StreamMask(call.masks, headers.get("Content-Encoding", ""))
         try:
-            async for chunk, _ in upstream.content.iter_chunks():
-                if chunk:
-                    self._log_chunk(call, stream.feed(chunk), chunk)
-                    await response.write(chunk)
+            await response.prepare(call.request)
+            async for chunk in _chunks(upstream.content):
+                self._log_chunk(call, stream.feed(chunk), chunk)
+                await response.write(chunk)
         except TimeoutError:
             return self._broken(call, response, "timeout", "the upstream fell silent")
         except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
@@ -254,11 +237,9 @@ class ProxyServer:
         except ConnectionError:
             call.outcome = "client_gone"
             return response
-        call.session.log.body(call.id, "answer", stream.rest())
-        self._log_message(call, headers)
-        call.outcome = "complete"
-        await response.write_eof()
-        return response
+        finally:
+            self._log_chunk(call, stream.rest(), b"")
+        return await self._ended(call, response, headers)
 
     def _broken(self, call: _Call, response: web.StreamResponse, outcome: str, error: str) -> web.StreamResponse:
         """Give the client half an answer as half an answer: its connection ends without the end of the body."""
@@ -271,9 +252,9 @@ class ProxyServer:
         recorded = decision.exchange
         headers = CIMultiDict(recorded.headers)
         self._log_answer(call, recorded.status or 502, recorded.reason, headers)
-        response = _Relayed(recorded.status or 502, recorded.reason, headers, chunked="Transfer-Encoding" in headers)
-        await response.prepare(call.request)
+        response = Relayed(call.request, recorded.status or 502, recorded.reason, headers)
         try:
+            await response.prepare(call.request)
             for _, chunk in recorded.chunks:
                 self._log_chunk(call, chunk, chunk)
                 await response.write(chunk)
@@ -282,20 +263,28 @@ class ProxyServer:
             return response
         if recorded.outcome not in {"complete", "refused"}:
             return self._broken(call, response, recorded.outcome, "the recorded answer ended here")
+        return await self._ended(call, response, headers)
+
+    async def _ended(self, call: _Call, response: Relayed, headers: CIMultiDict[str]) -> web.StreamResponse:
+        await response.write_eof()
         self._log_message(call, headers)
         call.outcome = "complete"
-        await response.write_eof()
         return response
 
+    def _refused(self, call: _Call, status: int, message: str) -> web.StreamResponse:
+        call.outcome, call.error = "refused", message
+        return self._told(call, status, message)
+
     def _told(self, call: _Call, status: int, message: str) -> web.StreamResponse:
-        response = _problem(call.api, status, message)
+        response = problem(call.api, status, message)
         self._log_answer(call, status, response.reason or "", response.headers)
         call.session.log.body(call.id, "answer", bytes(response.body))  # type: ignore[arg-type]
         return response
 
     def _log_answer(self, call: _Call, status: int, reason: str, headers: CIMultiDict[str]) -> None:
         kept = safe_headers(headers.items(), call.masks)
-        call.session.log.write("answer", id=call.id, status=status, reason=reason, headers=kept)
+        said = safe_text(reason, call.masks)
+        call.session.log.write("answer", id=call.id, status=status, reason=said, headers=kept)
 
     def _log_chunk(self, call: _Call, recorded: bytes, sent: bytes) -> None:
         call.session.log.body(call.id, "answer", recorded)
@@ -305,33 +294,24 @@ class ProxyServer:
 
     def _log_message(self, call: _Call, headers: CIMultiDict[str]) -> None:
         """Record a stream put together; one that is too long for memory is put together on reading."""
-        if call.api is None or not headers.get("Content-Type", "").startswith("text/event-stream"):
+        if call.api is None or not headers.get("Content-Type", "").lower().startswith("text/event-stream"):
             return
         if call.kept_bytes <= MAX_MESSAGE_BYTES:
-            data = inflated(b"".join(call.kept), headers.get("Content-Encoding", "").lower())
+            data = decoded(b"".join(call.kept), headers.get("Content-Encoding", ""), MAX_MESSAGE_BYTES)
             call.session.log.write("message", id=call.id, message=call.api.assemble(sse.events(data)))
 
-    def _url(self, path: str) -> str:
-        from yarl import URL
 
-        return URL(self._base + path, encoded=True)  # type: ignore[return-value]
+async def _chunks(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Yield chunks as they were cut by the upstream.
 
-    def _outgoing(self, request: web.BaseRequest) -> CIMultiDict[str]:
-        """Return the headers as they came, but for those of this connection, the token, and encodings nobody could read."""
-        headers = CIMultiDict(
-            (_text(name), _text(value))
-            for name, value in request.raw_headers
-            if _text(name).lower() not in _NOT_SENT_ON
-        )
-        if "Accept-Encoding" in headers:
-            accepted = [c.strip() for c in headers["Accept-Encoding"].split(",")]
-            headers["Accept-Encoding"] = (
-                ", ".join(c for c in accepted if c.partition(";")[0] in _READABLE_ENCODINGS) or "identity"
-            )
-        if self._settings.key:
-            found = next((name for name in _KEY_HEADERS if name in request.headers), None)
-            headers[found or "Authorization"] = self._settings.key if found else f"Bearer {self._settings.key}"
-        return headers
+    Every answer without a body has the same empty reader, whose own iteration ends for the first answer only (aiohttp
+    3.14) and then goes round for ever.
+    """
+    if content.at_eof():
+        return
+    async for chunk, _ in content.iter_chunks():
+        if chunk:
+            yield chunk
 
 
 @contextmanager
@@ -363,8 +343,8 @@ async def serve(
             handler_cancellation=True,
             access_log=None,
             auto_decompress=False,
-            max_line_size=_MAX_HEADER_BYTES,
-            max_field_size=_MAX_HEADER_BYTES,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
         )
         runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=2.0)
         await runner.setup()
@@ -380,33 +360,3 @@ async def serve(
             with suppress(asyncio.CancelledError):
                 await runner.cleanup()
             await proxy.close()
-
-
-def _token_of(request: web.BaseRequest) -> str | None:
-    for name in _KEY_HEADERS:
-        if name in request.headers:
-            return request.headers[name]
-    scheme, _, value = request.headers.get("Authorization", "").partition(" ")
-    return value.strip() if scheme.lower() == "bearer" else None
-
-
-def _problem(api: Api | None, status: int, message: str) -> web.Response:
-    """Return an error that is the proxy's own, in the form of the API that was spoken to."""
-    error = {"type": "assay_proxy", "message": message}
-    body = {"type": "error", "error": error} if api is not None and api.name == "messages" else {"error": error}
-    return web.Response(
-        status=status,
-        body=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json", "X-Assay-Proxy": "own", "x-should-retry": "false"},
-    )
-
-
-def _payload(body: bytes) -> bytes | io.BytesIO | None:
-    """Return what the client library takes: none for no body, a file for a large one, which it sends in pieces."""
-    if not body:
-        return None
-    return io.BytesIO(body) if len(body) > _LARGE_BYTES else body
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")

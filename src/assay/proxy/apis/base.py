@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,31 @@ def arguments_of(text: Any) -> dict[str, Any]:
     except (TypeError, ValueError):
         return {"raw": text}
     return parsed if isinstance(parsed, dict) else {"raw": text}
+
+
+def fields(value: Any) -> dict[str, Any]:
+    """Return *value* when it is an object, an empty one otherwise: answers are whatever an upstream sent."""
+    return value if isinstance(value, dict) else {}
+
+
+def index_of(value: Any, default: int = 0) -> int:
+    """Return *value* when it is a whole number, *default* otherwise."""
+    return value if isinstance(value, int) else default
+
+
+def told(value: Any) -> str | None:
+    """Return *value* as text, None when there is none."""
+    return None if value is None else str(value)
+
+
+def counts_of(usage: Any, names: Mapping[str, str]) -> dict[str, int]:
+    """Return token counts by our names; *names* maps ours to those of the API."""
+    found = {ours: fields(usage).get(theirs) for ours, theirs in names.items()}
+    return {ours: value for ours, value in found.items() if isinstance(value, int)}
+
+
+OWN_COUNTS = {"input_tokens": "input_tokens", "output_tokens": "output_tokens"}
+"""For APIs that count under our names."""
 
 
 def listed(value: Any) -> list[dict[str, Any]]:

@@ -12,11 +12,17 @@ from assay.proxy.apis.base import (
     ToolResult,
     ToolUse,
     arguments_of,
+    counts_of,
     edit_content,
     error_text,
+    fields,
+    index_of,
     listed,
+    told,
 )
 from assay.proxy.steps import plain_text
+
+_COUNTS = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
 
 
 def read_request(body: dict[str, Any]) -> Asked:
@@ -25,27 +31,26 @@ def read_request(body: dict[str, Any]) -> Asked:
     named = [message.get("name") for message in messages if message.get("role") in {"system", "developer"}]
     results = [m for m in messages if m.get("role") in {"tool", "function"}]
     return Asked(
-        model=body.get("model"),
+        model=told(body.get("model")),
         messages=tuple((str(m.get("role", "user")), _text(m)) for m in messages),
         results=tuple(ToolResult(str(m.get("tool_call_id", "")), plain_text(m.get("content"))) for m in results),
         agent=next((str(name) for name in named if name), None),
-        user=body.get("user"),
+        user=told(body.get("user")),
         stream=bool(body.get("stream")),
-        tools=tuple(str(t.get("function", {}).get("name", "")) for t in listed(body.get("tools"))),
+        tools=tuple(str(fields(t.get("function")).get("name", "")) for t in listed(body.get("tools"))),
     )
 
 
 def read_answer(body: dict[str, Any]) -> Answer:
     """Return what a chat completion says; of several choices the first."""
     choice = next(iter(listed(body.get("choices"))), {})
-    message = choice.get("message") or {}
-    usage = body.get("usage") or {}
+    message = fields(choice.get("message"))
     return Answer(
         text=plain_text(message.get("content")) or plain_text(message.get("refusal")),
         tool_uses=tuple(_tool_use(call) for call in listed(message.get("tool_calls"))),
-        usage=_counts(usage),
-        model=body.get("model"),
-        id=body.get("id"),
+        usage=counts_of(body.get("usage"), _COUNTS),
+        model=told(body.get("model")),
+        id=told(body.get("id")),
         error=error_text(body),
     )
 
@@ -54,15 +59,19 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the chat completion that the chunks of a stream amount to."""
     whole: dict[str, Any] = {"object": "chat.completion"}
     choices: dict[int, dict[str, Any]] = {}
+    calls: dict[int, dict[int, dict[str, Any]]] = {}
     for event in events:
         whole |= {key: event[key] for key in ("id", "created", "model", "system_fingerprint") if event.get(key)}
         whole |= {key: event[key] for key in ("usage", "error") if event.get(key)}
         for part in listed(event.get("choices")):
-            index = int(part.get("index", 0))
+            index = index_of(part.get("index"))
             choice = choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
-            _add_delta(choice["message"], part.get("delta") or {})
+            _add_delta(choice["message"], fields(part.get("delta")), calls.setdefault(index, {}))
             if part.get("finish_reason"):
                 choice["finish_reason"] = part["finish_reason"]
+    for index, made in calls.items():
+        if made:
+            choices[index]["message"]["tool_calls"] = [made[at] for at in sorted(made)]
     return whole | {"choices": [choices[index] for index in sorted(choices)]}
 
 
@@ -77,19 +86,16 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     return body | {"messages": [*listed(body.get("messages")), {"role": role, "content": text}]}
 
 
-def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
+def _add_delta(message: dict[str, Any], delta: dict[str, Any], calls: dict[int, dict[str, Any]]) -> None:
     for key in ("content", "refusal", "reasoning_content"):
-        if delta.get(key) is not None:
+        if isinstance(delta.get(key), str):
             message[key] = (message.get(key) or "") + delta[key]
-    for call in listed(delta.get("tool_calls")):
-        calls = message.setdefault("tool_calls", [])
-        index = int(call.get("index", len(calls)))
-        while len(calls) <= index:
-            calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-        calls[index]["id"] = call.get("id") or calls[index]["id"]
-        function = call.get("function") or {}
+    for part in listed(delta.get("tool_calls")):
+        index = index_of(part.get("index"), len(calls))
+        call = calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+        call["id"] = part.get("id") or call["id"]
         for key in ("name", "arguments"):
-            calls[index]["function"][key] += function.get(key) or ""
+            call["function"][key] += told(fields(part.get("function")).get(key)) or ""
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -98,13 +104,8 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def _tool_use(call: dict[str, Any]) -> ToolUse:
-    function = call.get("function") or {}
+    function = fields(call.get("function"))
     return ToolUse(str(call.get("id", "")), str(function.get("name", "")), arguments_of(function.get("arguments")))
-
-
-def _counts(usage: dict[str, Any]) -> dict[str, int]:
-    names = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
-    return {ours: int(usage[theirs]) for ours, theirs in names.items() if usage.get(theirs) is not None}
 
 
 CHAT = Api("chat", "/chat/completions", read_request, read_answer, assemble, edit_text, add_message)

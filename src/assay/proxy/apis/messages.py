@@ -6,15 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from assay.proxy.apis.base import (
+    OWN_COUNTS,
     Answer,
     Api,
     Asked,
     ToolResult,
     ToolUse,
     arguments_of,
+    counts_of,
     edit_content,
     error_text,
+    fields,
+    index_of,
     listed,
+    told,
 )
 from assay.proxy.steps import plain_text
 
@@ -26,15 +31,15 @@ def read_request(body: dict[str, Any]) -> Asked:
     results = [
         part for message in messages for part in listed(message.get("content")) if part.get("type") == "tool_result"
     ]
-    told = [(str(message.get("role", "user")), _text(message.get("content"))) for message in messages]
+    said = [(str(message.get("role", "user")), _text(message.get("content"))) for message in messages]
     return Asked(
-        model=body.get("model"),
-        messages=tuple(([("system", system)] if system else []) + told),
+        model=told(body.get("model")),
+        messages=tuple(([("system", system)] if system else []) + said),
         results=tuple(
             ToolResult(str(r.get("tool_use_id", "")), plain_text(r.get("content")), failed=bool(r.get("is_error")))
             for r in results
         ),
-        user=(body.get("metadata") or {}).get("user_id"),
+        user=told(fields(body.get("metadata")).get("user_id")),
         stream=bool(body.get("stream")),
         tools=tuple(str(tool.get("name", "")) for tool in listed(body.get("tools"))),
     )
@@ -43,7 +48,6 @@ def read_request(body: dict[str, Any]) -> Asked:
 def read_answer(body: dict[str, Any]) -> Answer:
     """Return what a message says: the text of its blocks and the tools that it uses."""
     blocks = listed(body.get("content"))
-    usage = body.get("usage") or {}
     return Answer(
         text="\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
         tool_uses=tuple(
@@ -51,9 +55,9 @@ def read_answer(body: dict[str, Any]) -> Answer:
             for block in blocks
             if block.get("type") == "tool_use"
         ),
-        usage={key: int(usage[key]) for key in ("input_tokens", "output_tokens") if usage.get(key) is not None},
-        model=body.get("model"),
-        id=body.get("id"),
+        usage=counts_of(body.get("usage"), OWN_COUNTS),
+        model=told(body.get("model")),
+        id=told(body.get("id")),
         error=error_text(body),
     )
 
@@ -64,16 +68,17 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     blocks: dict[int, dict[str, Any]] = {}
     partial: dict[int, str] = {}
     for event in events:
-        kind, index = event.get("type"), int(event.get("index", 0))
+        kind, index = event.get("type"), index_of(event.get("index"))
         if kind == "message_start":
-            whole |= event.get("message") or {}
+            whole |= fields(event.get("message"))
         elif kind == "content_block_start":
-            blocks[index] = dict(event.get("content_block") or {})
+            blocks[index] = dict(fields(event.get("content_block")))
         elif kind == "content_block_delta":
-            _add_delta(blocks.setdefault(index, {"type": "text", "text": ""}), event.get("delta") or {}, partial, index)
+            block = blocks.setdefault(index, {"type": "text", "text": ""})
+            _add_delta(block, fields(event.get("delta")), partial, index)
         elif kind == "message_delta":
-            whole |= event.get("delta") or {}
-            whole["usage"] = (whole.get("usage") or {}) | (event.get("usage") or {})
+            whole |= fields(event.get("delta"))
+            whole["usage"] = fields(whole.get("usage")) | fields(event.get("usage"))
         elif kind == "error":
             whole["error"] = event.get("error")
     for index, text in partial.items():
@@ -100,7 +105,7 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, 
         partial[index] = partial.get(index, "") + str(delta.get("partial_json", ""))
     for key in ("text", "thinking", "signature"):
         if isinstance(delta.get(key), str):
-            block[key] = block.get(key, "") + delta[key]
+            block[key] = (told(block.get(key)) or "") + delta[key]
 
 
 def _text(content: Any) -> str:

@@ -6,15 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from assay.proxy.apis.base import (
+    OWN_COUNTS,
     Answer,
     Api,
     Asked,
     ToolResult,
     ToolUse,
     arguments_of,
+    counts_of,
     edit_content,
     error_text,
+    fields,
+    index_of,
     listed,
+    told,
 )
 from assay.proxy.steps import plain_text
 
@@ -27,12 +32,12 @@ def read_request(body: dict[str, Any]) -> Asked:
     instructions = [("system", str(body["instructions"]))] if body.get("instructions") else []
     results = [item for item in items if item.get("type") == "function_call_output"]
     return Asked(
-        model=body.get("model"),
+        model=told(body.get("model")),
         messages=tuple(
             instructions + [(str(item.get("role") or item.get("type", "user")), _text(item)) for item in items]
         ),
         results=tuple(ToolResult(str(r.get("call_id", "")), plain_text(r.get("output"))) for r in results),
-        user=body.get("user"),
+        user=told(body.get("user")),
         stream=bool(body.get("stream")),
         tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in listed(body.get("tools"))),
     )
@@ -41,7 +46,6 @@ def read_request(body: dict[str, Any]) -> Asked:
 def read_answer(body: dict[str, Any]) -> Answer:
     """Return what a response says: the text of its messages and its function calls."""
     output = listed(body.get("output"))
-    usage = body.get("usage") or {}
     return Answer(
         text="\n".join(plain_text(item.get("content")) for item in output if item.get("type") == "message"),
         tool_uses=tuple(
@@ -49,9 +53,9 @@ def read_answer(body: dict[str, Any]) -> Answer:
             for item in output
             if item.get("type") == "function_call"
         ),
-        usage={key: int(usage[key]) for key in ("input_tokens", "output_tokens") if usage.get(key) is not None},
-        model=body.get("model"),
-        id=body.get("id"),
+        usage=counts_of(body.get("usage"), OWN_COUNTS),
+        model=told(body.get("model")),
+        id=told(body.get("id")),
         error=error_text(body),
     )
 
@@ -59,7 +63,9 @@ def read_answer(body: dict[str, Any]) -> Answer:
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the response that a stream amounts to: its last event holds it; half a stream is put together."""
     ended = [
-        event["response"] for event in events if event.get("type") in _ENDED and isinstance(event.get("response"), dict)
+        event["response"]
+        for event in events
+        if str(event.get("type")) in _ENDED and isinstance(event.get("response"), dict)
     ]
     if ended:
         return dict(ended[-1])
@@ -67,11 +73,11 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     texts: dict[int, str] = {}
     items: dict[int, dict[str, Any]] = {}
     for event in events:
-        index = int(event.get("output_index", 0))
+        index = index_of(event.get("output_index"))
         if event.get("type") == "response.output_text.delta":
             texts[index] = texts.get(index, "") + str(event.get("delta", ""))
-        elif event.get("type") in {"response.output_item.added", "response.output_item.done"}:
-            items[index] = dict(event.get("item") or {})
+        elif str(event.get("type")) in {"response.output_item.added", "response.output_item.done"}:
+            items[index] = dict(fields(event.get("item")))
     for index, text in texts.items():
         item = items.setdefault(index, {"type": "message", "role": "assistant"})
         item["content"] = item.get("content") or [{"type": "output_text", "text": text}]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from assay.errors import DatapackError, UserError
+from assay.model.run import Run
 from assay.model.trajectory import Attribution, LabelledTrace, Trace
 from assay.proxy.exchanges import read_session
 from assay.proxy.formats.elephant import elephant_trace, is_elephant, labelled_elephant
@@ -18,6 +20,9 @@ from assay.proxy.reading import numbered, read_json, read_json_lines
 from assay.proxy.record import RECORD
 from assay.proxy.trace import trace_of
 from assay.telemetry.tree import read_noun
+
+STEPS = "trace.jsonl"
+"""The trace in a run folder, one step a line; who ran on what stands in run.json beside it."""
 
 TRACES, LABELS = "traces", "labels"
 """The folders of a benchmark of our own: a trace and its label are files of the same name, apart from each other."""
@@ -32,7 +37,9 @@ def read_one(path: Path) -> Trace:
 
 
 def read_traces(path: Path) -> list[Trace]:
-    """Return the traces at *path*, a recorded session, or a file in any format that is known; raises DatapackError."""
+    """Return the traces at *path*: a recorded session, a run folder, or a file in a known format; raises DatapackError."""
+    if path.is_dir() and (path / STEPS).exists() and not (path / RECORD).exists():
+        return [_steps(list(read_json_lines(path / STEPS)), path / STEPS)]
     if path.is_dir() or path.name == RECORD:
         folder = path if path.is_dir() else path.parent
         return [trace_of(read_session(path), folder.name)]
@@ -104,10 +111,17 @@ def _of_payload(payload: Any, path: Path) -> list[Trace]:
 
 
 def _steps(lines: list[Any], path: Path) -> Trace:
-    """Return the trace of a run folder's trace.jsonl, one step a line."""
-    try:
-        return Trace.model_validate(
-            {"task_id": path.parent.name, "task_instruction": "", "system_name": path.parent.name, "steps": lines}
+    """Return the trace of a run folder's trace.jsonl; the first thing that a user said in it is the instruction."""
+    run = read_noun(Run, path.parent / "run.json") if (path.parent / "run.json").exists() else None
+    first = str(lines[0].get("input_context", "")) if lines and isinstance(lines[0], dict) else ""
+    asked = re.search(r"^\[user\]\n(.*?)(?=\n\n\[\w+\]\n|\Z)", first, re.DOTALL | re.MULTILINE)
+    about: dict[str, Any] = {"task_id": path.parent.name, "system_name": path.parent.name}
+    if run is not None:
+        about = {"task_id": run.item, "system_name": run.solver.name, "outcome": run.status.value}
+        about |= (
+            {"agent_configuration": {run.solver.name: run.solver.configuration}} if run.solver.configuration else {}
         )
+    try:
+        return Trace.model_validate({**about, "task_instruction": asked[1] if asked else "", "steps": lines})
     except ValidationError as error:
         raise DatapackError(f"{path}: a line is no step of a trace ({error.errors()[0]['msg']}).") from error

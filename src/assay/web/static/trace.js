@@ -22,13 +22,13 @@ function suggestionBox(trace) {
   if (!trace.suggestion) return null;
   const { step, agent, reason } = trace.suggestion;
   return el("section", { class: "suggestion", "aria-label": "Suggested step" },
-    el("p", {}, "◆ Suggested: ", el("a", { href: `#step-${step}`, onclick: (event) => go(event, step) }, `step ${step}`), " by ", name(agent), ". ", el("span", { dir: "auto" }, reason)));
+    el("p", {}, "◆ Suggested: ", el("a", { href: `#step-${step}`, onclick: (event) => go(event, step) }, `step ${step}`), " by ", name(agent), ": ", el("span", { dir: "auto" }, reason)));
 }
 
 function findingsBox(trace) {
   if (!trace.findings.length) return null;
-  return section("findings", "Failure patterns", el("ul", {}, trace.findings.map((finding) => el("li", {}, "▲ ", el("b", {}, finding.name), ": ",
-    finding.step ? el("a", { href: `#step-${finding.step}`, onclick: (event) => go(event, finding.step) }, `step ${finding.step}`) : "", " ", el("span", { dir: "auto" }, finding.evidence)))));
+  return section("findings", "Findings by rule", el("ul", {}, trace.findings.map((finding) => el("li", {}, "▲ ", el("b", {}, finding.name), ": ",
+    finding.step ? el("a", { href: `#step-${finding.step}`, onclick: (event) => go(event, finding.step) }, `step ${finding.step}`) : "at no step", ", ", el("span", { dir: "auto" }, finding.evidence)))));
 }
 
 function go(event, step) {
@@ -69,7 +69,7 @@ async function showStep(position) {
   history.replaceState(null, "", `#step-${id}`);
   const content = await store.content(open_.trace, position);
   if (open_.position !== position) return;
-  const suggested = trace.suggestion?.step === id ? el("p", { class: "suggested-here", dir: "auto" }, `◆ Suggested as decisive. ${trace.suggestion.reason}`) : null;
+  const suggested = trace.suggestion?.step === id ? el("p", { class: "suggested-here", dir: "auto" }, `◆ Suggested as decisive: ${trace.suggestion.reason}`) : null;
   const tools = content.tools.map(([tool, given, output, state]) => el("details", { open: true, class: `tool ${state}` },
     el("summary", {}, "⚒ ", name(tool), ` · ${state}`), code(given), code(output)));
   detail.replaceChildren(...[
@@ -83,7 +83,7 @@ async function showStep(position) {
 
 function clockBox(clock) {
   if (!clock) return null;
-  const width = 1000, left = 120, at = (seconds) => left + (seconds / (clock.seconds || 1)) * (width - left - 10), high = 26;
+  const width = 1000, left = 120, at = (seconds) => left + (seconds / (clock.seconds || 1)) * (width - left - 30), high = 26;
   const mark = ([start, end, kind, text, step]) => {
     const shape = svg("rect", { x: at(start), width: Math.max(3, at(end) - at(start)), y: 5, height: 16, rx: 2, class: `mark ${kind}` });
     shape.append(svg("title", {}, `${text} (${start.toFixed(1)} to ${end.toFixed(1)} s)`));
@@ -92,7 +92,7 @@ function clockBox(clock) {
   };
   const lanes = clock.lanes.map((lane, number) => {
     const group = svg("g", { transform: `translate(0 ${number * high})` });
-    group.append(svg("line", { x1: left, x2: width - 10, y1: 13, y2: 13, class: "rail" }), svg("text", { x: left - 8, y: 17, "text-anchor": "end" }, lane.name), ...lane.marks.map(mark));
+    group.append(svg("line", { x1: left, x2: width - 30, y1: 13, y2: 13, class: "rail" }), svg("text", { x: left - 8, y: 17, "text-anchor": "end" }, lane.name), ...lane.marks.map(mark));
     return group;
   });
   const bottom = clock.lanes.length * high;
@@ -115,7 +115,7 @@ function chooser() {
   if (store.traces.length < 2) return null;
   const choice = el("select", { id: "which", "aria-label": "Trace", onchange: () => showTrace(Number(choice.value)) },
     store.traces.map((trace, i) => el("option", { value: String(i), selected: i === open_.trace }, trace.name)));
-  return el("p", { class: "fields" }, choice);
+  return el("p", { class: "fields" }, el("label", {}, `Trace, one of ${store.traces.length}`, choice));
 }
 
 function showTrace(number) {
@@ -128,8 +128,8 @@ function showTrace(number) {
   status.textContent = "";
   const facts = section("facts", "Run", definitions([...trace.facts, ["Steps", `${trace.steps.length} by ${trace.agents.length} agent${trace.agents.length === 1 ? "" : "s"}`]]));
   const browse = el("section", { class: "browse", "aria-label": "Steps" }, el("div", { class: "left" }, el("div", { class: "filter" }, search, who, status), list.box,
-    el("p", { class: "quiet keys" }, "j k or ↑ ↓ step · / search · s suggested · ◆ suggested ▲ pattern ⚒ tool ✕ failed")), detail);
-  document.getElementById("main").replaceChildren(...[chooser(), suggestionBox(trace), form?.box, findingsBox(trace), browse, clockBox(trace.clock), flow, facts].filter(Boolean));
+    el("p", { class: "quiet keys" }, "j k step · ↑ ↓ in the list · / search · s suggested · ◆ suggested ▲ pattern ⚒ tool ✕ failed")), detail);
+  document.getElementById("main").replaceChildren(...[chooser(), suggestionBox(trace), form?.box, form ? facts : null, findingsBox(trace), browse, clockBox(trace.clock), flow, form ? null : facts].filter(Boolean));
   form?.draw();
   window.assayTrace.drawFlow?.();
   list.show(list.positions);

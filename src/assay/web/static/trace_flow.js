@@ -12,10 +12,11 @@ window.assayTrace.drawFlow = () => {
   const blamed = trace.agents.indexOf(trace.suggestion?.agent);
   const nodes = trace.agents.map((agent, i) => ({ data: { id: String(i), label: `${clipped(agent, 26)}\n${counts[i]}` }, classes: i === blamed ? "blamed" : "" }));
   const edges = trace.flow.map(([from, to, times]) => ({ data: { source: String(from), target: String(to), label: String(times), width: 1 + 4 * (times / most) } }));
+  const narrow = matchMedia("(max-width: 820px)").matches, across = { rankDir: "LR", nodeSep: 40, rankSep: 130 }, down = { rankDir: "TB", nodeSep: 30, rankSep: 60 };
   const ink = colour("ink"), line = colour("line-strong"), surface = colour("surface");
   const cy = cytoscape({
-    container: canvas, elements: [...nodes, ...edges], userZoomingEnabled: false, boxSelectionEnabled: false,
-    layout: trace.agents.length > 40 ? { name: "grid" } : { name: "dagre", rankDir: "LR", nodeSep: 40, rankSep: 130 },
+    container: canvas, elements: [...nodes, ...edges], userZoomingEnabled: false, maxZoom: 1.4, boxSelectionEnabled: false,
+    layout: trace.agents.length > 40 ? { name: "grid" } : { name: "dagre", ...(narrow ? down : across) },
     style: [
       { selector: "node", style: { label: "data(label)", shape: "round-rectangle", width: 130, height: 46, "font-size": 13, color: ink, "background-color": surface, "border-width": 1, "border-color": line, "text-valign": "center", "text-halign": "center", "text-wrap": "wrap", "text-max-width": 124 } },
       { selector: ".blamed", style: { "border-width": 3, "border-color": colour("root") } },
@@ -26,4 +27,4 @@ window.assayTrace.drawFlow = () => {
   window.assayTrace.flow = cy;
 };
 window.assayTrace.drawFlow();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => window.assayTrace.drawFlow());
+for (const query of ["(prefers-color-scheme: dark)", "(max-width: 820px)"]) matchMedia(query).addEventListener("change", () => window.assayTrace.drawFlow());

@@ -25,7 +25,7 @@ class AnnotationForm {
     const done = this.store.traces.filter(({ name: known }) => this.answers[known]?.step_id && this.answers[known]?.agent_name).length;
     this.box.replaceChildren(
       el("h2", {}, `Annotation by ${this.store.form.annotator}`),
-      el("details", {}, el("summary", {}, "What is asked"), el("p", { class: "quiet" }, this.store.form.definition)),
+      el("details", { open: true }, el("summary", {}, "What is asked"), el("p", { class: "quiet" }, this.store.form.definition)),
       el("div", { class: "fields" },
         el("label", {}, "Responsible agent", agent),
         el("label", {}, "Decisive step", step),
