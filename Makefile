@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-faults test-quick lint bench bench-campaign clean help
+.PHONY: demo test test-faults test-kubernetes kind-up test-quick lint bench bench-campaign clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
 	@echo "make test    the suite that CI runs"
 	@echo "make test-faults  every fault type on every isolation level (10 minutes)"
+	@echo "make test-kubernetes  on a cluster of its own, without Docker (root; 16 minutes more the first time)"
+	@echo "make kind-up  a kind cluster with Assay's image, for users with Docker"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
 	@echo "make bench-campaign  123 recorded incidents, causes measured on them, 200 random kills (hours, resumable)"
@@ -34,14 +36,25 @@ demo: $(VENV)/.installed
 
 # What starts no system runs on all cores; systems and browsers get the machine for themselves.
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults and not kubernetes"
 	$(BIN)/python -m pytest -m "(live or browser) and not faults"
 
 test-faults: $(VENV)/.developed
 	$(BIN)/python -m pytest -m faults
 
+# Builds the cluster's binaries into the cache when they are not there; ends what a killed run left.
+test-kubernetes: $(VENV)/.developed
+	$(BIN)/python -m tests.kubernetes.native build
+	$(BIN)/python -m tests.kubernetes.native stop
+	$(BIN)/python -m pytest -m kubernetes
+
+kind-up: $(VENV)/.installed
+	docker build -t $$($(BIN)/python -m assay.testbed.kubernetes.image) -f src/assay/testbed/kubernetes/Dockerfile .
+	kind create cluster --name assay --config src/assay/testbed/kubernetes/kind.yaml
+	kind load docker-image --name assay $$($(BIN)/python -m assay.testbed.kubernetes.image)
+
 test-quick: $(VENV)/.developed
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults and not kubernetes"
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff format --check .

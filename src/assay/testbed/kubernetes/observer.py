@@ -193,8 +193,8 @@ class Observer:
         with self._lock:
             probes, self._probes = tuple(self._probes), []
         if probes:
-            unreachable = tuple(sorted(probe.target for probe in probes if not probe.reachable))
-            share = 1 - len(unreachable) / len(probes)
+            unreachable = tuple(sorted({probe.target for probe in probes if not probe.reachable}))
+            share = sum(probe.reachable for probe in probes) / len(probes)
             span = min(p.started_ns for p in probes), max(p.ended_ns for p in probes)
             observations.append(
                 Observation(depth="D3", started_ns=span[0], ended_ns=span[1], value=share, failing=unreachable)

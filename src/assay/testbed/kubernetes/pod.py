@@ -1,6 +1,6 @@
 """What runs in a pod: the service runtime of `local` with the cluster in the supervisor's place.
 
-    python -m assay.testbed.kubernetes.pod replica SERVICE | load | store NAME | probe
+    python -m assay.testbed.kubernetes.pod replica SERVICE | load | store NAME | probe | undo
 
 A pod reads the system from a mounted file and the rest from its environment. Names are looked up in the cluster's DNS; a
 little name server in the process turns them into the SRV records that the runtime asks for.
@@ -36,6 +36,11 @@ def main(arguments: list[str]) -> None:
         from assay.testbed.kubernetes.probe_server import serve
 
         serve()
+        return
+    if role == "undo":
+        from assay.testbed.kubernetes import undo
+
+        undo.main()
         return
     system = load_yaml(SYSTEM_FILE, System)
     if role == "store":

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from assay.testbed.kubernetes.observer import Watched
 
 START_TIMEOUT_S = 180.0
-REMOVE_TIMEOUT_S = 90.0
+REMOVE_TIMEOUT_S = 180.0
 LOOK_EVERY_S = 0.5
 OWNER = "assay/owner"
 """Annotation of a namespace whose system ends with the process that it names: host, pid and start time."""

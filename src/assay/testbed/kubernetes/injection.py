@@ -1,0 +1,174 @@
+"""Faults through API objects: each is a few requests with the requests that take them back, which are in the cluster first.
+
+The order of things: what stands is read, the undo is derived from it, a pod that will carry it out at the deadline is
+started and waited for, and only then is anything changed. Undoing earlier is the same requests, sent from here.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from assay.errors import AssayError, RefusedError, StartError
+from assay.testbed.kubernetes.api import FIELD_MANAGER, KINDS, PATCH_TYPES, Api, ApiError, Object, path_of
+from assay.testbed.kubernetes.image import IMAGE
+from assay.testbed.kubernetes.manifests import MANAGED, UID
+
+UNDO_READY_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of the cluster: an object that is made (*create*), or one that is patched."""
+
+    kind: str
+    name: str
+    namespace: str | None
+    create: Object | None = None
+    patch: Any = None
+    how: str = "merge"
+
+    @property
+    def path(self) -> str:
+        """Return the path of the object."""
+        return path_of(self.kind, self.namespace, self.name)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request to the API, as the undo sends it."""
+
+    method: str
+    path: str
+    body: Any = None
+    content_type: str = "application/json"
+
+
+def undo_of(api: Api, change: Change) -> Request:
+    """Return the request that takes *change* back, from what stands now; raises RefusedError when it cannot be made."""
+    standing = api.get(change.kind, change.name, change.namespace)
+    if change.create is not None:
+        if standing is not None:
+            raise RefusedError(
+                f"{change.kind} {change.name} is there already; an injection never replaces what it did not make."
+            )
+        return Request("DELETE", change.path)
+    if standing is None:
+        raise RefusedError(f"There is no {change.kind} {change.name} to change.")
+    if change.how != "merge":
+        raise RefusedError("Only merge patches can be taken back; write the change as one.")
+    return Request(
+        "PATCH", f"{change.path}?fieldManager={FIELD_MANAGER}", _inverse(change.patch, standing), PATCH_TYPES["merge"]
+    )
+
+
+def _inverse(patch: Any, standing: Any) -> Any:
+    """Return the merge patch that restores what *patch* changes of *standing*; what was not there is removed again."""
+    if not isinstance(patch, dict) or not isinstance(standing, dict):
+        return standing
+    return {key: _inverse(value, standing[key]) if key in standing else None for key, value in patch.items()}
+
+
+@contextmanager
+def injected(api: Api, changes: Sequence[Change], keeper: str, limit_s: float, *, image: str = IMAGE) -> Iterator[str]:
+    """Make *changes* while the block runs; whatever becomes of this process they are undone within *limit_s*.
+
+    *keeper* is the namespace where the undo waits, one that nobody who is graded can see. Yields the undo's name.
+    """
+    name = f"undo-{secrets.token_hex(4)}"
+    requests = [undo_of(api, change) for change in reversed(changes)]
+    made = _undo_objects(name, keeper, changes, requests, time.time() + limit_s, image)
+    try:
+        for item in made:
+            api.create(item)
+        _wait_running(api, name, keeper)
+        for change in changes:
+            if change.create is not None:
+                api.create(change.create)
+            else:
+                api.patch(change.kind, change.name, change.patch, change.namespace, how=change.how)
+        yield name
+    finally:
+        for request in requests:
+            with suppress(ApiError):  # gone already, or the undo was faster
+                api.request(request.method, request.path, request.body, content_type=request.content_type)
+        for item in reversed(made):
+            with suppress(AssayError):
+                api.delete(item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
+
+
+def _wait_running(api: Api, name: str, keeper: str) -> None:
+    deadline = time.monotonic() + UNDO_READY_TIMEOUT_S
+    while True:
+        pod = api.get("Pod", name, keeper)
+        if pod is not None and pod["status"].get("phase") == "Running":
+            return
+        if time.monotonic() > deadline:
+            raise StartError(f"The undo {name} does not run after {UNDO_READY_TIMEOUT_S:g} s; nothing was injected.")
+        time.sleep(0.2)
+
+
+def _undo_objects(
+    name: str, keeper: str, changes: Sequence[Change], requests: Sequence[Request], deadline: float, image: str
+) -> list[Object]:
+    """Return the undo's order, its account with the rights that it needs, and its pod."""
+    order = {
+        "deadline": deadline,
+        "requests": [
+            {"method": r.method, "path": r.path, "body": r.body, "content_type": r.content_type} for r in requests
+        ],
+    }
+    here = {"name": name, "namespace": keeper, "labels": MANAGED}
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": keeper}
+    found: list[Object] = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": here, "data": {"order.json": json.dumps(order)}},
+    ]
+    for number, change in enumerate(changes):
+        found += _right(f"{name}-{number}", change, subject)
+    pod = {
+        "serviceAccountName": name,
+        "restartPolicy": "OnFailure",
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": {"runAsUser": UID, "runAsGroup": UID},
+        "volumes": [{"name": "order", "configMap": {"name": name}}],
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [
+            {
+                "name": "undo",
+                "image": image,
+                "imagePullPolicy": "IfNotPresent",
+                "args": ["undo"],
+                "volumeMounts": [{"name": "order", "mountPath": "/etc/assay/undo"}],
+                "resources": {"requests": {"cpu": "5m", "memory": "16Mi"}},
+            }
+        ],
+    }
+    return [*found, {"apiVersion": "v1", "kind": "Pod", "metadata": here, "spec": pod}]
+
+
+def _right(name: str, change: Change, subject: Object) -> list[Object]:
+    """Return a role, and its binding to *subject*, for undoing one *change* and nothing else."""
+    group, plural, namespaced = KINDS[change.kind]
+    verb = "delete" if change.create is not None else "patch"
+    api_group = group.removeprefix("apis/").rpartition("/")[0] if group.startswith("apis/") else ""
+    rule = {"apiGroups": [api_group], "resources": [plural], "resourceNames": [change.name], "verbs": [verb]}
+    kind = "Role" if namespaced else "ClusterRole"
+    metadata = {"name": name, "labels": MANAGED, **({"namespace": change.namespace} if namespaced else {})}
+    version = "rbac.authorization.k8s.io/v1"
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+    return [
+        {"apiVersion": version, "kind": kind, "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": version,
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": reference,
+            "subjects": [subject],
+        },
+    ]
