@@ -45,7 +45,6 @@ def flaky(scenario, agent, arm, *, probes, seed, run_dir):
 
 def hanging(scenario, agent, arm, *, probes, seed, run_dir):
     """Never end."""
-    (run_dir / "begun").write_text(str(os.getpid()))
     time.sleep(600)
 
 

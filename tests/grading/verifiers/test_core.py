@@ -221,6 +221,12 @@ def test_a_failure_at_the_trigger_is_the_faults_and_not_the_probes():
     assert judged(made, scenario(profile="paper"), **AGENT)["v_probe"].failed
 
 
+def test_a_probe_of_exactly_the_limit_is_not_slow():
+    for took, passes in ((5.0, True), (5.001, False)):
+        made = timeline([1.0] * 25, probes=[probe("p", 12, took=took), probe("last", 23)])
+        assert judged(made, scenario(), **AGENT)["v_probe"].passed is passes
+
+
 def test_a_slow_probe_before_the_fault_says_nothing_of_the_agent():
     made = timeline([1.0] * 25, probes=[probe("p", 1, took=6.0), probe("last", 23)])
     assert judged(made, scenario(), deployed=0, triggered=8, started=10, ended=20)["v_probe"].passed

@@ -146,6 +146,7 @@ def test_a_replica_that_was_replaced_is_made_good_one_for_one():
     assert regressed([entity("cart-x")], gone=("cart-0", "cart-1")).failed
     assert regressed([entity("pay-x")], gone=("cart-0",)).failed
     assert regressed([entity("cart-x", ready=False)], gone=("cart-0",)).failed
+    assert regressed([entity("cart-x"), entity("cart-0", ready=False)]).failed  # it is there, and broken
 
 
 def test_what_was_broken_before_may_be_broken_after():
@@ -209,11 +210,10 @@ def test_what_failed_before_the_fault_is_subtracted_as_a_share():
 
 
 def test_a_generator_that_was_started_anew_counts_from_zero():
-    counts = {s: ((10 * s, 0), (s, 0)) for s in range(40)} | {
-        s: ((10 * (s - 40), s - 40), (1, 0)) for s in range(40, 71)
-    }
+    counts = {s: ((10 * s, max(0, s - 10)), (s, 0)) for s in range(40)}
+    counts |= {s: ((10 * (s - 39), s - 35), (1, 0)) for s in range(40, 71)}
     _, numbers = lost(counts, max_failed_requests=5)
-    assert numbers["impact_failed_requests"] == 30
+    assert numbers["impact_failed_requests"] == 29 + 35
 
 
 def test_no_counts_are_missing_evidence():
