@@ -25,9 +25,12 @@ from rich.table import Table
 
 from assay.bench.annotating import annotate_case
 from assay.causes.annotate import annotate_opened, open_pack
+from assay.causes.parted import parted_at_fault
+from assay.causes.search import SearchLimits
+from assay.causes.settings import Settings
 from assay.causes.sham import sham
 from assay.errors import AssayError
-from assay.model.causal_graph import CausalGraph
+from assay.model.causal_graph import CausalGraph, is_host
 from assay.model.incident import Label
 from assay.telemetry.tree import Case, Tree, resolve
 from causes_quality import Rate, interval
@@ -86,6 +89,8 @@ def checkable(graph: CausalGraph) -> tuple[set[Edge], int]:
     """Return the edges between services that a ledger can hold, and how many others there are."""
     kinds: dict[Edge, set[str]] = defaultdict(set)
     for edge in graph.edges:
+        if is_host(edge.source):  # what runs on a host is no call
+            continue
         pair = (graph.service_of(edge.source), graph.service_of(edge.target))
         if pair[0] != pair[1]:
             kinds[pair].add(edge.rule or "")
@@ -93,11 +98,11 @@ def checkable(graph: CausalGraph) -> tuple[set[Edge], int]:
     return set(kinds) - forward, len(forward)
 
 
-def judge(case: Case, ledger: pl.DataFrame | None, result: OfType) -> str:
+def judge(case: Case, ledger: pl.DataFrame | None, result: OfType, settings: Settings) -> str:
     """Annotate *case*, compare it with its *ledger*, try every wrong root; return one line about it."""
     assert case.truth is not None
     began = time.perf_counter()
-    found = annotate_case(case)
+    found = annotate_case(case, settings=settings)
     result.seconds.append(time.perf_counter() - began)
     result.labels[found.label.value] += 1
     told = ""
@@ -112,17 +117,17 @@ def judge(case: Case, ledger: pl.DataFrame | None, result: OfType) -> str:
         told = f"; extra {sorted(ours - every)}" * bool(ours - every) + f"; missed {sorted(theirs - ours)}" * bool(
             theirs - ours
         )
-    opened = open_pack(case.datapack)
     others_ = [s for s in case.datapack.services() if s not in roots]
     faults = [
         fault.model_copy(update={"service": fault.service or sorted(roots)[0]}) for fault, _, _ in case.truth.struck()
     ]
-    bad = [s for s in others_ if annotate_opened(opened, faults, root=s).label is Label.ATTRIBUTED]
+    opened = open_pack(parted_at_fault(case.datapack, faults), settings)
+    bad = [s for s in others_ if annotate_opened(opened, faults, root=s, settings=settings).label is Label.ATTRIBUTED]
     result.wrong.append((len(bad), len(others_)))
     return f"{found.label.value}{told}" + f"; wrong roots {bad}" * bool(bad) + f" ({found.reason})"
 
 
-def shams(case: Case) -> tuple[Rate, int, list[str]]:
+def shams(case: Case, settings: Settings) -> tuple[Rate, int, list[str]]:
     """Return how many shams were attributed of how many on *case*, how many were drifted, and which."""
     hits: list[str] = []
     tried = drifted = 0
@@ -130,8 +135,8 @@ def shams(case: Case) -> tuple[Rate, int, list[str]]:
     for service in case.datapack.services():
         for type_ in SHAM_TYPES:
             calm, fault = sham(case.datapack, case.truth, type_, service)
-            opened = opened or open_pack(calm)
-            label = annotate_opened(opened, [fault]).label
+            opened = opened or open_pack(calm, settings)
+            label = annotate_opened(opened, [fault], settings=settings).label
             tried += 1
             drifted += label is Label.DRIFTED
             if label is Label.ATTRIBUTED:
@@ -154,7 +159,9 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+", help="campaign folders, or any trees of recorded incidents")
     parser.add_argument("--show", action="store_true", help="a line per incident")
     parser.add_argument("--no-shams", action="store_true")
+    parser.add_argument("--hops", type=int, default=7, help="rules in a row; train needs 7")
     given = parser.parse_args()
+    settings = Settings(limits=SearchLimits(hops=given.hops))
     console = Console(width=170, highlight=False)
     types: dict[str, OfType] = defaultdict(OfType)
     calm: list[Rate] = []
@@ -168,9 +175,9 @@ def main() -> None:
             struck = case.truth.struck()
             kind = " + ".join(sorted({one.fault.type for one in struck})) or "NoFault"
             try:
-                told = judge(case, tree.ledger(case.name), types[kind]) if struck else "no fault"
+                told = judge(case, tree.ledger(case.name), types[kind], settings) if struck else "no fault"
                 if not given.no_shams:
-                    counted, lost, which = shams(case)
+                    counted, lost, which = shams(case, settings)
                     (halved if struck else calm).append(counted)
                     drifted += lost
                     told += f"; shams {which}" * bool(which)

@@ -2,35 +2,44 @@
 
 The peer is the PyPI package rcabench-platform (v3.internal.reasoning.runner.run_single_case) in a virtual environment of
 its own under ~/.cache/assay-bench/rcabench, made on first use. Each measurement is a process of its own; imports are not
-counted, memory is the peak of the process. `--sizes` adds a line per size, `--dense` a pack of 200 services in cycles.
+counted, memory is the peak of the process; processor time says most on a busy machine. `--sizes` adds a line per size and
+the exponent with which time grows between them, `--dense` a pack of 200 services in cycles under a memory cap.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
+from math import log
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 PEER = Path.home() / ".cache" / "assay-bench" / "rcabench"
+CAP_SPANS_PER_MB = 1000
 NEEDED = ["rcabench-platform[sdk,internal]", "openai", "sqlmodel", "colorlog", "jinja2", "rich"]
 
 OURS = """
 import json, resource, sys, time
 from pathlib import Path
 from assay.causes.annotate import annotate
+from assay.causes.search import SearchLimits
+from assay.causes.settings import Settings
 from assay.telemetry.tree import resolve
-began = time.perf_counter()
+cap = int(sys.argv[2]) if len(sys.argv) > 2 else None
+began, used = time.perf_counter(), time.process_time()
 (case,) = resolve(Path(sys.argv[1]))
-found = annotate(case.datapack, case.truth.faults)
-seconds = time.perf_counter() - began
+found = annotate(case.datapack, case.truth.faults, settings=Settings(limits=SearchLimits(memory_mb=cap)))
+seconds, cpu = time.perf_counter() - began, time.process_time() - used
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps({"seconds": seconds, "peak_mb": peak, "said": found.label.value, "edges": len(found.graph.edges)}))
+told = {"seconds": seconds, "cpu": cpu, "peak_mb": peak}
+print(json.dumps({**told, "said": found.label.value, "edges": len(found.graph.edges)}))
 """
 
 THEIRS = """
@@ -38,34 +47,34 @@ import json, resource, sys, time
 from pathlib import Path
 from rcabench_platform.v3.internal.reasoning.runner import run_single_case
 folder = Path(sys.argv[1])
-began = time.perf_counter()
+began, used = time.perf_counter(), time.process_time()
 result = run_single_case(folder, 5, injection_data=json.loads((folder / "injection.json").read_text()))
-seconds = time.perf_counter() - began
+seconds, cpu = time.perf_counter() - began, time.process_time() - used
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps({"seconds": seconds, "peak_mb": peak, "said": result["label"], "edges": result.get("paths", 0)}))
+told = {"seconds": seconds, "cpu": cpu, "peak_mb": peak}
+print(json.dumps({**told, "said": result["label"], "edges": result.get("paths", 0)}))
 """
 
 SCAN = """
 import json, resource, sys, time
 from pathlib import Path
 import polars as pl
-began = time.perf_counter()
+began, used = time.perf_counter(), time.process_time()
 names = ["trace_id", "span_id", "parent_span_id", "time", "duration", "service_name", "span_name", "attr.span_kind"]
 files = [Path(sys.argv[1]) / f"{period}_traces.parquet" for period in ("normal", "abnormal")]
 spans = pl.concat([pl.read_parquet(file, columns=names) for file in files])
 parents = spans.select("trace_id", parent_span_id="span_id", parent_service="service_name")
 joined = spans.join(parents, on=["trace_id", "parent_span_id"], how="left")
-seconds = time.perf_counter() - began
+seconds, cpu = time.perf_counter() - began, time.process_time() - used
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps({"seconds": seconds, "peak_mb": peak, "said": "", "edges": joined.height}))
+print(json.dumps({"seconds": seconds, "cpu": cpu, "peak_mb": peak, "said": "", "edges": joined.height}))
 """
 
 
-def measure(python: Path | str, program: str, folder: Path) -> dict[str, float | str]:
+def measure(python: Path | str, program: str, folder: Path, *further: str) -> dict[str, float | str]:
     """Return what one process that runs *program* on *folder* says about itself."""
-    done = subprocess.run(
-        [str(python), "-c", program, str(folder)], capture_output=True, text=True, check=False, cwd=folder.parent
-    )
+    command = [str(python), "-c", program, str(folder), *further]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder.parent)
     if done.returncode:
         raise SystemExit(f"the measurement failed:\n{done.stderr[-2000:]}")
     result: dict[str, float | str] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -92,19 +101,28 @@ def make(folder: Path, spans: int, *further: str) -> None:
 
 
 def _add(table: Table, pack: str, what: str, seen: dict[str, float | str]) -> None:
-    table.add_row(pack, what, f"{float(seen['seconds']):.2f}", f"{float(seen['peak_mb']):.0f}", str(seen["said"]))
+    table.add_row(
+        pack,
+        what,
+        f"{float(seen['seconds']):.2f}",
+        f"{float(seen['cpu']):.2f}",
+        f"{float(seen['peak_mb']):.0f}",
+        str(seen["said"]),
+    )
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spans", type=int, default=1_000_000)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 100_000], help="further sizes, ours only")
+    parser.add_argument(
+        "--sizes", type=int, nargs="*", default=[10_000, 100_000, 10_000_000], help="further sizes, ours only"
+    )
     parser.add_argument("--dense", action="store_true", help="also 200 services that call each other in cycles")
     parser.add_argument("--repeats", type=int, default=3, help="alternating runs of each on the first pack")
     parser.add_argument("--no-peer", action="store_true")
     given = parser.parse_args()
-    table = Table("pack", "what", "seconds", "peak MB", "label", title="Speed of annotate")
+    table = Table("pack", "what", "seconds", "of processors", "peak MB", "label", title="Speed of annotate")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "pack"
         make(folder, given.spans)
@@ -118,20 +136,29 @@ def main() -> None:
         seen = {name: sorted(each, key=lambda m: float(m["seconds"]))[len(each) // 2] for name, each in taken.items()}
         for name, middle in seen.items():
             _add(table, f"{given.spans:,} spans, median of {given.repeats}", name, middle)
+        grown = {given.spans: seen["assay"]}
         for size in given.sizes:
-            small = Path(scratch) / f"pack-{size}"
-            make(small, size)
-            _add(table, f"{size:,} spans", "assay", measure(sys.executable, OURS, small))
+            other = Path(scratch) / f"pack-{size}"
+            make(other, size)
+            runs_ = [measure(sys.executable, OURS, other) for _ in range(given.repeats)]
+            grown[size] = sorted(runs_, key=lambda m: float(m["seconds"]))[len(runs_) // 2]
+            _add(table, f"{size:,} spans", "assay", grown[size])
+            shutil.rmtree(other)
         if given.dense:
-            dense = Path(scratch) / "dense"
+            dense, cap = Path(scratch) / "dense", given.spans // CAP_SPANS_PER_MB
             make(dense, given.spans, "--services", "200", "--dense")
-            _add(table, f"{given.spans:,} spans, 200 services in cycles", "assay", measure(sys.executable, OURS, dense))
+            held = measure(sys.executable, OURS, dense, str(cap))
+            _add(table, f"{given.spans:,} spans, 200 services in cycles, cap {cap:,} MB", "assay", held)
     console = Console(width=130)
     console.print(table)
+    for (a, small), (b, large) in pairwise(sorted(grown.items())):
+        ratio = float(large["seconds"]) / float(small["seconds"])
+        console.print(f"from {a:,} to {b:,} spans: {ratio:.1f} times as long, exponent {log(ratio) / log(b / a):.2f}")
     ours = seen["assay"]
     if theirs := seen.get("rcabench-platform"):
         console.print(
             f"ours over the peer's: time {float(ours['seconds']) / float(theirs['seconds']):.3f}, "
+            f"of processors {float(ours['cpu']) / float(theirs['cpu']):.3f}, "
             f"memory {float(ours['peak_mb']) / float(theirs['peak_mb']):.2f}"
         )
     scan = seen["one scan and the parent self-join"]

@@ -28,6 +28,7 @@ NET_MS = 1.0
 class Call:
     """A request to *service*; *way* is call, message (asynchronous) or store; an *optional* one may fail unnoticed.
 
+    After *breaker* failures in a row the caller makes no such call for three seconds, and fails at once.
     The caller of a *demanding* one fails by itself when the answer is hollow: changed, or made without an optional part.
     """
 
@@ -41,6 +42,7 @@ class Call:
     timeout_ms: float = 60_000.0
     parallel: bool = False
     demanding: bool = False
+    breaker: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Effect:
     link_ms: dict[str, float] = field(default_factory=dict)
     fails: dict[str, float] = field(default_factory=dict)
     changes: dict[str, float] = field(default_factory=dict)
+    spoils: dict[str, float] = field(default_factory=dict)
+    misleads: dict[str, str] = field(default_factory=dict)
     store_fails: dict[str, float] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
     cpu: dict[str, float] = field(default_factory=dict)
@@ -71,6 +75,7 @@ class _Recorder:
         self.ids = itertools.count(1)
         self.rows: list[dict[str, object]] = []
         self.hollow = False
+        self.circuits: dict[tuple[str, str], tuple[int, float]] = {}
 
     def acts(self, at_ms: float) -> bool:
         return self.period == "abnormal" and self.effect.from_s * 1e3 <= at_ms < self.effect.to_s * 1e3
@@ -107,10 +112,15 @@ class _Recorder:
     def exit(self, trace: str, caller: str, parent: str, call: Call, start: float) -> tuple[float, bool]:
         """Make one outgoing call with its attempts; return when it ended and whether it went well."""
         now, ok = start, False
+        failures, open_until = self.circuits.get((caller, call.service), (0, 0.0))
+        if call.breaker and start < open_until:
+            return start, False
         for _ in range(call.attempts):
             now, ok = self.attempt(trace, caller, parent, call, now)
             if ok:
                 break
+        failures = 0 if ok else failures + 1
+        self.circuits[caller, call.service] = (failures, now + 3000.0 if failures >= call.breaker else 0.0)
         return now, ok
 
     def attempt(self, trace: str, caller: str, parent: str, call: Call, start: float) -> tuple[float, bool]:
@@ -134,11 +144,18 @@ class _Recorder:
         if self.acts(start) and call.service in self.effect.gone:
             self.span(trace, (parent, mine), "Client", caller, call.operation, start, start + 2, ok=False)
             return start + 2, False
+        if self.acts(start) and caller in self.effect.misleads:
+            other = self.effect.misleads[caller]
+            self.span(trace, (mine, self.new_id()), "Server", other, "GET", start + 1, start + 2, code=404)
+            self.span(trace, (parent, mine), "Client", caller, call.operation, start, start + 3, ok=False, code=404)
+            return start + 3, False
         there = self.link(caller, call.service, start)
         end, ok = self.serve(trace, mine, call, start + there, "Server", call.operation)
         end += self.link(caller, call.service, start)
         if end - start > call.timeout_ms:
             end, ok = start + call.timeout_ms, False
+        if self.acts(start) and self.random.random() < self.effect.spoils.get(call.service, 0.0):
+            ok = False
         self.span(trace, (parent, mine), "Client", caller, call.operation, start, end, ok=ok)
         return end, ok
 

@@ -34,6 +34,17 @@ def fan_out() -> dict[Call, float]:
     return {Call("gateway", "GET /page", calls=leaves, parallel=True): 8.0}
 
 
+def shared_database() -> dict[Call, float]:
+    """Two services and a third that has nothing to do with them; the two ask one database, which traces its queries."""
+    rows = Call("rows", "SELECT rows", own_ms=5)
+    stock, prices = Call("stock", "GET /stock", calls=(rows,)), Call("prices", "GET /prices", calls=(rows,))
+    return {
+        Call("gateway", "GET /stock", calls=(stock,)): 6.0,
+        Call("gateway", "GET /prices", calls=(prices,)): 6.0,
+        Call("gateway", "GET /news", calls=(Call("news", "GET /news"),)): 6.0,
+    }
+
+
 def queue() -> dict[Call, float]:
     """gateway > orders ~ message ~> shipping, which calls a carrier."""
     carrier = Call("carrier", "POST /parcel", own_ms=12)

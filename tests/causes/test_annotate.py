@@ -59,6 +59,13 @@ CASES = {
     "slow store calls": Case(systems.deep(), "JVMMySQLLatency", "payment", Effect(store_ms={"payment": 250}), UP),
     "diamond": Case(systems.diamond(), "HTTPResponseDelay", "base", Effect(own_ms={"base": 200}), ARMS),
     "diamond of errors": Case(systems.diamond(), "JVMException", "base", Effect(fails={"base": 0.4}), ARMS),
+    "shared database": Case(
+        systems.shared_database(),
+        "NetworkDelay",
+        "rows",
+        Effect(link_ms={"rows": 200}),
+        _edges("rows>stock", "rows>prices", "stock>gateway", "prices>gateway"),
+    ),
     "parallel fan-out": Case(
         systems.fan_out(), "JVMLatency", "leaf2", Effect(own_ms={"leaf2": 200}), _edges("leaf2>gateway")
     ),

@@ -116,6 +116,7 @@ def test_overlapping_faults_have_a_root_each(tmp_path):
     assert found.graph.root_services() == {"payment", "weather"}
     assert found.graph.service_edges() == UP | {("weather", "gateway")}
     assert [root.service for root in found.roots] == [("payment",), ("weather",)]
+    assert [(f.place, f.label) for f in found.faults] == [("payment", Label.ATTRIBUTED), ("weather", Label.ATTRIBUTED)]
     assert found.alarms["unexplained"] == ()
 
 
@@ -124,6 +125,7 @@ def test_of_two_faults_the_one_without_effect_is_no_root(tmp_path):
     found = annotate(pack, [FAULT, fault("HTTPResponseDelay", "bank", EFFECT)])
     assert found.graph.root_services() == {"payment"}
     assert [r.path for r in found.rejected if r.gate == "signature"] == [("service|bank",)]
+    assert [(f.place, f.label) for f in found.faults] == [("payment", Label.ATTRIBUTED), ("bank", Label.NO_EFFECT)]
 
 
 def test_more_spans_than_memory(tmp_path):

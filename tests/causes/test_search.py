@@ -35,7 +35,7 @@ def terrain(edges, own, onsets=None):
     )  # fmt: skip
     return Terrain(
         root=("service|root", "lat"),
-        own=tuple(own),
+        own={"service|root": tuple(own)},
         states={n: NodeState({"lat": onsets[n]}, 0) for n in names},
         callers={k: sorted(v) for k, v in callers.items()},
         callees={}, shared={}, carriage=carriage, rules=active_rules(), began_ns=BEGAN,

@@ -40,7 +40,9 @@ def test_the_pools_fit_the_databases(app):
             assert topology.connections(app, store) <= topology.POSTGRESQL_CONNECTIONS
 
 
-def test_benign_distractors_and_all_protections_are_there(app):
+@pytest.mark.parametrize("name", ["shop", "hotel", "train"])
+def test_benign_distractors_and_all_protections_are_there(name):
+    app = load_system(name)
     services = app.services.values()
     steps = [step for service in services for step in service.steps()]
     calls = [step for step in steps if step.call]

@@ -13,11 +13,11 @@ from assay.causes.rules import RULES_VERSION
 from assay.causes.settings import Settings
 from assay.causes.sham import sham
 from assay.errors import AssayError, NotFoundError, UserError
-from assay.model.causal_graph import Annotation, CausalGraph
-from assay.model.incident import EffectCheck, Fault, Label, Struck
+from assay.model.causal_graph import Annotation, CausalGraph, FaultVerdict
+from assay.model.incident import EffectCheck, Fault, Label, Struck, Truth
 from assay.telemetry.tree import Case, resolve, write_annotation
 
-CAUSES_VERSION = "2"
+CAUSES_VERSION = "3"
 """Part of what an annotation is made from; raised when the way of making it changes."""
 
 
@@ -75,7 +75,7 @@ def run_job(job: AnnotateJob) -> list[Annotated]:
 def annotate_case(case: Case, root: str | None = None, settings: Settings | None = None) -> Annotation:
     """Return the annotation of *case*; a fault whose effect check failed is no_effect whatever the telemetry says.
 
-    A fault on a host is one on each of its services. *root* pretends that the fault was on that service. Raises UserError
+    *root* pretends that the fault was on that service. Raises UserError
     for a case without truth, NotFoundError for a *root* that is nowhere in the traces.
     """
     if case.truth is None:
@@ -87,13 +87,13 @@ def annotate_case(case: Case, root: str | None = None, settings: Settings | None
     struck = case.truth.struck()
     acting = [one for one in struck if one.acted]
     annotation = annotate(case.datapack, _by_service(acting or struck), root=root, settings=settings)
-    if struck and not acting and root is None:
-        annotation = _without_effect(annotation, case.truth.effects)
+    if root is None:
+        annotation = _without_effect(annotation, case.truth, acting=bool(acting) or not struck)
     return annotation.model_copy(update={"made_from": made_from(case, settings)})
 
 
 def _by_service(struck: Sequence[Struck]) -> list[Fault]:
-    """Return the faults, one for each service that they hit."""
+    """Return the faults, that of a host told once for each of its services."""
     return [
         fault.model_copy(update={"service": service})
         for fault, services, _ in struck
@@ -145,7 +145,22 @@ def _require_service(case: Case, root: str | None) -> None:
         raise NotFoundError("service", root, services, f"The datapack is {case.datapack.path}.")
 
 
-def _without_effect(annotation: Annotation, effects: Sequence[EffectCheck]) -> Annotation:
-    seen = "; ".join(f"{effect.signature} {effect.after:.3g} against {effect.threshold:.3g}" for effect in effects)
-    none = {"label": Label.NO_EFFECT, "graph": CausalGraph(), "paths": (), "roots": ()}
+def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> Annotation:
+    """Return *annotation* with what the effect checks say: a fault that did not bite is no_effect.
+
+    Without any that acted (*acting*), so is the whole.
+    """
+    checked = zip(truth.faults, truth.effects, strict=False)
+    idle = tuple(_did_not_bite(fault, effect) for fault, effect in checked if not effect.passed)
+    if acting:
+        return annotation.model_copy(update={"faults": (*annotation.faults, *idle)})
+    none = {"label": Label.NO_EFFECT, "graph": CausalGraph(), "paths": (), "roots": (), "faults": idle}
+    seen = "; ".join(f"{e.signature} {e.after:.3g} against {e.threshold:.3g}" for e in truth.effects)
     return annotation.model_copy(update={**none, "reason": f"The fault did not bite: {seen}."})
+
+
+def _did_not_bite(fault: Fault, effect: EffectCheck) -> FaultVerdict:
+    seen = f"{effect.signature} {effect.after:.3g} against {effect.threshold:.3g}"
+    return FaultVerdict(
+        type=fault.type, place=fault.place, label=Label.NO_EFFECT, reason=f"The fault did not bite: {seen}."
+    )

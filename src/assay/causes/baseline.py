@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from assay.causes.calls import Calls
-from assay.causes.states import Thresholds, flag_windows, windows
+from assay.causes.states import NEEDED, Thresholds, flag_windows, windows
 
 DRIFT_LIMIT = 0.1
 """A baseline whose second half raises alarms in more than this share of its windows measures nothing."""
@@ -33,7 +33,7 @@ class Baseline:
 
 def calibrate(calls: Calls, thresholds: Thresholds) -> Baseline:
     """Return the baseline of *calls*; the rate is None when no operation has enough calls for a single window."""
-    normal = calls.entries.filter(pl.col("period") == "normal")
+    normal = calls.entries.select(NEEDED).filter(pl.col("period") == "normal")
     middle = (calls.start_ns["normal"] + calls.end_ns["normal"]) // 2
     seconds = calls.seconds("normal") / 2
     first = normal.filter(pl.col("time_ns") < middle)

@@ -6,6 +6,7 @@ inside one.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,8 +61,11 @@ def read_calls(pack: Datapack) -> Calls:
     spans = read_spans(pack)
     entries, entry_of = _entries(spans)
     exits = find_exits(spans, entries, entry_of)
-    entries = entries.with_columns(cut_short=_cut_short(entries, exits))
-    entries, exits = _split_wildcards(*with_waits(entries, exits))
+    with ThreadPoolExecutor(1) as beside:  # neither reads what the other adds
+        cut_short = beside.submit(_cut_short, entries, exits)
+        waited, exits = with_waits(entries, exits)
+        entries = waited.with_columns(cut_short=cut_short.result())
+    entries, exits = _split_wildcards(entries, exits)
     windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
     return Calls(
         entries=_felt(entries, exits, status_known=spans.status_known),
@@ -116,7 +120,8 @@ def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
     """
     nodes = entries.get_column("node").hash(4).alias("node")  # numbers group and join several times faster than names
     made = exits.select("caller_entry", "callee_entry", callee=pl.col("callee_node").hash(4)).drop_nulls()
-    made = made.select("caller_entry", "callee").unique()
+    made = made.with_columns(pair=pl.col("caller_entry").hash(5) ^ pl.col("callee")).unique("pair")
+    made = made.select("caller_entry", "callee")
     made = made.with_columns(node=nodes.gather(made.get_column("caller_entry")))
     before = entries.select("period").with_columns(nodes).filter(pl.col("period") == "normal")
     served = before.group_by("node").len("served").filter(pl.col("served") >= ALWAYS_OF)
@@ -135,6 +140,28 @@ def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
     calls_out, known = made.get_column("node").unique(), served.get_column("node")
     unknown = nodes.is_in(calls_out.implode()) & ~nodes.is_in(known.implode())
     return pl.select(pl.when(~unknown).then(found < needed)).to_series()
+
+
+def usual_callees(calls: Calls) -> pl.DataFrame:
+    """Return the callees that (nearly) all baseline calls of an operation had: node, callee_node, callee_service."""
+    before = calls.entries.lazy().filter(pl.col("period") == "normal").select("node", "entry")
+    served = before.group_by("node").len("served").filter(pl.col("served") >= ALWAYS_OF)
+    made = (
+        calls.exits.lazy()
+        .filter((pl.col("period") == "normal") & ~pl.col("asynchronous"))
+        .select("caller_entry", "caller_node", "callee_node", "callee_service")
+        .drop_nulls()
+        .unique(["caller_entry", "callee_node"])
+    )
+    return (
+        made.group_by(node="caller_node", callee_node="callee_node", callee_service="callee_service")
+        .len("had")
+        .join(served, on="node", how="inner")
+        .filter(pl.col("had") >= ALWAYS * pl.col("served"))
+        .select("node", "callee_node", "callee_service")
+        .sort("node", "callee_node")
+        .collect()
+    )
 
 
 def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

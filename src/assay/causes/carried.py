@@ -79,11 +79,11 @@ class Carriage:
         return carried > 0 and (many or carried >= CarriedLimits.NODE_SHARE * all_)
 
 
-def carry(calls: Calls, sources: Sources, root: str) -> Carriage:
-    """Return what the *sources* at *root* explain of everything that happened."""
-    latency, added, latency_edges, at_links = _latency(calls, sources, root)
+def carry(calls: Calls, sources: Sources, roots: frozenset[str]) -> Carriage:
+    """Return what the *sources* at *roots* explain of everything that happened."""
+    latency, added, latency_edges, at_links = _latency(calls, sources, roots)
     slow = frozenset(n for n, share in latency.items() if share >= CarriedLimits.NODE_SHARE)
-    errors = carry_errors(calls, sources, root, slow)
+    errors = carry_errors(calls, sources, roots, slow)
     return Carriage(
         latency=latency,
         added=added,
@@ -100,7 +100,7 @@ def carry(calls: Calls, sources: Sources, root: str) -> Carriage:
 Flow = tuple[dict[str, float], dict[str, tuple[float, float]], dict[tuple[str, str], float], frozenset[str]]
 
 
-def _latency(calls: Calls, sources: Sources, root: str) -> Flow:
+def _latency(calls: Calls, sources: Sources, roots: frozenset[str]) -> Flow:
     added_table = added_time(calls.entries, "felt_ms", ["node"], ["shape"], whole=True)
     rose = added_table.filter(pl.col("added_ms") >= LEAST_ADDED_MS).select("node", "added_ms", "before_ms")
     both = {n: (ms, before) for n, ms, before in rose.iter_rows()}
@@ -111,10 +111,10 @@ def _latency(calls: Calls, sources: Sources, root: str) -> Flow:
     per_call = _per_call(calls)
     for caller, callee, service, store, _, waited, ms in per_call.iter_rows():
         peer = f"store:{store}" if store else service
-        on_link = sources.link_ms.get((caller, peer), 0.0) if root in (service, caller.split("::")[0]) else 0.0
+        on_link = sources.link_ms.get((caller, peer), 0.0) if roots & {service, caller.split("::")[0]} else 0.0
         if on_link and caller in added:
             own[caller] = own.get(caller, 0.0) + waited * on_link / added[caller]
-            if service == root:
+            if service in roots:
                 at_links.add(callee)
                 edges[(callee, caller)] = edges.get((callee, caller), 0.0) + waited * on_link / added[caller]
         if callee and caller in added and ms:
@@ -148,13 +148,27 @@ def _per_call(calls: Calls) -> pl.DataFrame:
     the critical path counts: of parallel calls the caller waits for the last.
     """
     now = pl.col("period") == "abnormal"
-    exits = calls.exits.filter(pl.col("caller_entry").is_not_null() & ~pl.col("asynchronous"))
-    exits = exits.with_columns(
-        store_name=pl.when("store").then("name"), waited_ms=pl.col("callee_ms") * pl.col("critical")
+    exits = (
+        calls.exits.lazy()
+        .filter(pl.col("caller_entry").is_not_null() & ~pl.col("asynchronous"))
+        .select(
+            "period",
+            "caller_node",
+            "callee_node",
+            "callee_service",
+            "name",
+            "critical",
+            store_name=pl.when("store").then("name"),
+            waited_ms=pl.col("callee_ms") * pl.col("critical"),
+        )
+        .collect()
     )
     by = ["caller_node", "callee_node", "callee_service", "store_name"]
-    count = exits.filter(now).group_by(by).agg(made=pl.len(), waited=pl.col("critical").sum())
-    entries = calls.entries.filter(now).group_by(caller_node="node").len("served")
+    way = pl.col("caller_node").hash(1) ^ pl.col("callee_node").hash(2) ^ pl.col("store_name").hash(3)
+    way ^= pl.col("callee_service").hash(4)
+    made = exits.lazy().filter(now).group_by(way=way)
+    count = made.agg(pl.col(by).first(), made=pl.len(), waited=pl.col("critical").sum()).drop("way").collect()
+    entries = calls.entries.lazy().filter(now).group_by(caller_node="node").len("served").collect()
     added = added_time(exits, "waited_ms", ["caller_node", "callee_node"], ["name"])
     return (
         count.join(entries, on="caller_node")
@@ -166,8 +180,8 @@ def _per_call(calls: Calls) -> pl.DataFrame:
 
 def _from_outside(calls: Calls, sources: Sources) -> dict[str, float]:
     """Return per entrance of the root the time that the load generator waited on the faulted link."""
-    outside = calls.exits.filter(pl.col("from_generator") & pl.col("callee_node").is_not_null())
-    pairs = outside.select("caller_node", "callee_service", "callee_node").unique().sort("callee_node")
+    outside = calls.exits.lazy().filter(pl.col("from_generator") & pl.col("callee_node").is_not_null())
+    pairs = outside.select("caller_node", "callee_service", "callee_node").unique().sort("callee_node").collect()
     return {n: sources.link_ms[(c, s)] for c, s, n in pairs.iter_rows() if (c, s) in sources.link_ms}
 
 
@@ -178,13 +192,15 @@ def _starved(calls: Calls) -> dict[tuple[str, str], float]:
     """
     ratio = calls.seconds("abnormal") / calls.seconds("normal")
     pairs = (
-        calls.exits.filter(pl.col("caller_entry").is_not_null() & pl.col("callee_node").is_not_null())
+        calls.exits.lazy()
+        .filter(pl.col("caller_entry").is_not_null() & pl.col("callee_node").is_not_null())
         .group_by("caller_node", "callee_node")
         .agg(
             expected=(pl.col("period") == "normal").sum() * ratio,
             made=(pl.col("period") == "abnormal").sum(),
         )
         .with_columns(missing=(pl.col("expected") - pl.col("made")).clip(lower_bound=0.0))
+        .collect()
     )
     of_callee = pl.col("missing").sum().over("callee_node")
     lost = (pl.col("made").sum() < 0.5 * pl.col("expected").sum()).over("callee_node")

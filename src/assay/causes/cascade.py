@@ -12,15 +12,16 @@ from assay.causes.hops import HEALTHY, Hop, Place
 from assay.causes.search import Found
 from assay.causes.signatures import Signature
 from assay.causes.states import NodeState
-from assay.model.causal_graph import CausalEdge, CausalGraph, CausalNode, RejectedPath
+from assay.model.causal_graph import CausalEdge, CausalGraph, CausalNode, RejectedPath, is_host
 from assay.model.incident import Fault
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One fault at one root: what it showed there, and what was found on its ways (None: it did not show)."""
+    """One fault at its place (*services*): what it showed there, and what was found on its ways (None: it did not show)."""
 
     fault: Fault
+    services: tuple[str, ...]
     signature: Signature
     found: Found | None
 
@@ -111,15 +112,15 @@ def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], syst
 
 def _draw(draft: _Draft, trial: Trial, system: SystemGraph) -> None:
     signature, fault = trial.signature, trial.fault
-    service = signature.component.partition("|")[2]
     draft.roots.append(
         CausalNode(
             component=signature.component, state=(signature.reason,), timestamp=fault.start_ns, fault_type=fault.type
         )
     )
-    draft.services[signature.component] = service
+    if not is_host(signature.component):
+        draft.services[signature.component] = _of(signature.component)[1]
     for hop in trial.found.hops if trial.found else ():
-        inner = list(_inner(hop, service, fault.pod, system))
+        inner = list(_inner(hop, fault.pod, system))
         draft.node(*_of(hop.target[0]), hop.target[1])
         for component, owner, state in inner:
             draft.node(component, owner, state)
@@ -127,19 +128,20 @@ def _draw(draft: _Draft, trial: Trial, system: SystemGraph) -> None:
             draft.edge(source, target, hop)
 
 
-def _inner(hop: Hop, service: str, pod: str | None, system: SystemGraph) -> Iterable[tuple[str, str, str]]:
+def _inner(hop: Hop, pod: str | None, system: SystemGraph) -> Iterable[tuple[str, str, str]]:
     """Return the components that *hop* passes inside, with their service and state."""
     if "through" in hop.evidence:
         component = str(hop.evidence["through"])
         yield component, component.removeprefix("span|").partition("::")[0], HEALTHY
     if hop.source[0].startswith("container|"):
+        service = _of(hop.source[0])[1]
         for name in [f"pod|{pod}"] if pod else system.pods_of(service)[:1]:
             yield name, service, hop.source[1]
         yield f"service|{service}", service, "inj_affected"
 
 
 def _of(component: str) -> tuple[str, str]:
-    return component, component.removeprefix("span|").partition("::")[0]
+    return component, component.partition("|")[2].partition("::")[0]
 
 
 def _made(name: str, reasons: Mapping[str, int | None]) -> CausalNode:

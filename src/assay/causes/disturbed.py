@@ -1,10 +1,11 @@
-"""Requests below which something failed: what such a request makes of it is no witness against its own service."""
+"""Requests below which something failed, or would have: what a request makes of it is no witness against its service."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from assay.causes.calls import Calls
+from assay.causes.refused import refused
 from assay.causes.spans import Flags, at
 
 ROUNDS = 12
@@ -20,6 +21,7 @@ def disturbed(calls: Calls) -> Flags:
     caller, callee = (exits.get_column(c).fill_null(-1).to_numpy() for c in ("caller_entry", "callee_entry"))
     size = max(size, int(caller.max(initial=-1)) + 1)
     below = np.zeros(size, dtype=bool)
+    below[refused(calls).get_column("caller_entry").to_numpy()] = True  # the call that failed was an earlier one
     bad = exits.get_column("failed").to_numpy() | at(failed, callee, 0)
     for _ in range(ROUNDS):
         hit = (bad | at(below, callee, 0)) & (caller >= 0)

@@ -48,6 +48,20 @@ class Sources:
             entries, exits = entries | part.entries, exits | part.exits
         return Sources(own, link, entries, exits)
 
+    @staticmethod
+    def united(parts: Iterable[Sources]) -> Sources:
+        """Return the union of what several places of one fault saw: a link between two of them is one link."""
+        own: dict[str, float] = {}
+        link: dict[tuple[str, str], float] = {}
+        every = list(parts)
+        for part in every:
+            own |= {k: max(own.get(k, 0.0), v) for k, v in part.own_ms.items()}
+            link |= {k: max(link.get(k, 0.0), v) for k, v in part.link_ms.items()}
+        entries, exits = (
+            frozenset[int]().union(*ids) for ids in ([p.entries for p in every], [p.exits for p in every])
+        )
+        return Sources(own, link, entries, exits)
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -60,7 +74,10 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One root on trial: its calls since the fault began, its metrics, and the fault; *pack* is asked for its logs."""
+    """One root on trial: its calls since the fault began, its metrics, and the fault; *pack* is asked for its logs.
+
+    *root* is a service; or a host, whose services are *members*: together they are one end of links.
+    """
 
     pack: Datapack
     calls: Calls
@@ -69,6 +86,7 @@ class Scene:
     root: str
     fault: Fault
     thresholds: Thresholds
+    members: frozenset[str] = frozenset()
 
     @property
     def own(self) -> pl.DataFrame:
@@ -94,13 +112,25 @@ def rose(table: pl.DataFrame, z: float = Z_SOURCE) -> pl.DataFrame:
     )
 
 
-def real_links(calls: Calls) -> pl.DataFrame:
-    """Return synchronous exits with both ends of their link: caller_service and peer, and wait_ms on the link."""
+def real_links(scene: Scene) -> pl.DataFrame:
+    """Return synchronous exits with the ends of their links, caller_service and peer, and wait_ms on the link.
+
+    The services of a host are one end, called like it, and calls between them are on no link of it. *to* is the peer by
+    its own name.
+    """
     real = ~pl.col("asynchronous") & ~pl.col("virtual")
-    return calls.exits.filter(real).with_columns(
+    links = scene.calls.exits.filter(real).with_columns(
         peer=pl.when("store").then(pl.concat_str(pl.lit("store:"), "name")).otherwise("callee_service"),
         wait_ms=pl.when("store").then("duration_ms").otherwise("gap_ms"),
     )
+    links = links.with_columns(to="peer")
+    if not scene.members:
+        return links
+    ends = [
+        pl.when(pl.col(end).is_in(sorted(scene.members))).then(pl.lit(scene.root)).otherwise(end).alias(end)
+        for end in ("caller_service", "peer")
+    ]
+    return links.with_columns(ends).filter(pl.col("caller_service").ne_missing(pl.col("peer")))
 
 
 def touching(table: pl.DataFrame, service: str, only_peer: str | None) -> pl.DataFrame:

@@ -25,7 +25,7 @@ from assay.causes.states import beyond_chance
 
 def link_errors(scene: Scene) -> Evidence:
     """Look for calls that fail between the ends of (nearly) all links of the root."""
-    links = with_outcome(scene, real_links(scene.calls)).with_columns(
+    links = with_outcome(scene, real_links(scene)).with_columns(
         link=pl.concat_str("caller_service", pl.lit(" to "), pl.col("peer"), ignore_nulls=True)
     )
     peer = scene.fault.peer
@@ -116,9 +116,21 @@ def store_errors(scene: Scene) -> Evidence:
     return Evidence(passed=bool(broken), sentence=words, sources=Sources(exits=broken))
 
 
+def misdirected(scene: Scene) -> Evidence:
+    """Look for calls of the root that end at another service than the one that they always reached, and fail there."""
+    real = scene.outbound.filter(~pl.col("asynchronous") & ~pl.col("virtual")).drop_nulls("usual_service")
+    wanted = scene.fault.parameters.get("hostname")
+    out = real.filter(pl.col("usual_service") == wanted) if wanted else real
+    strayed = pl.col("callee_service") != pl.col("usual_service")
+    wrong = beyond(scene, out, strayed.fill_null(value=False), "usual_service")
+    broken = frozenset(out.filter(pl.col("exit").is_in(list(wrong)) & pl.col("failed")).get_column("exit"))
+    words = f"{len(wrong)} calls of {scene.root} end at services that it does not call"
+    return Evidence(passed=bool(wrong), sentence=words, sources=Sources(exits=broken))
+
+
 def lookup_failures(scene: Scene) -> Evidence:
     """Look for places that the root calls and does not reach, most of them, while the root itself is reached."""
-    real = real_links(scene.calls).filter(pl.col("caller_service") == scene.root)
+    real = real_links(scene).filter(pl.col("caller_service") == scene.root)
     wanted = scene.fault.parameters.get("hostname")
     out = real.filter(pl.col("peer") == wanted) if wanted and wanted in set(real.get_column("peer")) else real
     broken = beyond(scene, out, pl.col("failed") & (pl.col("absent") | pl.col("store")), "peer")

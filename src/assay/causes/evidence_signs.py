@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from assay.causes.evidence import Evidence, Scene, Sources
-from assay.causes.metrics import Raised, raised
+from assay.causes.metrics import Raised, host_raised, raised
 from assay.causes.wording import changed_lines
 
 
@@ -28,8 +28,8 @@ def _quoted(text: str) -> str:
 
 
 def payload_changed(scene: Scene) -> Evidence:
-    """Look for answers of a size that the baseline never had: most of an operation's."""
-    sized = scene.own.drop_nulls("response_bytes")
+    """Look for answers of a size that the baseline never had: most of an operation's that did not fail."""
+    sized = scene.own.filter(pl.col("response_bytes").is_not_null() & ~pl.col("failed"))
     before = sized.filter(pl.col("period") == "normal").group_by("node")
     known = before.agg(n=pl.len(), low=pl.col("response_bytes").min(), high=pl.col("response_bytes").max())
     now = sized.filter(pl.col("period") == "abnormal").join(known.filter(pl.col("n") >= 5), on="node", how="inner")
@@ -41,14 +41,27 @@ def payload_changed(scene: Scene) -> Evidence:
     return Evidence(passed=bool(nodes), sentence=words, sources=Sources(entries=entries))
 
 
+def _growth(scene: Scene) -> float:
+    """Return how many times as many calls as before the root serves, at least 1: work that came is no stress."""
+    served = dict(scene.own.group_by("period").len().iter_rows())
+    rates = [served.get(period, 0) / scene.calls.seconds(period) for period in ("abnormal", "normal")]
+    return max(rates[0] / rates[1], 1.0) if rates[1] else 1.0
+
+
 def _resource(scene: Scene, family: str) -> Evidence:
-    found: Raised = raised(scene.metrics, scene.root, family)
+    found: Raised = raised(scene.metrics, scene.root, family, _growth(scene) if family == "cpu" else 1.0)
     return Evidence(passed=found.passed, sentence=found.sentence)
 
 
 def cpu_raised(scene: Scene) -> Evidence:
     """Look for a rise in processor use, among the largest of the system."""
     return _resource(scene, "cpu")
+
+
+def host_cpu_raised(scene: Scene) -> Evidence:
+    """Look for a rise in the processor use of the host itself."""
+    found = host_raised(scene.metrics, scene.root)
+    return Evidence(passed=found.passed, sentence=found.sentence)
 
 
 def memory_raised(scene: Scene) -> Evidence:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import polars as pl
 
 from assay.causes.added import added_time
-from assay.causes.calls import Calls
 from assay.causes.evidence import (
     ADDED_MS,
     FAR_BEYOND,
@@ -90,9 +89,9 @@ def inbound_gap(scene: Scene) -> Evidence:
     return Evidence(passed=True, sentence=words, sources=Sources(link_ms=link))
 
 
-def _link_table(calls: Calls) -> pl.DataFrame:
+def _link_table(scene: Scene) -> pl.DataFrame:
     """Return per link whether it became slower: caller_service, peer, slow."""
-    table = added_time(real_links(calls), "wait_ms", ["caller_service", "peer"], ["name", "caller_node"])
+    table = added_time(real_links(scene), "wait_ms", ["caller_service", "peer"], ["name", "caller_node"])
     slow = rose(table).select("caller_service", "peer", slow=pl.lit(value=True))
     return table.join(slow, on=["caller_service", "peer"], how="left").with_columns(
         pl.col("slow").fill_null(value=False)
@@ -115,7 +114,7 @@ def link_gap(scene: Scene) -> Evidence:
     A neighbour with more slow links, all of them slow, is the better explanation only of what it touches: when links of
     the root that it does not touch wait well beyond what links elsewhere do, the root is needed to explain them.
     """
-    table = _link_table(scene.calls)
+    table = _link_table(scene)
     peer = scene.fault.peer
     mine = touching(table, scene.root, peer)
     slow = mine.filter("slow")
@@ -128,9 +127,9 @@ def link_gap(scene: Scene) -> Evidence:
         more = theirs.filter("slow").height > slow.height and theirs.get_column("slow").mean() == 1.0
         if peer is None and more and not _left_to_explain(table, slow, scene.root, other):
             return Evidence(passed=False, sentence=f"the slow links of {scene.root} are links of {other}, all slow")
-    real = real_links(scene.calls).filter((pl.col("caller_service") == scene.root) | (pl.col("peer") == scene.root))
-    each = rose(added_time(real, "wait_ms", ["caller_node", "peer"], ["name"]))
-    link = {(c, p): ms for c, p, ms in each.select("caller_node", "peer", "added_ms").iter_rows()}
+    real = touching(real_links(scene), scene.root, None)
+    each = rose(added_time(real, "wait_ms", ["caller_node", "to"], ["name"]))
+    link = {(c, p): ms for c, p, ms in each.select("caller_node", "to", "added_ms").iter_rows()}
     most = max(slow.get_column("added_ms").to_list())
     sentence = f"{slow.height} of {mine.height} links of {scene.root} are slower by up to {most:.0f} ms"
     return Evidence(passed=True, sentence=sentence, sources=Sources(link_ms=link))

@@ -13,6 +13,10 @@ EXPECTED_SHARE, EXPECTED_PURITY = 0.8, 0.9
 """An exit without a callee lacks one when its baseline had one this often, and this often the same."""
 
 
+ENDED_AT_ONCE_NS, ENDED_AT_ONCE_SHARE = 1e6, 0.01
+"""A callee that ends so little before its caller's exit was given up: clocks differ, and answers take their way."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Places:
     """Where exits are, by rows of spans: *span* (its times), *caller* (who calls out), *callee* (-1: nobody), *virtual*."""
@@ -83,6 +87,7 @@ def _frame(spans: Spans, places: _Places) -> pl.DataFrame:
     """Return the exits at *places*; where there is no exit span (*virtual*), the callee's stands in."""
     frame = spans.frame.select("period", "time_ns", "end_ns", "operation", "kind", failed="error")[places.span]
     return frame.with_columns(
+        span=pl.Series(places.span),
         service=spans.frame.get_column("service").gather(places.caller),
         from_generator=pl.Series(spans.generator[places.caller]),
         virtual=pl.Series(places.virtual),
@@ -109,10 +114,12 @@ def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, cal
     )
     exits = exits.with_columns(place=pl.col("caller_node").hash(4) ^ pl.col("operation").hash(5))
     exits = exits.join(_usual_callee(exits), on="place", how="left", maintain_order="left")
+    exits = _with_unconsumed(exits)
     lacks = pl.col("callee_entry").is_null()
     asynchronous = pl.col("producer") | (pl.col("callee_kind") == "consumer").fill_null(value=False)
     waited = ~pl.col("virtual") & ~asynchronous
     lasted = (pl.col("end_ns") - pl.col("time_ns")) / 1e6
+    at_once = pl.min_horizontal(pl.lit(ENDED_AT_ONCE_NS), lasted * 1e6 * ENDED_AT_ONCE_SHARE)
     return exits.select(
         "period",
         "caller_entry",
@@ -123,6 +130,7 @@ def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, cal
         "virtual",
         "from_generator",
         "failed",
+        "usual_service",
         caller_service="service",
         name="operation",
         duration_ms=lasted,
@@ -135,10 +143,46 @@ def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, cal
         lead_ms=pl.when(waited).then((pl.col("callee_start") - pl.col("time_ns")) / 1e6),
         lag_ms=pl.when(asynchronous).then((pl.col("callee_start") - pl.col("time_ns")) / 1e6),
         callee_ms=pl.min_horizontal("callee_ms", lasted),
-        overrun=(pl.col("callee_ms") * 1e6 + pl.col("callee_start") >= pl.col("end_ns") - 1_000_000).fill_null(
+        overrun=(pl.col("callee_ms") * 1e6 + pl.col("callee_start") >= pl.col("end_ns") - at_once).fill_null(
             value=False
         ),
     ).with_row_index("exit")
+
+
+def _with_unconsumed(exits: pl.DataFrame) -> pl.DataFrame:
+    """Return *exits* with a row for each of several usual consumers that did not get a message.
+
+    One publication has a row per consumer; who is not there has none, and the others hide that something is absent.
+    """
+    sent = exits.filter(pl.col("producer"))
+    if not sent.height:
+        return exits
+    normal = sent.filter(pl.col("period") == "normal")
+    usual = (
+        normal.drop_nulls("callee_node")
+        .group_by("place", "callee_node", "callee_service")
+        .agg(got=pl.col("span").n_unique())
+        .join(normal.group_by("place").agg(sent=pl.col("span").n_unique()), on="place")
+        .filter(pl.col("got") >= EXPECTED_SHARE * pl.col("sent"))
+        .filter(pl.len().over("place") > 1)
+        .select("place", usual_node="callee_node", usual_service="callee_service")
+        .sort("place", "usual_node")
+    )
+    had = sent.select("span", usual_node="callee_node").drop_nulls()
+    nobody = [c for c in exits.columns if c.startswith("callee_")]
+    absent = (
+        sent.unique("span", keep="first", maintain_order=True)
+        .drop("usual_node", "usual_service", "never")
+        .join(usual, on="place", how="inner", maintain_order="left_right")
+        .join(had, on=["span", "usual_node"], how="anti", maintain_order="left")
+        .with_columns(pl.lit(None).alias(c) for c in nobody)
+        .with_columns(never=pl.lit(value=False))
+    )
+    if not absent.height:
+        return exits
+    unknown = pl.col("callee_entry").is_null() & pl.col("span").is_in(absent.get_column("span").implode())
+    absent = absent.select(exits.columns).cast(exits.schema)
+    return pl.concat([exits.filter(~unknown), absent]).sort("span", maintain_order=True)
 
 
 def _usual_callee(exits: pl.DataFrame) -> pl.DataFrame:

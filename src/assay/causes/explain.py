@@ -64,6 +64,8 @@ def explain(annotation: Annotation) -> Explanation:
 
 def _summary(annotation: Annotation) -> list[str]:
     lines = [f"{annotation.label.value}: {annotation.reason}"]
+    if len(annotation.faults) > 1:
+        lines += [f"{f.type} at {f.place}: {f.label.value}: {f.reason}" for f in annotation.faults]
     explained, unexplained = (annotation.alarms.get(k, ()) for k in ("explained", "unexplained"))
     if explained or unexplained:
         rest = f"; not explained: {', '.join(map(_plain, unexplained))}" if unexplained else ""
@@ -83,7 +85,7 @@ def _arrow(path: tuple[str, ...]) -> str:
 
 def _plain(component: str) -> str:
     kind, _, name = component.partition("|")
-    return name if kind == "span" else f"{kind} {name}"
+    return name if kind == "span" else f"host {name}" if kind == "node" else f"{kind} {name}"
 
 
 def _onsets(graph: CausalGraph) -> dict[str, float]:

@@ -11,6 +11,7 @@ from scipy import stats
 
 from assay.causes.calls import Calls
 from assay.causes.evidence import Sources
+from assay.causes.refused import refused
 from assay.causes.spans import Flags, Index, at
 
 ROUNDS = 12
@@ -57,8 +58,8 @@ class _Traffic:
     synchronous: Flags
 
 
-def carry_errors(calls: Calls, sources: Sources, root: str, slow: frozenset[str]) -> CarriedErrors:
-    """Return which failures the *sources* at *root* explain; *slow* are nodes that it makes slow: callers give up on them.
+def carry_errors(calls: Calls, sources: Sources, roots: frozenset[str], slow: frozenset[str]) -> CarriedErrors:
+    """Return which failures the *sources* at *roots* explain; *slow* nodes, made slow by them, callers give up on.
 
     A failed caller counts when one of its own calls, in its own trace, was failed by the root or by a callee that
     counts. Failures may pass through one node that looks healthy when callers of it fail just where it was hit.
@@ -81,7 +82,7 @@ def carry_errors(calls: Calls, sources: Sources, root: str, slow: frozenset[str]
     hit = exits.filter(pl.Series(_hit(traffic, bad)))
     cause = pl.when("store").then(pl.lit("")).otherwise(pl.col("callee_node").fill_null(""))
     pairs = hit.group_by(cause.alias("cause"), "caller_node").len().sort("cause", "caller_node")
-    at_links = exits.filter(pl.col("exit").is_in(sorted(sources.exits)) & (pl.col("callee_service") == root))
+    at_links = exits.filter(pl.col("exit").is_in(sorted(sources.exits)) & pl.col("callee_service").is_in(sorted(roots)))
     return CarriedErrors(
         nodes=_failures(calls, carried),
         edges={(c, p): n for c, p, n in pairs.iter_rows()},
@@ -93,6 +94,9 @@ def carry_errors(calls: Calls, sources: Sources, root: str, slow: frozenset[str]
 
 def _traffic(calls: Calls) -> _Traffic:
     entries, exits = calls.entries, calls.exits.filter(pl.col("period") == "abnormal")
+    # Who gave a callee up failed because of the last call to it, as if it had made that one.
+    given_up = refused(calls).join(exits.drop("caller_entry"), on="exit", how="inner", maintain_order="left")
+    exits = pl.concat([exits, given_up.select(exits.columns).cast(exits.schema)])
     ids = entries.get_column("entry").to_numpy()
     size = int(ids.max(initial=-1)) + 1
 

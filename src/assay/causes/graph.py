@@ -32,6 +32,12 @@ class SystemGraph:
         """Return the pods (``pod|name``) that *service* routes to, sorted."""
         return tuple(sorted(t for s, kind, t in self.edges if kind == "routes_to" and s == f"service|{service}"))
 
+    def services_on(self, host: str) -> tuple[str, ...]:
+        """Return the services with a pod that *host* runs, sorted."""
+        pods = {t for s, kind, t in self.edges if kind == "schedules" and s == f"node|{host}"}
+        routed = {s for s, kind, t in self.edges if kind == "routes_to" and t in pods}
+        return tuple(sorted(service.removeprefix("service|") for service in routed))
+
     def containers_of(self, pods: tuple[str, ...]) -> tuple[str, ...]:
         """Return the containers (``container|name``) that *pods* (bare names) run, sorted."""
         wanted = {f"pod|{pod}" for pod in pods}
@@ -49,12 +55,21 @@ class SystemGraph:
 def infer_graph(calls: Calls, metrics: pl.DataFrame) -> SystemGraph:
     """Return the graph that *calls* and the labels of *metrics* show; load generators are no part of it."""
     edges: set[tuple[str, str, str]] = set()
-    for service, node, pod in calls.entries.select("service", "node", "pod").unique().iter_rows():
+    served = calls.entries.select("service", "node", "pod", key=pl.col("node").hash(1) ^ pl.col("pod").hash(2))
+    for service, node, pod in served.unique("key").drop("key").iter_rows():
         edges.add((f"service|{service}", "includes", f"span|{node}"))
         if pod:
             edges.add((f"service|{service}", "routes_to", f"pod|{pod}"))
-    known = calls.exits.filter(pl.col("caller_entry").is_not_null() & pl.col("callee_node").is_not_null())
-    for caller, callee, asynchronous in known.select("caller_node", "callee_node", "asynchronous").unique().iter_rows():
+    ends = (pl.col("caller_node").hash(1), pl.col("callee_node").hash(2), pl.col("asynchronous").hash(3))
+    made = (
+        calls.exits.lazy()
+        .filter(pl.col("caller_entry").is_not_null() & pl.col("callee_node").is_not_null())
+        .select("caller_node", "callee_node", "asynchronous", key=ends[0] ^ ends[1] ^ ends[2])
+        .unique("key")
+        .drop("key")
+        .collect()
+    )
+    for caller, callee, asynchronous in made.iter_rows():
         edges.add((f"span|{caller}", "calls_async" if asynchronous else "calls", f"span|{callee}"))
     labels = ["service_name", *(f"attr.k8s.{level}.name" for level in ("pod", "container", "node"))]
     for service, pod, container, node in metrics.select(labels).unique().iter_rows():

@@ -43,11 +43,12 @@ class Refusal:
 class Terrain:
     """What the search walks on: node states (span names without the type), neighbours, and what was carried.
 
+    *own*: the spans of the root service, by its component; of a host, those of each of its *parts* (what it runs).
     *shared*: spans of other services in a pod of the root's, by span of the root.
     """
 
     root: Place
-    own: tuple[str, ...]
+    own: Mapping[str, tuple[str, ...]]
     states: Mapping[str, NodeState]
     callers: Mapping[str, Sequence[str]]
     callees: Mapping[str, Sequence[str]]
@@ -55,6 +56,7 @@ class Terrain:
     carriage: Carriage
     rules: tuple[Rule, ...]
     began_ns: int
+    parts: tuple[str, ...] = ()
 
     def onset_ns(self, place: Place) -> int:
         """Return when *place* began; the root and what looks healthy began with the fault."""
@@ -70,8 +72,11 @@ class Terrain:
 def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
     """Yield every hop that leads on from *place*, and for each that is refused the first gate that it failed."""
     kind, _, name = place[0].partition("|")
+    if kind == "node":
+        yield from _downwards(terrain, place)
+        return
     if kind != "span":
-        for node in terrain.own:
+        for node in terrain.own.get(place[0], ()):
             yield from _first_hop(terrain, place, kind, node)
         return
     if place[1] != HEALTHY:
@@ -85,6 +90,17 @@ def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
     for bypass in terrain.carriage.bypasses:
         if bypass.source == name:
             yield from _bypassing(terrain, place, bypass)
+
+
+def _downwards(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
+    """Yield the steps from a host to what it runs, where the fault shows."""
+    rules = _rules(terrain, place, "node")
+    for part in terrain.parts:
+        admitting = [r for r in rules if r.destination == part.partition("|")[0] and place[1] in r.effects]
+        if admitting:
+            yield Hop(place, (part, place[1]), admitting[0], {"at": "on the host"})
+        else:
+            yield Refusal(place, part, "rule", f"no rule lets {place[1]} of a host reach {part}")
 
 
 def _first_hop(terrain: Terrain, place: Place, kind: str, node: str) -> Iterator[Hop | Refusal]:

@@ -13,18 +13,18 @@ _METRIC_OF = {"cpu": "container.cpu.usage", "mem": "container.memory.working_set
 
 
 def root_labels(accepted: Sequence[Trial], graph: SystemGraph) -> tuple[RootLabel, ...]:
-    """Return one label per accepted fault; a level that does not apply to its type is left empty."""
+    """Return one label per accepted fault, of a host all its services; a level that does not apply to its type is empty."""
     return tuple(_label(trial, graph) for trial in accepted)
 
 
 def _label(trial: Trial, graph: SystemGraph) -> RootLabel:
     fault, row = trial.fault, fault_type(trial.fault.type)
-    service = fault.service or ""
-    pods = (fault.pod,) if fault.pod else tuple(p.removeprefix("pod|") for p in graph.pods_of(service))
+    routed = sorted({p.removeprefix("pod|") for service in trial.services for p in graph.pods_of(service)})
+    pods = (fault.pod,) if fault.pod else tuple(routed)
     at_pod = Level.POD in row.levels or Level.CONTAINER in row.levels
     stopped = row.category in (Category.POD, Category.STRESS)
     return RootLabel(
-        service=(service,) if service else (),
+        service=tuple(s for s in trial.services if s),
         pod=pods if at_pod else (),
         container=tuple(c.removeprefix("container|") for c in graph.containers_of(pods)) if stopped else (),
         function=_operations(fault) if Level.FUNCTION in row.levels else (),
@@ -40,7 +40,8 @@ def _operations(fault: Fault) -> tuple[str, ...]:
 
 def _first_spans(trial: Trial) -> set[str]:
     """Return the spans at which the fault entered the traffic."""
-    return {public(path[1][0]).removeprefix("span|") for path in trial.paths if len(path) > 1}
+    firsts = (next((c for c, _ in path if c.startswith("span|")), None) for path in trial.paths)
+    return {public(first).removeprefix("span|") for first in firsts if first}
 
 
 def _metrics(trial: Trial) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ FAMILIES = {
         r"^(container|k8s\.pod)\.memory[._]working_set", r"memory[._]limit_utilization$", 32 * 2**20, 1.2, "bytes"
     ),
 }
+_HOST_CPU = r"^k8s\.node\.cpu[._]usage"
 _COUNTED = {"restart": r"restarts?$", "unready": r"pod\.ready$"}
 
 DOMINANCE = 0.5
@@ -43,8 +44,11 @@ class Raised:
     sentence: str
 
 
-def raised(metrics: pl.DataFrame, service: str, family: str) -> Raised:
-    """Return whether *family* (cpu, memory, restart, unready) of *service* rose; *metrics* has a column `period`."""
+def raised(metrics: pl.DataFrame, service: str, family: str, growth: float = 1.0) -> Raised:
+    """Return whether *family* (cpu, memory, restart, unready) of *service* rose; *metrics* has a column `period`.
+
+    *growth* is how many times its usual traffic the service has: so many times its usual processor use is no rise.
+    """
     if family in _COUNTED:
         return _counted(metrics, service, family)
     spec = FAMILIES[family]
@@ -66,10 +70,42 @@ def raised(metrics: pl.DataFrame, service: str, family: str) -> Raised:
         return Raised(passed=False, sentence=f"no {family} metric of {service}")
     row = mine.row(0, named=True)
     severity = int(z_severity(row["now"], row["before"], row["deviation"] or 0.0))
-    enough = row["rise"] >= spec.least and row["now"] >= spec.ratio * row["before"]
-    enough = enough or _saturated(metrics, row["pod"], spec.utilisation)
+    usual = row["before"] * growth
+    enough = row["now"] - usual >= spec.least and row["now"] >= spec.ratio * usual
+    enough = enough or (growth < spec.ratio and _saturated(metrics, row["pod"], spec.utilisation))
     first = row["rise"] >= DOMINANCE * series.item(0, "rise")
     words = f"{family} of {service} went from {row['before']:.3g} to {row['now']:.3g} {spec.unit}"
+    return Raised(passed=enough and first and severity == Severity.CRITICAL, sentence=words)
+
+
+def host_raised(metrics: pl.DataFrame, host: str) -> Raised:
+    """Return whether the processor use of *host* rose, among the largest of all hosts."""
+    spec = FAMILIES["cpu"]
+    rows = metrics.filter(
+        pl.col("metric").str.contains(_HOST_CPU)
+        & (pl.col("attr.k8s.pod.name").fill_null("") == "")
+        & pl.col("value").is_finite()
+    )
+    value = pl.col("value")
+    series = (
+        rows.group_by(host="attr.k8s.node.name")
+        .agg(
+            before=value.filter(pl.col("period") == "normal").mean(),
+            deviation=value.filter(pl.col("period") == "normal").std(),
+            now=value.filter(pl.col("period") == "abnormal").quantile(0.75),
+        )
+        .drop_nulls(["host", "before", "now"])
+        .with_columns(rise=pl.col("now") - pl.col("before"))
+        .sort("rise", "host", descending=[True, False])
+    )
+    mine = series.filter(pl.col("host") == host)
+    if not mine.height:
+        return Raised(passed=False, sentence=f"no processor metric of {host}")
+    row = mine.row(0, named=True)
+    severity = int(z_severity(row["now"], row["before"], row["deviation"] or 0.0))
+    enough = row["rise"] >= spec.least and row["now"] >= spec.ratio * row["before"]
+    first = row["rise"] >= DOMINANCE * series.item(0, "rise")
+    words = f"cpu of {host} went from {row['before']:.3g} to {row['now']:.3g} {spec.unit}"
     return Raised(passed=enough and first and severity == Severity.CRITICAL, sentence=words)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assay.model.base import Noun
 
-RULES_VERSION = "2.0+assay.2"
+RULES_VERSION = "2.0+assay.3"
 
 LATENCY = frozenset({"lat", "p99"})
 FAILURE = frozenset({"err", "timeout", "reset", "log_err"})
@@ -37,7 +37,15 @@ class Rule(Noun):
 def _rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechanism: str) -> Rule:
     source, _, rest = kinds.partition(" > ")
     *path, destination = rest.split(" > ")
-    spread = {"C": "vertical", "P": "vertical", "S": "first-hop", "H": "horizontal", "F": "horizontal", "X": "cross"}
+    spread = {
+        "C": "vertical",
+        "P": "vertical",
+        "S": "first-hop",
+        "H": "horizontal",
+        "F": "horizontal",
+        "X": "cross",
+        "N": "vertical",
+    }
     return Rule.model_validate(
         {
             "id": id_,
@@ -81,9 +89,19 @@ RULES: tuple[Rule, ...] = (
         "latency",
         "JVM stress via shared pod",
     ),
+    _rule("A-N1", "node > container", "cpu mem restart", "cpu mem restart", "any", "what runs on the host"),
+    _rule(
+        "A-N2",
+        "node > service",
+        "inj_affected unavail err lat",
+        "inj_affected unavail err lat",
+        "any",
+        "who serves on the host",
+    ),
     _rule(
         "A-S1", "service > span", "inj_affected unavail", "inj_affected missing err", "any", "network fault at its ends"
     ),
+    _rule("A-S3", "service > span", "err", "inj_affected", "any", "its good answers arrive as failures"),
     _rule("A-S2", "service > span", "err", "healthy", "any", "a changed answer looks healthy where it is made"),
     _rule("A-C2", _OWN, "restart", "lat p99", "any", "messages wait while their consumer restarts"),
     _rule("A-C1", _OWN, "cpu mem", "inj_affected", "any", "a starved process is late outside its own spans too"),

@@ -6,7 +6,7 @@ import polars as pl
 
 from assay.causes.added import added_time
 from assay.causes.calls import Calls
-from assay.causes.evidence import Scene, Sources
+from assay.causes.evidence import Sources
 from assay.causes.graph import SystemGraph
 
 ADDED_MS, Z = 10.0, 4.0
@@ -23,12 +23,12 @@ def shared_spans(graph: SystemGraph, root: str, calls: Calls) -> dict[str, tuple
     return dict.fromkeys(sorted(nodes.filter(pl.col("service") == root).get_column("node")), beside)
 
 
-def with_siblings(sources: Sources, scene: Scene, shared: dict[str, tuple[str, ...]]) -> Sources:
+def with_siblings(sources: Sources, calls: Calls, shared: dict[str, tuple[str, ...]]) -> Sources:
     """Return *sources* with the own time that the pressure adds to the services that share the pod."""
     beside = {node for nodes in shared.values() for node in nodes}
     if not beside:
         return sources
-    entries = scene.calls.entries.filter(pl.col("node").is_in(sorted(beside)) & ~pl.col("any_failed_exit"))
+    entries = calls.entries.filter(pl.col("node").is_in(sorted(beside)) & ~pl.col("any_failed_exit"))
     rose = added_time(entries, "own_ms", ["node"], ["shape"]).filter(
         (pl.col("z") > Z) & (pl.col("added_ms") > ADDED_MS)
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from assay.causes.evidence import Evidence, Scene, Sources
@@ -12,12 +12,20 @@ from assay.causes.evidence_failures import (
     killed,
     link_errors,
     lookup_failures,
+    misdirected,
     own_errors,
     store_errors,
     turned_away,
     unconsumed,
 )
-from assay.causes.evidence_signs import cpu_raised, gc_raised, memory_raised, payload_changed, way_changed
+from assay.causes.evidence_signs import (
+    cpu_raised,
+    gc_raised,
+    host_cpu_raised,
+    memory_raised,
+    payload_changed,
+    way_changed,
+)
 from assay.causes.evidence_time import clock_shift, inbound_gap, link_gap, own_time, starved_time, store_time
 from assay.model.faults import FaultKind
 
@@ -36,13 +44,17 @@ class KindRule:
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """Whether the fault shows at its place, in which words, and where it enters the traffic."""
+    """Whether the fault shows at its place, in which words, and where it enters the traffic.
+
+    *component* is the root; when that is a host, *parts* are what it runs and the fault struck.
+    """
 
     seen: bool
     sentence: str
     component: str
     reason: str
     sources: Sources
+    parts: tuple[str, ...] = ()
 
 
 _LINKS = KindRule((link_gap, link_errors), (link_gap, link_errors), "service", "inj_affected")
@@ -79,7 +91,9 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
             (payload_changed, own_errors, way_changed), (payload_changed, own_errors), "service", "err"
         ),
         FaultKind.DNS_RESOLUTION_FAILED: KindRule((lookup_failures,), (lookup_failures,), "service", "err"),
-        FaultKind.DNS_RESOLUTION_WRONG: KindRule((lookup_failures,), (lookup_failures,), "service", "err"),
+        FaultKind.DNS_RESOLUTION_WRONG: KindRule(
+            (misdirected, lookup_failures), (misdirected, lookup_failures), "service", "err"
+        ),
         FaultKind.CLOCK_SKEW: KindRule((clock_shift,), (own_errors, own_time), "service", "inj_affected"),
     }
 )
@@ -95,3 +109,32 @@ def check_signature(kind: FaultKind, scene: Scene) -> Signature:
     sent = {check: check(scene) for check in rule.sends} if seen else {}
     sources = Sources.merged([e.sources for e in sent.values() if e.passed])
     return Signature(seen, sentence, f"{rule.component}|{scene.root}", rule.reason, sources)
+
+
+_HOST_METRICS: Mapping[FaultKind, Check] = MappingProxyType({FaultKind.CPU_STRESS: host_cpu_raised})
+"""Kinds that a host shows in metrics of its own."""
+
+
+def check_host(kind: FaultKind, whole: Scene, each: Sequence[Scene]) -> Signature:
+    """Return the signature of *kind* at a host: *whole* is the scene with its services as one, *each* with one of them.
+
+    On links the host is one end. Anything else shows at its services, or in a metric of the host itself; what enters the
+    traffic enters it at them.
+    """
+    rule, root = SIGNATURES[kind], f"node|{whole.root}"
+    parts = tuple(f"{rule.component}|{scene.root}" for scene in each)
+    if rule is _LINKS:
+        found = check_signature(kind, whole)
+        return replace(found, component=root, parts=parts)
+    told = [check_signature(kind, scene) for scene in each]
+    own = _HOST_METRICS[kind](whole) if kind in _HOST_METRICS else None
+    if own is not None and own.passed:
+        sent = [check(scene) for scene in each for check in rule.sends]
+        sources = Sources.united(e.sources for e in sent if e.passed)
+        return Signature(
+            seen=True, sentence=own.sentence, component=root, reason=rule.reason, sources=sources, parts=parts
+        )
+    shown = [signature for signature in told if signature.seen]
+    parts = tuple(signature.component for signature in shown)
+    words = "; ".join(signature.sentence for signature in shown or told) or f"nothing of {whole.root} is in the traces"
+    return Signature(bool(shown), words, root, rule.reason, Sources.united(s.sources for s in shown), parts)

@@ -36,6 +36,7 @@ _STRAY_NS = 60 * 10**9
 """How far outside its window a span may lie: requests run over the boundary, clocks do not."""
 
 _STORE_VERB = r"^(SELECT|INSERT|UPDATE|DELETE|MERGE|REPLACE) "
+_KINDS = {"": 0, "server": 1, "consumer": 2, "client": 3, "producer": 4}
 _ERRORS = ("ERROR", "FATAL", "CRITICAL")
 _VARIABLE = r"[0-9a-fA-F-]*[0-9][0-9a-fA-F.:-]*"
 """Numbers, times and ids: what differs between two messages that say the same."""
@@ -149,17 +150,27 @@ def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, list[str]]:
 
 def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
     """Return *frame* sorted by time, whatever the order of its rows was; mostly they are sorted already."""
-    order = frame.select(pl.arg_sort_by("period", "time_ns", "key", "duration_ns")).to_series()
-    return frame if np.array_equal(order.to_numpy(), np.arange(frame.height)) else frame[order]
+    by = frame.select(pl.col("period").to_physical(), "time_ns", "key", "duration_ns")
+    period, time = (by.get_column(c).to_numpy() for c in ("period", "time_ns"))
+    same = period[1:] == period[:-1]
+    if not np.all((period[1:] > period[:-1]) | (same & (time[1:] >= time[:-1]))):
+        return frame[by.select(pl.arg_sort_by(by.columns)).to_series()]
+    tied = np.flatnonzero(same & (time[1:] == time[:-1]))  # only spans of the same time may still change places
+    rows = np.union1d(tied, tied + 1)
+    order = rows[by[rows].select(pl.arg_sort_by(by.columns)).to_series().to_numpy()]
+    if np.array_equal(order, rows):
+        return frame
+    places = np.arange(frame.height)
+    places[rows] = order
+    return frame[places]
 
 
 def _inside_windows(pack: Datapack) -> pl.Expr:
-    windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
-    start, end = (
-        pl.col("period").replace_strict({p: getattr(w, name) for p, w in windows.items()}, return_dtype=pl.Int64)
-        for name in ("start_ns", "end_ns")
+    normal, abnormal = (
+        pl.col("time_ns").is_between(window.start_ns - _STRAY_NS, window.end_ns + _STRAY_NS)
+        for window in (pack.incident.normal, pack.incident.abnormal)
     )
-    return pl.col("time_ns").is_between(start - _STRAY_NS, end + _STRAY_NS)
+    return pl.when(pl.col("period") == PERIODS[0]).then(normal).otherwise(abnormal)
 
 
 def _oddities(pack: Datapack, strayed: int, repeated: int) -> list[str]:
@@ -220,14 +231,13 @@ def _logged_errors(pack: Datapack) -> pl.DataFrame:
 
 def _roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
     """Return which spans are entries and which are exits."""
-    service = frame.get_column("service").cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
-    kinds = frame.get_column("kind")
-    kind = kinds.cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
-    serving = kinds.is_in(["server", "consumer"]).to_numpy()
-    foreign = at(service, parent, -1) != service
+    service = frame.get_column("service").hash(6).to_numpy()
+    kind = frame.get_column("kind").replace_strict(_KINDS, default=len(_KINDS), return_dtype=pl.Int8).to_numpy()
+    serving = (kind == _KINDS["server"]) | (kind == _KINDS["consumer"])
+    foreign = at(service, parent, 0) != service
     is_entry = (parent < 0) | foreign | (serving & (at(kind, parent, -1) != kind))
-    is_exit = kinds.is_in(["client", "producer"]).to_numpy()
-    untold = (kinds == "").to_numpy()
+    is_exit = (kind == _KINDS["client"]) | (kind == _KINDS["producer"])
+    untold = kind == _KINDS[""]
     if not untold.any():
         return is_entry, is_exit
     calls_out, has_child = np.zeros(parent.size, dtype=bool), np.zeros(parent.size, dtype=bool)
@@ -251,11 +261,14 @@ def _roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
 def _climb(parent: Index) -> Index:
     """Return for each row the last one on its way up *parent*, by pointer doubling: log2(depth) gathers."""
     up = np.where(parent < 0, np.arange(parent.size), parent)
+    rows = np.flatnonzero(parent >= 0)
     for _ in range(32):
-        further = up[up]
-        if np.array_equal(further, up):
+        further = up[up[rows]]
+        moves = further != up[rows]
+        rows, further = rows[moves], further[moves]
+        if not rows.size:
             break
-        up = further
+        up[rows] = further
     return up
 
 

@@ -116,6 +116,7 @@ def _item(annotated: Any, *, explain: bool) -> dict[str, Any]:
         "roots": sorted(graph.root_services()) if graph else [],
         "edges": sorted(graph.service_edges()) if graph else [],
         "alarms": sorted(graph.alarm_services()) if graph else [],
+        "faults": [fault.model_dump(mode="json") for fault in annotation.faults] if annotation else [],
         "rejected_by": dict(Counter(path.gate for path in annotation.rejected)) if annotation else {},
         "false_alarm_rate": annotation.false_alarm_rate if annotation else None,
         "pretended": annotated.pretended,

@@ -1,6 +1,7 @@
 """CausalGraph and Annotation: the verified cascade, in the public form (OpenRCA 2.0, F.3) plus our fields.
 
 A component is written ``type|name`` as in the public data, for instance ``service|cart`` or ``span|cart::POST /add``.
+A host (``node|name``) belongs to no service: it may be a root, whose services are those that its edges lead to.
 """
 
 from __future__ import annotations
@@ -11,6 +12,11 @@ from pydantic import Field
 
 from assay.model.base import Artefact, Noun
 from assay.model.incident import Label, RootLabel
+
+
+def is_host(component: str) -> bool:
+    """Tell whether *component* is a host."""
+    return component.startswith("node|")
 
 
 class CausalNode(Noun):
@@ -50,20 +56,26 @@ class CausalGraph(Artefact):
 
     def service_edges(self) -> set[tuple[str, str]]:
         """Return the distinct (cause, effect) pairs of different services."""
-        pairs = {(self.service_of(e.source), self.service_of(e.target)) for e in self.edges}
+        between = (e for e in self.edges if not is_host(e.source) and not is_host(e.target))
+        pairs = {(self.service_of(e.source), self.service_of(e.target)) for e in between}
         return {(a, b) for a, b in pairs if a != b}
 
     def services(self) -> set[str]:
         """Return every service with a node in the graph."""
-        return {self.service_of(n.component) for n in self.nodes}
+        return self._services_of({n.component for n in self.nodes})
 
     def root_services(self) -> set[str]:
-        """Return the services of the root causes."""
-        return {self.service_of(n.component) for n in self.root_causes}
+        """Return the services of the root causes; those of a host are the ones that its edges lead to."""
+        roots = {n.component for n in self.root_causes}
+        below = {e.target for e in self.edges if is_host(e.source) and e.source in roots}
+        return self._services_of(roots | below)
 
     def alarm_services(self) -> set[str]:
         """Return the services of the alarm nodes."""
-        return {self.service_of(n.component) for n in self.alarm_nodes}
+        return self._services_of({n.component for n in self.alarm_nodes})
+
+    def _services_of(self, components: set[str]) -> set[str]:
+        return {self.service_of(c) for c in components if not is_host(c)}
 
 
 class RejectedPath(Noun):
@@ -71,6 +83,15 @@ class RejectedPath(Noun):
 
     path: tuple[str, ...]
     gate: str
+    reason: str
+
+
+class FaultVerdict(Noun):
+    """What became of one of the faults: several may act at once, and each is attributed, absorbed, ... by itself."""
+
+    type: str
+    place: str
+    label: Label
     reason: str
 
 
@@ -85,6 +106,7 @@ class Annotation(Artefact):
     alarms: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="explained, unexplained")
     thresholds: dict[str, Any] = Field(default_factory=dict)
     false_alarm_rate: float | None = None
+    faults: tuple[FaultVerdict, ...] = Field(default=(), description="what became of each fault")
     roots: tuple[RootLabel, ...] = Field(default=(), description="accepted root causes at every level that applies")
     notes: tuple[str, ...] = Field(default=(), description="what was odd about the telemetry")
     made_from: str = Field(default="", description="digest of everything that the annotation was made from")

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ TABLES = tuple(f"{period}_{modality}.parquet" for period in PERIODS for modality
 ENV = "env.json"
 INCIDENT = "incident.json"
 _ROW_GROUP = 262_144  # fixed, so that the bytes do not depend on the number of cores
+_HASHERS = 2
 
 
 def opaque_id(seed_material: str) -> str:
@@ -115,14 +117,18 @@ def _sorted(table: pl.DataFrame, modality: str) -> pl.DataFrame:
 
 def _digest(path: Path, incident: Incident | None) -> str:
     total = hashlib.sha256()
-    for name in (*TABLES, ENV):
-        file = path / name
-        if file.exists():
-            with file.open("rb") as stream:
-                total.update(f"{name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\0".encode())
+    files = [path / name for name in (*TABLES, ENV) if (path / name).exists()]
+    with ThreadPoolExecutor(_HASHERS) as pool:  # hashing lets other threads run
+        for file, digest in zip(files, pool.map(_file_digest, files), strict=True):
+            total.update(f"{file.name}\0{digest}\0".encode())
     if incident is not None:
         total.update(incident.model_copy(update={"content_hash": ""}).canonical_json().encode())
     return total.hexdigest()
+
+
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _beside(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -46,15 +47,17 @@ class Datapack:
             if not (path / f"{period}_traces.parquet").is_file():
                 raise DatapackError(f"{path} has no {period}_traces.parquet, so it is not a datapack; record it again.")
         env = read_object(path / ENV) if (path / ENV).exists() else {}
-        ranges = {period: _time_ranges(path, period) for period in PERIODS}
-        warnings = [_about_traces(path, period) for period in PERIODS]
-        if (path / INCIDENT).exists():
-            incident = _read_incident(path)
-            if incident.content_hash and incident.content_hash != content_hash(path):
-                warnings.append((f"{path} was changed after it was written: its content hash differs.",))
-        else:
-            incident = _synthesised(path, env, ranges)
-        return cls(path, incident, env, tuple(line for group in warnings for line in group))
+        incident = _read_incident(path) if (path / INCIDENT).exists() else None
+        with ThreadPoolExecutor(1) as beside:  # hashing needs no look at the tables, nor they at it
+            hashed = incident is None or bool(incident.content_hash)
+            digest = beside.submit(content_hash, path) if hashed else None
+            ranges, warnings = _look(path)
+        if incident is None:
+            assert digest is not None
+            incident = _synthesised(digest.result(), env, ranges)
+        elif digest is not None and incident.content_hash != digest.result():
+            warnings = (*warnings, f"{path} was changed after it was written: its content hash differs.")
+        return cls(path, incident, env, warnings)
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
         """Return a lazy table: the columns of SCHEMA[*modality*], then extra ones; no rows when the file is missing."""
@@ -129,26 +132,54 @@ def _damaged(where: str, error: BaseException) -> DatapackError:
     return DatapackError(f"{where} cannot be read ({first_line(error)}); copy or record the incident again.")
 
 
-def _time_ranges(path: Path, period: str) -> dict[str, Window]:
-    """Return the window of each table that has rows, touching every table so that a damaged one is found now."""
-    ranges = {}
-    for modality in MODALITIES:
-        time = pl.col("time").dt.epoch("ns")
-        frame = _scan(path, period, modality).select(start=time.min(), end=time.max())
-        start, end = _collect(frame, path, period, modality).row(0)
+Ranges = dict[str, dict[str, Window]]
+"""Windows by period and modality."""
+
+
+def _look(path: Path) -> tuple[Ranges, tuple[str, ...]]:
+    """Return the window of each table that has rows, and what is odd about the traces.
+
+    Every table is touched, so that a damaged one is found now.
+    """
+    names = [(period, modality) for period in PERIODS for modality in MODALITIES]
+    frames = [_summary(path, period, modality) for period, modality in names]
+    try:
+        told = pl.collect_all(frames)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):  # one by one: which of them is damaged?
+        told = [_collect(frame, path, *name) for frame, name in zip(frames, names, strict=True)]
+    ranges: Ranges = {period: {} for period in PERIODS}
+    warnings: list[str] = []
+    for (period, modality), summary in zip(names, told, strict=True):
+        start, end, *counts = summary.row(0)
         if start is not None:
-            ranges[modality] = Window(start_ns=start, end_ns=end + 1)
-    if not ranges:
-        raise DatapackError(f"{path} has no rows at all in its {period} period; record it again with load running.")
-    return ranges
+            ranges[period][modality] = Window(start_ns=start, end_ns=end + 1)
+        if modality == "traces":
+            warnings += _about_traces(path, period, *counts)
+    for period in PERIODS:
+        if not ranges[period]:
+            raise DatapackError(f"{path} has no rows at all in its {period} period; record it again with load running.")
+    return ranges, tuple(warnings)
 
 
-def _about_traces(path: Path, period: str) -> tuple[str, ...]:
-    frame = _scan(path, period, "traces").select(rows=pl.len(), spans=pl.struct("trace_id", "span_id").n_unique())
-    rows, spans = _collect(frame, path, period, "traces").row(0)
+def _summary(path: Path, period: str, modality: str) -> pl.LazyFrame:
+    """Return first and last time of a table; of traces the rows as well, and how many ids they have at least."""
+    time = pl.col("time").dt.epoch("ns")
+    frame = _scan(path, period, modality)
+    if modality != "traces":
+        return frame.select(start=time.min(), end=time.max())
+    # Equal ids have equal hashes: as many hashes as rows is as many ids as rows, and several times cheaper to know.
+    hashed = pl.col("trace_id").hash(1) ^ pl.col("span_id").hash(2)
+    return frame.select(start=time.min(), end=time.max(), rows=pl.len(), hashes=hashed.n_unique())
+
+
+def _about_traces(path: Path, period: str, rows: int, hashes: int) -> tuple[str, ...]:
     where = f"{path}: {period}_traces.parquet"
     if not rows:
         return (f"{where} has no rows.",)
+    if hashes == rows:
+        return ()
+    frame = _scan(path, period, "traces").select(pl.struct("trace_id", "span_id").n_unique())
+    spans = _collect(frame, path, period, "traces").item()
     return (f"{where} repeats the ids of {rows - spans} spans; they are kept.",) if rows > spans else ()
 
 
@@ -168,10 +199,9 @@ def _read_incident(path: Path) -> Incident:
     return incident
 
 
-def _synthesised(path: Path, env: dict[str, Any], ranges: dict[str, dict[str, Window]]) -> Incident:
+def _synthesised(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
     """Return an Incident for the public form: windows from the traces, or from any table when there are none."""
     windows = {period: found.get("traces") or _hull(found) for period, found in ranges.items()}
-    digest = content_hash(path)
     return Incident(
         id=opaque_id(digest),
         system=str(env.get("namespace") or "unknown"),

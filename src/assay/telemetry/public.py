@@ -74,6 +74,7 @@ def export_public(
 
 def public_name(incident: Incident, truth: Truth) -> str:
     """Return the telling folder name of the public form."""
+    where: str | None
     if truth.faults:
         what, where = truth.faults[0].type, truth.faults[0].place
     else:

@@ -1,7 +1,8 @@
 """The ledger's writer: truth side, one append-only file of JSON lines per process.
 
-A line is written only when a fault did something: ``kind`` is what (delay, error, packet_delay, wait), ``ns`` how much,
-``trace_id`` and ``span_id`` where in the traces, ``callee`` for whom a caller waited. No solver and no annotator reads it;
+A line is written when a fault did something: ``kind`` is what (delay, error, packet_delay, wait), ``ns`` how much,
+``trace_id`` and ``span_id`` where in the traces, ``callee`` for whom a caller waited; and when a caller gave up on a callee
+(gave_up) that had no time to say what it was busy with. No solver and no annotator reads it;
 it is how both are checked.
 """
 
@@ -13,6 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+GAVE_UP = "gave_up"
 LOAD_RECORD = "load.jsonl"
 """The load generator's own record lies in the same folder; it is no part of the ledger."""
 

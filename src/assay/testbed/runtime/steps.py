@@ -20,7 +20,7 @@ from assay.model.system import Step, System
 from assay.testbed.runtime.clients import Breaker, CallFailedError, Clients, check_answer
 from assay.testbed.runtime.faulthooks import ApplicationError, Hooks, Returned
 from assay.testbed.runtime.instruments import Instruments, span_ids
-from assay.testbed.runtime.ledger import LedgerWriter
+from assay.testbed.runtime.ledger import GAVE_UP, LedgerWriter
 from assay.testbed.runtime.stats import Stats
 from assay.testbed.runtime.usual import Usual
 
@@ -91,8 +91,8 @@ class Executor:
         service, method, route = (step.call or "").split()
         breaker = self.clients.breakers.setdefault(service, Breaker())
         for attempt in range(step.retries + 1):
+            breaker.check(service)  # a refusal is no outcome: it must not keep the circuit open
             try:
-                breaker.check(service)
                 await self._attempt(step, work, service, method, route)
             except CallFailedError:
                 breaker.record(ok=False, limit=step.breaker_failures, open_s=step.breaker_open_s)
@@ -154,14 +154,17 @@ class Executor:
         return callee in self.watched or "*" in self.watched
 
     def ledger_wait(self, span: Span, work: Work, callee: str, ns: int, *, error: bool, certain: bool) -> None:
-        """Record that this service waited *ns* for *callee* because of a fault, or failed because of it."""
-        if not certain:
-            return
-        work.fault_ns += ns
-        work.fault_error |= error
+        """Record that this service waited *ns* for *callee* because of a fault, or failed because of it.
+
+        When that is not *certain*, whoever reads the ledger finds out whether a fault kept the callee busy in this trace.
+        """
+        if certain:
+            work.fault_ns += ns
+            work.fault_error |= error
         self.ledger.write(
-            "wait", span_ids(span), ns=ns, error=error, callee=callee, operation=work.operation, service=self.service
-        )
+            "wait" if certain else GAVE_UP, span_ids(span), ns=ns, error=error, callee=callee, operation=work.operation,
+            service=self.service,
+        )  # fmt: skip
 
     def introduced(self, kind: str, span: Span, work: Work, *, ns: int = 0, **where: str) -> None:
         """Record that a fault did *kind* (delay or error) to *work* here."""
