@@ -37,7 +37,7 @@ demo: $(VENV)/.installed
 # What starts no system runs on all cores; systems and browsers get the machine for themselves.
 test: $(VENV)/.developed
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults and not kubernetes"
-	$(BIN)/python -m pytest -m "(live or browser) and not faults"
+	$(BIN)/python -m pytest --durations=25 -m "(live or browser) and not faults"
 
 test-faults: $(VENV)/.developed
 	$(BIN)/python -m pytest -m faults
