@@ -36,12 +36,24 @@ def run_apart(work: Callable[[], None], user: str = "present") -> None:
     """Run *work* in a child, as *user* ("present", "root" or "nobody"); what it raises fails the test, told in full."""
     if user == "root" and os.geteuid() != 0:
         pytest.skip("not root: what root may do is not tried")
+    with tempfile.TemporaryDirectory(prefix="assay-lab-") as folder:
+        Path(folder).chmod(0o777)
+        told = _in_child(work, user, folder)
+    if told.startswith(SKIPPED):
+        pytest.skip(told.removeprefix(SKIPPED))
+    if told:
+        pytest.fail(told, pytrace=False)
+
+
+def _in_child(work: Callable[[], None], user: str, folder: str) -> str:
+    """Run *work* in a child whose temporary files lie in *folder*; return what went wrong."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         told = ""
         try:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            tempfile.tempdir = folder
             if user == "nobody" and os.geteuid() == 0:
                 become_nobody()
             work()
@@ -55,10 +67,7 @@ def run_apart(work: Callable[[], None], user: str = "present") -> None:
     with os.fdopen(reading) as pipe:
         told = pipe.read()
     os.waitpid(child, 0)
-    if told.startswith(SKIPPED):
-        pytest.skip(told.removeprefix(SKIPPED))
-    if told:
-        pytest.fail(told, pytrace=False)
+    return told
 
 
 def become_nobody() -> None:
