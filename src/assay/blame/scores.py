@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from assay.grading.rates import wilson
 from assay.model.trajectory import Attribution, LabelledTrace
 
 _TYPES = (
@@ -115,16 +116,6 @@ def agent_type(name: str) -> str:
 def third(step_id: int, steps: int) -> str:
     """Return in which third of a trace of *steps* steps the step lies: early, middle or late."""
     return ("early", "middle", "late")[min(2, (step_id - 1) * 3 // max(1, steps))]
-
-
-def wilson(successes: float, n: int) -> tuple[float, float]:
-    """Return Wilson's 95% interval of *successes* out of *n*, which may be a mean over runs; (0, 1) for none."""
-    if n == 0:
-        return 0.0, 1.0
-    from statsmodels.stats.proportion import proportion_confint
-
-    low, high = proportion_confint(successes, n, method="wilson")
-    return float(low), float(high)
 
 
 def _agent_matches(label: Attribution, answer: Attribution, *, compat: bool) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 
 from assay.grading.metrics import ALL
+from assay.grading.rates import CONFIDENCE, wilson
 from assay.model.run import MetricStatus, Verdict
 
 ZERO_ONE = frozenset(
@@ -22,7 +22,7 @@ ZERO_ONE = frozenset(
 GROUNDED_SHARE = "path_reachability_per_any_service"
 """PR / AnySvc (OpenRCA 2.0, Table 2): of the cases with a correct service, the share with a path to an alarm."""
 
-RESAMPLES, SEED, CONFIDENCE = 5000, 42, 0.95
+RESAMPLES, SEED = 5000, 42
 
 SUMMARY_SCHEMA = {
     "solver": pl.String,
@@ -98,8 +98,8 @@ def _of_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
     cases = _case_means(rows)
     value = cases.get_column("value").to_numpy()
     if name in ZERO_ONE and not macro and len(value) and np.isin(value, (0.0, 1.0)).all():
-        around = binomtest(int(value.sum()), len(value)).proportion_ci(CONFIDENCE, method="wilson")
-        estimate = {"mean": float(value.mean()), "low": float(around.low), "high": float(around.high)}
+        low, high = wilson(float(value.sum()), len(value))
+        estimate = {"mean": float(value.mean()), "low": low, "high": high}
         return {**estimate, "interval": "wilson", "cases": len(value), **_counts(rows)}
     strata = [(part.get_column("value").to_numpy(), np.ones(part.height)) for part in _strata(cases, by_system=macro)]
     return {**_bootstrap(strata), "cases": len(value), **_counts(rows)}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from scipy import stats
 
-from assay.bench.trials.statistics import fisher_exact, sign_test, wilson
+from assay.bench.trials.statistics import fisher_exact, sign_test
 from assay.bench.trials.sweep import SETTINGS, Setting, sweep
 from assay.bench.trials.tables import TrialRow, per_agent, per_cell, per_class, per_run, probe_contrast, tables
 from grading.verifiers.made import probe, recording, scenario, timeline
@@ -107,11 +105,6 @@ def test_the_tests_are_what_they_say_and_empty_ones_are_none():
     assert fisher_exact(14, 14, 0, 22) == pytest.approx(stats.hypergeom.pmf(14, 36, 14, 14))
     assert fisher_exact(0, 0, 3, 4) is None
     assert sign_test([(1, 1), (0, 0)]) is None
-    low, high = wilson(22, 36)
-    z = stats.norm.ppf(0.975)  # Wilson (1927), written out
-    centre, spread = 22 / 36 + z**2 / 72, z * math.sqrt(22 * 14 / 36**3 + z**2 / (4 * 36**2))
-    assert (low, high) == pytest.approx(tuple((centre + s * spread) / (1 + z**2 / 36) for s in (-1, 1)))
-    assert wilson(0, 0) is None
 
 
 # --- sweeps ---------------------------------------------------------------------------------------------------------

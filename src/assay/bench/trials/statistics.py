@@ -1,10 +1,8 @@
-"""The tests and intervals of the tables: Fisher exact, sign test, Wilson; all of them scipy's."""
+"""The tests of the tables: Fisher exact and the sign test; both are scipy's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-CONFIDENCE = 0.95
 
 
 def fisher_exact(hits: int, of: int, other_hits: int, other_of: int) -> float | None:
@@ -26,13 +24,3 @@ def sign_test(pairs: Sequence[tuple[float, float]]) -> float | None:
     from scipy import stats
 
     return float(stats.binomtest(above, differing, 0.5).pvalue)
-
-
-def wilson(hits: int, of: int) -> tuple[float, float] | None:
-    """Return the Wilson score interval of a rate at 95%; None of nothing."""
-    if not of:
-        return None
-    from scipy import stats
-
-    interval = stats.binomtest(hits, of).proportion_ci(confidence_level=CONFIDENCE, method="wilson")
-    return float(interval.low), float(interval.high)

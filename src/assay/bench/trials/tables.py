@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from assay.bench.trials.statistics import fisher_exact, sign_test, wilson
+from assay.bench.trials.statistics import fisher_exact, sign_test
 from assay.bench.trials.sweep import STALLS_S, WINDOWS_S, Setting, Swept
+from assay.grading.rates import wilson
 
 BASELINE = "baseline"
 
@@ -246,8 +247,10 @@ def _of(hits: int, of: int) -> str:
 
 
 def _interval(hits: int, of: int) -> str | None:
-    found = wilson(hits, of)
-    return None if found is None else f"{found[0]:.0%} to {found[1]:.0%}"
+    if not of:
+        return None
+    low, high = wilson(hits, of)
+    return f"{low:.0%} to {high:.0%}"
 
 
 def _mark(held: bool) -> str:
