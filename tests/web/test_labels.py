@@ -48,6 +48,7 @@ def address(suite):
     thread.join()
 
 
+@pytest.mark.browser
 def test_what_is_ticked_is_kept_and_nothing_of_the_other_is_shown(suite, address, browser):
     tab = browser.new_page(viewport={"width": 390, "height": 900})
     problems, requests = [], []

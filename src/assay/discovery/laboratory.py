@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -18,14 +18,14 @@ from assay.discovery.baseline import restore, verify
 from assay.discovery.composition import Composition
 from assay.discovery.guard import refusal, violation
 from assay.discovery.operator import Repair, repair
-from assay.errors import LostError, NotFoundError, OperationError, UserError
+from assay.errors import NotFoundError, UserError
 from assay.grading.verifiers.certify import judge
 from assay.grading.verifiers.evidence import Recording, gather
 from assay.grading.verifiers.judgement import Judgement
 from assay.model.base import Noun
 from assay.model.scenario import Scenario
 from assay.model.trajectory import Phase, PhaseName
-from assay.testbed.local.substrate import LocalSubstrate, LocalSystem, clear_if_dead
+from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
 from assay.testbed.observer import observing, read_timeline
 from assay.testbed.scenarios import system_of
 
@@ -145,14 +145,8 @@ def laboratory(scenario: Scenario, target: str, folder: Path, *, seed: int = 0) 
     """Run the scenario's system while the block runs; it ends with the block, or with this process."""
     if target not in (services := system_of(scenario).services):
         raise NotFoundError("service", target, services)
-    substrate, name = LocalSubstrate(), f"discover-{os.getpid()}-{secrets.token_hex(2)}"
-    environment = scenario.environment
-    running = substrate.deploy(
-        system_of(scenario), name, seed=environment.seed + seed, rate_rps=environment.rate_rps, owned=True
-    )
-    try:
+    environment, name = scenario.environment, f"discover-{os.getpid()}-{secrets.token_hex(2)}"
+    with LocalSubstrate().deployed(
+        system_of(scenario), name, seed=environment.seed + seed, rate_rps=environment.rate_rps
+    ) as running:
         yield Laboratory(scenario, target, running, folder)
-    finally:
-        with suppress(NotFoundError, LostError, OperationError):  # what ended it has been said
-            substrate.remove(name)
-        clear_if_dead(running.state)

@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,10 +21,10 @@ from assay.bench.trials.alert_watch import AlertWatch
 from assay.bench.trials.contract import ACTIONS, TIMELINE, Arm, TrialAgent, append_line, mark_phase
 from assay.bench.trials.operators import let_in
 from assay.bench.trials.tasks import Task
-from assay.errors import AssayError, LostError, NotFoundError, OperationError, RefusedError
+from assay.errors import AssayError, OperationError, RefusedError
 from assay.model.incident import FaultPlan, Window
 from assay.model.scenario import Scenario, Trigger
-from assay.testbed.local.substrate import LocalSubstrate, LocalSystem, clear_if_dead
+from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
 from assay.testbed.observer import observing
 from assay.testbed.ops.live import ARRIVAL_S, LiveAlerts, LiveTelemetry
 from assay.testbed.ops.tools import Toolbox
@@ -45,8 +45,13 @@ def perform(scenario: Scenario, agent: TrialAgent, arm: Arm, *, probes: bool, se
     """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises AssayError."""
     if scenario.environment.substrate != "local":
         raise RefusedError(f"{scenario.id} needs {scenario.environment.substrate}; only `local` is performed here.")
+    environment, name = scenario.environment, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
     with ExitStack() as stack:
-        running = stack.enter_context(_deployed(scenario, seed))
+        running = stack.enter_context(
+            LocalSubstrate().deployed(
+                system_of(scenario), name, seed=environment.seed + seed, rate_rps=environment.rate_rps
+            )
+        )
         deployed_ns = mark_phase(run_dir, "deployed")
         telemetry = stack.enter_context(_live(running, run_dir))
         with ExitStack() as observed:
@@ -67,22 +72,6 @@ def perform(scenario: Scenario, agent: TrialAgent, arm: Arm, *, probes: bool, se
                 _require_alive(running, watch)
                 observed.close()  # the last probe is sent while the fault still holds: undoing it is no repair
         mark_phase(run_dir, "ended")
-
-
-@contextmanager
-def _deployed(scenario: Scenario, seed: int) -> Iterator[LocalSystem]:
-    """Run the scenario's system while the block runs; it ends with the block, or with this process."""
-    substrate, name = LocalSubstrate(), f"trial-{os.getpid()}-{secrets.token_hex(2)}"
-    environment = scenario.environment
-    running = substrate.deploy(
-        system_of(scenario), name, seed=environment.seed + seed, rate_rps=environment.rate_rps, owned=True
-    )
-    try:
-        yield running
-    finally:
-        with suppress(NotFoundError, LostError):  # what ended it has been said
-            substrate.remove(name)
-        clear_if_dead(running.state)
 
 
 @contextmanager

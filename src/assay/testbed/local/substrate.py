@@ -178,10 +178,16 @@ class LocalSubstrate:
 
     @contextmanager
     def deployed(
-        self, system: System, name: str, *, seed: int = 0, isolation: IsolationLevel | None = None
+        self,
+        system: System,
+        name: str,
+        *,
+        seed: int = 0,
+        rate_rps: float | None = None,
+        isolation: IsolationLevel | None = None,
     ) -> Iterator[LocalSystem]:
         """Run *system* while the block runs; it ends with the block, or with this process, or was lost before."""
-        running = self.deploy(system, name, seed=seed, isolation=isolation, owned=True)
+        running = self.deploy(system, name, seed=seed, rate_rps=rate_rps, isolation=isolation, owned=True)
         try:
             yield running
         finally:
