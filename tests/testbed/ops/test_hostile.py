@@ -81,7 +81,7 @@ def hostile_calls():
         "a path as a replica": ("logs", {"target": "back-0/../supervisor"}),
         "the supervisor's own log": ("logs", {"target": "supervisor"}),
         "the log of the receiver": ("logs", {"target": "receiver"}),
-        "SQL in a metric": ("metrics", {"metric": "x'; DROP TABLE metrics; SELECT * FROM read_csv('{secret}') --"}),
+        "SQL in a metric": ("metrics", {"metric": "x'; DROP TABLE metrics; SELECT * FROM read_csv('/etc/passwd') --"}),
         "SQL in a service": ("traces", {"service": "front' OR 1=1 --"}),
         "curl of a file": ("exec_curl", {"source": "front", "url": "file://{secret}"}),
         "curl of the machine's loopback": ("exec_curl", {"source": "front", "url": "http://127.0.0.1:{port}/"}),
