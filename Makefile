@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
 	@echo "make test    the suite that CI runs"
-	@echo "make test-faults  every fault type on every isolation level (10 minutes)"
+	@echo "make test-faults  every fault type on every isolation level, and every example of the command pages (25 minutes)"
 	@echo "make test-kubernetes  on a cluster of its own, without Docker (root; 16 minutes more the first time)"
 	@echo "make kind-up  a kind cluster with Assay's image, for users with Docker"
 	@echo "make lint    format, style, types, layers"

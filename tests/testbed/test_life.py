@@ -101,7 +101,14 @@ def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(sta
     assert decode_spool(tmp_path / "spool")["traces"].height >= acknowledged
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.faults),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.faults),
+        signal.SIGKILL,
+    ],
+)
 def test_however_a_recording_ends_its_system_goes_with_it(state, tmp_path, number):
     fault = tmp_path / "fault.yaml"
     fault.write_text("fault: HTTPResponseDelay\ntarget: {service: back}\nparameters: {delay_ms: 100}\n")

@@ -76,6 +76,7 @@ class Injected:
         assert not text.str.to_lowercase().str.contains("inject|chaos|assay|fault").any()
 
 
+@pytest.mark.faults
 def test_http_response_delay(shop, tmp_path):
     it = Injected(shop, tmp_path, "HTTPResponseDelay", "currency", delay_ms=250)
     assert (
@@ -101,6 +102,7 @@ def test_http_response_abort(shop, tmp_path):
     assert {"checkout", "frontend"} <= set(it.entries("wait", error=True)["service"])
 
 
+@pytest.mark.faults
 def test_jvm_mysql_exception(shop, tmp_path):
     it = Injected(shop, tmp_path, "JVMMySQLException", "reviews")
     assert it.failed(it.before, service="reviews", name="SELECT reviews") == 0
@@ -141,6 +143,7 @@ def test_cpu_stress(shop, tmp_path):
     assert {"frontend"} <= set(it.entries("wait", callee="recommendation")["service"])
 
 
+@pytest.mark.faults
 def test_pod_kill(shop, tmp_path):
     it = Injected(shop, tmp_path, "PodKill", "cart")
     pods = it.recording.tables["traces"].filter(pl.col("service_name") == "cart")["attr.k8s.pod.name"].unique()
