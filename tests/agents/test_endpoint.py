@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
+import psutil
 import pytest
 
 from agents.exams import GOOD, calls, exam, is_synthesis, says, steps
@@ -70,6 +72,19 @@ def test_tools_and_their_results_go_through_http_as_they_are(tmp_path):
     assert [step.error is not None for step in written] == [True, False, True, False, False]
     assert "[42]" in written[-2].input_context
     assert written[1].usage["output_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    "reply", [Reply(text="fine"), Reply(error_status=429), Reply(broken="garbage"), Reply(broken="half")]
+)
+def test_no_connection_is_left_when_a_question_was_answered_or_not(reply):
+    with running_server(lambda *_: reply) as url:
+        model = EndpointModel("m", f"{url}/v1", "key", retries=0)
+        with contextlib.suppress(ModelError):
+            model.complete(ASKED)
+        port = int(url.rpartition(":")[2])
+        held = [c for c in psutil.Process().net_connections() if c.raddr and c.raddr.port == port]
+    assert held == []
 
 
 def test_a_script_may_play_failures_so_often(tmp_path):

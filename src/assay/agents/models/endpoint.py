@@ -34,7 +34,14 @@ class EndpointModel:
         if not key:
             raise UserError(f"The model {name!r} needs a key: set OPENAI_API_KEY (any text for a local endpoint).")
         self._name = name
-        self._client = openai.OpenAI(api_key=key, base_url=base_url, timeout=timeout_s, max_retries=retries)
+        # No connection waits between two questions: minutes may lie between them, and a stale one reads as a failed model.
+        self._client = openai.OpenAI(
+            api_key=key,
+            base_url=base_url,
+            timeout=timeout_s,
+            max_retries=retries,
+            default_headers={"Connection": "close"},
+        )
 
     @property
     def name(self) -> str:
