@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_api import tiny_api
 
-from assay.errors import RefusedError
+from assay.errors import OperationError, RefusedError
 from assay.testbed.kubernetes.api import Api
-from assay.testbed.kubernetes.injection import Change, _inverse, injected
+from assay.testbed.kubernetes.injection import Change, _inverse, injected, undo_of
 from conftest import until
 
 values = st.recursive(
@@ -116,6 +116,44 @@ def test_an_injection_that_cannot_be_taken_back_is_refused_before_it_begins(tmp_
             with pytest.raises(RefusedError, match=words), injected(Api.connect(config), [change], "shop-watch", 60.0):
                 pytest.fail("it began")
     assert {method for method, *_ in tiny.asked} == {"GET"}
+
+
+def test_a_pod_is_removed_only_where_something_makes_it_again_and_needs_no_undo(tmp_path):
+    owned = [{"kind": "ReplicaSet", "name": "auth-1", "controller": True}]
+    pods = {
+        "auth-1-x": {"metadata": {"name": "auth-1-x", "ownerReferences": owned}},
+        "bare": {"metadata": {"name": "bare"}},
+    }
+
+    def script(method, path, _query):
+        found = pods.get(path.rpartition("/")[2])
+        return (200, found or {}) if method == "DELETE" or found else (404, {"message": "not found"})
+
+    with tiny_api(script, tmp_path) as (tiny, config):
+        api = Api.connect(config)
+        with pytest.raises(RefusedError, match="Nothing would make Pod bare again"):
+            undo_of(api, Change("Pod", "bare", "shop", delete=True))
+        with injected(api, [Change("Pod", "auth-1-x", "shop", delete=True)], "shop-watch", 60.0):
+            (removal,) = [one for one in tiny.asked if one[0] != "GET"]
+    assert removal[:3] == ("DELETE", "/api/v1/namespaces/shop/pods/auth-1-x", {"gracePeriodSeconds": "0"})
+    assert [one[0] for one in tiny.asked if one[0] != "GET"] == ["DELETE"], "nothing is left to undo"
+
+
+def test_an_undo_that_fails_here_is_left_to_the_cluster_and_said(tmp_path):
+    def script(method, path, query):
+        if method == "PATCH" and broken:
+            return 422, {"message": "no more"}
+        return cluster(method, path, query)
+
+    broken = []
+    with tiny_api(script, tmp_path) as (tiny, config):
+        with (
+            pytest.raises(OperationError, match=r"no more.* undoes the injection within \d+ s"),
+            injected(Api.connect(config), CHANGES, "shop-watch", 60.0),
+        ):
+            broken.append(True)
+        removed = [path.rpartition("/")[2] for method, path, *_ in tiny.asked if method == "DELETE"]
+    assert removed == ["deny"], "what could be undone is undone, and the undo's pod stays"
 
 
 INJECTOR = """

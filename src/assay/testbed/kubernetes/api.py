@@ -55,7 +55,15 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "RoleBinding": ("apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
     "ClusterRole": ("apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
     "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
-}
+    "PodDisruptionBudget": ("apis/policy/v1beta1", "poddisruptionbudgets", True),
+    "LimitRange": ("api/v1", "limitranges", True),
+    **{
+        kind: ("apis/chaos-mesh.org/v1alpha1", kind.lower(), True)
+        for kind in (
+            "PodChaos", "NetworkChaos", "StressChaos", "HTTPChaos", "DNSChaos", "TimeChaos", "JVMChaos", "IOChaos"
+        )
+    },
+}  # fmt: skip
 """Kind to group and version, plural, and whether it lives in namespaces."""
 
 
@@ -168,6 +176,15 @@ class Api:
             if error.status != 409 or not replace:
                 raise
             return self.patch(kind, metadata["name"], manifest, namespace)
+
+    def try_out(self, manifest: Object) -> str | None:
+        """Return why the server would refuse to create *manifest*, None when it would not: nothing is made."""
+        path = path_of(manifest["kind"], manifest["metadata"].get("namespace"))
+        try:
+            self.request("POST", path, manifest, query={"fieldManager": FIELD_MANAGER, "dryRun": "All"})
+        except (ApiError, DeniedError) as error:
+            return str(error)
+        return None
 
     def patch(
         self, kind: str, name: str, change: Any, namespace: str | None = None, *, how: str = "strategic"

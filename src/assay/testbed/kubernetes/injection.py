@@ -1,7 +1,8 @@
 """Faults through API objects: each is a few requests with the requests that take them back, which are in the cluster first.
 
 The order of things: what stands is read, the undo is derived from it, a pod that will carry it out at the deadline is
-started and waited for, and only then is anything changed. Undoing earlier is the same requests, sent from here.
+started and waited for, and only then is anything changed. Undoing earlier is the same requests, sent from here; when one of
+them fails, the pod stays and does it at the deadline.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from assay.errors import AssayError, RefusedError, StartError
+from assay.errors import AssayError, OperationError, RefusedError, StartError
 from assay.testbed.kubernetes.api import FIELD_MANAGER, KINDS, PATCH_TYPES, Api, ApiError, Object, path_of
 from assay.testbed.kubernetes.image import IMAGE
-from assay.testbed.kubernetes.manifests import MANAGED, UID
+from assay.testbed.kubernetes.manifests import INSTANCE_LABEL, MANAGED, UID
+from assay.testbed.kubernetes.readings import owner_of
+from assay.testbed.kubernetes.undo import DONE
 
 UNDO_READY_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of the cluster: an object that is made (*create*), or one that is patched."""
+    """One change of the cluster: an object that is made (*create*), patched, or removed (*delete*).
+
+    What is removed is not made again by an undo: that is for pods, which their controller replaces.
+    """
 
     kind: str
     name: str
@@ -32,6 +38,7 @@ class Change:
     create: Object | None = None
     patch: Any = None
     how: str = "merge"
+    delete: bool = False
 
     @property
     def path(self) -> str:
@@ -49,8 +56,11 @@ class Request:
     content_type: str = "application/json"
 
 
-def undo_of(api: Api, change: Change) -> Request:
-    """Return the request that takes *change* back, from what stands now; raises RefusedError when it cannot be made."""
+def undo_of(api: Api, change: Change) -> Request | None:
+    """Return the request that takes *change* back, from what stands now; None for a pod that is removed.
+
+    Raises RefusedError when the change cannot be made, or not taken back.
+    """
     standing = api.get(change.kind, change.name, change.namespace)
     if change.create is not None:
         if standing is not None:
@@ -60,6 +70,12 @@ def undo_of(api: Api, change: Change) -> Request:
         return Request("DELETE", change.path)
     if standing is None:
         raise RefusedError(f"There is no {change.kind} {change.name} to change.")
+    if change.delete:
+        if change.kind != "Pod" or owner_of(standing) is None:
+            raise RefusedError(
+                f"Nothing would make {change.kind} {change.name} again; only a controller's pod is removed."
+            )
+        return None
     if change.how != "merge":
         raise RefusedError("Only merge patches can be taken back; write the change as one.")
     return Request(
@@ -81,25 +97,46 @@ def injected(api: Api, changes: Sequence[Change], keeper: str, limit_s: float, *
     *keeper* is the namespace where the undo waits, one that nobody who is graded can see. Yields the undo's name.
     """
     name = f"undo-{secrets.token_hex(4)}"
-    requests = [undo_of(api, change) for change in reversed(changes)]
-    made = _undo_objects(name, keeper, changes, requests, time.time() + limit_s, image)
+    undoing = [(change, request) for change in reversed(changes) if (request := undo_of(api, change)) is not None]
+    requests, deadline = [request for _, request in undoing], time.time() + limit_s
+    changed = [change for change, _ in reversed(undoing)]
+    made = _undo_objects(name, keeper, changed, requests, deadline, image) if undoing else []
     try:
         for item in made:
             api.create(item)
-        _wait_running(api, name, keeper)
+        if made:
+            _wait_running(api, name, keeper)
         for change in changes:
-            if change.create is not None:
-                api.create(change.create)
-            else:
-                api.patch(change.kind, change.name, change.patch, change.namespace, how=change.how)
+            _make(api, change)
         yield name
     finally:
-        for request in requests:
-            with suppress(ApiError):  # gone already, or the undo was faster
-                api.request(request.method, request.path, request.body, content_type=request.content_type)
+        failed = [error for request in requests if (error := _failure(api, request)) is not None]
+        if failed:
+            left = max(deadline - time.time(), 0.0)
+            raise OperationError(f"{failed[0]} The cluster itself undoes the injection within {left:.0f} s.")
         for item in reversed(made):
             with suppress(AssayError):
                 api.delete(item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
+
+
+def _make(api: Api, change: Change) -> None:
+    if change.create is not None:
+        api.create(change.create)
+    elif change.delete:
+        api.request("DELETE", change.path, query={"gracePeriodSeconds": "0"})
+    else:
+        api.patch(change.kind, change.name, change.patch, change.namespace, how=change.how)
+
+
+def _failure(api: Api, request: Request) -> AssayError | None:
+    """Send *request*, which undoes something; return what kept it from being done, None when it is."""
+    try:
+        api.request(request.method, request.path, request.body, content_type=request.content_type)
+    except ApiError as error:
+        return None if error.status in DONE else error
+    except AssayError as error:
+        return error
+    return None
 
 
 def _wait_running(api: Api, name: str, keeper: str) -> None:
@@ -123,14 +160,15 @@ def _undo_objects(
             {"method": r.method, "path": r.path, "body": r.body, "content_type": r.content_type} for r in requests
         ],
     }
-    here = {"name": name, "namespace": keeper, "labels": MANAGED}
+    labels = {INSTANCE_LABEL: keeper, **MANAGED}
+    here = {"name": name, "namespace": keeper, "labels": labels}
     subject = {"kind": "ServiceAccount", "name": name, "namespace": keeper}
     found: list[Object] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here},
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": here, "data": {"order.json": json.dumps(order)}},
     ]
     for number, change in enumerate(changes):
-        found += _right(f"{name}-{number}", change, subject)
+        found += _right(f"{name}-{number}", change, subject, labels)
     pod = {
         "serviceAccountName": name,
         "restartPolicy": "OnFailure",
@@ -152,14 +190,14 @@ def _undo_objects(
     return [*found, {"apiVersion": "v1", "kind": "Pod", "metadata": here, "spec": pod}]
 
 
-def _right(name: str, change: Change, subject: Object) -> list[Object]:
+def _right(name: str, change: Change, subject: Object, labels: dict[str, str]) -> list[Object]:
     """Return a role, and its binding to *subject*, for undoing one *change* and nothing else."""
     group, plural, namespaced = KINDS[change.kind]
     verb = "delete" if change.create is not None else "patch"
     api_group = group.removeprefix("apis/").rpartition("/")[0] if group.startswith("apis/") else ""
     rule = {"apiGroups": [api_group], "resources": [plural], "resourceNames": [change.name], "verbs": [verb]}
     kind = "Role" if namespaced else "ClusterRole"
-    metadata = {"name": name, "labels": MANAGED, **({"namespace": change.namespace} if namespaced else {})}
+    metadata = {"name": name, "labels": labels, **({"namespace": change.namespace} if namespaced else {})}
     version = "rbac.authorization.k8s.io/v1"
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
     return [
