@@ -21,7 +21,7 @@ BAR_S = 60.0
 
 
 def main() -> int:
-    """Measure both commands; 1 when they take longer than the bar, in wall clock and in processor time per core."""
+    """Measure the commands; 1 when they take longer than the bar, or when one of the runs has no answer."""
     data = Path(os.environ.get("ASSAY_DATA", Path(__file__).parents[2] / "shared" / "data"))
     if not (data / "nezha-datapacks").is_dir():
         print(f"no Nezha data at {data}; set ASSAY_DATA")
@@ -41,7 +41,7 @@ def main() -> int:
     print(f"{cpu_s / cores:.1f} s of processor time per core ({cores}); bar {BAR_S:.0f} s; {len(failed)} runs failed")
     for item in failed[:5]:
         print(f"  {item['case']} {item['method']}: {item['answer']}")
-    return 1 if failed or min(wall_s, cpu_s / cores) > BAR_S else 0
+    return 1 if failed or wall_s > BAR_S else 0
 
 
 def _line(what: str, wall_s: float, cpu_s: float) -> None:
