@@ -18,7 +18,7 @@ GOOD = {
 }
 
 
-def agent(folder: Path, code: str, *, needs=(), seconds=60, command=None, name="made") -> Path:
+def agent(folder: Path, code: str, *, needs=(), seconds=60, command=None, name="made", readable=()) -> Path:
     """Write an agent whose program is *code*, with GOOD and its arguments at hand, and return its YAML."""
     folder.mkdir(parents=True, exist_ok=True)
     head = f"import json, os, sys, time\nfrom pathlib import Path\nGOOD = json.loads({json.dumps(GOOD)!r})\n"
@@ -29,6 +29,7 @@ def agent(folder: Path, code: str, *, needs=(), seconds=60, command=None, name="
         "command": command or ["{python}", "{agent}/main.py", "{prompt}", "{answer}", "{view}", "{mcp}"],
         "files": ["main.py"],
         "needs": list(needs),
+        "readable": [str(path) for path in readable],
         "limits": {"seconds": seconds},
     }
     (folder / "agent.yaml").write_text(json.dumps(told))

@@ -31,6 +31,9 @@ class AgentFile(Written):
         min_length=1, description="the words of the command; {prompt}, {answer} and others"
     )
     files: tuple[str, ...] = Field(default=(), description="its files and folders, beside this one; shown as {agent}")
+    readable: tuple[str, ...] = Field(
+        default=(), description="folders or files of the machine that it is lent in the seal, by their absolute paths"
+    )
     needs: tuple[Literal["model", "mcp"], ...] = Field(default=(), description="what is offered to it")
     source: str = Field(default="", description="where it comes from")
     environment: dict[str, str] = Field(

@@ -20,6 +20,7 @@ from assay.agents.models.named import model_named
 from assay.agents.record import ACTIONS, TRACE
 from assay.bench.attempts import Cell, Isolation, Item, Outcome, attempt, diagnosed, keep_end, read_told
 from assay.bench.external import examine
+from assay.bench.lending import kept_of, lent, require_apart
 from assay.bench.runner import how_it_died
 from assay.bench.sealing import sealing_refusal
 from assay.bench.solver import sources_of
@@ -117,6 +118,7 @@ def setup_of(
     agent: Agent | CommandAgent
     if name.endswith((".yaml", ".yml")):
         agent = CommandAgent(Path(name))
+        lent(agent)  # what it may not be lent is refused before anything runs
         own = agent.told.limits
     else:
         agent, own = agent_named(name), Limits()
@@ -157,9 +159,11 @@ def run_agent(
 
     An agent of the package runs in a worker process as a method does, an external one sealed where this machine can. A
     failure of the endpoint aborts the run, so that the next call tries it again, and so does its end when all was
-    *given_up*; all else is a result.
+    *given_up*; all else is a result. Raises UserError for an agent that is lent what holds incidents, truth or runs.
     """
     mask = mask or Mask()
+    if isinstance(setup.agent, CommandAgent):
+        require_apart(setup.agent, [store.root, *kept_of([item.datapack.path])])
     sealed = setup.is_command and setup.sealing != "off" and sealing_refusal() is None
     isolation: Isolation = "in_process"
     if setup.is_command or not _is_ours(setup.name):

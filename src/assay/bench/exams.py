@@ -16,9 +16,11 @@ import psutil
 import yaml
 from pydantic import Field, field_validator
 
+from assay.agents.command import CommandAgent
 from assay.agents.limits import Limits, Price
 from assay.bench.agent_runs import Setup, cell_of, run_agent
 from assay.bench.attempts import Cell, Item
+from assay.bench.lending import kept_of, require_apart
 from assay.bench.runner import run_method
 from assay.bench.solver import solver_hash, solver_of
 from assay.bench.store import RunStore, read_run
@@ -133,6 +135,15 @@ def plan(opened: Iterable[tuple[Case, Item]], solvers: Sequence[str | Setup], re
         for case, item in cases
         for solver in solvers
     ]
+
+
+def require_apart_from(store: RunStore, jobs: Iterable[Job]) -> None:
+    """Raise UserError, before anything runs, for an agent that is lent a folder with the store, incidents or truth."""
+    jobs = list(jobs)
+    kept = {store.root, *kept_of([job.case.datapack.path for job in jobs])}
+    for agent in {id(job.solver): job.solver.agent for job in jobs if isinstance(job.solver, Setup)}.values():
+        if isinstance(agent, CommandAgent):
+            require_apart(agent, sorted(kept))
 
 
 def cell_of_job(job: Job, mask: Mask) -> Cell:

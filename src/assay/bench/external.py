@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.agents import mcp_bridge
 from assay.agents.command import CommandAgent
 from assay.agents.contract import Answer, AnswerError, read_answer
 from assay.agents.limits import Meter
@@ -24,11 +20,13 @@ from assay.agents.prompts import task_prompt
 from assay.agents.record import ACTIONS, TRACE, Recorder
 from assay.agents.tools import MAX_ROWS, Toolbox
 from assay.bench.attempts import LOG_KEPT_BYTES, MAX_ANSWER_BYTES, Outcome
+from assay.bench.commands import AGENT_INSIDE, PROMPT, describe_tools, places_of, run_command
+from assay.bench.lending import lent
 from assay.bench.runner import how_it_died
-from assay.bench.sealing import Seal, SealLimits, python_path
+from assay.bench.sealing import Ended, Seal, SealLimits
 from assay.bench.store import LOG
 from assay.bench.views import Canary, opaque_view
-from assay.bench.worker import INCIDENT_FOLDER, kill_session
+from assay.bench.worker import INCIDENT_FOLDER
 from assay.model.run import RunStatus
 from assay.telemetry.content import whole_file
 from assay.telemetry.datapack import Datapack
@@ -37,21 +35,9 @@ from assay.telemetry.sql import LockedSql
 if TYPE_CHECKING:
     from assay.bench.gateway import Gateway
 
-AGENT_INSIDE, VIEW_INSIDE, WORK_INSIDE, SOCKETS_INSIDE = "/opt/assay-agent", "/view", "/work", "/run/assay"
 MODEL_PORT = 8000
-PROMPT, ANSWER, MCP, BRIDGE = "prompt.md", "answer.json", "mcp.json", "assay_mcp.py"
+ANSWER = "answer.json"
 _TOOLS, _MODEL = "tools", "model"
-
-
-@dataclass(frozen=True)
-class End:
-    """How a command ended: by itself with *code*, by a signal (negative), or killed at a *limit*."""
-
-    code: int | None
-    limit: str | None
-    stdout: str
-    stderr: str
-    notes: tuple[str, ...] = ()
 
 
 def examine(
@@ -69,15 +55,16 @@ def examine(
         agent.copy_to(files)
         canary = Canary(incident.incident, services)
         canary.plant(folder)
-        places = _places(sealed=sealed, view=view, work=work, files=files)
+        places = places_of(view, work, files, sealed=sealed)
+        places["answer"] = f"{places['work']}/{ANSWER}"
         environment = {"HOME": places["work"], "LANG": "C.UTF-8", "TZ": "UTC", **agent.told.environment}
         sockets: dict[str, Path] = {}
         desk: Desk | None = None
         if "mcp" in agent.told.needs:
             sql = stack.enter_context(LockedSql(incident, timeout_s=limits.query_seconds, max_rows=MAX_ROWS))
             desk = Desk(Toolbox(sql), meter, recorder, services)
-            sockets[_TOOLS] = stack.enter_context(serving(desk, folder / "tools.sock"))
-            places["mcp"] = _describe_mcp(work, places, SOCKETS_INSIDE if sealed else str(folder))
+            sockets[_TOOLS] = stack.enter_context(serving(desk, folder / f"{_TOOLS}.sock"))
+            places["mcp"] = describe_tools(work, places, sockets[_TOOLS], sealed=sealed)
         door: Gateway | None = None
         if model is not None and "model" in agent.told.needs:
             from assay.bench.gateway import gateway
@@ -87,44 +74,17 @@ def examine(
             environment |= door.environment(f"http://127.0.0.1:{MODEL_PORT}" if sealed else door.url, model)
         prompt = task_prompt(incident.incident, limits, places)
         (work / PROMPT).write_text(prompt, encoding="utf-8")
-        command = agent.words(places)
+        seal = Seal(
+            view=view, work=work, sockets=sockets, ports={MODEL_PORT: _MODEL} if door else {},
+            limits=_seal_limits(meter), environment=environment, readable={AGENT_INSIDE: files, **lent(agent)},
+        )  # fmt: skip
         began = time.time_ns()
-        if sealed:
-            end = _sealed(command, Seal(
-                view=view, work=work, sockets=sockets, ports={MODEL_PORT: _MODEL} if door else {},
-                limits=_seal_limits(meter), environment={"PATH": "/usr/local/bin:/usr/bin:/bin", **environment},
-                readable={AGENT_INSIDE: files},
-            ))  # fmt: skip
-        else:
-            end = _unsealed(command, work, environment, limits.seconds)
+        end = run_command(agent.words(places), seal, sealed=sealed)
         if door is not None:
             door.book(meter)
         _keep_output(end, run_dir / LOG)
         _write_trace(door, desk, recorder, run_dir, agent.name, prompt, end, began)
         return _outcome(end, desk, work, services, canary, meter)
-
-
-def _places(*, sealed: bool, view: Path, work: Path, files: Path) -> dict[str, str]:
-    """Return where things are for the agent."""
-    own = (AGENT_INSIDE, VIEW_INSIDE, WORK_INSIDE) if sealed else (str(files), str(view), str(work))
-    agent, seen, home = own
-    return {
-        "python": python_path() if sealed else sys.executable,
-        "agent": agent,
-        "view": seen,
-        "work": home,
-        "prompt": f"{home}/{PROMPT}",
-        "answer": f"{home}/{ANSWER}",
-    }
-
-
-def _describe_mcp(work: Path, places: Mapping[str, str], sockets: str) -> str:
-    """Put the bridge and its description in the usual form into the work folder; return where the description is."""
-    source = mcp_bridge.__file__
-    (work / BRIDGE).write_bytes(Path(source).read_bytes())
-    command = {"command": places["python"], "args": [f"{places['work']}/{BRIDGE}", f"{sockets}/{_TOOLS}.sock"]}
-    (work / MCP).write_text(json.dumps({"mcpServers": {"assay": command}}, indent=1), encoding="utf-8")
-    return f"{places['work']}/{MCP}"
 
 
 def _seal_limits(meter: Meter) -> SealLimits:
@@ -138,61 +98,41 @@ def _seal_limits(meter: Meter) -> SealLimits:
     )
 
 
-def _sealed(command: Sequence[str], seal: Seal) -> End:
-    ended = seal.run(command)
-    code = ended.exit_code if ended.signal is None else -int(signal.Signals[ended.signal])
-    notes = tuple(f"not collected: {what}" for what in ended.left_behind)
-    return End(code, ended.limit, ended.stdout_tail, ended.stderr_tail, notes)
+def _outcome(
+    end: Ended, desk: Desk | None, work: Path, services: Sequence[str], canary: Canary, meter: Meter
+) -> Outcome:
+    """Return the outcome: an answer that was submitted, else the file, else what was printed.
 
-
-def _unsealed(command: Sequence[str], work: Path, environment: Mapping[str, str], timeout_s: float) -> End:
-    """Run *command* as a process of this user: killed with its session at the end, but free to look around."""
-    passed = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-    out, err = work.parent / "stdout", work.parent / "stderr"
-    limit = None
-    with out.open("wb") as stdout, err.open("wb") as stderr:
-        try:
-            process = subprocess.Popen(
-                command, cwd=work, env={**passed, **environment}, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
-                start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            return End(127, None, "", f"The command cannot be started: {error}")
-        try:
-            process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            limit = "wall_clock_s"
-        finally:
-            kill_session(process.pid)
-            process.wait()
-    return End(process.returncode, limit, _text(out, MAX_ANSWER_BYTES + 1), _text(err, LOG_KEPT_BYTES))
-
-
-def _outcome(end: End, desk: Desk | None, work: Path, services: Sequence[str], canary: Canary, meter: Meter) -> Outcome:
-    """Return the outcome: an answer that was submitted, else the file, else what was printed."""
-    if end.limit == "wall_clock_s":
-        meter.note("seconds")
-    elif end.limit:
-        meter.note(end.limit)
+    One that was killed at its time has answered if its file holds a valid answer; what it printed until then is none.
+    """
+    killed = end.limit == "wall_clock_s"
+    if end.limit:
+        meter.note("seconds" if killed else end.limit)
     answer: Answer | None = desk.answer if desk else None
     status, error = RunStatus.DONE, None
-    if answer is None:
-        if end.limit == "wall_clock_s":
-            status, error = RunStatus.TIMEOUT, f"no answer after {meter.limits.seconds:g} s"
-        elif end.code:
-            said = (end.stderr.strip().splitlines() or [""])[-1][:300]
-            status, error = RunStatus.FAILED, how_it_died(end.code) + (f": {said}" if said else "")
-        else:
-            try:
-                answer = read_answer(_written(work, end.stdout), services)
-            except AnswerError as problem:
-                status, error = RunStatus.FAILED, f"no answer by the contract: {problem}"
-    flags: tuple[str, ...] = ()
-    if answer is not None and canary.is_repeated_in(answer.diagnosis):
-        flags = ("canary",)
-    return Outcome(
-        status, error, answer.diagnosis if answer else None, tuple(meter.hit), meter.spent(), flags, end.notes
-    )
+    notes = tuple(f"not collected: {what}" for what in end.left_behind)
+    if answer is None and not killed and end.exit_code != 0:
+        status, error = RunStatus.FAILED, _died(end)
+    elif answer is None:
+        try:
+            answer = read_answer(_written(work, "" if killed else end.stdout_tail), services)
+        except AnswerError as problem:
+            status, error = RunStatus.FAILED, f"no answer by the contract: {problem}"
+            if killed:
+                status, error = RunStatus.TIMEOUT, f"no answer after {meter.limits.seconds:g} s"
+                notes += (f"{ANSWER}: {problem}",) if (work / ANSWER).exists() else ()
+    flags = ("canary",) if answer is not None and canary.is_repeated_in(answer.diagnosis) else ()
+    return Outcome(status, error, answer.diagnosis if answer else None, tuple(meter.hit), meter.spent(), flags, notes)
+
+
+def _died(end: Ended) -> str:
+    """Return how a command ended that gave no answer, with the last line of its error output."""
+    if not end.started:
+        return end.reason
+    code = end.exit_code if end.signal is None else -int(signal.Signals[end.signal])
+    said = (end.stderr_tail.strip().splitlines() or [""])[-1][:300]
+    died = end.reason if code is None else how_it_died(code)
+    return died + (f": {said}" if said else "")
 
 
 def _written(work: Path, stdout: str) -> str | bytes:
@@ -213,13 +153,13 @@ def _write_trace(
     run_dir: Path,
     name: str,
     prompt: str,
-    end: End,
+    end: Ended,
     began: int,
 ) -> None:
     """Write the agent's steps: those of its conversation with the model, else one with all its tool calls."""
     trace = door.trace() if door else None
     if trace is None:
-        reply, calls = Reply(text=end.stdout[-LOG_KEPT_BYTES:]), desk.calls if desk else ()
+        reply, calls = Reply(text=end.stdout_tail[-LOG_KEPT_BYTES:]), desk.calls if desk else ()
         messages = [Message(role="user", content=prompt)]
         recorder.step(name, messages, reply, model=None, started_ns=began, ended_ns=time.time_ns(), calls=calls)
         return
@@ -231,13 +171,7 @@ def _write_trace(
         (run_dir / ACTIONS).write_text("".join(f"{line}\n" for line in actions), encoding="utf-8")
 
 
-def _keep_output(end: End, log: Path) -> None:
-    text = f"{end.stdout[-LOG_KEPT_BYTES:]}\n{end.stderr[-LOG_KEPT_BYTES:]}".strip()
+def _keep_output(end: Ended, log: Path) -> None:
+    text = f"{end.stdout_tail[-LOG_KEPT_BYTES:]}\n{end.stderr_tail[-LOG_KEPT_BYTES:]}".strip()
     if text:
         log.write_text(text + "\n", encoding="utf-8", errors="replace")
-
-
-def _text(file: Path, most: int) -> str:
-    with suppress(OSError), file.open("rb") as stream:
-        return stream.read(most).decode("utf-8", "replace")
-    return ""

@@ -38,7 +38,7 @@ def command(
     import os
 
     from assay.bench.estimate import estimate
-    from assay.bench.exams import open_suite, plan, read_settings, run_all
+    from assay.bench.exams import open_suite, plan, read_settings, require_apart_from, run_all
     from assay.bench.store import RunStore
     from assay.cli.solvers import solver_named
     from assay.methods.base import METHODS, method_named
@@ -51,6 +51,7 @@ def command(
     solvers = [*chosen, *(solver_named(name, model, settings) for name in agents)]
     store = RunStore(output or path)
     work = plan(open_suite(path), solvers, 1, settings.seed)
+    require_apart_from(store, work)
     if any(not isinstance(solver, str) and solver.paid for solver in solvers):
         say(f"assay: {estimate(store, work, settings.mask, settings.price, again=again).sentence()}.")
     items = []

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from assay.bench.sealing.collect import first_odd
 from assay.bench.sealing.groups import make_group, memory_is_held
 from assay.bench.sealing.members import remove
 from assay.bench.sealing.seccomp import machine_refusal
+from assay.bench.sealing.tails import Tail
 from assay.errors import StartError, UserError
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from assay.bench.sealing.warden import main; main()"
@@ -53,7 +53,8 @@ class SealLimits:
 class Ended:
     """How a sealed command ended: by itself, with an *exit_code*, or by a *signal*, and at which *limit*, if any.
 
-    *reason* is one sentence. *left_behind* names what was in /work and is not in the work folder, and why.
+    *reason* is one sentence. *left_behind* names what was in /work and is not in the work folder, and why. One that could
+    not be *started* has exit code 127, as in a shell.
     """
 
     exit_code: int | None
@@ -64,6 +65,7 @@ class Ended:
     stderr_tail: str
     limit: str | None = None
     left_behind: tuple[str, ...] = ()
+    started: bool = True
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class Seal:
         assert warden.stdin is not None
         assert warden.stdout is not None
         assert warden.stderr is not None
-        tails = [_Tail(stream, self.limits.output_bytes) for stream in (warden.stdout, warden.stderr)]
+        tails = [Tail(stream, self.limits.output_bytes) for stream in (warden.stdout, warden.stderr)]
         try:
             warden.stdin.write(json.dumps(plan).encode() + b"\n")
             warden.stdin.flush()
@@ -165,7 +167,7 @@ class Seal:
             "sockets": {name: str(path.absolute()) for name, path in self.sockets.items()},
             "ports": {str(port): name for port, name in self.ports.items()},
             "readable": {place: str(path.resolve(strict=True)) for place, path in self.readable.items()},
-            "hidden": sorted({str(path.resolve()) for path in (*self.hidden, *_own_hidden())}),
+            "hidden": sorted({str(path.resolve()) for path in (*self.hidden, *own_hidden())}),
             "python": None if sys.base_prefix in {"/usr", "/usr/local", "/"} else os.path.realpath(sys.base_prefix),
             "limits": limits,
             "group": [],
@@ -201,7 +203,7 @@ def _trial() -> str | None:
     )
 
 
-def _own_hidden() -> list[Path]:
+def own_hidden() -> list[Path]:
     """Return what of our own must not be seen: the package, its environment, packages of the interpreters."""
     prefixes = {sys.base_prefix, "/usr", "/usr/local"}
     packages = [path for prefix in prefixes for path in Path(prefix).glob("lib/python*/*-packages")]
@@ -219,7 +221,8 @@ def _ended(told: dict[str, Any], limits: SealLimits, stdout: str, stderr: str) -
         raise StartError(f"The seal cannot be made: {told['failed']}.", stderr)
     if "unstarted" in told:
         reason = f"the command cannot start in the seal: {told['unstarted']}"
-        return Ended(127, None, told["seconds"], reason, stdout, stderr, left_behind=tuple(told.get("left", ())))
+        left = tuple(told.get("left", ()))
+        return Ended(127, None, told["seconds"], reason, stdout, stderr, left_behind=left, started=False)
     code = os.waitstatus_to_exitcode(told["status"]) if "status" in told else None
     name = signal.Signals(-code).name if code is not None and code < 0 else None
     code = None if name else code
@@ -237,24 +240,3 @@ def _ended(told: dict[str, Any], limits: SealLimits, stdout: str, stderr: str) -
     else:
         reason = f"ended with exit code {code}" if code is not None else "the seal was ended from outside"
     return Ended(code, name, told["seconds"], reason, stdout, stderr, limit, tuple(told.get("left", ())))
-
-
-class _Tail:
-    """Reads a stream to its end in a thread of its own and keeps no more than the last bytes."""
-
-    def __init__(self, stream: IO[bytes], kept_bytes: int) -> None:
-        self._stream, self._most = stream, kept_bytes
-        self._kept = bytearray()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        while chunk := os.read(self._stream.fileno(), 2**16):
-            self._kept += chunk
-            del self._kept[: -self._most or len(self._kept)]
-
-    def text(self) -> str:
-        """Return the end of what came, when all has come."""
-        self._thread.join()
-        self._stream.close()
-        return self._kept.decode(errors="replace")

@@ -1,0 +1,41 @@
+"""What a command prints, read to its end; no more than the last bytes are kept."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from typing import IO
+
+_LOOK_S = 0.2
+
+
+class Tail:
+    """Reads *stream* in a thread of its own and drops all but the last *kept_bytes*; asking for the text closes it."""
+
+    def __init__(self, stream: IO[bytes], kept_bytes: int) -> None:
+        self._stream, self._most = stream, kept_bytes
+        self._kept = bytearray()
+        self._given_up = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        waiting = select.poll()
+        waiting.register(self._stream.fileno(), select.POLLIN)
+        while not self._given_up.is_set():
+            if not waiting.poll(_LOOK_S * 1000):
+                continue
+            chunk = os.read(self._stream.fileno(), 2**16)
+            if not chunk:
+                return
+            self._kept += chunk
+            del self._kept[: -self._most or len(self._kept)]
+
+    def text(self, within_s: float | None = None) -> str:
+        """Return the end of what came, when all has come; what has not come *within_s* is not waited for."""
+        self._thread.join(within_s)
+        self._given_up.set()
+        self._thread.join()
+        self._stream.close()
+        return self._kept.decode(errors="replace")
