@@ -347,7 +347,10 @@ def graded(store, case, started_ns, seed, *, right, error=False):
         if right
         else Metric(status=MetricStatus.NOT_APPLICABLE, reason="x")
     )
-    metrics = {"exact_match": value, "any_service": value, "time_to_diagnosis_s": time_}
+    grounding = dict.fromkeys(
+        ("path_reachability", "ungrounded"), Metric(status=MetricStatus.NOT_APPLICABLE, reason="x")
+    )
+    metrics = {"exact_match": value, "any_service": value, "time_to_diagnosis_s": time_, **grounding}
     return run_dir, Verdict(
         run=f"{run.cell}/1", item=run.item, system="s", solver="a", profile="default", metrics=metrics
     )
@@ -357,7 +360,7 @@ def test_pass_at_k_is_unbiased_and_a_run_without_an_answer_is_no_success(tmp_pat
     (case,) = resolve(make_tree(tmp_path / "t", count=1).root)
     store = RunStore(tmp_path / "runs")
     made = [graded(store, case, 1, n, right=right, error=n == 3) for n, right in enumerate((True, False, False, False))]
-    (summary,) = summarise_runs([d for d, _ in made], [v for _, v in made], [case], 2)
+    (summary,) = summarise_runs([read_run(d) for d, _ in made], [v for _, v in made], [case], 2)
     assert summary.pass_at[1] == pytest.approx(1 / 4)
     assert summary.pass_at[2] == pytest.approx(1 - 3 / 6)  # 1 - C(3, 2) / C(4, 2)
     assert summary.exact_match == pytest.approx(1 / 4)
@@ -371,11 +374,11 @@ def test_mttd_runs_from_the_fault_for_live_runs_and_is_not_applicable_for_record
     live = [
         graded(store, case, fault.start_ns + 5_000_000_000, n, right=right) for n, right in enumerate((True, False))
     ]
-    (summary,) = summarise_runs([d for d, _ in live], [v for _, v in live], [case])
+    (summary,) = summarise_runs([read_run(d) for d, _ in live], [v for _, v in live], [case])
     assert summary.mttd is not None
     assert (summary.mttd.seconds, summary.mttd.successes, summary.mttd.attempts) == (7.0, 1, 2)
     late = [graded(store, case, fault.end_ns + 1, 9, right=True)]
-    (summary,) = summarise_runs([d for d, _ in late], [v for _, v in late], [case])
+    (summary,) = summarise_runs([read_run(d) for d, _ in late], [v for _, v in late], [case])
     assert (summary.mttd, summary.no_mttd) == (None, RECORDED)
 
 

@@ -84,7 +84,7 @@ def test_macro_weights_systems_and_all_weights_cases() -> None:
 
 def test_kinds_are_grouped_when_they_are_told() -> None:
     given = [verdict("i0", f1=1.0), verdict("i1", f1=0.0), verdict("i2", f1=0.5)]
-    summary = summarise(given, {"i0": "cpu_stress", "i1": "cpu_stress"})
+    summary = summarise(given, {"kind": {"i0": "cpu_stress", "i1": "cpu_stress"}})
     assert row(summary, "f1", "kind", "cpu_stress")["mean"] == 0.5
     assert summary.filter(pl.col("scope") == "kind").get_column("group").unique().to_list() == ["cpu_stress"]
 

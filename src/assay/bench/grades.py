@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from assay.bench.store import RunStore, read_diagnosis, read_run, write_verdict
+from assay.bench.repeats import counted, run_id, solver_label, why_not_ranked
+from assay.bench.store import RUN, RunStore, read_diagnosis, read_run, write_verdict
 from assay.errors import AssayError, UserError
 from assay.grading.evidence import ROWS_KEPT, evidence_of
 from assay.grading.profiles import PROFILES, Profile
 from assay.grading.topology import Topology, topology_of
 from assay.grading.verdict import grade
+from assay.model.diagnosis import Diagnosis
 from assay.model.run import Run, RunStatus, Verdict
 from assay.proxy.formats.finding import read_one
 from assay.telemetry.content import content_hash
 from assay.telemetry.sql import LockedSql
-from assay.telemetry.tree import Case
+from assay.telemetry.tree import Case, resolve
 
 TRACE = "trace.jsonl"
 
@@ -155,3 +159,85 @@ def _grade_case(
             except AssayError as error:
                 problems.append((run_dir, error))
     return graded, problems
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Every verdict of some *stores* beside its run, on *cases*; *problems* say what could not be graded."""
+
+    stores: tuple[Path, ...]
+    cases: tuple[Case, ...]
+    runs: tuple[Run, ...]
+    verdicts: tuple[Verdict, ...]
+    folders: tuple[Path, ...]
+    problems: tuple[str, ...]
+
+    def counted(self) -> list[tuple[Run, Verdict]]:
+        """Return the runs that count in tables, one of every cell, with their verdicts."""
+        return list(self._counted)
+
+    def labelled(self, *, ranked: bool = False) -> list[Verdict]:
+        """Return the verdicts that count, of *ranked* runs alone if asked; another arm is another solver."""
+        return [
+            verdict.model_copy(update={"solver": solver_label(run)})
+            for run, verdict in self._counted
+            if not (ranked and why_not_ranked(run))
+        ]
+
+    def not_ranked(self) -> dict[str, str]:
+        """Return the solvers that are not ranked, with why."""
+        reasons: dict[str, dict[str, None]] = {}
+        for run, _ in self._counted:
+            for reason in why_not_ranked(run):
+                reasons.setdefault(solver_label(run), {})[reason] = None
+        return {solver: "; ".join(of) for solver, of in reasons.items()}
+
+    def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
+        """Yield solver, system and answer of every run that counts and has one."""
+        folders = dict(zip(map(run_id, self.runs), self.folders, strict=True))
+        for run, _ in self._counted:
+            if (diagnosis := read_diagnosis(folders[run_id(run)])) is not None:
+                yield solver_label(run), run.system, diagnosis
+
+    @cached_property
+    def _counted(self) -> list[tuple[Run, Verdict]]:
+        of = {run_id(run): verdict for run, verdict in zip(self.runs, self.verdicts, strict=True)}
+        return [(run, of[run_id(run)]) for run in counted(self.runs)]
+
+
+def grade_stores(
+    paths: Sequence[Path], cases: Path | None, profile: Profile, judge: Callable[[Verdict], Verdict] | None = None
+) -> Graded:
+    """Grade the runs at *paths*, each a store or the folder of one attempt, against *cases* (their own stores' if None).
+
+    What cannot be graded is told, and the rest goes on. With a *judge* its verdicts are kept beside the others and
+    returned. Raises UserError where there are no runs, and as `resolve`.
+    """
+    wanted: dict[Path, set[str] | None] = {}
+    for path in paths:
+        if not (path / RUN).is_file():
+            wanted[path] = None
+        elif (ids := wanted.setdefault(path.resolve().parents[2], set())) is not None:
+            ids.add(run_id(read_run(path)))
+    if empty := next((root for root in wanted if not any(RunStore(root).runs())), None):
+        raise UserError(f"{empty} holds no runs; make some with `assay diagnose`.")
+    known = [case for root in ([cases] if cases else wanted) for case in resolve(root)]
+    problems: list[str] = []
+    runs, verdicts, folders = [], [], []
+    for root, ids in wanted.items():
+        store = RunStore(root)
+        for verdict in grade_all(
+            store, known, profile, lambda _, error: problems.append(str(error)), only=_one_of(ids)
+        ):
+            folder = store.runs_dir / verdict.run
+            runs.append(read_run(folder))
+            if judge is not None:
+                verdict = judge(verdict)  # noqa: PLW2901
+                write_verdict(folder, verdict)
+            verdicts.append(verdict)
+            folders.append(folder)
+    return Graded(tuple(wanted), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems))
+
+
+def _one_of(ids: set[str] | None) -> Callable[[Run], bool]:
+    return lambda run: ids is None or run_id(run) in ids

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
-from assay.bench.store import read_run
+from assay.bench.store import FINISHED
 from assay.errors import UserError
 from assay.grading.repeats import MeanTime, complexity, mean_pass_at_k, mean_time
 from assay.model.faults import fault_type
@@ -23,8 +23,9 @@ class Summary:
     """The figures of one solver over the runs of a suite.
 
     *pass_at* maps k to pass@k, over cases that have k graded runs; a success is an exact match, or the right service where
-    an exact match is not asked for. *mttd* is over successes of live runs, *no_mttd* says why there is none; *answer_time*
-    is what a right answer took, from the beginning of its run.
+    an exact match is not asked for. *grounded_share* is PR / AnySvc, over cases whose cascade is verified, and *ungrounded*
+    the share of these with the right service and no way to the symptom. *mttd* is over successes of live runs, *no_mttd*
+    says why there is none; *answer_time* is what a right answer took, from the beginning of its run.
     """
 
     solver: str
@@ -33,6 +34,8 @@ class Summary:
     cases: int
     any_service: float | None
     exact_match: float | None
+    ungrounded: float | None
+    grounded_share: float | None
     pass_at: Mapping[int, float]
     mttd: MeanTime | None
     no_mttd: str
@@ -49,16 +52,44 @@ def why_not_ranked(run: Run) -> tuple[str, ...]:
     return tuple(NOT_RANKED.get(reason, reason) for reason in reasons)
 
 
+def run_id(run: Run) -> str:
+    """Return the name of an attempt, as its verdict has it."""
+    return f"{run.cell}/{run.attempt}"
+
+
+def solver_label(run: Run) -> str:
+    """Return what the solver of *run* is called in tables: another arm is another row."""
+    return run.solver.name if run.arm == "default" else f"{run.solver.name} ({run.arm})"
+
+
+def counted(runs: Iterable[Run]) -> list[Run]:
+    """Return the one run of every cell that counts, in their order: the first result that was not unsealed, else the first.
+
+    A cell is run again to look again, or to seal what was not; to count every attempt would let anyone try until it fits.
+    """
+    found: dict[str, Run] = {}
+    for run in runs:
+        first = found.get(run.cell)
+        better = first is not None and first.isolation == "unsealed" != run.isolation
+        if run.status in FINISHED and (first is None or better):
+            found[run.cell] = run
+    return list(found.values())
+
+
+def most_repeats(runs: Iterable[Run]) -> int:
+    """Return how often the most often repeated solver was run on one case; 1 when there is nothing."""
+    return max(Counter((solver_label(run), run.item) for run in runs).values(), default=1)
+
+
 def summarise_runs(
-    run_dirs: Iterable[Path], verdicts: Iterable[Verdict], cases: Iterable[Case], most_k: int = 1
+    runs: Iterable[Run], verdicts: Iterable[Verdict], cases: Iterable[Case], most_k: int = 1
 ) -> list[Summary]:
     """Return one summary per solver, those that may be ranked first, by exact match and right service."""
     by_run = {verdict.run: verdict for verdict in verdicts}
     known = {case.datapack.incident.id: case for case in cases}
     groups: dict[str, list[Run]] = {}
-    for run_dir in dict.fromkeys(run_dirs):
-        run = read_run(run_dir)
-        groups.setdefault(run.solver.name if run.arm == "default" else f"{run.solver.name} ({run.arm})", []).append(run)
+    for run in {run_id(run): run for run in runs}.values():
+        groups.setdefault(solver_label(run), []).append(run)
     found = [_summary(solver, runs, by_run, known, most_k) for solver, runs in groups.items()]
     return sorted(found, key=lambda s: (bool(s.not_ranked), -(s.exact_match or 0.0), -(s.any_service or 0.0), s.solver))
 
@@ -66,7 +97,7 @@ def summarise_runs(
 def _summary(
     solver: str, runs: Sequence[Run], verdicts: Mapping[str, Verdict], cases: Mapping[str, Case], most_k: int
 ) -> Summary:
-    graded = [(run, verdict) for run in runs if (verdict := verdicts.get(f"{run.cell}/{run.attempt}"))]
+    graded = [(run, verdict) for run in runs if (verdict := verdicts.get(run_id(run)))]
     outcomes: dict[str, list[bool]] = {}
     for run, verdict in graded:
         success = _success(verdict)
@@ -77,6 +108,8 @@ def _summary(
     names = sorted({name for run in runs for name in run.spent})
     sizes = [size for item in {run.item for run in runs} if (size := case_complexity(cases.get(item))) is not None]
     reasons = dict.fromkeys(reason for run in runs for reason in why_not_ranked(run))
+    on_cascades = [(run, verdict) for run, verdict in graded if _has_cascade(verdict)]
+    named = _mean(on_cascades, "any_service")
     return Summary(
         solver=solver,
         runs=len(runs),
@@ -84,6 +117,8 @@ def _summary(
         cases=len({run.item for run in runs}),
         any_service=_mean(graded, "any_service"),
         exact_match=_mean(graded, "exact_match"),
+        ungrounded=_mean(on_cascades, "ungrounded"),
+        grounded_share=(_mean(on_cascades, "path_reachability") or 0.0) / named if named else None,
         pass_at=_pass_at(outcomes, most_k),
         mttd=mean_time(_since_fault(run, verdict, cases[run.item]) for run, verdict in live) if live else None,
         no_mttd="" if live else RECORDED if graded else "no run was graded",
@@ -143,6 +178,10 @@ def _mean(graded: Sequence[tuple[Run, Verdict]], metric: str) -> float | None:
         if grade.status is not MetricStatus.NOT_APPLICABLE:
             per_case.setdefault(run.item, []).append(grade.value or 0.0)
     return fmean(fmean(values) for values in per_case.values()) if per_case else None
+
+
+def _has_cascade(verdict: Verdict) -> bool:
+    return verdict.metrics["path_reachability"].status is MetricStatus.SCORED
 
 
 def _is_live(run: Run, case: Case | None) -> bool:

@@ -13,6 +13,7 @@ from assay.errors import NotFoundError, UserError
 from assay.model.diagnosis import Diagnosis
 from assay.model.run import SCORE_TABLE_COLUMNS, MetricStatus, Verdict
 from assay.telemetry.content import whole_file
+from assay.telemetry.tree import Case
 
 NATIVE = "assay"
 """The family of incidents that were recorded here; imported ones are of the family of their format."""
@@ -42,6 +43,12 @@ def score_table(verdicts: Iterable[Verdict], metric: str, families: dict[str, st
         raise UserError(f"{metric} is no share between 0 and 1, so it is no score; choose another metric.")
     keys = list(SCORE_TABLE_COLUMNS[:-1])
     return table.group_by(keys).agg(pl.col("score").mean()).sort(keys)
+
+
+def families_of(cases: Iterable[Case]) -> dict[str, str]:
+    """Return the families of the items among *cases* that were imported: the format that they came in."""
+    incidents = (case.datapack.incident for case in cases)
+    return {i.id: str(i.provenance["format"]) for i in incidents if "format" in i.provenance}
 
 
 def write_scores(table: pl.DataFrame, path: Path) -> Path:

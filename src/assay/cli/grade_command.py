@@ -2,124 +2,156 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from assay.cli.output import json_option, percent, print_json, print_table, say
+from assay.cli.summaries import plain_summary, print_summaries
+
+if TYPE_CHECKING:
+    from assay.bench.grades import Graded
+    from assay.bench.repeats import Summary
+    from assay.bench.scores import ModalAnswer
+    from assay.model.run import Verdict
 
 SHOWN = (
-    "exact_match", "any_service", "f1", "path_reachability", "ungrounded", "edge_f1", "sql_exec", "evidence_relevant",
+    "exact_match", "any_service", "f1", "path_reachability", "ungrounded", "path_reachability_per_any_service", "edge_f1",
+    "sql_exec", "evidence_relevant",
 )  # fmt: skip
+_PATH = click.Path(path_type=Path)
 
 
 @click.command("grade")
-@click.argument("store", type=click.Path(path_type=Path))
-@click.option(
-    "--cases", type=click.Path(path_type=Path), help="Tree with incidents and truth; STORE itself when left out."
-)
+@click.argument("runs", nargs=-1, required=True, type=_PATH, metavar="RUN...")
+@click.option("--cases", type=_PATH, help="Tree with incidents and truth; the runs' own stores when left out.")
 @click.option("--profile", default="default", show_default=True, help="default, lenient or compat.")
-@click.option("--scores", type=click.Path(path_type=Path), help="CSV file to write the score table to.")
+@click.option("--scores", type=_PATH, help="CSV file to write the score table to.")
 @click.option("--metric", default="any_service", show_default=True, help="Metric of the score table.")
+@click.option("--tables", type=_PATH, help="Markdown file to write the tables of a results page to.")
+@click.option(
+    "--judge", help="Model that says of each statement whether it supports its claim; named as in `assay run`."
+)
 @json_option
 @click.pass_context
 def command(
-    context: click.Context,
-    store: Path,
-    cases: Path | None,
-    profile: str,
-    scores: Path | None,
-    metric: str,
-    *,
-    as_json: bool,
-) -> None:
-    """Grade every finished run of STORE against the truth; every grade is a value, or the reason why there is none."""
-    from assay.bench.grades import grade_all
-    from assay.bench.scores import modal_answers, score_table, write_scores
-    from assay.bench.store import RunStore
-    from assay.errors import NotFoundError, UserError
-    from assay.grading.aggregate import summarise
-    from assay.grading.profiles import PROFILES
-    from assay.telemetry.tree import resolve
+    context: click.Context, runs: tuple[Path, ...], cases: Path | None, profile: str, scores: Path | None, metric: str,
+    tables: Path | None, judge: str | None, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Grade finished runs against the truth: RUN is a store of runs, or the folder of a single one.
 
-    if profile not in PROFILES:
-        raise NotFoundError("grading profile", profile, PROFILES)
-    runs = RunStore(store)
-    if not list(runs.runs()):
-        raise UserError(f"{store} holds no runs; make some with `assay diagnose`.")
-    problems: list[str] = []
-    known = resolve(cases or store)
-    verdicts = grade_all(runs, known, PROFILES[profile], lambda _, error: problems.append(str(error)))
-    for problem in problems:
+    Every grade is a value, or the reason why there is none.
+    """
+    from assay.bench.grades import grade_stores
+    from assay.bench.repeats import most_repeats, summarise_runs
+    from assay.bench.scores import modal_answers
+    from assay.grading.profiles import profile_named
+
+    graded = grade_stores(runs, cases, profile_named(profile), _judge(judge))
+    for problem in graded.problems:
         say(f"assay: not graded: {problem}")
     if scores is not None:
-        unranked = _not_ranked(runs)
-        if left_out := [verdict for verdict in verdicts if verdict.run in unranked]:
-            say(f"assay: {len(left_out)} runs are left out of the score table: they ran unsealed or are flagged")
-        fit = [verdict for verdict in verdicts if verdict.run not in unranked]
-        incidents = [case.datapack.incident for case in known]
-        families = {i.id: str(i.provenance["format"]) for i in incidents if "format" in i.provenance}
-        say(f"assay: score table: {write_scores(score_table(fit, metric, families), scores)}")
-    collapsed = [a for a in modal_answers(_answers(runs)) if a.collapsed]
+        _write_scores(scores, graded, metric)
+    if tables is not None:
+        _write_tables(tables, graded, profile)
+    own = [run for run, _ in graded.counted()]
+    repeats = most_repeats(own)
+    summaries = summarise_runs(own, graded.verdicts, graded.cases, repeats)
+    collapsed = [answer for answer in modal_answers(graded.answers()) if answer.collapsed]
     if as_json:
         modal = [{"solver": a.solver, "service": a.service, "share": a.share, "cases": a.cases} for a in collapsed]
-        items = [_item(verdict) for verdict in verdicts]
-        print_json("grade", items, profile=profile, problems=problems, collapsed=modal)
+        print_json(
+            "grade", _items(graded), profile=profile, problems=graded.problems, collapsed=modal,
+            summary=[plain_summary(summary) for summary in summaries],
+        )  # fmt: skip
     else:
-        summary = summarise(verdicts).filter(_pooled())
-        rows = [
-            (solver, *(_cell(summary, solver, metric) for metric in SHOWN)) for solver in sorted(set(summary["solver"]))
-        ]
-        print_table(f"Grades ({profile}), mean over incidents [95% interval] (n)", ("solver", *SHOWN), rows)
-        for answer in collapsed:
-            said = answer.service or "nothing is wrong"
-            click.echo(f"Collapsed: {answer.solver} answers {said} in {percent(answer.share)} of {answer.cases} cases.")
-        click.echo(f"{len(verdicts)} verdicts. Next: `assay report {store} -o DIR`.")
-    context.exit(1 if problems else 0)
+        _print(graded, profile, summaries, repeats, collapsed)
+    context.exit(1 if graded.problems else 0)
 
 
-def _not_ranked(runs: Any) -> set[str]:
-    from assay.bench.repeats import why_not_ranked
-    from assay.bench.store import read_run
+def _judge(name: str | None) -> Callable[[Verdict], Verdict] | None:
+    if name is None:
+        return None
+    from assay.agents.models.named import model_named
+    from assay.bench.judging import judged, questions
 
-    found = (read_run(run_dir) for run_dir in runs.runs())
-    return {f"{run.cell}/{run.attempt}" for run in found if why_not_ranked(run)}
+    model = model_named(name)
 
+    def judge(verdict: Verdict) -> Verdict:
+        say(f"assay: judging {questions(verdict)} statements of {verdict.solver} on {verdict.item}")
+        return judged(verdict, model)
 
-def _answers(runs: Any) -> Any:
-    from assay.bench.store import read_diagnosis, read_run
-
-    for run_dir in runs.runs():
-        run, diagnosis = read_run(run_dir), read_diagnosis(run_dir)
-        if diagnosis is not None:
-            yield run.solver.name, run.system, diagnosis
+    return judge
 
 
-def _pooled() -> Any:
-    import polars as pl
+def _print(
+    graded: Graded, profile: str, summaries: Sequence[Summary], repeats: int, collapsed: Sequence[ModalAnswer]
+) -> None:
+    from assay.bench.judging import SUPPORTED
+    from assay.grading.aggregate import summarise
 
-    return pl.col("scope") == "all"
-
-
-def _item(verdict: Any) -> dict[str, Any]:
-    metrics = {name: metric.model_dump(mode="json") for name, metric in verdict.metrics.items()}
-    return {
-        "run": verdict.run,
-        "case": verdict.item,
-        "system": verdict.system,
-        "solver": verdict.solver,
-        "label": verdict.label,
-        "metrics": metrics,
+    pooled = {
+        (row["solver"], row["metric"]): row
+        for row in summarise(graded.labelled()).iter_rows(named=True)
+        if row["scope"] == "all"
     }
+    unranked = {summary.solver for summary in summaries if summary.not_ranked}
+    solvers = [summary.solver for summary in summaries]
+    shown = (*SHOWN, SUPPORTED) if any(metric == SUPPORTED for _, metric in pooled) else SHOWN
+    rows = [
+        (f"{name} (not ranked)" if name in unranked else name, *(_cell(pooled.get((name, m))) for m in shown))
+        for name in sorted(solvers, key=lambda name: (name in unranked, name))
+    ]
+    print_table(f"Grades ({profile}), mean over incidents [95% interval] (n)", ("solver", *shown), rows)
+    print_summaries(summaries, graded=True, repeats=repeats)
+    for answer in collapsed:
+        said = answer.service or "nothing is wrong"
+        click.echo(f"Collapsed: {answer.solver} answers {said} in {percent(answer.share)} of {answer.cases} cases.")
+    click.echo(f"{len(graded.verdicts)} verdicts. Next: `assay report {graded.stores[0]} -o DIR`.")
 
 
-def _cell(summary: Any, solver: str, metric: str) -> str | None:
-    import polars as pl
+def _write_scores(path: Path, graded: Graded, metric: str) -> None:
+    from assay.bench.repeats import why_not_ranked
+    from assay.bench.scores import families_of, score_table, write_scores
 
-    found = summary.filter((pl.col("solver") == solver) & (pl.col("metric") == metric)).to_dicts()
-    if not found or found[0]["mean"] is None:
+    if left_out := sum(bool(why_not_ranked(run)) for run, _ in graded.counted()):
+        say(f"assay: {left_out} runs are left out of the score table: they ran unsealed or are flagged")
+    table = score_table(graded.labelled(ranked=True), metric, families_of(graded.cases))
+    say(f"assay: score table: {write_scores(table, path)}")
+
+
+def _write_tables(path: Path, graded: Graded, profile: str) -> None:
+    from assay.bench.results import markdown, results_tables
+    from assay.telemetry.content import whole_file
+
+    tables = results_tables(graded.labelled(), graded.cases, graded.not_ranked())
+    made = f"Made by `assay grade --tables` under the profile `{profile}`, of {len(graded.counted())} runs."
+    with whole_file(path) as partial:
+        partial.write_text(markdown("Results", [made], tables), encoding="utf-8")
+    say(f"assay: tables: {path}")
+
+
+def _items(graded: Graded) -> list[dict[str, Any]]:
+    from assay.bench.repeats import why_not_ranked
+
+    return [
+        {
+            "run": verdict.run,
+            "case": verdict.item,
+            "system": verdict.system,
+            "solver": verdict.solver,
+            "label": verdict.label,
+            "not_ranked": list(why_not_ranked(run)),
+            "metrics": {name: metric.model_dump(mode="json") for name, metric in verdict.metrics.items()},
+        }
+        for run, verdict in zip(graded.runs, graded.verdicts, strict=True)
+    ]
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    if row is None or row["mean"] is None:
         return "n/a"
-    row = found[0]
     interval = f" [{percent(row['low'])}, {percent(row['high'])}]" if row["low"] is not None else ""
     return f"{percent(row['mean'])}{interval} ({row['cases']})"

@@ -19,19 +19,21 @@ import click
 @click.option("--title", default="Assay report", show_default=True, help="Title of the page.")
 def command(store: Path, output: Path, cases: Path | None, profile: str, title: str) -> None:
     """Write one HTML file about the runs of STORE that opens from disk without network."""
+    from assay.bench.judging import JUDGED
     from assay.bench.store import RunStore
-    from assay.errors import NotFoundError, UserError
-    from assay.grading.profiles import PROFILES
+    from assay.errors import UserError
+    from assay.grading.profiles import profile_named
     from assay.telemetry.tree import resolve
     from assay.web.report import write_report
-    from assay.web.runs import case_reports
+    from assay.web.runs import case_reports, solver_summaries
 
-    if profile not in PROFILES:
-        raise NotFoundError("grading profile", profile, PROFILES)
-    reports = case_reports(
-        RunStore(store), resolve(cases or store), profile, reproduce=[f"assay diagnose {cases or store}"]
-    )
+    profile_named(profile.removesuffix(JUDGED))
+    known = resolve(cases or store)
+    reports = case_reports(RunStore(store), known, profile, reproduce=[f"assay diagnose {cases or store}"])
     if not reports:
         raise UserError(f"{store} holds no finished runs of these incidents; make some with `assay diagnose`.")
     output.mkdir(parents=True, exist_ok=True)
-    click.echo(str(write_report(reports, output / "report.html", title=title)))
+    solvers = solver_summaries(reports, known)
+    if len(reports) == 1 and all(set(summary.pass_at) <= {1} for summary in solvers):
+        solvers = []  # the table of grades says the same
+    click.echo(str(write_report(reports, output / "report.html", title=title, solvers=solvers)))

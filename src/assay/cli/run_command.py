@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.output import json_option, percent, print_json, print_table, say
+from assay.cli.output import json_option, print_json, say
+from assay.cli.summaries import plain_summary, print_summaries
 
 if TYPE_CHECKING:
     from assay.bench.exams import Made, RunSettings
@@ -36,7 +37,7 @@ def command(
 ) -> None:  # fmt: skip
     """Run agents over the incidents of SUITE, a suite or any folder of incidents; what has a result is not run again."""
     from assay.bench.estimate import estimate
-    from assay.bench.exams import open_suite, plan, read_settings, run_all
+    from assay.bench.exams import open_suite, plan, read_settings, require_apart_from, run_all
     from assay.bench.store import RunStore
     from assay.cli.live_table import run_table
     from assay.cli.solvers import solver_named
@@ -51,6 +52,7 @@ def command(
         say(f"assay: left out: {problem}")
     store = RunStore(output or suite)
     work = plan(opened, solvers, repeats, settings.seed)
+    require_apart_from(store, work)
     if any(not isinstance(solver, str) and solver.paid for solver in solvers):
         expected = estimate(store, work, settings.mask, settings.price, again=settings.again)
         say(f"assay: {expected.sentence()}.")
@@ -65,9 +67,11 @@ def command(
         _export(scores, verdicts, made, cases, settings)
     items = [_item(one) for one in made]
     if as_json:
-        print_json("run", items, summary=[_plain(s) for s in summaries], problems=problems, profile=settings.profile)
+        print_json(
+            "run", items, summary=[plain_summary(s) for s in summaries], problems=problems, profile=settings.profile
+        )
     else:
-        _print(summaries, graded=bool(verdicts), repeats=repeats)
+        print_summaries(summaries, graded=bool(verdicts), repeats=repeats)
         click.echo(f"{len(made)} runs in {store.root / 'runs'}. Next: `assay grade {store.root}`.")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
@@ -77,36 +81,34 @@ def _graded(
 ) -> tuple[list[Summary], list[Any]]:
     """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""
     from assay.bench.grades import grade_all
-    from assay.bench.repeats import summarise_runs
+    from assay.bench.repeats import run_id, summarise_runs
     from assay.grading.profiles import profile_named
 
-    run_dirs = [one.run_dir for one in made if one.run_dir is not None]
-    ours = {f"{one.run.cell}/{one.run.attempt}" for one in made if one.run is not None}
+    runs = [one.run for one in made if one.run is not None]
+    ours = {run_id(run) for run in runs}
     true = [case for case in cases if case.truth is not None]
     hashes = {one.job.item.content_hash for one in made if one.job.case.truth is not None}
     verdicts = grade_all(
         store, true, profile_named(settings.profile), lambda _, error: say(f"assay: not graded: {error}"),
-        only=lambda run: f"{run.cell}/{run.attempt}" in ours and run.item_hash in hashes,
+        only=lambda run: run_id(run) in ours and run.item_hash in hashes,
     ) if true else []  # fmt: skip
-    return summarise_runs(run_dirs, verdicts, cases, repeats), verdicts
+    return summarise_runs(runs, verdicts, cases, repeats), verdicts
 
 
 def _export(path: Path, verdicts: list[Any], made: list[Made], cases: list[Case], settings: RunSettings) -> None:
     """Write the score table of the runs that may be ranked."""
-    from assay.bench.repeats import why_not_ranked
-    from assay.bench.scores import score_table, write_scores
+    from assay.bench.repeats import run_id, why_not_ranked
+    from assay.bench.scores import families_of, score_table, write_scores
     from assay.errors import UserError
 
-    unfit = {f"{one.run.cell}/{one.run.attempt}": why for one in made if one.run and (why := why_not_ranked(one.run))}
+    unfit = {run_id(one.run): why for one in made if one.run and (why := why_not_ranked(one.run))}
     fit = [verdict for verdict in verdicts if verdict.run not in unfit]
     if not fit:
         reasons = sorted({reason for why in unfit.values() for reason in why})
         unranked = f"none of the runs may be ranked ({'; '.join(reasons)})"
         because = unranked if unfit else "no truth is at hand for these incidents"
         raise UserError(f"There is no score table to write: {because}.")
-    incidents = [case.datapack.incident for case in cases]
-    families = {i.id: str(i.provenance["format"]) for i in incidents if "format" in i.provenance}
-    write_scores(score_table(fit, settings.metric, families), path)
+    write_scores(score_table(fit, settings.metric, families_of(cases)), path)
     left_out = f" ({len(unfit)} runs that are not ranked are left out)" if unfit else ""
     say(f"assay: score table: {path}{left_out}")
 
@@ -128,41 +130,3 @@ def _item(one: Made) -> dict[str, Any]:
         "spent": dict(run.spent) if run else {},
         "run": str(one.run_dir) if one.run_dir else None,
     }
-
-
-def _plain(summary: Summary) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(summary) | {"pass_at": {str(k): value for k, value in summary.pass_at.items()}}
-
-
-def _print(summaries: list[Summary], *, graded: bool, repeats: int) -> None:
-    """Print the table; figures that no solver has are no column."""
-    ks = sorted({1, repeats}) if repeats > 1 else []
-    live = any(s.mttd for s in summaries)
-    columns = ["solver", "runs", "ended", "right service", "exact", *(f"pass@{k}" for k in ks)]
-    columns += [*(["MTTD"] if live else []), "time to answer", "complexity", "tokens, USD", "ranked"]
-    rows = []
-    for s in summaries:
-        row = [s.solver, s.runs, ", ".join(f"{n} {status}" for status, n in s.statuses.items())]
-        row += [percent(s.any_service), percent(s.exact_match), *(percent(s.pass_at.get(k)) for k in ks)]
-        row += [_seconds(s.mttd)] if live else []
-        row += [_seconds(s.answer_time), None if s.complexity is None else f"{s.complexity:.2f}", _spent(s)]
-        rows.append([*row, "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes"])
-    print_table("Solvers", columns, rows)
-    for reason in dict.fromkeys(s.no_mttd for s in summaries if graded and s.no_mttd):
-        click.echo(f"MTTD is not applicable: {reason}.")
-    if not graded:
-        click.echo("Nothing was graded: no truth is at hand for these incidents.")
-
-
-def _spent(summary: Summary) -> str | None:
-    tokens = summary.spent.get("input_tokens", 0) + summary.spent.get("output_tokens", 0)
-    money = summary.spent.get("money_usd")
-    return f"{tokens:,.0f}" + (f", {money:.4f}" if money else "") if tokens else None
-
-
-def _seconds(time: Any) -> str | None:
-    if time is None or time.seconds is None:
-        return None
-    return f"{time.seconds:.1f} s ({time.successes}/{time.attempts})"

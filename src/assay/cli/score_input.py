@@ -32,7 +32,7 @@ def scores_of(path: Path, settings: Settings, metric: str) -> pl.DataFrame:
 def _of_runs(path: Path, metric: str) -> pl.DataFrame:
     import polars as pl
 
-    from assay.bench.repeats import why_not_ranked
+    from assay.bench.repeats import solver_label, why_not_ranked
     from assay.bench.store import RunStore, read_run, read_verdicts
     from assay.errors import NotFoundError
 
@@ -45,9 +45,8 @@ def _of_runs(path: Path, metric: str) -> pl.DataFrame:
             continue
         names |= verdict.metrics.keys()
         if metric in verdict.metrics:
-            method = run.solver.name if run.arm == "default" else f"{run.solver.name} ({run.arm})"
             protocol = json.dumps(run.solver.configuration, sort_keys=True) if run.solver.configuration else ""
-            rows.append((run.system, run.item, method, protocol, verdict.metrics[metric].value))
+            rows.append((run.system, run.item, solver_label(run), protocol, verdict.metrics[metric].value))
     if not names:
         raise UserError(
             f"{path} holds no graded runs; make some with `assay diagnose {path}` and `assay grade {path}`."

@@ -44,35 +44,40 @@ Stratum = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Numerators and denominators of the cases of one system; the denominators of a plain mean are 1."""
 
 
-def summarise(verdicts: Iterable[Verdict], kinds: Mapping[str, str] | None = None) -> pl.DataFrame:
+def summarise(verdicts: Iterable[Verdict], groups: Mapping[str, Mapping[str, str]] | None = None) -> pl.DataFrame:
     """Return one row per solver, scope, group and metric, with the columns of SUMMARY_SCHEMA.
 
-    Scopes: ``all`` weights every case alike, ``macro`` every system, ``system`` and ``kind`` are one system and one
-    fault kind (*kinds* maps items to kinds; without it there is no such scope). Verdicts of the same solver on the same
-    item are averaged first: cases, not repeats, are the unit of every interval.
+    Scopes: ``all`` weights every case alike, ``macro`` every system, ``system`` is one system. *groups* adds scopes of
+    its own, such as ``kind``: each maps items to the group that they are in, and items that it leaves out are in none.
+    Verdicts of the same solver on the same item are averaged first: cases, not repeats, are the unit of every interval.
 
     Intervals at 95 %: ``wilson`` for a proportion of cases, else ``bootstrap`` (percentile, 5,000 resamples of cases
     within each system, seed 42); null below two cases, and for a ratio whose denominator is 0. Means are over scored
     verdicts alone: read them with `failed`, since a solver that crashes on hard cases is scored on easy ones.
     """
-    long = _long(verdicts, kinds or {})
+    scopes = groups or {}
+    long = _long(verdicts)
     rows: list[dict[str, Any]] = []
     for solver, of_solver in _groups(long, "solver"):
         rows += _rows(of_solver, solver=solver, scope="all", group="", macro=False)
         rows += _rows(of_solver, solver=solver, scope="macro", group="", macro=True)
-        for scope in ("system", "kind"):
-            for group, part in _groups(of_solver.filter(pl.col(scope).is_not_null()), scope):
+        for group, part in _groups(of_solver, "system"):
+            rows += _rows(part, solver=solver, scope="system", group=group, macro=False)
+        for scope, group_of in scopes.items():
+            items = pl.col("item").replace_strict(dict(group_of), default=None, return_dtype=pl.String)
+            inside = of_solver.with_columns(group=items).drop_nulls("group").sort("group", maintain_order=True)
+            for group, part in _groups(inside, "group"):
                 rows += _rows(part, solver=solver, scope=scope, group=group, macro=False)
     return pl.DataFrame(rows, schema=SUMMARY_SCHEMA)
 
 
-def _long(verdicts: Iterable[Verdict], kinds: Mapping[str, str]) -> pl.DataFrame:
+def _long(verdicts: Iterable[Verdict]) -> pl.DataFrame:
     rows = [
-        (v.solver, v.system, kinds.get(v.item), v.item, v.run, name, metric.value, metric.status.value)
+        (v.solver, v.system, v.item, v.run, name, metric.value, metric.status.value)
         for v in verdicts
         for name, metric in v.metrics.items()
     ]
-    columns = ("solver", "system", "kind", "item", "run", "metric", "value", "status")
+    columns = ("solver", "system", "item", "run", "metric", "value", "status")
     schema = {name: pl.Float64 if name == "value" else pl.String for name in columns}
     return pl.DataFrame(rows, schema=schema, orient="row").sort("solver", "system", "item", "run", "metric")
 

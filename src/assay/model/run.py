@@ -76,7 +76,7 @@ class EvidenceResult(Noun):
 
     *about* is the service, or cause -> effect, that it was given for. *relevant*: it reads telemetry and restricts it
     to that service; *vacuous*: no telemetry has a say in it, or it found nothing but zeros; *bound*: its score as bound
-    evidence, None without an expectation; *finding* says why.
+    evidence, None without an expectation; *finding* says why. *supported* is the *opinion* of a judge, if one was asked.
     """
 
     sql: str
@@ -90,6 +90,8 @@ class EvidenceResult(Noun):
     vacuous: bool | None = None
     bound: float | None = None
     finding: str = ""
+    supported: bool | None = None
+    opinion: str = ""
 
 
 class Verdict(Artefact):

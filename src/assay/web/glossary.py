@@ -28,6 +28,7 @@ METRICS: dict[str, MetricWord] = {
     "f1": _share("F1", "Harmonic mean of precision and recall of the roots."),
     "any_service": _share("Any root", "At least one claimed root is a true root."),
     "fault_kind_accuracy": _share("Fault kind", "The kind of fault was named rightly."),
+    "component_match": _share("Component", "Claims below the service (pod, container, function, span) that are right."),
     "path_reachability": _share("Path", "Claimed edges lead from a right root to a service that raised a true alarm."),
     "path_reachability_hit": _share("Path, kind", "The same, from a root whose fault kind is right too."),
     "ungrounded": _share("Ungrounded", "A right root whose claimed edges lead to no alarm. Lower is better."),
@@ -43,6 +44,9 @@ METRICS: dict[str, MetricWord] = {
     "evidence_relevant": _share("Relevant", "Share of the evidence that is about the claimed service."),
     "evidence_vacuous": _share("Vacuous", "Share of the evidence that would hold of any service. Lower is better."),
     "evidence_bound": _share("Bound", "Share of the evidence whose rows bear out the claim."),
+    "evidence_supported": _share(
+        "Supported", "Share of the evidence whose rows support the claim, as a judge sees it."
+    ),
     "ntam_fl": _share("NTAM loc.", "Topology-aware match of the localisation (ITBench)."),
     "ntam_fpc": _share("NTAM chain", "Topology-aware match of the propagation chain (ITBench)."),
     "time_to_diagnosis_s": MetricWord(title="To diagnosis", unit="s", about="Seconds until the answer was given."),

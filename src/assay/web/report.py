@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from assay.bench.repeats import Summary
 from assay.web.page import inert_json, render, write_whole
 from assay.web.payload import CaseReport
+from assay.web.solvers import solvers_view
 from assay.web.view import page_view
 
 SCRIPTS = (
@@ -23,15 +25,16 @@ SCRIPTS = (
 STYLES = ("vendor/uPlot.min.css", "static/report.css")
 
 
-def write_report(cases: Sequence[CaseReport], out: Path, *, title: str) -> Path:
+def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers: Sequence[Summary] = ()) -> Path:
     """Write the report of *cases* to the file *out* and return its path; the same cases give the same bytes.
 
-    The folder of *out* is made if need be; the file appears whole or not at all. Raises OperationError when it cannot
-    be written.
+    *solvers* are the figures over all cases. The folder of *out* is made if need be; the file appears whole or not at all.
+    Raises OperationError when it cannot be written.
     """
-    return write_whole(Path(out), render_report(cases, title=title))
+    return write_whole(Path(out), render_report(cases, title=title, solvers=solvers))
 
 
-def render_report(cases: Sequence[CaseReport], *, title: str) -> str:
+def render_report(cases: Sequence[CaseReport], *, title: str, solvers: Sequence[Summary] = ()) -> str:
     """Return the HTML text of the report of *cases*; data stands in an inert JSON block."""
-    return render("report.html", title, styles=STYLES, scripts=SCRIPTS, payload=inert_json({"cases": page_view(cases)}))
+    payload = {"cases": page_view(cases), "solvers": solvers_view(solvers) if solvers else None}
+    return render("report.html", title, styles=STYLES, scripts=SCRIPTS, payload=inert_json(payload))

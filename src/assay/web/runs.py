@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from assay.bench.repeats import Summary, counted, most_repeats, summarise_runs
 from assay.bench.store import RunStore, read_diagnosis, read_run, read_verdicts
 from assay.model.run import RunStatus
 from assay.telemetry.content import content_hash
@@ -28,3 +29,10 @@ def case_reports(
         for case in cases
         if (digest := content_hash(case.datapack.path)) in answers
     ]
+
+
+def solver_summaries(reports: Sequence[CaseReport], cases: Sequence[Case]) -> list[Summary]:
+    """Return the figures of every solver over all *reports*, with pass@k where cases were repeated k times."""
+    answers = [answer for report in reports for answer in report.answers]
+    runs = counted(answer.run for answer in answers)
+    return summarise_runs(runs, (a.verdict for a in answers if a.verdict), cases, most_repeats(runs))

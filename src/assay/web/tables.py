@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+from assay.bench.repeats import why_not_ranked
 from assay.model.run import EvidenceResult, Metric, MetricStatus, RunStatus
 from assay.web.glossary import BASELINES, METRICS, SORTED_BY, word, written
 from assay.web.payload import Answer, CaseReport
@@ -30,25 +31,35 @@ def is_baseline(answer: Answer) -> bool:
 
 
 def solvers_right(answers: Sequence[Answer]) -> tuple[int, int]:
-    """Return how many answers named the roots exactly, and how many were scored on it; baselines do not count."""
+    """Return how many answers named the roots exactly, and how many were scored on it.
+
+    Baselines do not count, nor do runs that are not ranked.
+    """
     exact = [
         metric.value
         for a in answers
-        if a.verdict and not is_baseline(a) and (metric := a.verdict.metrics.get("exact_match"))
+        if a.verdict
+        and not is_baseline(a)
+        and not why_not_ranked(a.run)
+        and (metric := a.verdict.metrics.get("exact_match"))
         if metric.status is MetricStatus.SCORED and metric.value is not None
     ]
     return sum(value == 1 for value in exact), len(exact)
 
 
 def best_first(answers: Sequence[Answer]) -> list[Answer]:
-    """Return *answers* in the order of the page: by the grades of SORTED_BY, ungraded ones last, then by name."""
+    """Return *answers* in the order of the page: by the grades of SORTED_BY, ungraded ones last, then by name.
+
+    Those that are not ranked come after all others.
+    """
     return sorted(answers, key=_order)
 
 
 def _order(answer: Answer) -> tuple[Any, ...]:
     metrics = answer.verdict.metrics if answer.verdict else {}
     values = [_scored(metrics.get(name)) for name in SORTED_BY]
-    return (*((value is None, -(value or 0.0)) for value in values), is_baseline(answer), solver_name(answer))
+    unranked = bool(why_not_ranked(answer.run))
+    return (unranked, *((value is None, -(value or 0.0)) for value in values), is_baseline(answer), solver_name(answer))
 
 
 def grades_view(answers: Sequence[Answer]) -> View:
@@ -83,9 +94,14 @@ def _grade_row(answer: Answer, columns: Sequence[str], notes: dict[str, int]) ->
         "solver": solver_name(answer),
         "kind": answer.run.solver.kind,
         "baseline": is_baseline(answer),
+        "unranked": _unranked(answer),
         "problem": _problem(answer),
         "cells": [_cell(name, metrics.get(name), notes) for name in columns],
     }
+
+
+def _unranked(answer: Answer) -> str:
+    return plain("; ".join(why_not_ranked(answer.run)), 200)
 
 
 def _problem(answer: Answer) -> str:
@@ -115,6 +131,7 @@ def answer_view(answer: Answer) -> View:
     view: View = {
         "solver": solver_name(answer),
         "baseline": is_baseline(answer),
+        "unranked": _unranked(answer),
         "problem": _problem(answer),
         "ran": plain(f"{run.solver.kind}, attempt {run.attempt}, {run.isolation.replace('_', ' ')}{ended}", 200),
         "claims": [],
@@ -179,11 +196,13 @@ def _evidence_view(kind: str, sql: str, claim: str, results: dict[tuple[str, str
 
 def _judged_words(result: EvidenceResult) -> str:
     """Return what grading found about a statement beside that it ran: vacuous, relevant, bound, and why."""
+    opinion = {None: "", True: "; the judge: supported", False: "; the judge: not supported"}[result.supported]
+    opinion += f" ({result.opinion})" if opinion and result.opinion else ""
     if result.vacuous is None and result.bound is None:
-        return ""
+        return plain(opinion.removeprefix("; "), 400)
     said = ["vacuous" if result.vacuous else "relevant" if result.relevant else "not relevant"]
     said += [] if result.bound is None else [f"bound {result.bound:.2f}"]
-    return plain(", ".join(said) + (f": {result.finding}" if result.finding else ""), 400)
+    return plain(", ".join(said) + (f": {result.finding}" if result.finding else "") + opinion, 400)
 
 
 def footer_rows(case: CaseReport) -> list[tuple[str, str]]:

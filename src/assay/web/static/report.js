@@ -65,6 +65,8 @@ function showCase(view) {
 
 function caseList() {
   const nav = document.getElementById("cases");
+  nav.hidden = !payload.solvers && payload.cases.length < 2;
+  nav.append(solversTable());
   if (payload.cases.length < 2) return;
   const rows = payload.cases.map((view) => el("tr", { "data-case": view.id },
     [el("a", { href: `#${encodeURIComponent(view.id)}` }, name(clipped(view.id, 40))), view.system, clipped(view.fault, 80), view.label, view.solved].map((cell) => el("td", {}, cell))));
@@ -77,7 +79,13 @@ function caseList() {
   nav.append(
     el("div", { class: "filter" }, el("label", {}, "Filter cases ", el("input", { type: "search", oninput: filter, placeholder: "system, fault, label" })), count),
     table("Cases", ["Case", "System", "Fault", "Label", "Solvers right"], rows));
-  nav.hidden = false;
+}
+
+// What each solver did over all cases; one case that was solved once has its table of grades instead.
+function solversTable() {
+  if (!payload.solvers) return "";
+  return el("details", { open: true, id: "solvers" }, el("summary", {}, "Solvers over all cases"),
+    table("Solvers", payload.solvers.columns, payload.solvers.rows));
 }
 
 function fromAddress() {

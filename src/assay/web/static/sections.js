@@ -25,7 +25,7 @@ function gradesSection(view) {
   const grid = table("Grades", head, rows.map((row) => gradeRow(row, columns, reason)));
   grid.classList.add("grades");
   return section("grades", "Grades",
-    el("p", { class: "quiet" }, `Ordered by ${sortedBy || "name"}; baselines show what no skill looks like. A column title orders by it.`),
+    el("p", { class: "quiet" }, `Ordered by ${sortedBy || "name"}; baselines show what no skill looks like, and what is not ranked is last. A column title orders by it.`),
     grid, notes.length ? reason : null, notes.length ? el("ol", { class: "footnotes" }, notes.map((note) => el("li", { dir: "auto" }, prose(note)))) : null);
 }
 
@@ -42,7 +42,11 @@ function gradeRow(row, columns, reason) {
     : row.cells.map((cell) => gradeCell(cell, reason));
   return el("tr", { class: row.baseline ? "baseline" : "" },
     el("th", { scope: "row" }, name(row.solver), row.baseline ? el("span", { class: "tag" }, "baseline") : null,
-      row.kind === "agent" ? el("span", { class: "tag" }, "agent") : null), cells);
+      row.kind === "agent" ? el("span", { class: "tag" }, "agent") : null, unrankedTag(row.unranked)), cells);
+}
+
+function unrankedTag(reason) {
+  return reason ? el("span", { class: "tag unranked", title: `Not ranked: ${reason}` }, "not ranked") : null;
 }
 
 function gradeCell(cell, reason) {
@@ -71,8 +75,8 @@ function answersSection(view) {
 function answerDetails(answer) {
   const short = answer.problem && !answer.said ? answer.problem : answer.claims.map((claim) => claim.service).join(", ") || "nothing is wrong";
   return el("details", { class: "answer" },
-    el("summary", {}, el("strong", {}, name(answer.solver)), answer.baseline ? el("span", { class: "tag" }, "baseline") : null, el("span", { class: "said" }, name(clipped(short, 90)))),
-    el("p", { class: "quiet" }, answer.ran),
+    el("summary", {}, el("strong", {}, name(answer.solver)), answer.baseline ? el("span", { class: "tag" }, "baseline") : null, unrankedTag(answer.unranked), el("span", { class: "said" }, name(clipped(short, 90)))),
+    el("p", { class: "quiet" }, answer.ran, answer.unranked ? `; not ranked: ${answer.unranked}` : ""),
     answer.problem ? el("div", { class: "problem", dir: "auto" }, prose(answer.problem)) : null,
     answer.said ? answerBody(answer) : null);
 }
