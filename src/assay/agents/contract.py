@@ -44,6 +44,7 @@ def contract() -> str:
         kinds=kinds,
         modalities=_either(Evidence, "kind"),
         changes=_either(Expectation, "change"),
+        levels=_either(RootCauseClaim, "level"),
         roots=MAX_ROOTS,
         edges=MAX_EDGES,
         evidence=MAX_EVIDENCE,
@@ -248,6 +249,7 @@ _TEXT = """\
 ## Rules for fields
 - Names of services are those in the data; do not invent any.
 - One entry per distinct root cause. When nothing is wrong, root_causes is [] and propagation is [].
+- A root cause may say more than its service: "level" ({levels}) with "component", its name in the data. Both are optional.
 - propagation holds the edges of the cascade from cause to effect, between services, from a root cause to what users saw.
 - evidence.kind is {modalities}.
 - At most {roots} root causes, {edges} edges and {evidence} pieces of evidence each.

@@ -10,6 +10,7 @@ Metrics = dict[str, Metric]
 """Metrics by name."""
 
 OUTCOME = ("exact_match", "precision", "recall", "f1", "any_service", "fault_kind_accuracy")
+LEVEL = ("component_match",)
 RANKING = ("acc_at_1", "acc_at_3")
 GRAPH = ("node_precision", "node_recall", "node_f1", "edge_precision", "edge_recall", "edge_f1")
 PATH = ("path_reachability", "path_reachability_hit", "ungrounded")
@@ -17,7 +18,7 @@ EVIDENCE = ("sql_exec", "evidence_relevant", "evidence_vacuous", "evidence_bound
 TOPOLOGY = ("ntam_fl", "ntam_fpc")
 TIME = ("time_to_diagnosis_s",)
 TRAJECTORY = ("detoured_services", "covered_services", "tool_calls", "tool_errors", "tool_repeats")
-ALL = (*OUTCOME, *RANKING, *PATH, *GRAPH, *EVIDENCE, *TOPOLOGY, *TIME, *TRAJECTORY)
+ALL = (*OUTCOME, *LEVEL, *RANKING, *PATH, *GRAPH, *EVIDENCE, *TOPOLOGY, *TIME, *TRAJECTORY)
 """Every metric of this folder, in the order of a verdict."""
 
 

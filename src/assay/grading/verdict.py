@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from assay.grading import metrics
 from assay.grading.evidence import evidence_metrics
+from assay.grading.levels import level_metrics
 from assay.grading.metrics import Metrics, scored
 from assay.grading.ntam import Ntam, chains_of
 from assay.grading.outcome import is_fault_free, outcome_metrics, ranking_metrics
@@ -49,6 +50,7 @@ def grade(
     else:
         names_kinds = run.solver.configuration.get(NAMES_KINDS) is not False
         graded = outcome_metrics(diagnosis.root_causes, truth, profile, names_kinds=names_kinds)
+        graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
         graded |= _process_metrics(diagnosis, truth, annotation, profile, names_kinds=names_kinds)
         graded |= ranking_metrics(diagnosis.ranking, truth, profile)
         of_evidence, results = evidence_metrics(diagnosis, sql, profile)
