@@ -9,13 +9,16 @@ import pytest
 
 from assay.bench.annotating import AnnotateJob, run_job
 from assay.bench.curating import select, write_suite
+from assay.cli import run as command_line
 from assay.errors import DatapackError, UserError
-from assay.model.incident import Truth
+from assay.model.causal_graph import Annotation, CausalGraph
+from assay.model.incident import Fault, Label, Truth
 from assay.telemetry.content import write_datapack
 from assay.telemetry.datapack import Datapack
 from assay.telemetry.tree import Tree, resolve
 from causes import systems
 from causes.cascade import Effect, fault, frames, incident
+from telemetry.packs import make_frames, make_incident, make_tree
 
 EFFECT = Effect(own_ms={"payment": 300})
 
@@ -75,3 +78,22 @@ def test_nothing_is_written_when_nothing_is_fit_or_the_folder_is_there(tree, tmp
 def test_cases_that_were_not_annotated_are_told(tree):
     with pytest.raises(UserError, match=r"None of the 0 cases is annotated; run `assay annotate` first\."):
         select([])
+
+
+def test_a_suite_holds_cases_in_which_nothing_was_broken_and_says_when_it_does_not(tmp_path, capsys):
+    tree = make_tree(tmp_path / "t", count=1)
+    assert command_line(["curate", str(tree.root), "-o", str(tmp_path / "none"), "--json"]) == 0
+    assert "whoever always accuses is never wrong" in capsys.readouterr().err
+    described = make_incident("quiet")
+    nothing = Fault(type="NoFault", service=None, parameters={"disturbance": "load_surge"}, start_ns=1, end_ns=2)
+    tree.write_truth(Truth(id=described.id, system=described.system, faults=(nothing,)))
+    tree.write_annotation(described.id, Annotation(label=Label.NO_EFFECT, reason="", graph=CausalGraph()))
+    write_datapack(tree.incident_path(described.id), make_frames(), described, {})
+    assert command_line(["curate", str(tree.root), "-o", str(tmp_path / "some"), "--json"]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    strata = {item["id"]: item["stratum"] for item in json.loads(told.out)["items"]}
+    assert strata[described.id] == ["chain", "nothing broken", "load_surge"]
+    assert len(strata) == 2
+    sheet = json.loads((tmp_path / "some" / "suite.json").read_text())["datasheet"]["composition"]
+    assert sheet["per_family"]["nothing broken"] == 1

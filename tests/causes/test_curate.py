@@ -34,6 +34,25 @@ def test_screens_in_their_order():
     assert "where users enter" in unfit(candidate("5", "a>b", "b>c", root="a"))
 
 
+def calm(id_, system="shop", done="quiet", label=Label.NO_EFFECT):
+    """A case in which nothing was broken."""
+    return Candidate(id_, system, Annotation(label=label, reason="", graph=CausalGraph()), done)
+
+
+def test_where_nothing_was_broken_no_cascade_is_asked_for_and_a_drift_is_a_reason():
+    assert unfit(calm("1")) is None
+    assert unfit(calm("2", label=Label.UNEXPLAINED)) is None
+    assert "nothing was broken, and it is drifted" in unfit(calm("3", label=Label.DRIFTED))
+
+
+def test_every_system_has_a_case_without_a_fault_before_a_small_suite_is_full():
+    broken = [candidate(f"b{n}", *CHAIN, type_=type_) for n, type_ in enumerate(("PodKill", "CPUStress", "DNSError"))]
+    quiet = [calm("q1"), calm("q2"), calm("q3", done="load_surge"), calm("q4", system="train")]
+    assert {c.id for c in curate([*broken, *quiet], size=4).taken} == {"q1", "q4", "b0", "b1"}
+    assert {c.id for c in curate([*broken, *quiet], size=2).taken} == {"q1", "b0"}
+    assert {c.id for c in curate([*broken, *quiet], per_stratum=1).taken} == {"q1", "q3", "q4", "b0", "b1", "b2"}
+
+
 def test_depth_is_the_longest_way_between_services():
     assert depth(candidate("1", "d>c", "c>b", "b>a", "d>a").annotation.graph) == 3
 

@@ -10,8 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from assay.causes.curate import Candidate, Selection, curate, families
+from assay.causes.curate import Candidate, Selection, curate
 from assay.errors import UserError
+from assay.model.faults import NO_FAULT
 from assay.model.run import Suite, SuiteItem
 from assay.telemetry.content import ENV, INCIDENT, TABLES, whole_folder
 from assay.telemetry.tree import Case, Tree, write_noun
@@ -23,9 +24,19 @@ def select(cases: Sequence[Case], *, per_stratum: int = 3, size: int | None = No
     """Return which of *cases* make a suite; raises UserError when none of them is annotated."""
     annotated = _annotated(cases)
     candidates = [
-        Candidate(id_, c.datapack.incident.system, c.annotation) for id_, c in annotated.items() if c.annotation
+        Candidate(id_, c.datapack.incident.system, c.annotation, _calm(c))
+        for id_, c in annotated.items()
+        if c.annotation
     ]
     return curate(candidates, per_stratum=per_stratum, size=size)
+
+
+def _calm(case: Case) -> str:
+    """Return what was done in a case in which nothing was broken, '' where something was."""
+    faults = case.truth.faults if case.truth else ()
+    if not faults or any(fault.type != NO_FAULT for fault in faults):
+        return ""
+    return str(faults[0].parameters.get("disturbance", "quiet"))
 
 
 def _annotated(cases: Sequence[Case]) -> dict[str, Case]:
@@ -84,7 +95,6 @@ def _suite(name: str, chosen: Selection, annotated: dict[str, Case]) -> Suite:
 
 def _datasheet(chosen: Selection, annotated: dict[str, Case]) -> dict[str, Any]:
     """Return the fields of the paper's datasheet (Appendix A) as far as they follow from the data."""
-    graphs = [candidate.annotation.graph for candidate in chosen.taken]
     truths = [annotated[candidate.id].truth for candidate in chosen.taken]
     kinds = Counter(f.kind.value for t in truths if t for f in t.faults if f.kind)
     return {
@@ -92,7 +102,7 @@ def _datasheet(chosen: Selection, annotated: dict[str, Case]) -> dict[str, Any]:
         "composition": {
             "instances": len(chosen.taken),
             "per_system": dict(sorted(Counter(c.system for c in chosen.taken).items())),
-            "per_family": dict(sorted(Counter(families(g) for g in graphs).items())),
+            "per_family": dict(sorted(Counter(c.stratum[1] for c in chosen.taken).items())),
             "per_kind": dict(sorted(kinds.items())),
             "longest_paths": dict(sorted(Counter(c.size[0] for c in chosen.taken).items())),
             "left_out": dict(sorted(Counter(chosen.left_out.values()).items())),

@@ -12,21 +12,27 @@ from assay.model.causal_graph import Annotation, CausalGraph
 from assay.model.faults import fault_type
 from assay.model.incident import Label
 
+NOTHING_BROKEN = "nothing broken"
+"""The family of cases without a fault, in which the right answer is that nothing is wrong."""
+
 SMALLEST_DEPTH = 2
 """A cascade between fewer services than this allows no path to be graded: the paper leaves out depth 1 and less."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An annotated case with what the selection looks at."""
+    """An annotated case with what the selection looks at; *calm* is what was done where nothing was broken, else ''."""
 
     id: str
     system: str
     annotation: Annotation
+    calm: str = ""
 
     @property
     def stratum(self) -> tuple[str, str, str]:
-        """System, chaos families and root services."""
+        """System, chaos families and root services; where nothing was broken, what was done instead."""
+        if self.calm:
+            return self.system, NOTHING_BROKEN, self.calm
         graph = self.annotation.graph
         return self.system, families(graph), "+".join(sorted(graph.root_services()))
 
@@ -64,8 +70,10 @@ def _services(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
 
 
 def unfit(candidate: Candidate) -> str | None:
-    """Return why *candidate* cannot be graded on its path, None when it can."""
+    """Return why *candidate* cannot be graded on its path, or as one without a fault; None when it can."""
     annotation, graph = candidate.annotation, candidate.annotation.graph
+    if candidate.calm:
+        return f"nothing was broken, and it is {annotation.label.value}" if annotation.label is Label.DRIFTED else None
     if annotation.label is not Label.ATTRIBUTED:
         return f"it is {annotation.label.value}"
     if not rustworkx.is_directed_acyclic_graph(_services(graph)):
@@ -81,7 +89,8 @@ def curate(candidates: Iterable[Candidate], *, per_stratum: int = 3, size: int |
     """Return a selection with at most *per_stratum* cases per (system, chaos family, root service), *size* in all.
 
     The first pass takes the largest case of every stratum, the second fills up; both by longest path, edges and
-    services, largest first, then by id.
+    services, largest first, then by id. Before them comes one case without a fault of every system that has some, up to
+    half of *size*: a suite in which something is always broken rewards whoever always accuses.
     """
     left_out: dict[str, str] = {}
     fit: list[Candidate] = []
@@ -95,6 +104,8 @@ def curate(candidates: Iterable[Candidate], *, per_stratum: int = 3, size: int |
     most = len(fit) if size is None else size
     taken: dict[str, Candidate] = {}
     counts: Counter[tuple[str, str, str]] = Counter()
+    calm = {c.system: c for c in reversed(fit) if c.calm}
+    _take([calm[system] for system in sorted(calm)], taken, counts, 1, most // 2)
     for cap in (1, per_stratum):
         _take(fit, taken, counts, cap, most)
     for candidate in fit:

@@ -44,6 +44,11 @@ def command(
         for case in resolve(path, lambda where, error: say(f"assay: {where.name} is left out: {error}"))
     ]
     chosen = select(cases, per_stratum=per_stratum, size=size)
+    if chosen.taken and not any(candidate.calm for candidate in chosen.taken):
+        say(
+            "assay: in every case of this suite something is broken, so that whoever always accuses is never wrong; "
+            "record some with `fault: NoFault`"
+        )
     suite = None if dry_run else write_suite(cases, chosen, output, name=name)
     items = [
         {
