@@ -26,6 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from assay.errors import UserError
 from assay.telemetry.clock import boot_id
 
@@ -87,8 +89,8 @@ class SessionLog:
 def _line(event: dict[str, Any]) -> bytes:
     """Return *event* as a line; bytes of a path or header that are no UTF-8 stand as lone surrogates, escaped."""
     try:
-        return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-    except UnicodeEncodeError:
+        return to_json(event) + b"\n"
+    except PydanticSerializationError:
         return json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 

@@ -17,7 +17,7 @@ from assay.testbed.faults.injection import Account, Injection, hook
 from assay.testbed.faults.processes import kill
 from assay.testbed.local.fleet import Replica, sleep_until
 
-ALLOCATION_TIMEOUT_S = 10.0
+ALLOCATION_TIMEOUT_S = 30.0
 REST_READINGS, REST_EVERY_S = 12, 0.04
 FOLLOW_EVERY_S = 0.1
 END_TIMEOUT_S = 5.0
