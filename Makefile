@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-faults test-kubernetes kind-up test-quick lint bench bench-campaign clean help
+.PHONY: demo test test-faults test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
@@ -74,6 +74,12 @@ bench-campaign: $(VENV)/.developed
 	$(BIN)/assay campaign benchmarks/campaign.yaml -o $(CAMPAIGN) -j $(JOBS)
 	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN) --show
 	$(BIN)/python benchmarks/kills.py 200
+
+# The tables of the campaign in CAMPAIGN for docs/results.md: explains, diagnoses with every method and grades what is there.
+campaign-results: $(VENV)/.developed
+	$(BIN)/assay annotate $(CAMPAIGN)
+	$(BIN)/assay diagnose $(CAMPAIGN)
+	$(BIN)/assay grade $(CAMPAIGN) --tables docs/results-campaign.md
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
