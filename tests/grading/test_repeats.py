@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
+from assay.agents.tools import Toolbox
 from assay.errors import UserError
 from assay.grading.outcome import ranking_metrics
 from assay.grading.profiles import PROFILES
-from assay.grading.repeats import complexity, mean_pass_at_k, mean_time, pass_at_k, repair_time_s
+from assay.grading.repeats import complexity, mean_pass_at_k, mean_time, pass_at_k
 from assay.grading.trajectory import tool_failures, trajectory_metrics, visited_services
 from assay.grading.verdict import grade
 from assay.model.diagnosis import RankedService
 from assay.model.trajectory import ToolCall, Trace, TraceStep
+from assay.telemetry.sql import LockedSql
+from telemetry.packs import make_pack
 
 from .cases import answer, finished_run, no_fault, truth
 
@@ -34,20 +38,6 @@ def test_a_mean_time_is_over_successes_and_says_of_how_many() -> None:
     found = mean_time([10.0, None, 20.0])
     assert (found.seconds, found.successes, found.attempts) == (15.0, 2, 3)
     assert mean_time([None]).seconds is None
-
-
-def test_repaired_is_cleared_and_staying_cleared() -> None:
-    second = 1_000_000_000
-    readings = [
-        (10 * second, True),
-        (20 * second, False),
-        (30 * second, True),
-        (40 * second, False),
-        (50 * second, False),
-    ]
-    assert repair_time_s(0, readings) == 40.0
-    assert repair_time_s(0, readings[:3]) is None
-    assert repair_time_s(0, []) is None
 
 
 def test_complexity_is_a_geometric_mean() -> None:
@@ -86,10 +76,22 @@ def test_tool_failures_by_type() -> None:
     assert tool_failures(CALLS) == {"repeated": 1, "syntax": 1, "invalid": 1, "other": 1}
 
 
+def test_what_the_tools_of_agents_really_say_is_told_apart(tmp_path: Path) -> None:
+    with LockedSql(make_pack(tmp_path / "p")) as sql:
+        tools = Toolbox(sql)
+        syntax = [tools.call("query_sql", {"sql": text}) for text in ("SELEC 1", "SELECT nothing FROM abnormal_traces")]
+        invalid = [tools.call("query_sql", {}), tools.call("no_such_tool", {}), tools.call("think", {"thought": 7})]
+        other = [tools.call("query_sql", {"sql": "COPY abnormal_traces TO 'x'"})]
+    assert tool_failures(syntax) == {"syntax": 2}, [call.output for call in syntax]
+    assert tool_failures(invalid) == {"invalid": 3}, [call.output for call in invalid]
+    assert tool_failures(other) == {"other": 1}, other[0].output
+
+
 def test_trajectory_metrics() -> None:
     found = trajectory_metrics(trace(*CALLS), ["cart", "store", "payment"], ["cart", "store"], PROFILES["default"])
     assert {name: metric.value for name, metric in found.items()} == {
-        "tool_calls": 6.0, "tool_errors": 3.0, "tool_repeats": 1.0, "detoured_services": 1.0, "covered_services": 0.5,
+        "tool_calls": 6.0, "tool_errors": 3.0, "tool_invalid": 1.0, "tool_syntax": 1.0, "tool_repeats": 1.0,
+        "detoured_services": 1.0, "covered_services": 0.5,
     }  # fmt: skip
     assert {m.status.value for m in trajectory_metrics(None, [], [], PROFILES["default"]).values()} == {
         "not_applicable"

@@ -17,7 +17,15 @@ PATH = ("path_reachability", "path_reachability_hit", "ungrounded")
 EVIDENCE = ("sql_exec", "evidence_relevant", "evidence_vacuous", "evidence_bound")
 TOPOLOGY = ("ntam_fl", "ntam_fpc")
 TIME = ("time_to_diagnosis_s",)
-TRAJECTORY = ("detoured_services", "covered_services", "tool_calls", "tool_errors", "tool_repeats")
+TRAJECTORY = (
+    "detoured_services",
+    "covered_services",
+    "tool_calls",
+    "tool_errors",
+    "tool_invalid",
+    "tool_syntax",
+    "tool_repeats",
+)
 ALL = (*OUTCOME, *LEVEL, *RANKING, *PATH, *GRAPH, *EVIDENCE, *TOPOLOGY, *TIME, *TRAJECTORY)
 """Every metric of this folder, in the order of a verdict."""
 

@@ -41,16 +41,6 @@ def mean_time(times_s: Iterable[float | None]) -> MeanTime:
     return MeanTime(math.fsum(known) / len(known) if known else None, len(known), len(given))
 
 
-def repair_time_s(started_ns: int, alerting: Sequence[tuple[int, bool]]) -> float | None:
-    """Return the seconds from *started_ns* until alerts had cleared and stayed so, None when they did not.
-
-    *alerting* are (time in ns, whether an alert was raised) in order of time; one reading after the repair is needed.
-    """
-    last = max((time for time, raised in alerting if raised), default=started_ns)
-    cleared = [time for time, raised in alerting if not raised and time > last]
-    return (min(cleared) - started_ns) / 1e9 if cleared else None
-
-
 def complexity(propagation_length: int, resolution_steps: int, technologies: int) -> float:
     """Return the complexity of a scenario: the geometric mean of its three sizes (Equation 6)."""
     sizes = (propagation_length, resolution_steps, technologies)

@@ -30,8 +30,9 @@ def visited_services(trace: Trace, services: Iterable[str], profile: Profile) ->
 def trajectory_metrics(
     trace: Trace | None, services: Collection[str], cascade: Collection[str], profile: Profile
 ) -> Metrics:
-    """Return detoured_services, covered_services, tool_calls, tool_errors and tool_repeats.
+    """Return detoured_services, covered_services, tool_calls, tool_errors, tool_invalid, tool_syntax and tool_repeats.
 
+    Errors are all failed calls; invalid (no such tool, or its arguments) and syntax (of a query) are two kinds of them.
     Detoured are the visited services that are not on the true *cascade*, covered is the share of it that was visited
     (not applicable without one). All not applicable without a trace, as for a method that calls no tools.
     """
@@ -42,6 +43,8 @@ def trajectory_metrics(
     counts = {
         "tool_calls": scored(len(calls)),
         "tool_errors": scored(sum(failures.values()) - failures["repeated"]),
+        "tool_invalid": scored(failures["invalid"]),
+        "tool_syntax": scored(failures["syntax"]),
         "tool_repeats": scored(failures["repeated"]),
     }
     true = {profile.service(name) for name in cascade}

@@ -65,6 +65,10 @@ METRICS: dict[str, MetricWord] = {
     "covered_services": _share("Covered", "Share of the true cascade that was looked at."),
     "tool_calls": MetricWord(title="Tool calls", unit="", about="Tool calls made."),
     "tool_errors": MetricWord(title="Tool errors", unit="", about="Tool calls that failed."),
+    "tool_invalid": MetricWord(
+        title="Invalid calls", unit="", about="Failed calls of no tool, or with wrong arguments."
+    ),
+    "tool_syntax": MetricWord(title="Syntax errors", unit="", about="Failed calls whose query could not be read."),
     "tool_repeats": MetricWord(title="Repeats", unit="", about="Tool calls made before with the same arguments."),
     "tokens": MetricWord(title="Tokens", unit="", about="Tokens read and written."),
     "cost": MetricWord(title="Cost", unit="USD", about="What the model calls cost."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from assay.bench.store import RunStore, read_run
@@ -40,7 +41,9 @@ class Trials:
         scenario = kept_scenario(self.store.root, run.item_hash)
         recording = read_recording(run_dir)
         verdict = grade_trial(run_dir, scenario)
-        self.rows.append(_row(run, scenario, recording, {j.predicate: j for j in verdict.judgements}))
+        repair = verdict.metrics.get("time_to_repair_s")
+        row = _row(run, scenario, recording, {j.predicate: j for j in verdict.judgements})
+        self.rows.append(replace(row, alerts=repair is not None, repair_s=repair.value if repair else None))
         self.recorded.append((str(run_dir), scenario, recording))
 
 

@@ -14,13 +14,17 @@ from typing import Any
 from assay.bench.trials.statistics import fisher_exact, sign_test
 from assay.bench.trials.sweep import STALLS_S, WINDOWS_S, Setting, Swept
 from assay.grading.rates import wilson
+from assay.grading.repeats import mean_time
 
 BASELINE = "baseline"
 
 
 @dataclass(frozen=True)
 class TrialRow:
-    """One judged trial. *conjunction* is the certificate; *spread* counts the hosts of the spread service at the end."""
+    """One judged trial. *conjunction* is the certificate; *spread* counts the hosts of the spread service at the end.
+
+    *alerts* says whether the scenario commits alerts to clear, and *repair_s* how long that took, None when they did not.
+    """
 
     scenario: str
     depth: str
@@ -36,6 +40,8 @@ class TrialRow:
     duration_s: float | None = None
     least_availability: float | None = None
     spread: int | None = None
+    alerts: bool = False
+    repair_s: float | None = None
 
     @property
     def hidden(self) -> bool:
@@ -145,14 +151,24 @@ def per_run_summary(rows: Sequence[TrialRow]) -> Table:
 
 
 def per_agent(rows: Sequence[TrialRow]) -> Table:
-    """Return Table 11: each agent on the main slice."""
+    """Return Table 11: each agent on the main slice.
+
+    MTTR (ITBench, C.6) is the mean over trials whose alerts cleared and stayed so, with how many of how many these are.
+    """
     main = [row for row in rows if row.main]
     found = [
-        (agent, len(members), *_counts(members), _interval(sum(r.conjunction for r in members), len(members)))
+        (
+            agent,
+            len(members),
+            *_counts(members),
+            _interval(sum(r.conjunction for r in members), len(members)),
+            _time_to_repair(members),
+        )
         for (agent,), members in _grouped(main, lambda r: (r.agent,))
     ]
-    found.append(("All", len(main), *_counts(main), _interval(sum(r.conjunction for r in main), len(main))))
-    columns = ("agent", "n", "outcome", "V_temporal", "V_depth", "V_probe", "conj.", "95% interval of conj.")
+    held = sum(r.conjunction for r in main)
+    found.append(("All", len(main), *_counts(main), _interval(held, len(main)), _time_to_repair(main)))
+    columns = ("agent", "n", "outcome", "V_temporal", "V_depth", "V_probe", "conj.", "95% interval of conj.", "MTTR")
     hidden = {(agent,): any(r.hidden for r in members) for (agent,), members in _grouped(main, lambda r: (r.agent,))}
     told = {"agents_with_hidden_failures": sum(hidden.values()), "agents": len(hidden)}
     return Table(11, "Headline per agent, main slice", columns, tuple(found), told)
@@ -251,6 +267,14 @@ def _interval(hits: int, of: int) -> str | None:
         return None
     low, high = wilson(hits, of)
     return f"{low:.0%} to {high:.0%}"
+
+
+def _time_to_repair(rows: Sequence[TrialRow]) -> str | None:
+    mean = mean_time(row.repair_s for row in rows if row.alerts)
+    if not mean.attempts:
+        return None
+    of = _of(mean.successes, mean.attempts)
+    return f"({of})" if mean.seconds is None else f"{mean.seconds:.0f} s ({of})"
 
 
 def _mark(held: bool) -> str:
