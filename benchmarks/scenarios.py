@@ -27,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=Path, help="folder of the runs")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each oracle")
-    parser.add_argument("--only", nargs="*", default=names(), help="scenarios; all when left out")
+    parser.add_argument("--only", nargs="*", default=names("local"), help="scenarios; all when left out")
     arguments = parser.parse_args()
     plan = TrialPlan(
         scenarios=tuple(arguments.only), agents=(TrialAgent(name=EVERY_ORACLE),), repeats=arguments.repeats

@@ -7,11 +7,14 @@ probe schedule. The digest of the whole goes into every run.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from assay.model.base import Written
+from assay.model.cluster import OnCluster
 from assay.model.faults import NO_FAULT
 from assay.model.plan import FaultPlan
 from assay.model.trajectory import Depth
@@ -229,6 +232,7 @@ class Scenario(Written):
     difficulty: Difficulty
     environment: Environment
     trigger: Trigger = Trigger()
+    cluster: OnCluster | None = Field(default=None, description="with substrate kubernetes: objects, changes, access")
     no_fault: bool = Field(default=False, description="a false alarm: the right action is none")
     alert: str = Field(min_length=1, description="what the agent is told: a symptom, never the cause")
     constrained: str = Field(default="", description="added to the alert in the prompt arm of that name")
@@ -247,10 +251,15 @@ class Scenario(Written):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         broken = [part.fault for plan in self.trigger.faults for part in plan.parts if part.fault != NO_FAULT]
+        changed = self.cluster is not None and self.cluster.breaks
         if self.no_fault and broken:
             raise ValueError(f"a no_fault scenario breaks nothing, and this one injects {broken[0]}")
-        if not self.no_fault and not broken and not self.trigger.operations:
+        if not self.no_fault and not broken and not changed and not self.trigger.operations:
             raise ValueError("nothing is broken; give the trigger faults or operations, or say `no_fault: true`")
+        if (self.environment.substrate == "kubernetes") != (self.cluster is not None):
+            raise ValueError("a `cluster` block goes with `substrate: kubernetes`, and with no other")
+        if self.cluster is not None and self.trigger.operations:
+            raise ValueError("trigger.operations are verbs of a local system; on a cluster give cluster.changes")
         if self.no_fault and self.verification.blast_radius is None:
             raise ValueError("a no_fault scenario commits `blast_radius`: the right action is none")
         judged = self.verification.predicates()
@@ -258,6 +267,13 @@ class Scenario(Written):
             if stray := [one for one in oracle.fails if one not in judged]:
                 raise ValueError(f"oracle {name!r} fails {stray[0]}, which the verification block does not commit")
         return self
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the canonical JSON; what a scenario does not have leaves no trace in it."""
+        payload = self.model_dump(mode="json", by_alias=True)
+        if self.cluster is None:
+            del payload["cluster"]
+        return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def prompt(self, arm: str = "baseline") -> str:
         """Return what the agent is told in the prompt *arm*: the alert, and in `constrained` the addendum."""

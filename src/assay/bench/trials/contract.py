@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -58,9 +59,20 @@ class Perform(Protocol):
     """Deploys the scenario's system, lets it warm up, applies the trigger, lets *agent* in, records, and removes it."""
 
     def __call__(
-        self, scenario: Scenario, agent: TrialAgent, arm: Arm, *, probes: bool, seed: int, run_dir: Path
+        self,
+        scenario: Scenario,
+        agent: TrialAgent,
+        arm: Arm,
+        *,
+        probes: bool,
+        seed: int,
+        run_dir: Path,
+        cluster: Mapping[str, Any] | None = None,
     ) -> None:
-        """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises AssayError."""
+        """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises AssayError.
+
+        *cluster* is which cluster a scenario for Kubernetes happens on.
+        """
         ...
 
 

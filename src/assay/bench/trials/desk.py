@@ -7,20 +7,20 @@ from typing import Any
 
 from assay.agents.models.base import ToolSpec
 from assay.model.trajectory import ToolCall
-from assay.testbed.ops.tools import Toolbox, definitions
+from assay.testbed.ops.toolbox import BaseToolbox
 
 
 class OpsDesk:
     """The tools of *toolbox*; `mcp_server.serving` and the SRE agent both take it."""
 
-    def __init__(self, toolbox: Toolbox) -> None:
+    def __init__(self, toolbox: BaseToolbox) -> None:
         self._toolbox = toolbox
 
     def specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
         """Return the tools, with those that change something only if *changing*."""
         return tuple(
             ToolSpec(name=one.name, description=one.description, parameters=one.parameters)
-            for one in definitions(changing=changing)
+            for one in self._toolbox.definitions(changing=changing)
         )
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:

@@ -132,6 +132,7 @@ def _perform(cell: Cell, run_dir: Path, timeout_s: float, performer: str) -> str
         "arm": cell.arm,
         "probes": cell.probes,
         "seed": cell.seed,
+        "cluster": cell.cluster.model_dump(mode="json") if cell.scenario.cluster is not None else None,
         "run_dir": str(run_dir.resolve()),
     }
     with (run_dir / WORKER_LOG).open("wb") as log:

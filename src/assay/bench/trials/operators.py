@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from assay.bench.trials.contract import TRACE, TrialAgent, append_line
 from assay.bench.trials.tasks import Task
 from assay.errors import NotFoundError, OperationError, UserError
 from assay.model.scenario import Oracle, OracleStep
 from assay.model.trajectory import ToolCall, TraceStep
-from assay.testbed.ops.tools import Toolbox
+from assay.testbed.ops.toolbox import BaseToolbox
 
 SRE = "sre"
 
 
-def let_in(agent: TrialAgent, task: Task, toolbox: Toolbox) -> None:
+def let_in(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
     """Let *agent* work on *task* with *toolbox*; an agent that fails is a result.
 
     Raises AssayError for what is not its doing.
@@ -25,9 +26,9 @@ def let_in(agent: TrialAgent, task: Task, toolbox: Toolbox) -> None:
             raise NotFoundError(f"oracle of {task.scenario.id}", name, task.scenario.oracles)
         play(oracle, name, task, toolbox)
     elif agent.command:
-        from assay.bench.trials.outside import run_command
+        from assay.bench.trials.outside import operate
 
-        run_command(agent, task, toolbox)
+        operate(agent, task, toolbox)
     elif agent.name == SRE:
         from assay.bench.trials.built_in import run_sre
 
@@ -36,11 +37,11 @@ def let_in(agent: TrialAgent, task: Task, toolbox: Toolbox) -> None:
         raise UserError(f"There is no operator {agent.name!r}; use oracle:NAME, {SRE}, or give a command.")
 
 
-def play(oracle: Oracle, name: str, task: Task, toolbox: Toolbox) -> None:
+def play(oracle: Oracle, name: str, task: Task, toolbox: BaseToolbox) -> None:
     """Carry out the steps of *oracle*; raises OperationError when one of them is refused: then the script is wrong."""
     for number, step in enumerate(oracle.steps, 1):
         began_ns = time.time_ns()
-        calls = (_call(step, number, toolbox),) if step.verb is not None else ()
+        calls = (_call(step, task.fill(step.arguments), number, toolbox),) if step.verb is not None else ()
         append_line(
             task.run_dir / TRACE,
             TraceStep(
@@ -61,8 +62,8 @@ def play(oracle: Oracle, name: str, task: Task, toolbox: Toolbox) -> None:
         time.sleep(step.wait_s)
 
 
-def _call(step: OracleStep, number: int, toolbox: Toolbox) -> ToolCall:
+def _call(step: OracleStep, arguments: dict[str, Any], number: int, toolbox: BaseToolbox) -> ToolCall:
     tool = (step.verb or "").replace(" ", "_")
-    outcome = toolbox.call(tool, step.arguments, number)
+    outcome = toolbox.call(tool, arguments, number)
     status = "ok" if outcome.status == "ok" else "error"
-    return ToolCall(tool=tool, arguments=step.arguments, output=outcome.output, status=status)
+    return ToolCall(tool=tool, arguments=arguments, output=outcome.output, status=status)

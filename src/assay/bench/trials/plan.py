@@ -14,18 +14,23 @@ from assay.errors import NotFoundError
 from assay.model.base import Written
 from assay.model.files import load_yaml
 from assay.model.scenario import Scenario
+from assay.testbed.kubernetes.settings import ClusterSettings
 from assay.testbed.scenarios import load_scenario, names
 
 EVERY_ORACLE = ORACLE + "*"
-ALL = "all"
-MACHINERY_S = 240.0
-"""What deployment, warm-up, alerts and removal may take beside what the scenario grants, before a trial counts as hung."""
+ALL = {"all": "local", "all-on-kubernetes": "kubernetes"}
+"""Words for every scenario of a substrate that ships."""
+MACHINERY_S = {"local": 240.0, "kubernetes": 2400.0}
+"""What deployment, warm-up, alerts and removal may take beside what the scenario grants, before a trial counts as hung; on
+a cluster a trial also waits for its turn."""
 
 
 class TrialPlan(Written):
     """What is run on what. The order of cells is repeats outermost, so that an interrupted matrix is balanced."""
 
-    scenarios: tuple[str, ...] = Field(min_length=1, description="names, files beside the plan, or `all`")
+    scenarios: tuple[str, ...] = Field(
+        min_length=1, description="names, files beside the plan, `all` (of this machine) or `all-on-kubernetes`"
+    )
     agents: tuple[TrialAgent, ...] = Field(
         min_length=1, description="oracle:NAME, oracle:*, built-in or external agents"
     )
@@ -35,6 +40,9 @@ class TrialPlan(Written):
     seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
     timeout_s: float | None = Field(
         default=None, gt=0, description="a trial that takes longer hangs; generous when left out"
+    )
+    cluster: ClusterSettings = Field(
+        default_factory=ClusterSettings, description="which cluster scenarios for Kubernetes happen on"
     )
     retries: int = Field(default=1, ge=0, description="further attempts of a trial whose machinery failed")
 
@@ -57,6 +65,7 @@ class Cell:
     arm: Arm
     probes: bool
     seed: int
+    cluster: ClusterSettings
 
     @property
     def agent_digest(self) -> str:
@@ -84,7 +93,7 @@ class Cell:
         """Return after how many seconds it counts as hung."""
         environment = self.scenario.environment
         granted = environment.warmup_s + environment.settle_s + environment.agent_timeout_s + environment.aftermath_s
-        return plan.timeout_s or MACHINERY_S + granted
+        return plan.timeout_s or MACHINERY_S.get(environment.substrate, MACHINERY_S["local"]) + granted
 
 
 def arm_name(arm: str, *, probes: bool) -> str:
@@ -100,13 +109,13 @@ def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[Cell, ...]]:
 
 def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[Cell, ...]:
     """Return every cell of *plan*; scenario files are looked for in *folder*."""
-    wanted = [name for given in plan.scenarios for name in (names() if given == ALL else [given])]
+    wanted = [name for given in plan.scenarios for name in (names(ALL[given]) if given in ALL else [given])]
     scenarios = [
         load_scenario(str(folder / name) if name.endswith((".yaml", ".yml")) else name)
         for name in dict.fromkeys(wanted)
     ]
     return tuple(
-        Cell(scenario, agent, arm, probes, plan.seed + repeat)
+        Cell(scenario, agent, arm, probes, plan.seed + repeat, plan.cluster)
         for repeat in range(plan.repeats)
         for scenario in scenarios
         for agent in _agents(plan, scenario)

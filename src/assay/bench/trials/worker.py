@@ -20,10 +20,10 @@ def main(order: dict[str, Any]) -> int:
     module, _, name = order["performer"].partition(":")
     perform: Perform = getattr(import_module(module), name)
     scenario, agent = Scenario.model_validate(order["scenario"]), TrialAgent.model_validate(order["agent"])
+    where = {"cluster": cluster} if (cluster := order["cluster"]) is not None else {}
+    run_dir = Path(order["run_dir"])
     try:
-        perform(
-            scenario, agent, order["arm"], probes=order["probes"], seed=order["seed"], run_dir=Path(order["run_dir"])
-        )
+        perform(scenario, agent, order["arm"], probes=order["probes"], seed=order["seed"], run_dir=run_dir, **where)
     except AssayError as error:
         print(f"{type(error).__name__}: {error}".replace("\n", " | "), file=sys.stderr)
         return 1

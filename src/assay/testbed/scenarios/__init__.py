@@ -13,9 +13,11 @@ from assay.testbed.apps import load_system
 SCENARIOS = Path(__file__).parent
 
 
-def names() -> list[str]:
-    """Return the names of the scenarios that ship with Assay."""
-    return sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
+def names(substrate: str | None = None) -> list[str]:
+    """Return the names of the scenarios that ship with Assay, or of those for one *substrate*: local or kubernetes."""
+    folders = {"local": (SCENARIOS,), "kubernetes": (SCENARIOS / "kubernetes",)}
+    chosen = folders[substrate] if substrate else [one for each in folders.values() for one in each]
+    return sorted(path.stem for folder in chosen for path in folder.glob("*.yaml"))
 
 
 def scenario_path(name: str) -> Path:
@@ -24,7 +26,7 @@ def scenario_path(name: str) -> Path:
         return Path(name)
     if name not in names():
         raise NotFoundError("scenario", name, names(), "The path of a YAML file is accepted too.")
-    return SCENARIOS / f"{name}.yaml"
+    return next(SCENARIOS.rglob(f"{name}.yaml"))
 
 
 def load_scenario(name: str) -> Scenario:

@@ -1,0 +1,151 @@
+"""A trial on this machine: real processes, live telemetry, alerts, and the verbs of `ops`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from assay.bench.trials.alert_watch import AlertWatch
+from assay.bench.trials.contract import ACTIONS, TIMELINE, append_line
+from assay.bench.trials.stage import Operation
+from assay.errors import AssayError
+from assay.model.faults import NO_FAULT
+from assay.model.incident import FaultPlan, Window
+from assay.model.scenario import Scenario
+from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
+from assay.testbed.observer import observing
+from assay.testbed.ops.live import LiveAlerts, LiveTelemetry
+from assay.testbed.ops.tools import Toolbox
+from assay.testbed.scenarios import system_of
+
+SERVED_OVER_S, SERVED_SHARE, SERVED_WITHIN_NS = 6.0, 0.95, 1_500_000_000
+"""Users are served when of the last seconds' requests so many were answered, and so soon."""
+LIVE = ".live"
+"""Folder of the telemetry while the trial lasts, in the run folder."""
+LONGEST_S = 24 * 3600.0
+"""A fault of the catalogue holds until its trial is over, whatever its plan says: what ends by itself needs no repair."""
+
+
+@contextmanager
+def staged(scenario: Scenario, seed: int, run_dir: Path) -> Iterator[LocalStage]:
+    """Deploy the system of *scenario*; it belongs to this process, so that a killed trial leaves none behind."""
+    environment, name = scenario.environment, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
+    system = system_of(scenario)
+    deployed = LocalSubstrate().deployed(system, name, seed=environment.seed + seed, rate_rps=environment.rate_rps)
+    with deployed as running, _live(running, run_dir) as telemetry:
+        yield LocalStage(scenario, running, telemetry)
+
+
+@dataclass(frozen=True)
+class LocalStage:
+    """The system of *scenario* as it is *running*, with its *telemetry*."""
+
+    scenario: Scenario
+    running: LocalSystem
+    telemetry: LiveTelemetry
+
+    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
+        """Have the observer write the timeline."""
+        committed = self.scenario.verification
+        return observing(
+            self.running.state.name,
+            run_dir / TIMELINE,
+            cadence_s=committed.cadence_s,
+            probe_every_s=committed.probe_every_s if probes else None,
+            protected=committed.protected_services,
+        )
+
+    def ailment(self) -> str | None:
+        """Return what is not ready, or that users are not served in time."""
+        if missing := self.running.status()["not_ready"]:
+            return f"{', '.join(missing)} not ready"
+        served = _served(self.telemetry, system_of(self.scenario).entries())
+        return None if served else "users are not served in time"
+
+    @contextmanager
+    def operated(self, usual: Window, run_dir: Path) -> Iterator[Operation]:
+        """Provide the verbs of `ops`, and alerts by the system's SLO."""
+        alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+        record = partial(append_line, run_dir / ACTIONS)
+        with AlertWatch(alerts, run_dir) as watch:
+            yield Operation(Toolbox(self.running, self.telemetry, alerts, record), watch)
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        """Apply the faults and wrong changes of the trigger; faults of the catalogue are undone with the block."""
+        with ExitStack() as held:
+            for plan in self.scenario.trigger.faults:
+                broken = any(part.fault != NO_FAULT for part in plan.parts)
+                lasting = plan.model_copy(update={"duration_s": LONGEST_S}) if broken else plan
+                held.enter_context(_injected(self.running, lasting))
+            for change in self.scenario.trigger.operations:
+                self.running.operate(change.verb, change.arguments)
+            yield
+
+    def let_in(self) -> None:
+        """Every change goes through the tools, which record it."""
+
+    let_out = let_in
+
+    def require_alive(self) -> None:
+        """Raise LostError when the supervisor is gone."""
+        self.running.status()
+
+
+@contextmanager
+def _live(running: LocalSystem, run_dir: Path) -> Iterator[LiveTelemetry]:
+    folder = run_dir / LIVE
+    try:
+        with LiveTelemetry(running.receiver, folder) as telemetry:
+            yield telemetry
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _injected(running: LocalSystem, plan: FaultPlan) -> Iterator[None]:
+    """Hold *plan* until its duration or the block is over."""
+    over, applied, failures = threading.Event(), threading.Event(), list[AssayError]()
+
+    def hold() -> None:
+        try:
+            for _ in running.inject(plan, over):
+                applied.set()
+        except AssayError as error:
+            failures.append(error)
+        finally:
+            applied.set()
+
+    thread = threading.Thread(target=hold, name="fault", daemon=True)
+    thread.start()
+    try:
+        applied.wait()
+        if failures:
+            raise failures[0]
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _served(telemetry: LiveTelemetry, entries: Collection[str]) -> bool:
+    """Return whether nearly all requests of the last seconds were answered well and in time."""
+    since = time.time_ns() - int(SERVED_OVER_S * 1e9)
+    handled = telemetry.tables()["traces"].filter(
+        pl.col("service_name").is_in(list(entries))
+        & (pl.col("attr.span_kind") == "Server")
+        & (pl.col("time").cast(pl.Int64) >= since)
+    )
+    good = handled.filter((pl.col("attr.status_code") != "Error") & (pl.col("duration") < SERVED_WITHIN_NS))
+    return handled.height > 0 and good.height >= SERVED_SHARE * handled.height
