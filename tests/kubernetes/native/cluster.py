@@ -158,7 +158,10 @@ class Cluster:
             os.close(lock)
 
     def node(self, name: str, op: str, unit: str = "kubelet") -> None:
-        """Have the keeper *op* (stop, start, freeze, thaw) the *unit* of a node, as an operator there would."""
+        """Have the keeper *op* the *unit* of a node, as an operator there would: stop, start, freeze, thaw.
+
+        A partition cuts its network until restore; with delay the control plane's answers are late until undelay.
+        """
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.connect(str(self.folder / "control.sock"))
             connection.sendall(json.dumps({"node": name, "op": op, "unit": unit}).encode() + b"\n")

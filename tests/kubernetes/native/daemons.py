@@ -33,7 +33,9 @@ class Daemons:
         return self._processes[name].pid
 
     def start_again(self, name: str) -> None:
-        """Start the daemon *name* as it was started first."""
+        """Start the daemon *name* as it was started first, unless it runs."""
+        if name in self._processes and self._processes[name].poll() is None:
+            return
         with (self.logs / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 self._commands[name], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment,
@@ -57,6 +59,10 @@ class Daemons:
     def thaw(self, name: str) -> None:
         """Let the daemon *name* go on."""
         self._processes[name].send_signal(signal.SIGCONT)
+
+    def tell(self, name: str, number: int) -> None:
+        """Send the daemon *name* the signal *number*."""
+        self._processes[name].send_signal(number)
 
     def check(self) -> None:
         """Raise RuntimeError, with the end of its log, when a daemon has ended by itself."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -31,6 +32,11 @@ TUNABLES = {
     "kernel/keys/root_maxbytes": "25000000",
 }
 """What kubelet wants of the kernel: it reads these files in place of the machine's own, which stay as they are."""
+
+LINK = {"partition": "down", "restore": "up"}
+"""A node's link to all others, and to the control plane."""
+LATE = {"delay": signal.SIGUSR1, "undelay": signal.SIGUSR2}
+"""What the door by which the API is reached from outside is told."""
 
 
 class Keeper:
@@ -122,6 +128,12 @@ class Keeper:
                     connection.sendall(json.dumps(answer).encode() + b"\n")
 
     def _obey(self, request: dict[str, Any]) -> None:
+        if request["op"] in LINK:
+            run("ip", "link", "set", f"up{self.nodes[request['node']].number}", LINK[request["op"]])
+            return
+        if request["op"] in LATE:
+            self.daemons.tell("relay", LATE[request["op"]])
+            return
         daemon = f"{request['node']}-{request['unit']}" if request["node"] else request["unit"]
         {
             "stop": self.daemons.stop,

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -143,7 +144,28 @@ func wget(arguments []string) error {
 	return nil
 }
 
-// relay passes every connection that the inherited listening socket accepts on to an address of this network.
+// late is how long an answer waits in the relay, in nanoseconds.
+var late atomic.Int64
+
+// answer passes what the server says on to the client, late when it was asked to be.
+func answer(client io.Writer, server io.Reader) {
+	buffer := make([]byte, 64<<10)
+	for {
+		read, err := server.Read(buffer)
+		if read > 0 {
+			time.Sleep(time.Duration(late.Load()))
+			if _, err := client.Write(buffer[:read]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// relay passes every connection that the inherited listening socket accepts on to an address of this network. From SIGUSR1 on
+// every answer is half a second late, until SIGUSR2.
 func relay(arguments []string) error {
 	if len(arguments) != 2 {
 		return errors.New("FD and ADDRESS are needed")
@@ -156,6 +178,17 @@ func relay(arguments []string) error {
 	if err != nil {
 		return err
 	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
+	go func() {
+		for received := range signals {
+			if received == syscall.SIGUSR1 {
+				late.Store(int64(500 * time.Millisecond))
+			} else {
+				late.Store(0)
+			}
+		}
+	}()
 	for {
 		inner, err := listener.Accept()
 		if err != nil {
@@ -169,12 +202,14 @@ func relay(arguments []string) error {
 			}
 			defer outer.Close()
 			done := make(chan struct{}, 2)
-			for _, pair := range [][2]net.Conn{{inner, outer}, {outer, inner}} {
-				go func(to, from net.Conn) {
-					io.Copy(to, from)
-					done <- struct{}{}
-				}(pair[0], pair[1])
-			}
+			go func() {
+				io.Copy(outer, inner)
+				done <- struct{}{}
+			}()
+			go func() {
+				answer(inner, outer)
+				done <- struct{}{}
+			}()
 			<-done
 		}()
 	}

@@ -1,0 +1,177 @@
+"""A trial on a cluster: objects in namespaces of their own, changes of objects that the cluster takes back, kubectl."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.bench.trials.contract import ACTIONS, TIMELINE, append_line
+from assay.bench.trials.stage import Operation
+from assay.errors import AssayError, RefusedError
+from assay.model.cluster import OnCluster
+from assay.model.incident import Window
+from assay.model.scenario import Scenario
+from assay.testbed.kubernetes import access
+from assay.testbed.kubernetes.audit import Audit
+from assay.testbed.kubernetes.furnishing import Furnishing
+from assay.testbed.kubernetes.injection import injected
+from assay.testbed.kubernetes.kubectl import Kubectl
+from assay.testbed.kubernetes.names import Names, changes_of, manifest, workers
+from assay.testbed.kubernetes.node_command import NodeCommand
+from assay.testbed.kubernetes.observer import send_probe
+from assay.testbed.kubernetes.operating import ClusterToolbox
+from assay.testbed.kubernetes.settings import ClusterSettings
+from assay.testbed.kubernetes.states import await_state
+from assay.testbed.kubernetes.substrate import KubernetesSubstrate, KubernetesSystem
+from assay.testbed.observer import recorded_by
+from assay.testbed.scenarios import system_of
+
+ABOUT = "cluster.json"
+"""What the cluster is, in the run folder."""
+MACHINERY_S = 900.0
+"""Beside what a scenario grants: after this long the cluster itself takes back what was changed."""
+HEALTHY_WITHIN_S = 3.0
+
+
+@contextmanager
+def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, Any] | None) -> Iterator[ClusterStage]:
+    """Deploy what *scenario* describes in namespaces that this process owns, and remove them; raises AssayError."""
+    settings, block = ClusterSettings.model_validate(cluster or {}), scenario.cluster
+    assert block is not None
+    substrate = KubernetesSubstrate(settings.kubeconfig, settings.context, image=settings.image)
+    api, name = substrate.api, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
+    version = api.require()
+    nodes = NodeCommand(settings.node_command, api.context)
+    if block.nodes or block.node_tool:
+        nodes.require()
+    names = Names(name, f"{name}-watch", settings.image, workers(api.list("Node")))
+    if len(names.workers) < block.workers:
+        raise RefusedError(
+            f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} that take pods."
+        )
+    (run_dir / ABOUT).write_text(
+        json.dumps({"context": api.context, "version": version, "nodes": names.workers}) + "\n"
+    )
+    objects = tuple(manifest(one, names) for one in block.objects)
+    furnishing = Furnishing(block.stand_ins, block.fillers, block.exclusive, objects)
+    deployed = substrate.deployed(
+        system_of(scenario), name, seed=scenario.environment.seed + seed, rate_rps=scenario.environment.rate_rps,
+        furnishing=furnishing,
+    )  # fmt: skip
+    with deployed as running:
+        yield ClusterStage(scenario, block, settings, running, names, nodes)
+
+
+@dataclass
+class ClusterStage:
+    """What *scenario* describes, as it is *running* on the cluster of *settings*."""
+
+    scenario: Scenario
+    block: OnCluster
+    settings: ClusterSettings
+    running: KubernetesSystem
+    names: Names
+    nodes: NodeCommand
+    _audit: Audit | None = field(default=None, init=False)
+
+    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
+        """Have the observer write the timeline."""
+        committed, settings = self.scenario.verification, self.settings
+        every_s = committed.probe_every_s if probes else None
+        command = [sys.executable, "-m", "assay.testbed.kubernetes.observer", "--on", self.running.name]
+        command += ["--kubeconfig", str(settings.kubeconfig)] if settings.kubeconfig else []
+        command += ["--context", settings.context] if settings.context else []
+        command += ["--output", str(run_dir / TIMELINE), "--cadence", str(committed.cadence_s)]
+        return recorded_by(
+            [*command, "--probe-every", str(every_s or 0), "--protect", *committed.protected_services],
+            run_dir / TIMELINE,
+        )
+
+    def ailment(self) -> str | None:
+        """Return what is not ready, or which protected service does not answer in time."""
+        if missing := self.running.status()["not_ready"]:
+            return f"{', '.join(missing)} not ready"
+        for service, url in self.running.watched(self.scenario.verification.protected_services).protected.items():
+            answer = send_probe(self.running.api, self.running.watch_namespace, url, HEALTHY_WITHIN_S)
+            if answer["status"] != 200:
+                return f"{service} answers {answer['status'] or answer['error']}"
+        return None
+
+    @contextmanager
+    def operated(self, usual: Window, run_dir: Path) -> Iterator[Operation]:
+        """Provide kubectl as a user who may do what the scenario lists, and record what is written to the API."""
+        del usual  # telemetry, and with it alerts, stays in the cluster
+        lock, path = threading.Lock(), run_dir / ACTIONS
+
+        def record(action: Any) -> None:
+            with lock:
+                append_line(path, action)
+
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="assay-access-")))
+            kubeconfig = stack.enter_context(self._access(folder))
+            user = f"system:serviceaccount:{self.names.watch}:{access.ACCOUNT}"
+            self._audit = stack.enter_context(
+                Audit(self.running.api, self.running.name, record, log=self.settings.audit_log, user=user)
+            )
+            kubectl = Kubectl(kubeconfig, self.settings.kubectl)
+            toolbox = ClusterToolbox(kubectl, self.nodes, self.block.node_tool, self.names, record)
+            yield Operation(toolbox, fill=self.names.fill, kubeconfig=kubeconfig)
+
+    @contextmanager
+    def _access(self, folder: Path) -> Iterator[Path]:
+        """Make the agent's account with its rights and yield its kubeconfig; nothing of it stays outside the namespaces."""
+        api, name, watch = self.running.api, self.running.name, self.names.watch
+        if not self.settings.open_nodes:
+            access.require_closed(api, name, self.names.image)
+        made = access.role_objects(name, watch, self.block.rules())
+        try:
+            for item in made:
+                api.create(item)
+            lasts_s = self.scenario.environment.agent_timeout_s + MACHINERY_S
+            token = access.issue_token(api, watch, lasts_s)
+            yield access.write_kubeconfig(api, name, token, folder / "kubeconfig")
+        finally:
+            for item in reversed(made):
+                place = item["metadata"].get("namespace")
+                if place not in (name, watch):
+                    with suppress(AssayError):
+                        api.delete(item["kind"], item["metadata"]["name"], place)
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        """Make the changes, which the cluster takes back when this process dies, and break nodes; wait until it shows."""
+        environment, api = self.scenario.environment, self.running.api
+        limit_s = environment.settle_s + environment.agent_timeout_s + environment.aftermath_s + MACHINERY_S
+        changes = changes_of(api, self.block.changes, self.names)
+        with ExitStack() as held:
+            if changes:
+                held.enter_context(injected(api, changes, self.names.watch, limit_s, image=self.names.image))
+            for one in self.block.nodes:
+                held.enter_context(self.nodes.broken(self.names.node(one.node), one.op, limit_s))
+            for state in self.block.until:
+                await_state(api, state, self.names)
+            yield
+
+    def let_in(self) -> None:
+        """Take what is written to the API from now on for the agent's."""
+        assert self._audit is not None
+        self._audit.begin()
+
+    def let_out(self) -> None:
+        """Record what the agent wrote last, and nothing after that."""
+        assert self._audit is not None
+        self._audit.end()
+
+    def require_alive(self) -> None:
+        """Raise LostError when the system's namespace is gone."""
+        self.running.status()

@@ -1,0 +1,180 @@
+"""What an agent may ask of kubectl, and what it may not: hostile calls are refused before anything is run."""
+
+from __future__ import annotations
+
+import stat
+import time
+
+import pytest
+
+from assay.errors import OperationError, UserError
+from assay.testbed.kubernetes.kubectl import OUTPUT_BYTES, Kubectl, judge
+
+ALLOWED = [
+    ("get pods", "get pods", False),
+    ("get pods -n shop -o wide", "get pods --namespace=shop --output=wide", False),
+    ("get pods -A", "get pods --all-namespaces", False),
+    ("get --raw /readyz?verbose", "get --raw=/readyz?verbose", False),
+    ("kubectl describe deployment web", "describe deployment web", False),
+    ("logs web-1 -p --tail 20 -c web", "logs web-1 --previous --tail=20 --container=web", False),
+    ("rollout status deployment/web --timeout=30s", "rollout status deployment/web --timeout=30s", False),
+    ("rollout undo deployment/web", "rollout undo deployment/web", True),
+    ("auth can-i delete pods", "auth can-i delete pods", False),
+    ("patch service auth -p {}", "patch service auth --patch={}", True),
+    ("delete pods --all --wait=false", "delete pods --all --wait=false", True),
+    ("apply -f -", "apply --filename=-", True),
+    ("exec -it web-1 -- sh -c --kubeconfig=/x", "exec web-1 -- sh -c --kubeconfig=/x", True),
+    ("taint node worker1 disk-full-", "taint node worker1 disk-full-", True),
+    ("set env deployment/web -e A=B", "set env deployment/web --env=A=B", True),
+    ("get pods -n --kubeconfig=/x", "get pods --namespace=--kubeconfig=/x", False),
+]
+
+
+@pytest.mark.parametrize(("words", "written", "changes"), ALLOWED)
+def test_what_is_allowed_is_written_out_in_full(words, written, changes):
+    request = judge(words.split(), has_input=True)
+    assert " ".join(request.arguments) == written
+    assert request.changes is changes
+
+
+HOSTILE = [
+    "",
+    "--kubeconfig=/root/.kube/config get pods",
+    "get pods --kubeconfig=/root/.kube/config",
+    "get pods --kubeconfig /root/.kube/config",
+    "get secrets --as=system:admin",
+    "get secrets --as system:admin",
+    "get secrets --as-group=system:masters",
+    "get pods --token=abc",
+    "get pods --server=https://elsewhere",
+    "get pods -s https://elsewhere",
+    "get pods -shttps://elsewhere",
+    "get pods --user=admin",
+    "get pods --cluster=other",
+    "get pods --context=other",
+    "get pods --certificate-authority=/etc/passwd",
+    "get pods --client-key=/root/.ssh/id_rsa",
+    "get pods --client-certificate=/x",
+    "get pods --username=a --password=b",
+    "get pods --insecure-skip-tls-verify",
+    "get pods --cache-dir=/etc",
+    "get pods --profile=cpu --profile-output=/etc/x",
+    "get pods --log-file=/etc/x",
+    "get pods --log-dir=/etc",
+    "get pods -v=9",
+    "get pods --v 9",
+    "get pods --dry-run --kubeconfig=/x",
+    "get pods -w",
+    "get pods --watch",
+    "get pods -o jsonpath-file=/etc/passwd",
+    "get pods -o go-template-file=/etc/passwd",
+    "get pods -o templatefile=/etc/passwd",
+    "get pods -o custom-columns-file=/etc/passwd",
+    "get pods -o=jsonpath-file=/etc/passwd",
+    "get pods --template=/etc/passwd -o go-template-file",
+    "apply -f /etc/passwd",
+    "apply --filename=/etc/passwd",
+    "apply -f=/etc/passwd",
+    "apply -f/etc/passwd",
+    "apply -f https://elsewhere/x.yaml",
+    "apply -f - -f /etc/passwd",
+    "apply -k /etc",
+    "apply --kustomize=/etc",
+    "apply edit-last-applied deployment/web",
+    "replace --filename -- /etc/passwd",
+    "create configmap x --from-file=/etc/passwd",
+    "create configmap x --from-env-file=/etc/passwd",
+    "create secret generic x --from-file=/etc/passwd",
+    "patch deployment web --patch-file=/etc/passwd",
+    "set env deployment/web --from=secret/db",
+    "label -f /etc/passwd a=b",
+    "describe -f /etc/passwd",
+    "logs -f web-1",
+    "logs web-1 --follow",
+    "delete --raw=/api/v1/namespaces/kube-system",
+    "create --raw=/api/v1/namespaces -f -",
+    "edit deployment web",
+    "cp web-1:/etc/passwd /tmp/x",
+    "cp /etc/passwd web-1:/tmp/x",
+    "port-forward web-1 8080:8080",
+    "proxy --port=8001",
+    "proxy --www=/",
+    "attach web-1",
+    "debug node/worker1 --image=busybox",
+    "config view --raw",
+    "config set-credentials me --token=x",
+    "plugin list",
+    "kustomize /etc",
+    "diff -f -",
+    "convert -f /etc/passwd",
+    "certificate approve x",
+    "alpha debug",
+    "completion bash",
+    "options",
+    "cluster-info dump --output-directory=/etc",
+    "auth reconcile -f -",
+    "exec web-1 cat /etc/passwd",
+    "exec web-1 --",
+    "run x --image=busybox --attach",
+    "run -it x --image=busybox --rm",
+    "get pods\0 --kubeconfig=/x",
+    "drain worker1 --pod-selector",
+]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_what_is_hostile_is_refused(words):
+    with pytest.raises(UserError):
+        judge(words.split(" ") if words else [], has_input=True)
+
+
+def test_a_manifest_comes_with_the_call():
+    with pytest.raises(UserError, match="needs the manifest in `input`"):
+        judge(["apply", "-f", "-"])
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Make a program in kubectl's place: what it is given, and what it finds, is what it prints."""
+
+    def made(script):
+        path = tmp_path / "kubectl"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return Kubectl(tmp_path / "config", str(path))
+
+    return made
+
+
+def test_it_is_run_with_its_own_credentials_and_nothing_of_this_machine(program, tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", "/root/admin")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    said = program('echo "$@"; /usr/bin/env; /bin/pwd; /bin/cat').run(
+        judge(["apply", "-f", "-"], has_input=True), "a: 1"
+    )
+    lines = said.splitlines()
+    assert lines[0] == f"--kubeconfig={tmp_path / 'config'} apply --filename=-"
+    assert not [line for line in lines if line.startswith(("KUBECONFIG", "ANTHROPIC", "SSH"))]
+    home = next(line.removeprefix("HOME=") for line in lines if line.startswith("HOME="))
+    assert f"PATH={home}" in lines, "there is nothing that it could start"
+    assert home in lines, "it works in its own folder"
+    assert lines[-1] == "a: 1"
+
+
+def test_a_failure_is_told_in_its_own_words_and_time_is_bounded(program):
+    with pytest.raises(OperationError, match=r"kubectl get ended with 3:\nno such thing"):
+        program("echo no such thing >&2; exit 3").run(judge(["get", "x"]))
+    began = time.monotonic()
+    with pytest.raises(OperationError, match=r"kubectl get was ended after 0.5 s; it had printed:\nbegun"):
+        program("echo begun; exec /bin/sleep 60").run(judge(["get", "x"]), timeout_s=0.5)
+    assert time.monotonic() - began < 10
+
+
+def test_an_output_without_end_is_cut(program):
+    said = program("/usr/bin/head -c 3000000 /dev/zero | /usr/bin/tr '\\\\0' x").run(judge(["get", "x"]), timeout_s=20)
+    assert len(said) == OUTPUT_BYTES
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match="There is no kubectl-none"):
+        Kubectl(tmp_path, "kubectl-none")
