@@ -11,7 +11,7 @@ import pytest
 from agents.exams import calls, is_synthesis, says
 from assay.agents.models import Reply
 from assay.agents.models.server import running_server
-from assay.bench import agent_runs, external
+from assay.bench import agent_runs, commands
 from assay.bench.agent_runs import run_agent, setup_of
 from assay.bench.attempts import Item
 from assay.bench.sealing import sealing_refusal
@@ -122,6 +122,40 @@ def test_a_hang_is_killed_with_all_that_it_started(external_run):
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.parametrize("sealing", ["off", "required"])
+@pytest.mark.parametrize(
+    ("code", "status", "note"),
+    [
+        ("answer.write_text(json.dumps(GOOD))", "done", None),
+        ("answer.write_text(json.dumps(GOOD)[:-9])", "timeout", "answer.json: the answer is no JSON"),
+        ("answer.write_text('')", "timeout", "answer.json: the answer is empty"),
+        ("print(json.dumps(GOOD), flush=True)", "timeout", None),
+    ],
+)
+def test_who_is_killed_at_the_end_of_its_time_has_answered_if_the_file_is_whole(
+    external_run, sealing, code, status, note
+):
+    if sealing == "required" and sealing_refusal():
+        pytest.skip(f"this machine cannot seal: {sealing_refusal()}")
+    _, run, diagnosis = external_run(code + "; time.sleep(600)", sealing=sealing, limits={"seconds": 5})
+    assert (run.status.value, run.limits_hit) == (status, ("seconds",))
+    assert (diagnosis is not None) == (status == "done")
+    assert run.error == (None if diagnosis else "no answer after 5 s")
+    assert len(run.notes) == (note is not None)
+    assert all(given.startswith(note) for given in run.notes)
+
+
+@pytest.mark.parametrize("sealing", ["off", "required"])
+def test_output_without_end_is_read_and_dropped(external_run, sealing):
+    if sealing == "required" and sealing_refusal():
+        pytest.skip(f"this machine cannot seal: {sealing_refusal()}")
+    code = "for _ in range(600): sys.stdout.write('x' * 99_999 + '\\n')\nanswer.write_text(json.dumps(GOOD))"
+    run_dir, run, _ = external_run(code, sealing=sealing)
+    assert run.status is RunStatus.DONE, run.error
+    assert (run_dir / "solver.log").stat().st_size < 2**18
+    assert sum(path.stat().st_size for path in run_dir.iterdir() if path.is_file()) < 2**20
+
+
 def test_a_command_that_is_not_there_is_a_reason(external_run):
     _, run, _ = external_run("pass", command=["/no/such/agent"])
     assert run.status is RunStatus.FAILED
@@ -168,8 +202,8 @@ def test_an_edge_that_names_the_canary_is_flagged_too(external_run):
 
 @pytest.mark.skipif(sealing_refusal() is not None, reason=f"this machine cannot seal: {sealing_refusal()}")
 def test_sealed_it_finds_no_canary_and_its_answer_counts(external_run):
-    _, run, diagnosis = external_run(STEAL, sealing="auto")
-    assert (run.isolation, run.flags) == ("sealed", ())
+    _, run, diagnosis = external_run(STEAL, sealing="auto", limits={"seconds": 240})  # it looks everywhere
+    assert (run.isolation, run.flags, run.error) == ("sealed", (), None)
     assert diagnosis.root_causes[0].service == "cart"
 
 
@@ -515,4 +549,4 @@ def test_a_model_of_an_endpoint_needs_a_key(monkeypatch):
 
 
 def test_the_places_inside_the_seal_are_those_that_the_seal_makes():
-    assert (external.VIEW_INSIDE, external.WORK_INSIDE) == ("/view", "/work")
+    assert (commands.VIEW_INSIDE, commands.WORK_INSIDE) == ("/view", "/work")
