@@ -16,7 +16,7 @@ from assay.agents import mcp_bridge
 from assay.agents.mcp_server import serving
 from assay.bench.trials.contract import TrialAgent
 from assay.bench.trials.desk import OpsDesk
-from assay.bench.trials.outside import run_command
+from assay.bench.trials.outside import operate
 from assay.bench.trials.tasks import Task
 from assay.errors import UserError
 from assay.testbed.ops.tools import TOOLS, Toolbox
@@ -79,7 +79,7 @@ def test_a_command_reads_its_task_and_operates(desk, tmp_path, sealing):
     agent = TrialAgent(
         name="mine", command=("{python}", f"{{agent}}/{AGENT.name}", "{prompt}", "{tools}"), settings=settings
     )
-    run_command(agent, task, toolbox)
+    operate(agent, task, toolbox)
     assert [action.tool for action in recorded] == ["restart"], (tmp_path / "agent.log").read_text()
     assert recorded[0].arguments == {"target": "orders"}
     (step,) = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
@@ -92,6 +92,6 @@ def test_a_command_that_does_not_end_is_ended(desk, tmp_path):
     task = Task(load_scenario("drained-pool"), "Alert.", 3.0, 0, tmp_path)
     agent = TrialAgent(name="mine", command=("sleep", "600"), settings={"sealing": "off"})
     began = time.monotonic()
-    run_command(agent, task, toolbox)
+    operate(agent, task, toolbox)
     assert time.monotonic() - began < 60
     assert "killed" in json.loads((tmp_path / "agent.json").read_text())["ended"]
