@@ -52,6 +52,7 @@ class Effect:
     own_ms: dict[str, float] = field(default_factory=dict)
     store_ms: dict[str, float] = field(default_factory=dict)
     link_ms: dict[str, float] = field(default_factory=dict)
+    link_share: float = 1.0
     fails: dict[str, float] = field(default_factory=dict)
     changes: dict[str, float] = field(default_factory=dict)
     spoils: dict[str, float] = field(default_factory=dict)
@@ -107,6 +108,8 @@ class _Recorder:
 
     def link(self, a: str, b: str, at: float) -> float:
         extra = max(self.effect.link_ms.get(a, 0.0), self.effect.link_ms.get(b, 0.0)) if self.acts(at) else 0.0
+        if extra and self.effect.link_share < 1.0 and self.random.random() >= self.effect.link_share:
+            extra = 0.0  # this packet was not among the lost ones
         return NET_MS + extra / 2
 
     def exit(self, trace: str, caller: str, parent: str, call: Call, start: float) -> tuple[float, bool]:

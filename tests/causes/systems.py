@@ -45,6 +45,18 @@ def shared_database() -> dict[Call, float]:
     }
 
 
+def hub() -> dict[Call, float]:
+    """gateway > three busy and five rarely asked services, which all ask hub; and browsing that never gets there."""
+    asked = Call("hub", "GET /hub", calls=(DATABASE,))
+    busy = {
+        Call("gateway", f"GET /busy/{n}", calls=(Call(f"busy{n}", "GET /", calls=(asked,)),)): 3.0 for n in range(3)
+    }
+    rare = {
+        Call("gateway", f"GET /rare/{n}", calls=(Call(f"rare{n}", "GET /", calls=(asked,)),)): 0.15 for n in range(5)
+    }
+    return busy | rare | {Call("gateway", "GET /browse", calls=(Call("catalogue", "GET /products"),)): 4.0}
+
+
 def queue() -> dict[Call, float]:
     """gateway > orders ~ message ~> shipping, which calls a carrier."""
     carrier = Call("carrier", "POST /parcel", own_ms=12)

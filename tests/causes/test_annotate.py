@@ -121,6 +121,19 @@ def test_true_root_is_attributed_along_the_true_edges(broken):
     assert found.alarms["explained"]
 
 
+def test_links_that_hardly_anyone_uses_do_not_speak_against_lost_packets(tmp_path):
+    effect = Effect(link_ms={"hub": 400}, link_share=0.3)
+    opened = open_pack(make_pack(tmp_path / "pack", systems.hub(), effect))
+    faults = [fault("NetworkLoss", "hub", effect)]
+    found = annotate_opened(opened, faults)
+    busy, rare = ([f"{kind}{n}" for n in range(count)] for kind, count in (("busy", 3), ("rare", 5)))
+    assert found.label is Label.ATTRIBUTED, found.reason
+    assert found.graph.service_edges() >= _edges(*(f"hub>{s}" for s in busy), *(f"{s}>gateway" for s in busy))
+    assert found.graph.service_edges() <= _edges(*(e for s in [*busy, *rare] for e in (f"hub>{s}", f"{s}>gateway")))
+    for other in ("gateway", "catalogue", *busy, *rare):
+        assert annotate_opened(opened, faults, root=other).label is not Label.ATTRIBUTED, other
+
+
 def test_no_other_service_is_attributed(broken):
     case, pack = broken
     others = [s for s in pack.services() if s != case.root]

@@ -17,7 +17,7 @@ from assay.model.causal_graph import Annotation, CausalGraph, FaultVerdict
 from assay.model.incident import EffectCheck, Fault, Label, Struck, Truth
 from assay.telemetry.tree import Case, resolve, write_annotation
 
-CAUSES_VERSION = "3"
+CAUSES_VERSION = "4"
 """Part of what an annotation is made from; raised when the way of making it changes."""
 
 

@@ -22,7 +22,7 @@ COVERAGE = 0.5
 def added_time(
     frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, whole: bool = False
 ) -> pl.DataFrame:
-    """Return per *by* how much the mean of *value* rose: n, n_before, before_ms, added_ms, z (of the logarithm).
+    """Return per *by* how much the mean of *value* rose: n, n_before, before_ms, added_ms; of the logarithm z and error.
 
     *frame* has a column `period`. Rows are compared within the same *within* as well and then averaged with the
     weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness. With *whole*,
@@ -81,7 +81,7 @@ def _added(frame: pl.DataFrame, value: str, by: list[str], within: list[str]) ->
             shift=(weight * (pl.col("log") - pl.col("log_before"))).sum(),
             variance=(weight**2 * (spread + spread_before)).sum(),
         )
-        .with_columns(z=pl.col("shift") / pl.col("variance").sqrt())
+        .with_columns(z=pl.col("shift") / pl.col("variance").sqrt(), error=pl.col("variance").sqrt())
         .drop("shift", "variance")
         .sort(by)
     )

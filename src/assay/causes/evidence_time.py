@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import polars as pl
 
 from assay.causes.added import added_time
@@ -9,6 +11,7 @@ from assay.causes.evidence import (
     ADDED_MS,
     FAR_BEYOND,
     LINK_SHARE,
+    RATIO,
     Z_BACKED,
     Evidence,
     Scene,
@@ -17,6 +20,12 @@ from assay.causes.evidence import (
     rose,
     touching,
 )
+
+Z_SPARED = 2.0
+"""How sure it must be that a link did not grow by RATIO, to speak against a network fault."""
+
+LEAST_SLOW = 1 / 3
+"""Links with too few calls to tell do not speak against a network fault; this share of all must be slow in any case."""
 
 
 def _own(scene: Scene, value: pl.Expr, what: str) -> Evidence:
@@ -90,12 +99,22 @@ def inbound_gap(scene: Scene) -> Evidence:
 
 
 def _link_table(scene: Scene) -> pl.DataFrame:
-    """Return per link whether it became slower: caller_service, peer, slow."""
+    """Return per link whether it became slower, or plainly did not: caller_service, peer, added_ms, slow, spared.
+
+    A link whose calls are too few to tell a growth by RATIO from none is neither.
+    """
     table = added_time(real_links(scene), "wait_ms", ["caller_service", "peer"], ["name", "caller_node"])
     slow = rose(table).select("caller_service", "peer", slow=pl.lit(value=True))
+    highest = (pl.col("z") + Z_SPARED) * pl.col("error")  # of the logarithm's growth
     return table.join(slow, on=["caller_service", "peer"], how="left").with_columns(
-        pl.col("slow").fill_null(value=False)
+        pl.col("slow").fill_null(value=False), spared=highest < math.log(RATIO)
     )
+
+
+def _share_slow(links: pl.DataFrame) -> float:
+    """Return how many of the links that tell are slow."""
+    slow, spared = links.get_column("slow").sum(), links.filter("spared", ~pl.col("slow")).height
+    return slow / (slow + spared) if slow else 0.0
 
 
 def _left_to_explain(table: pl.DataFrame, slow: pl.DataFrame, root: str, other: str) -> bool:
@@ -118,13 +137,13 @@ def link_gap(scene: Scene) -> Evidence:
     peer = scene.fault.peer
     mine = touching(table, scene.root, peer)
     slow = mine.filter("slow")
-    if not slow.height or slow.height < LINK_SHARE * mine.height:
+    if slow.height < LEAST_SLOW * mine.height or _share_slow(mine) < LINK_SHARE:
         return Evidence(
             passed=False, sentence=f"{slow.height} of {mine.height} links of {scene.root} are slower than before"
         )
     for other in sorted({*slow.get_column("caller_service"), *slow.get_column("peer")} - {scene.root}):
         theirs = touching(table, other, None)
-        more = theirs.filter("slow").height > slow.height and theirs.get_column("slow").mean() == 1.0
+        more = theirs.filter("slow").height > slow.height and _share_slow(theirs) == 1.0
         if peer is None and more and not _left_to_explain(table, slow, scene.root, other):
             return Evidence(passed=False, sentence=f"the slow links of {scene.root} are links of {other}, all slow")
     real = touching(real_links(scene), scene.root, None)
