@@ -197,6 +197,8 @@ def test_the_command_writes_the_page_and_says_pass_at_k_and_who_is_not_ranked(tm
     by_name = {summary["solver"]: summary for summary in told["summary"]}
     assert by_name["made"]["not_ranked"] == ["it ran unsealed"]
     assert set(by_name["constant"]["pass_at"]) == {"1", "2"}
+    collapsed = {one["solver"]: one["cases"] for one in told["collapsed"]}
+    assert collapsed["constant on chain"] == 2  # cases, not their repeats
     assert {tuple(item["not_ranked"]) for item in told["items"]} == {(), ("it ran unsealed",)}
 
 

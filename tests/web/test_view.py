@@ -6,9 +6,12 @@ import json
 
 import pytest
 
+from assay.model.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
 from assay.model.incident import Fault, Label, Window
+from assay.model.run import EvidenceResult
 from assay.web.glossary import LABELS, METRICS, written
 from assay.web.plain import plain
+from assay.web.tables import answer_view
 from assay.web.view import axis_seconds, case_view, headline
 
 from . import cases
@@ -61,6 +64,21 @@ def test_scored_not_applicable_failed_and_absent_are_four_things(view):
     row, cells = row_of(view, "chat-agent")
     assert row["problem"] == "timeout: no answer within 600 s"
     assert {c["status"] for c in cells.values()} == {"absent"}
+
+
+def test_a_statement_is_shown_with_what_it_says_about_each_claim():
+    sql = Evidence(kind="trace", sql="SELECT 1", claim="c")
+    said = Diagnosis(
+        root_causes=(RootCauseClaim(service="cart", evidence=(sql,)),),
+        propagation=(PropagationClaim(source="cart", target="frontend", evidence=(sql,)),),
+    )
+    results = [
+        EvidenceResult(sql="SELECT 1", claim="c", status="ok", about=about, relevant=relevant, vacuous=False)
+        for about, relevant in (("cart", True), ("cart -> frontend", False))
+    ]
+    view = answer_view(cases.answer("mine", said, {}, evidence=results))
+    assert view["claims"][0]["evidence"][0]["judged"] == "relevant"
+    assert view["edges"][0]["evidence"][0]["judged"] == "not relevant"
 
 
 def test_baselines_are_marked(view):

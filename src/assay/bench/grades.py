@@ -193,11 +193,14 @@ class Graded:
         return {solver: "; ".join(of) for solver, of in reasons.items()}
 
     def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
-        """Yield solver, system and answer of every run that counts and has one."""
+        """Yield solver, system and answer of every case that counts and has one; of repeats the first."""
         folders = dict(zip(map(run_id, self.runs), self.folders, strict=True))
+        first: set[tuple[str, str]] = set()
         for run, _ in self._counted:
-            if (diagnosis := read_diagnosis(folders[run_id(run)])) is not None:
-                yield solver_label(run), run.system, diagnosis
+            solver = solver_label(run)
+            if (solver, run.item) not in first and (diagnosis := read_diagnosis(folders[run_id(run)])) is not None:
+                first.add((solver, run.item))
+                yield solver, run.system, diagnosis
 
     @cached_property
     def _counted(self) -> list[tuple[Run, Verdict]]:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from assay.bench.repeats import why_not_ranked
+from assay.model.diagnosis import Evidence
 from assay.model.run import EvidenceResult, Metric, MetricStatus, RunStatus
 from assay.web.glossary import BASELINES, METRICS, SORTED_BY, word, written
 from assay.web.payload import Answer, CaseReport
@@ -126,7 +127,7 @@ def _cell(name: str, metric: Metric | None, notes: dict[str, int]) -> View:
 def answer_view(answer: Answer) -> View:
     """Return one answer in detail: claims, edges, ranking, evidence with results, protocol."""
     run, diagnosis, verdict = answer.run, answer.diagnosis, answer.verdict
-    results: dict[tuple[str, str], EvidenceResult] = {(e.sql, e.claim): e for e in verdict.evidence} if verdict else {}
+    results = {(e.sql, e.claim, e.about): e for e in verdict.evidence} if verdict else {}
     ended = f", {(run.ended_ns - run.started_ns) / 1e9:.2f} s" if run.ended_ns and run.started_ns else ""
     view: View = {
         "solver": solver_name(answer),
@@ -149,7 +150,7 @@ def answer_view(answer: Answer) -> View:
             "service": plain(c.service, 400),
             "kind": c.fault_kind.value if c.fault_kind else "no fault kind named",
             "where": plain(f"{c.level} {c.component}", 200) if c.component else c.level,
-            "evidence": [_evidence_view(e.kind, e.sql, e.claim, results) for e in c.evidence],
+            "evidence": [_evidence_view(e, c.service, results) for e in c.evidence],
         }
         for c in diagnosis.root_causes
     ]
@@ -157,7 +158,7 @@ def answer_view(answer: Answer) -> View:
         {
             "source": plain(e.source, 400),
             "target": plain(e.target, 400),
-            "evidence": [_evidence_view(v.kind, v.sql, v.claim, results) for v in e.evidence],
+            "evidence": [_evidence_view(v, f"{e.source} -> {e.target}", results) for v in e.evidence],
         }
         for e in diagnosis.propagation
     ]
@@ -171,12 +172,14 @@ def answer_view(answer: Answer) -> View:
     return view
 
 
-def _evidence_view(kind: str, sql: str, claim: str, results: dict[tuple[str, str], EvidenceResult]) -> View:
-    result = results.get((sql, claim)) or next((r for (s, _), r in results.items() if s == sql), None)
+def _evidence_view(evidence: Evidence, about: str, results: dict[tuple[str, str, str], EvidenceResult]) -> View:
+    """Return one statement with its result; the same one says something else *about* another claim."""
+    said = (evidence.sql, evidence.claim)
+    result = results.get((*said, about)) or results.get((*said, ""))  # of a verdict that does not say what it is about
     view: View = {
-        "kind": kind,
-        "sql": plain(sql),
-        "claim": plain(claim),
+        "kind": evidence.kind,
+        "sql": plain(evidence.sql),
+        "claim": plain(evidence.claim),
         "status": "not run",
         "rows": [],
         "columns": [],
