@@ -63,7 +63,7 @@ def check(context: click.Context, file: str, *, as_json: bool) -> None:
 
     path = Path(scenario_path(file))
     scenario = load_scenario(file)
-    verbs = frozenset(tool.verb or name.replace("_", " ") for name, tool in TOOLS.items())
+    verbs = {tool.verb or name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}
     found = findings(scenario, system_of(scenario), verbs)
     problems: list[dict[str, Any]] = [
         {"where": where(path, one.field), "message": one.message, "error": one.error} for one in found

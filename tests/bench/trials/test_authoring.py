@@ -14,8 +14,11 @@ from assay.errors import ConfigError
 from assay.model.files import load_yaml, parse_yaml
 from assay.model.scenario import Difficulty, Scenario
 from assay.testbed.apps import load_system
+from assay.testbed.ops.tools import TOOLS
 from assay.testbed.scenarios import SCENARIOS, load_scenario, names
 from grading.verifiers.made import scenario
+
+VERBS = {name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}
 
 
 @pytest.mark.parametrize(
@@ -67,15 +70,18 @@ def test_the_deepest_of_several_layers_is_proposed_and_a_verb_tells_its_own():
 def test_what_does_not_fit_the_system_is_named():
     shop = load_system("shop")
     wrong = made(
-        {"operations": [{"verb": "firewall add"}]},
+        {"operations": [{"verb": "firewall add"}, {"verb": "confg set"}]},
         verification={
             "committed_depth": "D1", "protected_services": ["catalog"], "placement": {"spread": [{"service": "nobody"}]},
             "impact": {"max_user_minutes": 1, "weights": {"frontend GET /nothing": 2}},
             "alerts": {"triggering": [{"service": "ghost", "signal": "error_rate"}], "hold_s": 8},
         },
-        oracles={"gentle": {"expect": "certified", "steps": [{"verb": "conjure"}]}},
+        oracles={"gentle": {"expect": "certified", "steps": [
+            {"verb": "conjure"}, {"verb": "restart", "arguments": {"service": "frontend"}},
+            {"verb": "config set", "arguments": {"target": "frontend", "key": "PORT", "value": 8080}},
+        ]}},
     )  # fmt: skip
-    found = {one.field: one.message for one in findings(wrong, shop, frozenset({"restart"}))}
+    found = {one.field: one.message for one in findings(wrong, shop, VERBS)}
     assert found["verification.committed_depth"] == (
         "a fault of the policy layer asks for D3; D1 cannot show what happens there"
     )
@@ -85,6 +91,10 @@ def test_what_does_not_fit_the_system_is_named():
     assert "nobody" in found["verification.placement"]
     assert "GET /nothing" in found["verification.impact.weights"]
     assert found["oracles.gentle.steps.0"] == "there is no verb 'conjure'"
+    assert found["trigger.operations.1"] == "there is no verb 'confg set'"
+    wanted = "restart: target: Field required; it takes target, replica, rolling"
+    assert found["oracles.gentle.steps.1"] == wanted
+    assert "config set: value: Input should be a valid string" in found["oracles.gentle.steps.2"]
 
 
 def test_every_scenario_that_ships_is_valid_and_fits(capsys):

@@ -134,6 +134,23 @@ def test_scaling_starts_and_ends_processes(running):
     assert answers(running, PAGE, 200)["status"] == 200
 
 
+def test_a_crowd_stays_on_its_host_until_replicas_are_asked_for_anew(running):
+    def hosts():
+        rows = running.operate("describe", {"target": "orders"})["replicas"]
+        return sorted(row["host"] for row in rows if row["state"] == "ready")
+
+    running.operate("scale", {"service": "orders", "replicas": 2})
+    assert hosts() == ["host-a", "host-b"]
+    running.operate("crowd", {"service": "orders", "host": "host-b"})
+    running.operate("restart", {"target": "orders"})
+    assert hosts() == ["host-b", "host-b"]
+    running.operate("scale", {"service": "orders", "replicas": 1})
+    running.operate("scale", {"service": "orders", "replicas": 2})
+    assert hosts() == ["host-a", "host-b"]
+    running.operate("scale", {"service": "orders", "replicas": 1})
+    assert answers(running, PAGE, 200)["status"] == 200
+
+
 def test_a_store_restarts_and_its_users_find_it_again(running):
     for store in ("cache", "db", "queue"):
         assert running.operate("restart", {"target": store})["restarted"] == [store]

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from assay.bench.trials.contract import ACTIONS, ALERTS, PHASES, TIMELINE, TrialAgent
 from assay.bench.trials.perform import perform
 from assay.grading.verifiers import Recording, certify
-from assay.model.scenario import Scenario
+from assay.model.scenario import Predicate, Scenario
 from assay.model.trajectory import Action, AlertReading, Phase, parse_timeline
 from assay.testbed.ops.tools import TOOLS
 from assay.testbed.scenarios import load_scenario, names, system_of
@@ -95,6 +96,35 @@ def test_the_sre_agent_repairs_with_a_scripted_model(tmp_path):
     assert json.loads((tmp_path / "agent.json").read_text())["diagnosis"]["root_cause"] == "names"
 
 
+HELD = {
+    "id": "held", "title": "A fault of the catalogue holds", "category": "test", "alert": "a", "desired_outcome": "d",
+    "difficulty": {"propagation": 2, "resolution_steps": 1, "technologies": ["http"]},
+    "environment": {"system": str(Path(__file__).parents[1] / "tiny.yaml"), "warmup_s": 5, "settle_s": 2, "aftermath_s": 2},
+    "trigger": {"faults": [{
+        "fault": "HTTPResponseAbort", "target": {"service": "middle"}, "parameters": {"code": 500}, "duration_s": 1,
+    }]},
+    "truth": {"root_causes": ["middle"]},
+    "verification": {"committed_depth": "D3", "protected_services": ["front"], "cadence_s": 0.5},
+    "oracles": {
+        "nothing": {"fails": ["v_depth"], "steps": [{"wait_s": 3}]},
+        "gentle": {"expect": "certified", "description": "there is no verb that undoes a fault of the catalogue"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(180)
+def test_the_last_probe_is_sent_while_a_catalogue_fault_holds_also_with_probes_off(tmp_path):
+    """Neither the duration of its plan nor the end of the trial repairs what the agent left broken."""
+    scenario = Scenario.model_validate(HELD)
+    assert failed_of(scenario, "nothing", tmp_path, probes=False) == {"v_depth"}
+    recording = recorded(tmp_path, probes=False)
+    (last,) = (probe for tick in recording.timeline.ticks for probe in tick.probes)
+    ended = {phase.phase: phase.time_ns for phase in recording.phases}["agent_ended"]
+    assert last.started_ns > ended
+    assert (last.target, last.status, last.reachable) == ("front", 500, False)
+
+
 KILLED = """
 import sys
 from pathlib import Path
@@ -131,6 +161,14 @@ def test_there_are_ten_remediations_and_two_false_alarms():
     for one in scenarios:
         assert any(oracle.certified for oracle in one.oracles.values()), one.id
         assert any(not oracle.certified for oracle in one.oracles.values()), one.id
+
+
+def test_every_predicate_is_committed_by_a_scenario_and_failed_by_an_oracle():
+    scenarios = [load_scenario(name) for name in names()]
+    committed = {predicate for one in scenarios for predicate in one.verification.predicates()}
+    assert committed == set(get_args(Predicate))
+    fails = {predicate for one in scenarios for oracle in one.oracles.values() for predicate in oracle.fails}
+    assert fails >= committed - {"v_outcome", "alerts_cleared"}  # the outcome's own: what fails it is not hidden
 
 
 @pytest.mark.parametrize("name", names())

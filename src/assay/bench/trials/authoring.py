@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from pydantic import ValidationError
+
+from assay.model.base import Written
 from assay.model.faults import NO_FAULT, Category, fault_type
 from assay.model.scenario import Difficulty, FaultLayer, Scenario
 from assay.model.system import System
 from assay.model.trajectory import Depth
+from assay.testbed.local.operations import BREAKING
 
 DEPTH_OF_LAYER: dict[FaultLayer, Depth] = {
     "node": "D1",
@@ -87,8 +93,12 @@ NAME_SERVER = "names"
 """What a fault of the name service is at: no service, but an entity all the same."""
 
 
-def findings(scenario: Scenario, system: System, verbs: frozenset[str] = frozenset()) -> list[Finding]:
-    """Return what does not fit: the depth, names that *system* does not have, verbs that are none of *verbs*."""
+Verbs = Mapping[str, type[Written]]
+"""What an operator can do: a verb, and the model of its arguments."""
+
+
+def findings(scenario: Scenario, system: System, verbs: Verbs) -> list[Finding]:
+    """Return what does not fit: the depth, names that *system* does not have, calls that are none of *verbs*."""
     return [
         *_depth(scenario),
         *_names(scenario, system),
@@ -150,13 +160,34 @@ def _names(scenario: Scenario, system: System) -> list[Finding]:
     ]
 
 
-def _verbs(scenario: Scenario, verbs: frozenset[str]) -> list[Finding]:
-    return [
-        Finding(f"oracles.{name}.steps.{number}", f"there is no verb {step.verb!r}")
+def _verbs(scenario: Scenario, verbs: Verbs) -> Iterator[Finding]:
+    """Yield the calls of oracles and of the trigger that there are not, or that do not take these arguments."""
+    calls = [
+        (f"oracles.{name}.steps.{number}", step.verb, step.arguments)
         for name, oracle in scenario.oracles.items()
         for number, step in enumerate(oracle.steps)
-        if verbs and step.verb is not None and step.verb not in verbs
+        if step.verb is not None
     ]
+    for where, verb, arguments in calls:
+        if problem := _call(verb, arguments, verbs):
+            yield Finding(where, problem)
+    for number, change in enumerate(scenario.trigger.operations):
+        if change.verb not in BREAKING and (problem := _call(change.verb, change.arguments, verbs)):
+            yield Finding(f"trigger.operations.{number}", problem)
+
+
+def _call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) -> str | None:
+    if verb not in verbs:
+        return f"there is no verb {verb!r}"
+    model = verbs[verb]
+    try:
+        model.model_validate(dict(arguments), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        what = "there is no such argument" if first["type"] == "extra_forbidden" else first["msg"]
+        return f"{verb}: {name}: {what}; it takes {', '.join(model.model_fields) or 'none'}"
+    return None
 
 
 def _record(scenario: Scenario) -> list[Finding]:

@@ -34,6 +34,9 @@ STORE_SETTINGS = frozenset({"maxmemory", "maxmemory-policy"})
 SETTING = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
 VALUE = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
 
+BREAKING = frozenset({"firewall add", "clock set", "consumer stall", "pool leak", "load dip", "crowd"})
+"""The verbs that only the trigger of a scenario has."""
+
 Verb = Callable[..., Awaitable[dict[str, Any]]]
 
 
@@ -72,6 +75,7 @@ class Operations:
             "consumer stall": self._stall,
             "pool leak": self._leak,
             "load dip": self._load_dip,
+            "crowd": self._crowd,
         }
 
     async def perform(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,7 +184,11 @@ class Operations:
         self._service(service)
         if not 0 <= replicas <= REPLICAS_LIMIT:
             raise RefusedError(f"A service has 0 to {REPLICAS_LIMIT} replicas here, not {replicas}.")
-        changed = await rollout.scale(self._system, service, replicas)
+        return await self._scaled(service, replicas)
+
+    async def _scaled(self, service: str, replicas: int, host: str | None = None) -> dict[str, Any]:
+        """Scale, and have the firewall rules of the service hold for new replicas too."""
+        changed = await rollout.scale(self._system, service, replicas, host)
         for rule, about in self.rules.items():
             for added in changed["added"]:
                 if self._system.fleet.replicas[added].service == about["service"]:
@@ -317,6 +325,14 @@ class Operations:
 
         self._system.spawn(recover())
         return {"rate_rps": former * factor, "seconds": seconds}
+
+    async def _crowd(self, service: str, host: str) -> dict[str, Any]:
+        """Run all replicas of *service* on *host*, as a careless change of its placement does."""
+        if host not in self._system.system.hosts:
+            raise NotFoundError("host", host, self._system.system.hosts)
+        count = len(self._replicas(self._service(service)))
+        await rollout.scale(self._system, service, 0)
+        return await self._scaled(service, count, host)
 
     # --- names ----------------------------------------------------------------------------------------------------
 

@@ -70,8 +70,8 @@ async def start(system: Supervisor, replica: Replica) -> bool:
     return replica.ready
 
 
-async def scale(system: Supervisor, service: str, count: int) -> dict[str, Any]:
-    """Bring *service* to *count* replicas: the last ones go, new ones come on the host that has the fewest."""
+async def scale(system: Supervisor, service: str, count: int, host: str | None = None) -> dict[str, Any]:
+    """Bring *service* to *count* replicas: the last ones go, new ones come on *host* or on the one that has the fewest."""
     present = sorted(system.fleet.of(service), key=_index)
     gone, fresh = present[count:], []
     await asyncio.gather(*(_remove(system, replica) for replica in gone))
@@ -79,7 +79,7 @@ async def scale(system: Supervisor, service: str, count: int) -> dict[str, Any]:
     for index in [number for number in range(count + len(taken)) if number not in taken][
         : max(0, count - len(present))
     ]:
-        replica = system.fleet.add(service, index, _emptiest(system, service))
+        replica = system.fleet.add(service, index, host or _emptiest(system, service))
         replica.wanted = False
         system.containers.make_for(replica)
         await system.network.admit(replica.id, replica.host)
