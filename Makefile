@@ -13,7 +13,8 @@ help:
 	@echo "make kind-up  a kind cluster with Assay's image, for users with Docker"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
-	@echo "make bench-campaign  123 recorded incidents, causes measured on them, 200 random kills (hours, resumable)"
+	@echo "make bench-campaign  123 recorded incidents, causes measured on them, every oracle of every scenario five times,"
+	@echo "                     a search over 50 fault compositions, 200 random kills (hours, resumable)"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -66,14 +67,17 @@ bench: $(VENV)/.developed
 	@for script in benchmarks/receiver.py benchmarks/causes_quality.py benchmarks/causes_grafts.py "benchmarks/causes_speed.py --dense" benchmarks/audit.py benchmarks/methods_speed.py benchmarks/nezha.py benchmarks/grading_peer.py benchmarks/grading_speed.py benchmarks/packets.py benchmarks/proxy.py benchmarks/blame.py benchmarks/trajectory.py "benchmarks/system.py --demo"; do \
 	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-# Hours: records benchmarks/campaign.yaml, goes on where it was, and measures causes on it; then kills processes at random.
+# Hours: records benchmarks/campaign.yaml and measures causes on it, searches for faults that fool the verifier, kills processes
+# at random, lets every oracle repair. What was recorded before is gone on with.
 CAMPAIGN ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/assay/bench-campaign
 JOBS ?= 1
 
 bench-campaign: $(VENV)/.developed
 	$(BIN)/assay campaign benchmarks/campaign.yaml -o $(CAMPAIGN) -j $(JOBS)
 	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN) --show
+	$(BIN)/assay discover bad-release --target catalog -n 50 -o $(CAMPAIGN)-discovery
 	$(BIN)/python benchmarks/kills.py 200
+	$(BIN)/python benchmarks/scenarios.py $(CAMPAIGN)-trials
 
 # The tables of the campaign in CAMPAIGN for docs/results.md: explains, diagnoses with every method and grades what is there.
 campaign-results: $(VENV)/.developed

@@ -145,6 +145,30 @@ def test_the_summary_counts_what_was_scored_and_reports_invalid_high_scorers():
     assert [one["number"] for one in findings(made)] == [5, 7]
 
 
+def test_a_search_that_goes_on_tries_only_what_is_not_known(tmp_path, monkeypatch):
+    class StartedError(Exception):
+        pass
+
+    def started(*_args, **_kwargs):
+        raise StartedError
+
+    monkeypatch.setattr("assay.discovery.hunt.laboratory", started)
+    candidates = list(random_candidates(LIBRARY, 3, 7))
+    known = [
+        attempt(number, "benign").model_copy(update={"composition": candidate.composition})
+        for number, candidate in enumerate(candidates[:2], 1)
+    ]
+    with Hunt(SCENARIO, "catalog", tmp_path, {"seed": 7}) as hunt, pytest.raises(StartedError):
+        list(hunt.all(candidates[:1], lambda _: None))
+    (tmp_path / ATTEMPTS).write_text("".join(one.canonical_json() + "\n" for one in known))
+    with Hunt(SCENARIO, "catalog", tmp_path, {"seed": 7}) as hunt:
+        assert list(hunt.all(candidates[:2], lambda _: None)) == known
+        with pytest.raises(StartedError):
+            hunt.attempt(2, candidates[2])  # another candidate than the one that is known under its number
+        with pytest.raises(StartedError):
+            hunt.attempt(3, candidates[2])
+
+
 def test_a_folder_holds_one_search_and_a_torn_line_is_dropped(tmp_path):
     with Hunt(SCENARIO, "catalog", tmp_path, {"seed": 1}):
         pass
