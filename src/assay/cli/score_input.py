@@ -18,8 +18,8 @@ def scores_of(path: Path, settings: Settings, metric: str) -> pl.DataFrame:
     """Return the long, checked scores at *path*: a CSV or parquet file, or a store of graded runs.
 
     For a store *metric* of the default profile is the score, a solver is a method (its arm part of the name), its
-    configuration the protocol, and repeats on one incident are averaged. Runs that are not ranked (unsealed, or flagged)
-    are left out. Raises UserError.
+    configuration the protocol, and repeats on one incident are averaged. One run of every cell counts; those that are not
+    ranked (unsealed, or flagged) are left out. Raises UserError.
     """
     from assay.audit.settings import Columns
     from assay.audit.table import long_scores, read_table
@@ -32,14 +32,15 @@ def scores_of(path: Path, settings: Settings, metric: str) -> pl.DataFrame:
 def _of_runs(path: Path, metric: str) -> pl.DataFrame:
     import polars as pl
 
-    from assay.bench.repeats import solver_label, why_not_ranked
+    from assay.bench.repeats import counted, solver_label, why_not_ranked
     from assay.bench.store import RunStore, read_run, read_verdicts
     from assay.errors import NotFoundError
 
     rows: list[tuple[str, str, str, str, float | None]] = []
     names: set[str] = set()
-    for run_dir in RunStore(path).runs():
-        run = read_run(run_dir)
+    store = RunStore(path)
+    for run in counted(map(read_run, store.runs())):
+        run_dir = store.runs_dir / run.cell / str(run.attempt)
         verdict = next((v for v in read_verdicts(run_dir) if v.profile == "default"), None)
         if verdict is None or why_not_ranked(run):
             continue
