@@ -21,7 +21,7 @@ from assay.testbed.scenarios import load_scenario, names, system_of
 from live import state_folder, strays
 
 QUICK = ("cache-out-of-memory", "dns-wrong-backend", "firewall-blocks-one-client")
-EACH = [(name, oracle) for name in names() for oracle in load_scenario(name).oracles]
+EACH = [(name, oracle) for name in names("local") for oracle in load_scenario(name).oracles]
 
 
 def recorded(run_dir: Path, *, probes: bool = True) -> Recording:
@@ -155,7 +155,7 @@ def test_a_killed_trial_leaves_nothing_running(tmp_path):
 
 
 def test_there_are_ten_remediations_and_two_false_alarms():
-    scenarios = [load_scenario(name) for name in names()]
+    scenarios = [load_scenario(name) for name in names("local")]
     assert sum(not one.no_fault for one in scenarios) >= 10
     assert sum(one.no_fault for one in scenarios) >= 2
     for one in scenarios:
@@ -164,14 +164,14 @@ def test_there_are_ten_remediations_and_two_false_alarms():
 
 
 def test_every_predicate_is_committed_by_a_scenario_and_failed_by_an_oracle():
-    scenarios = [load_scenario(name) for name in names()]
+    scenarios = [load_scenario(name) for name in names("local")]
     committed = {predicate for one in scenarios for predicate in one.verification.predicates()}
     assert committed == set(get_args(Predicate))
     fails = {predicate for one in scenarios for oracle in one.oracles.values() for predicate in oracle.fails}
     assert fails >= committed - {"v_outcome", "alerts_cleared"}  # the outcome's own: what fails it is not hidden
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", names("local"))
 def test_what_a_scenario_does_exists(name):
     scenario = load_scenario(name)
     assert scenario.id == name

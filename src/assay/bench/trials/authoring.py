@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
+from assay.bench.trials.cluster_authoring import VERBS, entities_on_cluster, on_cluster
+from assay.bench.trials.finding import Finding
 from assay.model.base import Written
 from assay.model.faults import NO_FAULT, Category, fault_type
 from assay.model.scenario import Difficulty, FaultLayer, Scenario
@@ -78,15 +79,6 @@ def proposed_depth(scenario: Scenario) -> Depth | None:
     return max((DEPTH_OF_LAYER[layer] for layer in layers(scenario)), default=None)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What does not fit in a scenario, at the dotted *field*; only an *error* makes the check fail."""
-
-    field: str
-    message: str
-    error: bool = True
-
-
 TOLD_LATE_S = 4.0
 """How long after an instant the alert rules have been evaluated for it."""
 NAME_SERVER = "names"
@@ -103,6 +95,7 @@ def findings(scenario: Scenario, system: System, verbs: Verbs) -> list[Finding]:
         *_depth(scenario),
         *_names(scenario, system),
         *_verbs(scenario, verbs),
+        *on_cluster(scenario),
         *_oracles(scenario),
         *_record(scenario),
     ]
@@ -128,7 +121,7 @@ def _depth(scenario: Scenario) -> list[Finding]:
 
 def _names(scenario: Scenario, system: System) -> list[Finding]:
     services, entries = set(system.services), system.entries()
-    known = services | set(system.stores) | set(system.hosts) | {NAME_SERVER}
+    known = services | set(system.stores) | set(system.hosts) | {NAME_SERVER} | entities_on_cluster(scenario)
     found = [
         Finding("truth", f"{name} is no service, store or host of {system.system}")
         for name in (*scenario.truth.root_causes, *scenario.truth.entities)
@@ -151,6 +144,7 @@ def _names(scenario: Scenario, system: System) -> list[Finding]:
         for kind in (committed.impact.weights if committed.impact else ())
         if kind not in kinds
     ]
+    services |= entities_on_cluster(scenario)
     placed = [rule.service for rule in committed.placement.spread] if committed.placement else []
     placed += [name for pair in committed.placement.apart for name in pair] if committed.placement else []
     return found + [
@@ -162,6 +156,7 @@ def _names(scenario: Scenario, system: System) -> list[Finding]:
 
 def _verbs(scenario: Scenario, verbs: Verbs) -> Iterator[Finding]:
     """Yield the calls of oracles and of the trigger that there are not, or that do not take these arguments."""
+    verbs = verbs if scenario.cluster is None else VERBS
     calls = [
         (f"oracles.{name}.steps.{number}", step.verb, step.arguments)
         for name, oracle in scenario.oracles.items()

@@ -1,7 +1,7 @@
-"""What an agent may do on a cluster: an account with roles for what its scenario lists, and a kubeconfig that is good for that.
+"""What an agent may do on a cluster: an account with roles for what its scenario lists, and a kubeconfig good for that.
 
-The account lives where the watchers do, out of the agent's reach; its token ends with the trial. Pods that would be a way to
-a node are refused by the cluster's own policy, which is tried before anybody is let in.
+The account lives where the watchers do, out of the agent's reach; its token ends with the trial. Pods that would be a way
+to a node are refused by the cluster's own policy, which is tried before anybody is let in.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ GROUPS = {
     "networkpolicies": "networking.k8s.io", "storageclasses": "storage.k8s.io", "poddisruptionbudgets": "policy",
 }  # fmt: skip
 """API groups of what may be granted; the core for all else."""
-ENFORCED = {"pod-security.kubernetes.io/enforce": "baseline"}
-"""What a namespace says to servers that know Pod Security (1.23 and newer; older ones have a policy of the cluster's)."""
 CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
 """Who makes the pods of deployments: what this one may not make, nobody who may change deployments gets."""
 WAYS_TO_A_NODE: dict[str, dict[str, Any]] = {
@@ -40,7 +38,7 @@ WAYS_TO_A_NODE: dict[str, dict[str, Any]] = {
 
 def role_objects(name: str, watch: str, rules: Iterable[AccessRule]) -> list[Object]:
     """Return account, roles and bindings for *rules* of the system in namespace *name*, in the order of their making."""
-    labels = {INSTANCE_LABEL: name, **MANAGED}
+    labels = {INSTANCE_LABEL: watch, **MANAGED}
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": watch}
     found: list[Object] = [
         {

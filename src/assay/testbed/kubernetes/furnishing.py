@@ -12,6 +12,8 @@ from assay.testbed.runtime.settings import SERVICE_PORT
 FILLER = "filler"
 EXCLUSIVE = "assay/exclusive"
 """Label of a namespace whose trial is felt by every system on the cluster."""
+ENFORCED = {"pod-security.kubernetes.io/enforce": "baseline"}
+"""What a namespace says to servers that know Pod Security (1.23 and newer; older ones have a policy of the cluster's)."""
 STAYS_S = 600
 """How long a pod of ours stays bound to a node that is lost: longer than a trial, so that what is lost stays lost."""
 LOST = [
@@ -52,8 +54,9 @@ class FurnishedSystem(Deployed):
         ]
 
     def namespaces(self) -> list[Object]:
-        """Return the two namespaces; who shares the cluster can see that this trial cannot share it."""
+        """Return the two namespaces; pods that reach their node are refused, and others see whether they can share."""
         found = super().namespaces()
+        found[0]["metadata"]["labels"] |= ENFORCED
         if self.furnishing.exclusive:
             found[0]["metadata"]["labels"][EXCLUSIVE] = "true"
         return found
