@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from assay.cli.output import json_option, print_json, say
+from assay.cli.substrates import KUBERNETES, substrate_of
 
 
 @click.command("inject")
 @click.argument("fault", type=click.Path(path_type=Path))
 @click.option("--on", "name", help="The running system; needed only when there are several.")
 @click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), help="Seconds; the file's own when left out.")
+@click.option("--isolation", type=click.Choice([KUBERNETES]), help="For a system on a cluster: that of kubectl.")
 @json_option
-def command(fault: Path, name: str | None, duration_s: float | None, *, as_json: bool) -> None:
+def command(
+    fault: Path, name: str | None, duration_s: float | None, isolation: Literal["kubernetes"] | None, *, as_json: bool
+) -> None:
     """Inject what the YAML file FAULT says into a running system; it is undone at its end, or on Ctrl-C."""
     from assay.errors import LostError, UserError
     from assay.model.files import load_yaml
     from assay.model.incident import FaultPlan
-    from assay.testbed.faults.preconditions import require
-    from assay.testbed.local.state import all_states
-    from assay.testbed.local.substrate import LocalSubstrate
 
     plan = load_yaml(fault, FaultPlan)
     if duration_s:
         plan = plan.model_copy(update={"duration_s": duration_s})
-    running = [state.name for state in all_states() if state.running()]
+    substrate = substrate_of(isolation)
+    running = substrate.names() if name is None else []
     if name is None and len(running) != 1:
         found = (
             f"several systems are running ({', '.join(running)}); choose with --on"
@@ -36,8 +39,8 @@ def command(fault: Path, name: str | None, duration_s: float | None, *, as_json:
         raise UserError(
             f"Cannot tell where to inject: {found}; start one with `assay up SYSTEM`." if not running else f"{found}."
         )
-    system = LocalSubstrate().running(name or running[0])
-    require(system.definition(), plan, system.status()["isolation"], source=fault)
+    system = substrate.running(name or running[0])
+    system.require(plan, source=fault)
     events = []
     for event in system.inject(plan):
         events.append(event)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.output import abnormal_option, isolation_option, json_option, normal_option, print_json, stages
+from assay.cli.output import abnormal_option, json_option, normal_option, print_json, stages
+from assay.cli.substrates import setting_option, substrate_of
 
 if TYPE_CHECKING:
-    from assay.model.system import IsolationLevel
+    from assay.model.system import Setting
 
 
 @click.command("record")
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 @abnormal_option
 @click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes names, load and windows repeatable.")
-@isolation_option
+@setting_option
 @json_option
 def command(
     system: str, fault: Path, output: Path, name: str | None, normal_s: float, abnormal_s: float, warmup_s: float,
-    seed: int, isolation: IsolationLevel | None, *, as_json: bool,
+    seed: int, isolation: Setting | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Record one incident: SYSTEM (name or YAML file) broken by the fault of the YAML file FAULT.
 
@@ -39,15 +40,16 @@ def command(
     from assay.model.incident import FaultPlan
     from assay.telemetry.tree import Tree
     from assay.testbed.apps import load_system
-    from assay.testbed.capabilities import choose_level
-    from assay.testbed.faults.preconditions import require
-    from assay.testbed.local.substrate import LocalSubstrate
     from assay.testbed.record import Schedule, check_output, record
 
     app, plan = load_system(system), load_yaml(fault, FaultPlan)
-    substrate, tree = LocalSubstrate(), Tree(output)
+    substrate: Any = substrate_of(isolation)
+    tree = Tree(output)
     running = None if name is None else substrate.running(name)
-    require(app, plan, running.status()["isolation"] if running else choose_level(isolation), source=fault)
+    if running is None:
+        substrate.require(app, plan, isolation, source=fault)
+    else:
+        running.require(plan, source=fault)
     check_output(tree)
     with stages() as shown:
         shown.begin(f"starting {app.system}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from assay.errors import RefusedError
 from assay.model.faults import fault_type
-from assay.model.system import IsolationLevel
+from assay.model.system import IsolationLevel, Setting
 from assay.testbed.faults.actuators import LOCAL_REFUSALS
 from assay.testbed.kernel.probe import NETEM, SHAPING, Machine, probe_machine
 
@@ -56,9 +56,14 @@ def impairments_in_kernel() -> set[str]:
     return netem | ({"bandwidth"} if abilities[SHAPING].available else set())
 
 
-def refusal(fault: str, level: IsolationLevel) -> str | None:
-    """Return why *fault* cannot be injected on *level* of this machine, with the way out; None when it can."""
+def refusal(fault: str, level: Setting) -> str | None:
+    """Return why *fault* cannot be injected on *level* of this machine, with the way out; None when it can.
+
+    What a cluster can do it says itself, see `testbed/kubernetes/ways.py`.
+    """
     row = fault_type(fault)
+    if level == "kubernetes":
+        return None
     if not (there := probe()[level]).available:
         return there.reason
     return LOCAL_REFUSALS.get(row.name) if level == "plain" else None

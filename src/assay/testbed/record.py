@@ -19,17 +19,15 @@ from assay.model.incident import Alert, EffectCheck, Fault, FaultPlan, Incident,
 from assay.model.system import System
 from assay.telemetry.clock import boot_id
 from assay.telemetry.content import opaque_id, write_datapack
-from assay.telemetry.otlp.client import ReceiverControl
 from assay.telemetry.otlp.counts import SessionStats
 from assay.telemetry.otlp.seal import decode_spool, split_windows
 from assay.telemetry.tree import Tree
 from assay.testbed import machine
 from assay.testbed.alerts import alerts, describe
-from assay.testbed.faults.preconditions import require
 from assay.testbed.faults.surprises import sentences
 from assay.testbed.local.state import all_states
 from assay.testbed.machine import Look, MachineWatch
-from assay.testbed.substrate import RunningSystem
+from assay.testbed.substrate import Receiver, RunningSystem
 
 USUAL_SHARE = 2 / 3
 """The first part of the normal window tells the alert rules what is usual."""
@@ -123,7 +121,7 @@ def record(
     folder with what the receiver had acknowledged by then.
     """
     plan = plan.model_copy(update={"duration_s": schedule.abnormal_s})
-    require(system, plan, running.status()["isolation"])
+    running.require(plan)
     check_output(tree)
     id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
     chance = random.Random(f"{seed}:{plan.model_dump_json()}")  # noqa: S311
@@ -218,7 +216,7 @@ def _session(running: RunningSystem, spool: Path) -> Iterator[Callable[[], Sessi
         raise
 
 
-def _close(receiver: ReceiverControl, name: str) -> None:
+def _close(receiver: Receiver, name: str) -> None:
     with suppress(OperationError, UserError):  # the receiver may be gone: what it acknowledged is in the spool
         receiver.close_session(name)
 
@@ -273,7 +271,7 @@ def _environment(system: System, status: dict[str, Any], captured: _Captured) ->
         "load_rps": status["rate_rps"],
         "head_sampling": 1.0,
         "drop_rate": captured.stats.drop_rate,
-        "host": {"cores": os.cpu_count()},
+        "host": {"cores": status.get("cores") or os.cpu_count()},
         "kernel": {name: ability["available"] for name, ability in status["machine"]["abilities"].items()},
         "other_systems": len(machine.others(captured.looks)),
     }

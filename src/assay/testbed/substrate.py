@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
@@ -10,15 +11,35 @@ import polars as pl
 from assay.model.incident import FaultPlan
 from assay.model.system import IsolationLevel, System
 from assay.registry import Registry
-from assay.telemetry.otlp.client import ReceiverControl
+from assay.telemetry.otlp.counts import SessionStats
+
+
+class Receiver(Protocol):
+    """What keeps recording sessions of a system's telemetry."""
+
+    def open_session(self, directory: Path, name: str) -> None:
+        """Start to record everything that arrives."""
+        ...
+
+    def close_session(self, name: str) -> SessionStats:
+        """Stop the session; its whole spool is in its directory then."""
+        ...
 
 
 class RunningSystem(Protocol):
     """A handle on a deployed system."""
 
     @property
-    def receiver(self) -> ReceiverControl:
+    def receiver(self) -> Receiver:
         """The receiver that all of its telemetry goes to."""
+        ...
+
+    def definition(self) -> System:
+        """Return the system that runs here."""
+        ...
+
+    def require(self, plan: FaultPlan, source: Path | None = None) -> None:
+        """Raise when *plan* cannot be carried out here; ConfigError naming the line when it was read from *source*."""
         ...
 
     def status(self) -> dict[str, Any]:

@@ -38,6 +38,9 @@ from assay.testbed.runtime import load, replica
 from assay.testbed.runtime.instruments import Instruments
 from assay.testbed.local import names, state, stores
 import assay.testbed.kubernetes.pod, assay.telemetry.otlp.receiver, assay.telemetry.otlp.control, uvloop, httptools
+from assay.testbed.kubernetes import keeper, node_agent, receiver_pod
+from assay.testbed.kernel import detour, packets, partition, probe, shaping
+from assay.testbed import capabilities
 load_system("shop")
 Instruments("http://127.0.0.1:1", {"service.name": "x"})
 json.dump(sorted({getattr(m, "__file__", None) or "" for m in list(sys.modules.values())}), sys.stdout)

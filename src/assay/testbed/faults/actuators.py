@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
-from assay.model.system import IsolationLevel
+from assay.model.system import Setting
 from assay.testbed.faults.grouped import cpu_pressure, memory_pressure
 from assay.testbed.faults.hooks import ProcessStrain, RuntimeHook
 from assay.testbed.faults.injection import Actuator, Injection
 from assay.testbed.faults.lookups import FailingLookups, StrayLookups
 from assay.testbed.faults.packets import Packets
 from assay.testbed.faults.processes import KeepDown, Kill, KillPod
+from assay.testbed.kubernetes.ways import CLUSTER
 
 Maker = Callable[[Injection], Actuator]
 
@@ -48,13 +49,14 @@ _PLAIN: Mapping[str, Maker] = {
     "JVMMySQLException": RuntimeHook,
 }
 
-_LEVELS: Mapping[IsolationLevel, Mapping[str, Maker]] = {
+_LEVELS: Mapping[Setting, Mapping[str, Maker]] = {
     "plain": _PLAIN,
     "namespaced": {**_PLAIN, "NetworkDuplicate": Packets},
+    "kubernetes": CLUSTER,
 }
 
 
-def actuators(level: IsolationLevel) -> Mapping[str, Maker]:
+def actuators(level: Setting) -> Mapping[str, Maker]:
     """Return what carries out each fault type that a system of the isolation *level* can take."""
     return _LEVELS[level]
 

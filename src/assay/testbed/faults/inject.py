@@ -54,15 +54,14 @@ async def inject(system: SystemUnderTest, plan: FaultPlan, lease: asyncio.Event,
     keep the others. The last event is ``done`` with the faults as they happened, a root label and an effect check for each
     (none without a fault), whether the system recovered from all, and notes.
     """
-    require(system.system, plan, system.status()["isolation"])
+    require(system.system, plan, system.status()["isolation"], fleet=system.fleet)
     _check_free(system)
     acts = [_act(system, part) for part in plan.parts]
     system.injection, began_ns, notes = _activity(plan), time.time_ns(), list[str]()
     try:
         begun, lost = list[Act](), await _lost_lines(system)
         try:
-            started = time.monotonic()
-            await _apply(acts, begun, report)
+            started = await _apply(acts, begun, report)
             await _check_effects(acts, started, plan.duration_s, lease, report)
             await _wait(lease, plan.duration_s - (time.monotonic() - started))
         finally:
@@ -106,15 +105,23 @@ def _check_free(system: SystemUnderTest) -> None:
         raise RefusedError(f"The system is not healthy: {', '.join(missing)} not ready; wait and retry.")
 
 
-async def _apply(acts: list[Act], begun: list[Act], report: Report) -> None:
-    """Journal and apply each fault; *begun* gets each one that must be undone whatever happens next."""
+async def _apply(acts: list[Act], begun: list[Act], report: Report) -> float:
+    """Journal and apply each fault; return the monotonic time at which the first one began to act.
+
+    *begun* gets each one that must be undone whatever happens next.
+    """
+    started = list[float]()
     for act in acts:
         injection, fields = act.injection, {"replicas": [replica.id for replica in act.injection.replicas]}
         injection.system.journal.write("apply", injection.id, plan=injection.plan.model_dump(mode="json"), **fields)
         begun.append(act)
-        act.start_ns = time.time_ns()
+        act.start_ns, began_at = time.time_ns(), time.monotonic()
         await act.actuator.apply()
+        if injection.began_at is not None:
+            act.start_ns, began_at = act.start_ns + int((injection.began_at - began_at) * 1e9), injection.began_at
+        started.append(began_at)
         await report({"event": "applied", **act.told()})
+    return min(started)
 
 
 async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
@@ -124,7 +131,7 @@ async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
         await asyncio.shield(act.actuator.undo())
     except (OSError, RuntimeError, TimeoutError, AssayError) as error:
         act.undo_error = error
-        system.give_up(OperationError(f"{name} could not be undone ({error}); the system was ended."))
+        system.give_up(OperationError(f"{name} could not be undone: {error}"))
         return [f"{name} could not be undone: {error}"]
     finally:
         act.end_ns = time.time_ns()

@@ -56,7 +56,7 @@ class SystemUnderTest(Protocol):
         """Start a successor of the replica's process and hand over; return the former pid, None if it did not come."""
 
     def give_up(self, failure: AssayError) -> None:
-        """End the system."""
+        """End the system for *failure*, or where it is not ours to end say that the injection failed."""
 
 
 @dataclass
@@ -70,6 +70,8 @@ class Injection:
     system: SystemUnderTest
     notes: list[str] = field(default_factory=list)
     """What its actuator has to say for the record."""
+    began_at: float | None = None
+    """Monotonic time at which it began to act, where that takes a while to prepare; else it began when it was applied."""
 
     @property
     def replica(self) -> Replica:

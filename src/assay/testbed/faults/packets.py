@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from assay.errors import RefusedError
+from assay.model.incident import PlannedFault
 from assay.testbed.faults.injection import Account, Injection
 from assay.testbed.faults.links import touched
 from assay.testbed.local.networks import Stream
@@ -17,29 +18,9 @@ class Packets:
         self._injection = injection
         self._account = Account(injection, own=["*"])
 
-    def impairment(self) -> dict[str, Any]:
-        """Return the impairment as networks read it: its kind and its numbers."""
-        parameters = self._injection.plan.parameters
-        match self._injection.plan.fault:
-            case "NetworkDelay":
-                jitter_ms = parameters.get("jitter_ms", 0.0)
-                return {"kind": "delay", "delay_s": parameters["delay_ms"] / 1e3, "jitter_s": jitter_ms / 1e3}
-            case "NetworkLoss":
-                return {"kind": "loss", "share": parameters["loss_percent"] / 100}
-            case "NetworkDuplicate":
-                return {"kind": "duplicate", "share": parameters["duplicate_percent"] / 100}
-            case "NetworkCorrupt":
-                return {"kind": "corrupt", "share": parameters["corrupt_percent"] / 100}
-            case "NetworkBandwidth":
-                return {"kind": "bandwidth", "bytes_per_s": parameters["rate_bps"] / 8}
-            case "NetworkPartition":
-                return {"kind": "partition"}
-            case other:
-                raise RefusedError(f"No network has an impairment for {other}.")
-
     async def apply(self) -> None:
         """Impair the streams; both ends of the links note one-way times in the ledger from now on."""
-        injection, impairment = self._injection, self.impairment()
+        injection, impairment = self._injection, impairment_of(self._injection.plan)
         await self._account.open()
         for target, streams in self.streams().items():
             await injection.system.network.impair(injection.id, target, streams, impairment)
@@ -56,3 +37,24 @@ class Packets:
         for stream in touched(injection.system.fleet, targets, injection.plan.parameters):
             found.setdefault(stream.source if stream.source in targets else stream.destination, []).append(stream)
         return found
+
+
+def impairment_of(plan: PlannedFault) -> dict[str, Any]:
+    """Return the impairment that *plan* asks for, as networks read it: its kind and its numbers."""
+    parameters = plan.parameters
+    match plan.fault:
+        case "NetworkDelay":
+            jitter_ms = parameters.get("jitter_ms", 0.0)
+            return {"kind": "delay", "delay_s": parameters["delay_ms"] / 1e3, "jitter_s": jitter_ms / 1e3}
+        case "NetworkLoss":
+            return {"kind": "loss", "share": parameters["loss_percent"] / 100}
+        case "NetworkDuplicate":
+            return {"kind": "duplicate", "share": parameters["duplicate_percent"] / 100}
+        case "NetworkCorrupt":
+            return {"kind": "corrupt", "share": parameters["corrupt_percent"] / 100}
+        case "NetworkBandwidth":
+            return {"kind": "bandwidth", "bytes_per_s": parameters["rate_bps"] / 8}
+        case "NetworkPartition":
+            return {"kind": "partition"}
+        case other:
+            raise RefusedError(f"No network has an impairment for {other}.")

@@ -11,7 +11,7 @@ from assay.errors import ConfigError, NotFoundError, RefusedError, UserError
 from assay.model.faults import NO_FAULT, Category, fault_type
 from assay.model.files import where
 from assay.model.incident import FaultPlan, PlannedFault
-from assay.model.system import IsolationLevel, Service, System
+from assay.model.system import Service, Setting, System
 from assay.testbed.capabilities import refusal
 from assay.testbed.faults.actuators import actuators
 from assay.testbed.faults.links import touched
@@ -31,14 +31,21 @@ class Objection(NamedTuple):
 
 
 def require(
-    system: System, plan: FaultPlan, level: IsolationLevel, *, source: Path | None = None, within: str = ""
+    system: System,
+    plan: FaultPlan,
+    level: Setting,
+    *,
+    source: Path | None = None,
+    within: str = "",
+    fleet: Fleet | None = None,
 ) -> None:
     """Raise when *plan* cannot be carried out on *system* at the isolation *level*; a pure function of the three.
 
-    Raises NotFoundError or RefusedError. For a plan that was read from the file *source* (of which it is the field
-    *within*) it raises ConfigError naming file, line and field.
+    Where replicas are is told by *fleet*, by the system's own rule without one. Raises NotFoundError or RefusedError. For a
+    plan that was read from the file *source* (of which it is the field *within*) it raises ConfigError naming file, line
+    and field.
     """
-    objection = next(objections(system, plan, level), None)
+    objection = next(objections(system, plan, level, fleet), None)
     if objection is None:
         return
     if source is None:
@@ -47,9 +54,9 @@ def require(
     raise ConfigError(f"{where(source, field)}: {objection.error}") from objection.error
 
 
-def objections(system: System, plan: FaultPlan, level: IsolationLevel) -> Iterator[Objection]:
+def objections(system: System, plan: FaultPlan, level: Setting, fleet: Fleet | None = None) -> Iterator[Objection]:
     """Yield what stands against carrying out *plan* on *system*, each fault first, then what they do to each other."""
-    fleet = Fleet(system, 0)  # only who is where: pod names do not matter
+    fleet = fleet or Fleet(system, 0)  # only who is where: pod names do not matter
     for number, fault in enumerate(plan.parts):
         prefix = f"faults.{number}." if plan.faults else ""
         for field, error in _of_one(fleet, fault, level):
@@ -69,7 +76,7 @@ def struck(fleet: Fleet, fault: PlannedFault) -> tuple[Replica, ...]:
     return (fleet.of(fault.target.name)[fault.target.replica or 0],)
 
 
-def _of_one(fleet: Fleet, fault: PlannedFault, level: IsolationLevel) -> Iterator[Objection]:
+def _of_one(fleet: Fleet, fault: PlannedFault, level: Setting) -> Iterator[Objection]:
     if fault.fault != NO_FAULT:
         reason = refusal(fault.fault, level)
         if reason is None and fault.fault not in actuators(level):

@@ -44,6 +44,8 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "Event": ("api/v1", "events", True),
     "ResourceQuota": ("api/v1", "resourcequotas", True),
     "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims", True),
+    "PersistentVolume": ("api/v1", "persistentvolumes", False),
+    "StorageClass": ("apis/storage.k8s.io/v1", "storageclasses", False),
     "Deployment": ("apis/apps/v1", "deployments", True),
     "ReplicaSet": ("apis/apps/v1", "replicasets", True),
     "StatefulSet": ("apis/apps/v1", "statefulsets", True),
@@ -119,9 +121,12 @@ class Api:
         *,
         query: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
         timeout_s: float = READ_TIMEOUT_S,
+        tries: int = TRIES,
+        raw_answer: bool = False,
     ) -> Any:
-        """Send one request; return the object or text that it is answered with.
+        """Send one request; return the object or text that it is answered with, or the bytes for a *raw_answer*.
 
         What may pass is tried again, five times within about six seconds: no connection, a server that is overloaded or
         starting. A write whose answer was lost is tried again only where that changes nothing (GET, PUT, DELETE). Raises
@@ -129,11 +134,11 @@ class Api:
         """
         import urllib3
 
-        for attempt in range(TRIES):
+        for attempt in range(tries):
             pause = FIRST_PAUSE_S * 2**attempt * random.uniform(0.8, 1.2)  # noqa: S311
-            last = attempt == TRIES - 1
+            last = attempt == tries - 1
             try:
-                answer = self._send(method, path, body, query, content_type, timeout_s)
+                answer = self._send(method, path, body, query, content_type, timeout_s, headers)
                 raw = answer.data
             except urllib3.exceptions.NewConnectionError as error:
                 if last:
@@ -143,7 +148,7 @@ class Api:
                     raise self._unreachable(error) from error
             else:
                 if answer.status < 400:
-                    return _decoded(answer, raw)
+                    return raw if raw_answer else _decoded(answer, raw)
                 if last or answer.status not in TRANSIENT or (answer.status == 500 and method in {"POST", "PATCH"}):
                     raise self._refusal(method, path, answer.status, raw)
             time.sleep(pause)
@@ -232,6 +237,16 @@ class Api:
             if answer is not None:
                 answer.close()
 
+    @property
+    def verifies(self) -> bool:
+        """Whether the server's certificate is looked at."""
+        return bool(self._client.configuration.verify_ssl)
+
+    def authority(self) -> bytes | None:
+        """Return the certificate authority that the server is known by, None where it is one of the machine's own."""
+        path = self._client.configuration.ssl_ca_cert
+        return Path(path).read_bytes() if path and self.verifies else None
+
     def require(self) -> str:
         """Return the server's version; raises StartError when it is not ready, and what `request` raises."""
         version = self.request("GET", "/version")["gitVersion"]
@@ -242,12 +257,19 @@ class Api:
         return str(version)
 
     def _send(
-        self, method: str, path: str, body: Any, query: Mapping[str, Any] | None, content_type: str, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        query: Mapping[str, Any] | None,
+        content_type: str,
+        timeout_s: float,
+        further: Mapping[str, str] | None = None,
     ) -> Any:
         import urllib3
 
         configuration = self._client.configuration
-        headers = {"Accept": "application/json", "User-Agent": "kubectl"}
+        headers = {"Accept": "application/json", "User-Agent": "kubectl", **(further or {})}
         for credential in configuration.auth_settings().values():
             headers[credential["key"]] = credential["value"]
         if body is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,7 @@ from assay.testbed.kubernetes.readings import owner_of
 from assay.testbed.kubernetes.undo import DONE
 
 UNDO_READY_TIMEOUT_S = 60.0
+LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,19 @@ def _inverse(patch: Any, standing: Any) -> Any:
 
 
 @contextmanager
-def injected(api: Api, changes: Sequence[Change], keeper: str, limit_s: float, *, image: str = IMAGE) -> Iterator[str]:
+def injected(
+    api: Api,
+    changes: Sequence[Change],
+    keeper: str,
+    limit_s: float,
+    *,
+    image: str = IMAGE,
+    on_ready: Callable[[], None] = lambda: None,
+) -> Iterator[str]:
     """Make *changes* while the block runs; whatever becomes of this process they are undone within *limit_s*.
 
-    *keeper* is the namespace where the undo waits, one that nobody who is graded can see. Yields the undo's name.
+    *keeper* is the namespace where the undo waits, one that nobody who is graded can see; *on_ready* is called when it
+    waits and nothing has changed yet. Yields the undo's name.
     """
     name = f"undo-{secrets.token_hex(4)}"
     undoing = [(change, request) for change in reversed(changes) if (request := undo_of(api, change)) is not None]
@@ -103,9 +113,10 @@ def injected(api: Api, changes: Sequence[Change], keeper: str, limit_s: float, *
     made = _undo_objects(name, keeper, changed, requests, deadline, image) if undoing else []
     try:
         for item in made:
-            api.create(item)
+            _create(api, item)
         if made:
             _wait_running(api, name, keeper)
+        on_ready()
         for change in changes:
             _make(api, change)
         yield name
@@ -117,6 +128,20 @@ def injected(api: Api, changes: Sequence[Change], keeper: str, limit_s: float, *
         for item in reversed(made):
             with suppress(AssayError):
                 api.delete(item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
+
+
+def _create(api: Api, item: Object) -> None:
+    """Create *item*; a pod may have to wait until its account has a token, which old clusters give it a moment later."""
+    deadline = time.monotonic() + UNDO_READY_TIMEOUT_S
+    while True:
+        try:
+            api.create(item)
+        except ApiError as error:
+            if "token" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_EVERY_S)
+        else:
+            return
 
 
 def _make(api: Api, change: Change) -> None:
@@ -147,7 +172,7 @@ def _wait_running(api: Api, name: str, keeper: str) -> None:
             return
         if time.monotonic() > deadline:
             raise StartError(f"The undo {name} does not run after {UNDO_READY_TIMEOUT_S:g} s; nothing was injected.")
-        time.sleep(0.2)
+        time.sleep(LOOK_EVERY_S)
 
 
 def _undo_objects(
@@ -210,3 +235,10 @@ def _right(name: str, change: Change, subject: Object, labels: dict[str, str]) -
             "subjects": [subject],
         },
     ]
+
+
+def clear_cluster_roles(api: Api, keeper: str) -> None:
+    """Remove the rights of undo pods in *keeper* that lie outside of namespaces: those that a killed injector left."""
+    for kind in ("ClusterRoleBinding", "ClusterRole"):
+        for item in api.list(kind, selector=f"{INSTANCE_LABEL}={keeper}"):
+            api.delete(kind, item["metadata"]["name"])

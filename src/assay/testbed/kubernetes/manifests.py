@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from assay.model.system import Service, System
 from assay.testbed.kubernetes.image import IMAGE
+from assay.testbed.kubernetes.wanted import KEY_SECRET
 from assay.testbed.runtime.settings import SERVICE_PORT
 
 Object = dict[str, Any]
@@ -32,7 +34,8 @@ SMALL = {"cpu": "10m", "memory": "48Mi"}
 class Deployed:
     """One instance of *system*: the *name* is its namespace, what watches over it lives in another.
 
-    *endpoint* is where telemetry goes; None has a receiver of ours beside it.
+    *endpoint* is where telemetry goes; None has a receiver of ours beside it. *key* opens the doors of the pods, by which
+    faults are ordered: it is a secret, and another one every time.
     """
 
     system: System
@@ -41,6 +44,7 @@ class Deployed:
     rate_rps: float | None = None
     image: str = IMAGE
     endpoint: str | None = None
+    key: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @property
     def watch_namespace(self) -> str:
@@ -79,12 +83,9 @@ class Deployed:
 
     def watchers(self) -> list[Object]:
         """Return the receiver, unless telemetry goes elsewhere, and the probe."""
-        found: list[Object] = []
+        found: list[Object] = [self._secret(KEY_SECRET, {"key": self.key}, self.watch_namespace)]
         if self.endpoint is None:
-            command = ["python", "-m", "assay.telemetry.otlp", "--state", "/tmp/receiver", "--host", "0.0.0.0"]  # noqa: S104, S108
-            container = self._container(
-                RECEIVER, command=[*command, "--port", str(RECEIVER_PORT)], ports=[RECEIVER_PORT]
-            )
+            container = self._container(RECEIVER, arguments=["receiver"], ports=[RECEIVER_PORT], door=True)
             found += self._deployment(RECEIVER, container, namespace=self.watch_namespace)
         container = self._container(PROBE, arguments=["probe"], ports=[PROBE_PORT])
         return [*found, *self._deployment(PROBE, container, namespace=self.watch_namespace)]
@@ -92,7 +93,7 @@ class Deployed:
     def configuration(self) -> list[Object]:
         """Return what pods read: the system without settings and passwords, each service's settings, and what is secret."""
         described = self.system.model_dump(mode="json", exclude_defaults=True)
-        found: list[Object] = []
+        found: list[Object] = [self._secret(KEY_SECRET, {"key": self.key})]
         for name, store in self.system.stores.items():
             if store.password is not None:
                 del described["stores"][name]["password"]
@@ -103,8 +104,8 @@ class Deployed:
             if plain or service.required:
                 found.append(self._config_map(f"{name}-config", plain))
             if len(plain) < len(service.config):
-                secrets = {key: value for key, value in service.config.items() if _is_secret(key)}
-                found.append(self._secret(f"{name}-secrets", secrets))
+                hidden = {key: value for key, value in service.config.items() if _is_secret(key)}
+                found.append(self._secret(f"{name}-secrets", hidden))
         return [self._config_map("system", {"system.yaml": yaml.safe_dump(described, sort_keys=False)}), *found]
 
     def stores(self) -> list[Object]:
@@ -124,12 +125,16 @@ class Deployed:
     def load(self) -> Object:
         """Return the load generator."""
         rate = self.rate_rps or self.system.load.rate_rps
-        container = self._container(LOAD, arguments=["load"], environment={"RATE_RPS": f"{rate:g}"})
+        container = self._container(LOAD, arguments=["load"], environment={"RATE_RPS": f"{rate:g}"}, door=True)
         return self._deployment(LOAD, container)[0]
 
     def _service(self, name: str, service: Service) -> list[Object]:
         container = self._container(
-            name, arguments=["replica", name], ports=[SERVICE_PORT], environment={"RELEASE": service.release}
+            name,
+            arguments=["replica", name],
+            ports=[SERVICE_PORT],
+            environment={"RELEASE": service.release},
+            door=True,
         )
         container["resources"] = {
             "requests": SMALL,
@@ -197,8 +202,9 @@ class Deployed:
         arguments: Sequence[str] = (),
         ports: Iterable[int] = (),
         environment: dict[str, str] | None = None,
+        door: bool = False,
     ) -> Object:
-        """Return a container of our image; one with a port is ready when it listens there."""
+        """Return a container of our image: ready when it listens at its port, if it has one; with the key of its *door*."""
         fields = {
             "POD_NAME": "metadata.name",
             "POD_IP": "status.podIP",
@@ -215,6 +221,11 @@ class Deployed:
             "env": [
                 *({"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()),
                 *({"name": key, "value": value} for key, value in plain.items()),
+                *(
+                    [{"name": "DOOR_KEY", "valueFrom": {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}}]
+                    if door
+                    else []
+                ),
             ],
             "resources": {"requests": SMALL},
             "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}],  # noqa: S108
@@ -239,8 +250,8 @@ class Deployed:
     def _metadata(self, name: str, namespace: str | None = None) -> Object:
         return {"name": name, "namespace": namespace or self.name, "labels": self.labels(name)}
 
-    def _secret(self, name: str, data: dict[str, str]) -> Object:
-        return {"apiVersion": "v1", "kind": "Secret", "metadata": self._metadata(name), "stringData": data}
+    def _secret(self, name: str, data: dict[str, str], namespace: str | None = None) -> Object:
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": self._metadata(name, namespace), "stringData": data}
 
     def _config_map(self, name: str, data: dict[str, str]) -> Object:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": self._metadata(name), "data": data}

@@ -1,32 +1,28 @@
 """What runs in a pod: the service runtime of `local` with the cluster in the supervisor's place.
 
-    python -m assay.testbed.kubernetes.pod replica SERVICE | load | store NAME | probe | undo
+    python -m assay.testbed.kubernetes.pod replica SERVICE | load | store NAME | receiver | probe | undo | node
+    | companion ROLE ORDER
 
-A pod reads the system from a mounted file and the rest from its environment. Names are looked up in the cluster's DNS; a
-little name server in the process turns them into the SRV records that the runtime asks for.
+A pod reads the system from a mounted file and the rest from its environment. Process 1 of a replica or of the load
+generator is its keeper (`keeper.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
-import socket
 import sys
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.model.files import load_yaml
 from assay.model.system import System
 from assay.testbed.kubernetes.manifests import LOAD, SETTING, STORE_PORTS
 from assay.testbed.runtime.settings import SERVICE_PORT
 
-if TYPE_CHECKING:
-    from assay.testbed.local.names import Endpoint
-
 SYSTEM_FILE = Path("/etc/assay/system.yaml")
-NAMES_TIMEOUT_S = 5.0
 
 
 def main(arguments: list[str]) -> None:
@@ -42,33 +38,41 @@ def main(arguments: list[str]) -> None:
 
         undo.main()
         return
+    if role == "receiver":
+        from assay.testbed.kubernetes import receiver_pod
+
+        receiver_pod.main()
+        return
+    if role == "node":
+        from assay.testbed.kubernetes import node_agent
+
+        node_agent.main()
+        return
+    if role == "companion":
+        _press(names[0], json.loads(names[1]))
+        return
     system = load_yaml(SYSTEM_FILE, System)
     if role == "store":
         raise SystemExit(asyncio.run(_store(system, names[0])))
-    signal.signal(
-        signal.SIGTERM, lambda *_: os._exit(0)
-    )  # process 1 has no default; a server drains before this is called
+    from assay.testbed.kubernetes.keeper import keep
+
+    raise SystemExit(keep(_run, _replica_order(system, names[0]) if role == "replica" else _load_order(system)))
+
+
+def _run(order: dict[str, Any]) -> None:
+    """Run the process of the runtime that *order* is for, until it is told to end."""
     import uvloop
 
     from assay.testbed.runtime import load, replica
 
-    if role == "replica":
-        uvloop.run(_managed(replica.main, _replica_order(system, names[0])))
-    else:
-        uvloop.run(_managed(load.main, _load_order(system)))
+    uvloop.run(replica.main(order) if "service" in order else load.main(order))
 
 
-async def _managed(run: Any, order: dict[str, Any]) -> None:
-    """Run a process of the runtime; where its supervisor would be, nobody asks anything and nobody hangs up."""
-    connected: list[asyncio.StreamWriter] = []
+def _press(role: str, order: dict[str, Any]) -> None:
+    """Run what presses on the container beside its process."""
+    from assay.testbed.runtime import allocator, burner
 
-    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connected.append(writer)
-        await reader.read()
-
-    server = await asyncio.start_unix_server(listen, order["management"])
-    async with server:
-        await run(order)
+    asyncio.run({"burner": burner.main, "allocator": allocator.main}[role](order))
 
 
 def _replica_order(system: System, service: str) -> dict[str, Any]:
@@ -85,7 +89,7 @@ def _replica_order(system: System, service: str) -> dict[str, Any]:
         "address": "0.0.0.0",  # noqa: S104 - a pod has a network of its own
         "port": SERVICE_PORT,
         "inside": "",
-        "ledger": "/tmp/ledger.jsonl",  # noqa: S108 - a pod has a disk of its own
+        "ledger": "/tmp/ledger/replica.jsonl",  # noqa: S108 - a pod has a disk of its own
         "resource": _resource(system, service),
         "stores": stores,
         "token": os.environ["TOKEN"],
@@ -108,9 +112,7 @@ def _common(system: System, name: str) -> dict[str, Any]:
     return {
         "id": name,
         "system": system.model_dump(mode="json"),
-        "management": "/tmp/management.sock",  # noqa: S108
         "endpoint": os.environ["TELEMETRY"],
-        "names": ["127.0.0.1", _serve_names()],
         "seed": int(os.environ["SEED"]),
     }
 
@@ -128,33 +130,6 @@ def _resource(system: System, service: str) -> dict[str, str]:
         "k8s.pod.name": pod,
         "k8s.container.name": service,
     }
-
-
-def _serve_names() -> int:
-    """Start a name server in a thread of its own, where a slow look-up holds up nobody else; return its port."""
-    from assay.testbed.local.names import NameServer
-
-    ready: threading.Event = threading.Event()
-    ports: list[int] = []
-
-    async def run() -> None:
-        ports.append(await NameServer(lambda service, _caller: _look_up(service)).start("127.0.0.1"))
-        ready.set()
-        await asyncio.Event().wait()
-
-    threading.Thread(target=lambda: asyncio.run(run()), name="names", daemon=True).start()
-    ready.wait(NAMES_TIMEOUT_S)
-    return ports[0]
-
-
-def _look_up(service: str) -> list[Endpoint] | None:
-    """Return where the cluster says that *service* is; None when it knows none of that name."""
-    try:
-        return [(socket.gethostbyname(service), SERVICE_PORT)]
-    except socket.gaierror as error:
-        if error.errno == socket.EAI_NONAME:
-            return None
-        raise
 
 
 async def _store(system: System, name: str) -> int:

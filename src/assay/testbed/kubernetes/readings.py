@@ -147,5 +147,10 @@ def why_not_ready(pod: Object) -> str:
     return str(status.get("reason") or status.get("phase") or "unknown")
 
 
+def cores(quantity: str) -> float:
+    """Return the cores of a quantity such as ``4`` or ``3920m``."""
+    return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
+
+
 def _leaving(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]

@@ -5,32 +5,42 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import yaml
 
-from assay.errors import AssayError, LostError, NotFoundError, OperationError, RefusedError, StartError, UserError
+from assay.errors import AssayError, LostError, NotFoundError, OperationError, StartError, UserError
 from assay.model.incident import FaultPlan
-from assay.model.system import IsolationLevel, System
-from assay.testbed.kubernetes.api import Api, ApiError, Object
+from assay.model.system import Setting, System
+from assay.testbed.faults.preconditions import require
+from assay.testbed.kubernetes.api import Api, ApiError, DeniedError, Object
+from assay.testbed.kubernetes.door import Doors, ledger_of
+from assay.testbed.kubernetes.furnishing import FurnishedSystem, Furnishing
 from assay.testbed.kubernetes.image import IMAGE
-from assay.testbed.kubernetes.manifests import INSTANCE_LABEL, LOAD, MANAGED, Deployed
-from assay.testbed.kubernetes.readings import is_over, is_ready, why_not_ready
+from assay.testbed.kubernetes.injecting import activity, injecting
+from assay.testbed.kubernetes.injection import clear_cluster_roles
+from assay.testbed.kubernetes.manifests import INSTANCE_LABEL, LOAD, MANAGED, PROBE, Deployed
+from assay.testbed.kubernetes.offers import WayName, offers_of
+from assay.testbed.kubernetes.readings import cores, is_over, is_ready, why_not_ready
+from assay.testbed.kubernetes.remote_receiver import RemoteReceiver
+from assay.testbed.kubernetes.sharing import await_turn
+from assay.testbed.kubernetes.ways import require_ways
 from assay.testbed.runtime.settings import SERVICE_PORT
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from assay.telemetry.otlp.client import ReceiverControl
     from assay.testbed.kubernetes.observer import Watched
 
 START_TIMEOUT_S = 180.0
 REMOVE_TIMEOUT_S = 180.0
+SECONDS_PER_FILLER = 4.0
+"""What an idle pod may add to the time in which everything is ready."""
 LOOK_EVERY_S = 0.5
 OWNER = "assay/owner"
 """Annotation of a namespace whose system ends with the process that it names: host, pid and start time."""
@@ -42,6 +52,10 @@ class KubernetesSystem:
 
     api: Api
     name: str
+    prefer: WayName | None = None
+    """The way that faults go where they have several, see `ways.py`."""
+    kept: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """Ledgers of pods that are gone, by file."""
 
     @property
     def watch_namespace(self) -> str:
@@ -49,18 +63,20 @@ class KubernetesSystem:
         return f"{self.name}-watch"
 
     @property
-    def receiver(self) -> ReceiverControl:
-        """Not there: telemetry stays in the cluster's receiver, or goes to the collector that was named."""
-        raise RefusedError(
-            "Recording from a cluster is not supported; give systems a collector of yours with --endpoint."
-        )
+    def receiver(self) -> RemoteReceiver:
+        """The receiver beside it, whose sessions are fetched from the cluster."""
+        return RemoteReceiver(self.api, self.watch_namespace)
 
     def definition(self) -> System:
-        """Return the system that runs here."""
+        """Return the system that runs here; its hosts are the nodes that its replicas are on."""
         described = self.api.get("ConfigMap", "system", self.name)
         if described is None:
             raise LostError(f"The namespace {self.name} of {self.api.context} holds no system any more.")
-        return System.model_validate(yaml.safe_load(described["data"]["system.yaml"]))
+        system = System.model_validate(yaml.safe_load(described["data"]["system.yaml"]))
+        pods = self.api.list("Pod", self.name)
+        nodes = {p["spec"].get("nodeName") for p in pods if p["metadata"]["labels"].get("app") in system.services}
+        free = {name: spec.model_copy(update={"host": None}) for name, spec in system.services.items()}
+        return system.model_copy(update={"hosts": tuple(sorted(nodes - {None})) or system.hosts, "services": free})
 
     def status(self) -> dict[str, Any]:
         """Return name, phase, ready and not_ready replicas, the active fault, endpoints, rate_rps, isolation."""
@@ -77,7 +93,11 @@ class KubernetesSystem:
             "replicas": len(pods),
             "ready": len(pods) - len(missing),
             "not_ready": missing,
-            "fault": None,
+            "fault": activity(self.api, self.watch_namespace),
+            "system": system.system if system else None,
+            "surprises": [],
+            "machine": {"abilities": {}},
+            "cores": self._cores(),
             "endpoints": {entry: [url] for entry, url in self._urls(system).items()} if system else {},
             "rate_rps": self._rate() if system else None,
             "isolation": "kubernetes",
@@ -88,9 +108,16 @@ class KubernetesSystem:
         """Return the pods of the system and of what watches over it."""
         return [pod for namespace in (self.name, self.watch_namespace) for pod in self.api.list("Pod", namespace)]
 
+    def require(self, plan: FaultPlan, source: Path | None = None) -> None:
+        """Raise when *plan*, read from the file *source*, cannot be carried out here: by itself, or for want of a way."""
+        require(self.definition(), plan, "kubernetes", source=source)
+        require_ways(self.api, plan, self.prefer)
+
     def inject(self, plan: FaultPlan) -> Iterator[dict[str, Any]]:
-        """Refuse: faults of the catalogue are injected by the supervisor, which a cluster has none of."""
-        raise RefusedError(f"{plan.fault or 'A fault'} cannot be injected on Kubernetes yet; use the local substrate.")
+        """Inject *plan* and yield its events; closing the iterator, or its end however it comes, undoes it."""
+        self.require(plan)
+        offers, image = offers_of(self.api, self.prefer), self._image()
+        return injecting(self.api, self.name, self.definition(), plan, offers, image, self.kept)
 
     def set_rate(self, rate_rps: float) -> float:
         """Change the load; return the former rate. The generator is replaced, so that its pod is another one."""
@@ -106,16 +133,31 @@ class KubernetesSystem:
         time.sleep(2 * EXPORT_EVERY_S)
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Refuse: what a fault costs is not written down on a cluster."""
-        raise RefusedError(f"There is no ledger on Kubernetes (asked for since {since_ns}); use the local substrate.")
+        """Return what faults cost since *since_ns*, from the pods that are there and those that faults removed."""
+        return ledger_of(Doors.of(self.api, self.name), self.definition(), self.kept, since_ns)
 
-    def watched(self) -> Watched:
-        """Return what an observer of this system needs to know."""
+    def watched(self, protected: Sequence[str] = ()) -> Watched:
+        """Return what an observer of this system needs to know: its entries, or the *protected* services by their names."""
         from assay.testbed.kubernetes.observer import Watched
 
-        system = self.definition()
-        protected = {f"{entry}.{self.name}": url for entry, url in self._urls(system).items()}
-        return Watched((self.name,), protected, self.watch_namespace)
+        urls = self._urls(self.definition())
+        named = {service: urls.get(service, f"http://{service}.{self.name}:{SERVICE_PORT}/") for service in protected}
+        return Watched(
+            (self.name,), named or {f"{entry}.{self.name}": url for entry, url in urls.items()}, self.watch_namespace
+        )
+
+    def _image(self) -> str:
+        """Return the image that everything of this system runs."""
+        probe = self.api.get("Deployment", PROBE, self.watch_namespace)
+        return str(probe["spec"]["template"]["spec"]["containers"][0]["image"]) if probe else IMAGE
+
+    def _cores(self) -> int:
+        """Return the cores that the cluster's nodes give to pods; none when this user may not see nodes."""
+        try:
+            nodes = self.api.list("Node")
+        except DeniedError:
+            return 0
+        return sum(round(cores(node["status"]["allocatable"]["cpu"])) for node in nodes)
 
     def _urls(self, system: System) -> dict[str, str]:
         paths = system.probe_paths()
@@ -141,9 +183,11 @@ class KubernetesSubstrate:
         *,
         image: str = IMAGE,
         endpoint: str | None = None,
+        prefer: WayName | None = None,
     ) -> None:
         self._kubeconfig, self._context = kubeconfig, context
-        self._image, self._endpoint = image, endpoint
+        self.image, self._endpoint = image, endpoint
+        self._prefer = prefer
         self._api: Api | None = None
 
     @property
@@ -155,23 +199,30 @@ class KubernetesSubstrate:
 
     def deploy(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
-        isolation: IsolationLevel | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
+        isolation: Setting | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
+        furnishing: Furnishing | None = None,
     ) -> KubernetesSystem:  # fmt: skip
         """Start *system* in a namespace called *name* and wait until it is ready; raises UserError, StartError, LostError.
 
-        An *owned* one is removed by `deployed`, or by the next `status` on this machine when its process was killed.
+        An *owned* one is removed by `deployed`, or by the next `status` on this machine when its process was killed. With a
+        *furnishing* it is as a scenario wants it, and waits for its turn on the cluster.
         """
-        if isolation is not None:
-            raise UserError(f"The isolation level {isolation} is the local substrate's; leave it out on Kubernetes.")
+        _refuse_level(isolation)
         self.api.require()
-        deployed = Deployed(system, name, seed, rate_rps, self._image, self._endpoint)
-        running = KubernetesSystem(self.api, name)
+        deployed = Deployed(system, name, seed, rate_rps, self.image, self._endpoint)
+        timeout_s = START_TIMEOUT_S
+        if furnishing is not None:
+            deployed = FurnishedSystem(system, name, seed, rate_rps, self.image, self._endpoint, furnishing=furnishing)
+            timeout_s += furnishing.fillers * SECONDS_PER_FILLER
+        running = KubernetesSystem(self.api, name, self._prefer)
         for namespace in deployed.namespaces():
             self._claim(namespace, owned=owned)
         try:
+            if furnishing is not None:
+                await_turn(self.api, name, _owner_is_dead)
             for manifest in deployed.manifests()[len(deployed.namespaces()) :]:
                 self.api.create(manifest)
-            self._wait_ready(running, on_progress)
+            self._wait_ready(running, on_progress, timeout_s)
         except BaseException:
             self._remove(running)
             raise
@@ -179,21 +230,49 @@ class KubernetesSubstrate:
 
     @contextmanager
     def deployed(
-        self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None
+        self,
+        system: System,
+        name: str,
+        *,
+        seed: int = 0,
+        rate_rps: float | None = None,
+        isolation: Setting | None = None,
+        furnishing: Furnishing | None = None,
     ) -> Iterator[KubernetesSystem]:
-        """Run *system* while the block runs; its namespaces are gone when the block ends."""
-        running = self.deploy(system, name, seed=seed, rate_rps=rate_rps, owned=True)
+        """Run *system* while the block runs; its namespaces are gone when the block ends.
+
+        Those of one with a *furnishing* are told to go: nothing else has their name, and the cluster ends what it began.
+        """
+        running = self.deploy(
+            system, name, seed=seed, rate_rps=rate_rps, owned=True, isolation=isolation, furnishing=furnishing
+        )
         try:
             yield running
         finally:
-            self._remove(running)
+            self._remove(running, wait=furnishing is None)
 
     def running(self, name: str) -> KubernetesSystem:
         """Return the running system *name*; raises NotFoundError."""
         names = self._names()
         if name not in names:
             raise NotFoundError("system on the cluster", name, names)
-        return KubernetesSystem(self.api, name)
+        return KubernetesSystem(self.api, name, self._prefer)
+
+    def names(self) -> list[str]:
+        """Return the systems on the cluster."""
+        return sorted(self._names())
+
+    def require(
+        self, system: System, plan: FaultPlan, isolation: Setting | None = None, source: Path | None = None
+    ) -> None:
+        """Raise when *plan*, read from the file *source*, could not be carried out on a *system* started here.
+
+        Which nodes there are to hit is known when it runs.
+        """
+        _refuse_level(isolation)
+        if not any(part.target is not None and part.target.host for part in plan.parts):
+            require(system, plan, "kubernetes", source=source)
+        require_ways(self.api, plan, self._prefer)
 
     def remove(self, name: str) -> None:
         """Remove the system *name* and wait until its namespaces are gone; raises OperationError with what holds them."""
@@ -203,7 +282,7 @@ class KubernetesSubstrate:
         """Return one row per system of ours; those whose owner on this machine has died are removed first."""
         rows = []
         for name, namespace in self._names().items():
-            running = KubernetesSystem(self.api, name)
+            running = KubernetesSystem(self.api, name, self._prefer)
             if _owner_is_dead(namespace):
                 self._remove(running)
                 rows.append(
@@ -239,8 +318,10 @@ class KubernetesSubstrate:
         found = {item["metadata"]["name"]: item for item in self.api.list("Namespace", selector=selector)}
         return {name: item for name, item in found.items() if item["metadata"]["labels"].get(INSTANCE_LABEL) == name}
 
-    def _wait_ready(self, running: KubernetesSystem, on_progress: Callable[[dict[str, Any]], None] | None) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
+    def _wait_ready(
+        self, running: KubernetesSystem, on_progress: Callable[[dict[str, Any]], None] | None, timeout_s: float
+    ) -> None:
+        deadline = time.monotonic() + timeout_s
         while True:
             waiting = self._not_yet(running)
             if on_progress:
@@ -249,7 +330,7 @@ class KubernetesSubstrate:
                 return
             if time.monotonic() > deadline:
                 reasons = "; ".join(f"{name} ({reason})" for name, reason in sorted(waiting.items())[:5])
-                raise StartError(f"System {running.name} is not ready after {START_TIMEOUT_S:g} s: {reasons}.")
+                raise StartError(f"System {running.name} is not ready after {timeout_s:g} s: {reasons}.")
             time.sleep(LOOK_EVERY_S)
 
     def _not_yet(self, running: KubernetesSystem) -> dict[str, str]:
@@ -266,16 +347,22 @@ class KubernetesSubstrate:
                     waiting.setdefault(item["metadata"]["name"], "its pods are not all ready")
         return waiting
 
-    def _remove(self, running: KubernetesSystem) -> None:
-        """Delete the namespaces and wait until they are gone; says what keeps them when they are not."""
+    def _remove(self, running: KubernetesSystem, *, wait: bool = True) -> None:
+        """Delete the namespaces and *wait* until they are gone; says what keeps them when they are not."""
         names = (running.name, running.watch_namespace)
         for name in names:
             self.api.delete("Namespace", name)
+        clear_cluster_roles(self.api, running.watch_namespace)
         deadline = time.monotonic() + REMOVE_TIMEOUT_S
-        while left := [found for name in names if (found := self.api.get("Namespace", name)) is not None]:
+        while wait and (left := [found for name in names if (found := self.api.get("Namespace", name)) is not None]):
             if time.monotonic() > deadline:
                 raise OperationError("; ".join(_what_holds(namespace) for namespace in left))
             time.sleep(LOOK_EVERY_S)
+
+
+def _refuse_level(isolation: Setting | None) -> None:
+    if isolation not in (None, "kubernetes"):
+        raise UserError(f"The isolation level {isolation} is the local substrate's; leave it out on Kubernetes.")
 
 
 def _what_holds(namespace: Object) -> str:

@@ -87,6 +87,12 @@ class LocalSystem:
         """Return the system that runs here."""
         return System.model_validate(self.command("system")["definition"])
 
+    def require(self, plan: FaultPlan, source: Path | None = None) -> None:
+        """Raise when *plan*, read from the file *source*, cannot be carried out here."""
+        from assay.testbed.faults.preconditions import require
+
+        require(self.definition(), plan, self.status()["isolation"], source=source)
+
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[dict[str, Any]]:
         """Inject *plan* and yield its events; hanging up, at the latest when *over* is set, undoes it."""
         return self.stream("inject", over, plan=plan.model_dump(mode="json"))
@@ -212,6 +218,18 @@ class LocalSubstrate:
             time.sleep(0.02)
         _reap(system.state)
         clear_if_dead(system.state)
+
+    def names(self) -> list[str]:
+        """Return the running systems."""
+        return [state.name for state in all_states() if state.running()]
+
+    def require(
+        self, system: System, plan: FaultPlan, isolation: IsolationLevel | None, source: Path | None = None
+    ) -> None:
+        """Raise when *plan*, read from the file *source*, could not be carried out on a *system* started here."""
+        from assay.testbed.faults.preconditions import require
+
+        require(system, plan, choose_level(isolation), source=source)
 
     def status(self) -> list[dict[str, Any]]:
         """Return one row per system; what a killed supervisor left is cleared first and reported as phase `cleared`."""

@@ -1,0 +1,33 @@
+"""Where commands run systems: this machine, or the cluster that kubectl would speak to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from assay.model.system import Setting
+    from assay.testbed.kubernetes.substrate import KubernetesSubstrate
+    from assay.testbed.local.substrate import LocalSubstrate
+
+KUBERNETES = "kubernetes"
+setting_option = click.option(
+    "--isolation",
+    type=click.Choice(["auto", "namespaced", "plain", KUBERNETES]),
+    default="auto",
+    show_default=True,
+    callback=lambda _context, _option, value: None if value == "auto" else value,
+    help="Isolation level of the system; auto is the best that this machine has, kubernetes is kubectl's cluster.",
+)
+
+
+def substrate_of(setting: Setting | None) -> LocalSubstrate | KubernetesSubstrate:
+    """Return what runs systems in *setting*: this machine, or for ``kubernetes`` the cluster of kubectl's own choice."""
+    if setting != KUBERNETES:
+        from assay.testbed.local.substrate import LocalSubstrate
+
+        return LocalSubstrate()
+    from assay.testbed.kubernetes.substrate import KubernetesSubstrate
+
+    return KubernetesSubstrate()

@@ -1,0 +1,89 @@
+"""The receiver's pod: the OTLP receiver of `local` as a child, and a door by which its recording sessions are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from assay.errors import AssayError
+from assay.telemetry.otlp.client import ReceiverControl, start_receiver
+from assay.testbed.kubernetes.manifests import RECEIVER_PORT
+from assay.testbed.kubernetes.wanted import DOOR_PORT, KEY_HEADER
+
+STATE, SPOOLS = Path("/tmp/receiver"), Path("/tmp/spools")  # noqa: S108 - a pod has a disk of its own
+WATCH_EVERY_S = 0.5
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def main() -> None:
+    """Serve until the pod is told to end, or the receiver ends."""
+    process = start_receiver(STATE, "0.0.0.0", RECEIVER_PORT)  # noqa: S104 - a pod has a network of its own
+
+    async def serve() -> None:
+        runner = web.AppRunner(door(ReceiverControl(STATE), SPOOLS, os.environ["DOOR_KEY"]))
+        await runner.setup()
+        await web.TCPSite(runner, None, DOOR_PORT).start()
+        while process.poll() is None:  # noqa: ASYNC110 - another process's end
+            await asyncio.sleep(WATCH_EVERY_S)
+
+    asyncio.run(serve())
+    raise SystemExit(process.returncode)
+
+
+def door(control: ReceiverControl, spools: Path, key: str) -> web.Application:
+    """Return what answers to orders about recording sessions; their spools are below *spools*."""
+
+    async def open_session(request: web.Request) -> web.Response:
+        name = _name(request)
+        await asyncio.to_thread(control.open_session, spools / name, name)
+        return web.json_response({})
+
+    async def close_session(request: web.Request) -> web.Response:
+        stats = await asyncio.to_thread(control.close_session, _name(request))
+        return web.json_response(stats.model_dump(mode="json"))
+
+    async def listed(request: web.Request) -> web.Response:
+        folder = spools / _name(request)
+        return web.json_response({path.name: path.stat().st_size for path in sorted(folder.iterdir())})
+
+    async def piece(request: web.Request) -> web.Response:
+        folder = spools / _name(request)
+        files = {path.name: path for path in folder.iterdir()}
+        with files[request.match_info["file"]].open("rb") as spool:
+            spool.seek(int(request.query["offset"]))
+            return web.Response(body=spool.read(int(request.query["size"])))
+
+    async def forget(request: web.Request) -> web.Response:
+        await asyncio.to_thread(shutil.rmtree, spools / _name(request))
+        return web.json_response({})
+
+    @web.middleware
+    async def locked(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not hmac.compare_digest(request.headers.get(KEY_HEADER, ""), key):
+            return web.json_response({"message": "the key is missing or wrong"}, status=404)
+        try:
+            return await handler(request)
+        except (OSError, KeyError, ValueError) as error:
+            return web.json_response({"message": f"{type(error).__name__}: {error}"}, status=422)
+        except AssayError as error:
+            return web.json_response({"message": str(error)}, status=409)
+
+    found = web.Application(middlewares=[locked])
+    one = "/sessions/{name}"
+    found.add_routes([web.put(one, open_session), web.post(f"{one}/close", close_session), web.get(one, listed)])
+    found.add_routes([web.get(f"{one}/{{file}}", piece), web.delete(one, forget)])
+    return found
+
+
+def _name(request: web.Request) -> str:
+    """Return the session that is meant: a plain name, never a path."""
+    name = request.match_info["name"]
+    if not name.removeprefix(".").replace("-", "").replace("_", "").isalnum():
+        raise ValueError(f"{name!r} is no name of a session")
+    return name

@@ -1,0 +1,184 @@
+"""Faults on a real cluster: each is seen to act and taken back, by each way; what a killed injector left ends by itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from assay.errors import RefusedError
+from assay.model.files import load_yaml
+from assay.model.incident import FaultPlan
+from assay.model.system import System
+from assay.telemetry.tree import Tree
+from assay.testbed.kubernetes.allowed import SETTING
+from assay.testbed.kubernetes.door import Doors
+from assay.testbed.kubernetes.substrate import KubernetesSubstrate
+from assay.testbed.record import Schedule, record
+from conftest import applied, until
+from live import run_assay
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
+TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
+ON_SERVICES = [
+    ("PodKill", "middle", None, {}),
+    ("PodFailure", "middle", None, {}),
+    ("ContainerKill", "back", None, {}),
+    ("CPUStress", "back", None, {"cores": 2}),
+    ("MemoryStress", "back", None, {}),
+    ("HTTPResponseDelay", "middle", None, {}),
+    ("DNSError", "front", None, {}),
+    ("DNSRandom", "front", None, {}),
+    ("TimeSkew", "middle", None, {}),
+    ("JVMException", "back", None, {}),
+    ("NetworkDelay", "middle", "node", {}),
+    ("NetworkPartition", "middle", "node", {}),
+]
+KILLED = """
+import os, sys
+from pathlib import Path
+from assay.model.incident import FaultPlan
+from assay.testbed.kubernetes.substrate import KubernetesSubstrate
+plan = FaultPlan(fault="HTTPRequestAbort", target={"service": "back"}, parameters={"code": 503}, duration_s=3)
+for event in KubernetesSubstrate(sys.argv[1]).running("faults").inject(plan):
+    if event["event"] == "applied":
+        print("applied", flush=True)
+        os.kill(os.getpid(), 9)
+"""
+CHAOS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "networkchaos.chaos-mesh.org"},
+    "spec": {
+        "group": "chaos-mesh.org",
+        "names": {"kind": "NetworkChaos", "listKind": "NetworkChaosList", "plural": "networkchaos"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "required": ["action", "mode", "selector"],
+                                "x-kubernetes-preserve-unknown-fields": True,
+                                "properties": {"action": {"type": "string", "enum": ["delay", "loss", "partition"]}},
+                            }
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+"""What of the definition of NetworkChaos these tests need: no controller acts on it."""
+
+
+@pytest.fixture(scope="module")
+def substrate(cluster):
+    return KubernetesSubstrate(cluster.kubeconfig)
+
+
+@pytest.fixture(scope="module")
+def faulty(substrate):
+    with substrate.deployed(TINY, "faults") as system:
+        yield system
+
+
+@pytest.fixture
+def nodes(api, monkeypatch):
+    monkeypatch.setenv(SETTING, api.context)
+
+
+def injected(substrate, fault, target, prefer=None, duration_s=20.0, **parameters):
+    """Inject and return the last event."""
+    substrate._prefer = prefer
+    plan = FaultPlan(fault=fault, target=target, parameters=parameters, duration_s=duration_s)
+    *_, last = substrate.running("faults").inject(plan)
+    return last
+
+
+@pytest.mark.parametrize(("fault", "service", "way", "parameters"), ON_SERVICES, ids=lambda value: str(value)[:18])
+def test_a_fault_of_a_service_is_seen_to_act_and_taken_back(substrate, faulty, nodes, fault, service, way, parameters):
+    last = injected(substrate, fault, {"service": service}, way, **parameters)
+    (effect,), (told,) = last["effects"], last["faults"]
+    assert effect["passed"], effect
+    assert last["recovered"], last["notes"]
+    assert (told["type"], told["service"]) == (fault, service)
+    assert told["pod"].startswith(f"{service}-")
+    assert until(lambda: faulty.status()["phase"] == "ready")
+    left = faulty.api.list("Pod", "faults-watch")
+    assert {pod["metadata"]["labels"].get("app") for pod in left} == {"receiver", "probe"}, "no undo stays"
+
+
+def test_a_node_that_is_down_is_lost_and_comes_back(substrate, faulty, nodes):
+    host = next(p["spec"]["nodeName"] for p in faulty.pods() if p["metadata"]["labels"]["app"] == "middle")
+    last = injected(substrate, "PodFailure", {"host": host}, duration_s=45)
+    assert last["effects"][0]["passed"]
+    assert last["faults"][0]["host"] == host
+    until(lambda: faulty.status()["phase"] == "ready")
+    ready = {c["type"]: c["status"] for c in faulty.api.get("Node", host)["status"]["conditions"]}
+    assert ready["Ready"] == "True"
+
+
+def test_nodes_that_are_not_listed_are_not_touched(substrate, faulty, monkeypatch):
+    monkeypatch.delenv(SETTING, raising=False)
+    with pytest.raises(RefusedError, match="ASSAY_NODE_CONTEXTS"):
+        injected(substrate, "NetworkDelay", {"service": "middle"})
+
+
+def test_what_a_killed_injector_ordered_ends_by_itself(cluster, faulty):
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(cluster.kubeconfig)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "applied\n", done.stderr
+    (pod,) = [p["metadata"]["name"] for p in faulty.api.list("Pod", "faults", "app=back")]
+    doors = Doors.of(faulty.api, "faults")
+    assert doors.tell(pod)["wanted"]["hooks"]
+    with pytest.raises(RefusedError, match="still active"):
+        next(iter(faulty.inject(FaultPlan(fault="PodKill", target={"service": "back"}))))
+    until(lambda: not doors.tell(pod)["wanted"]["hooks"], 150)
+
+
+def test_an_object_of_chaos_mesh_is_tried_on_the_server_before_it_is_made(substrate, faulty, kubectl):
+    applied(kubectl, [CHAOS])
+    try:
+        until(lambda: faulty.api.request("GET", "/apis/chaos-mesh.org/v1alpha1")["resources"])
+        with pytest.raises(RefusedError, match=r"by Chaos Mesh here: .*Unsupported value: \"bandwidth\""):
+            injected(substrate, "NetworkBandwidth", {"service": "middle"})
+        last = injected(substrate, "NetworkDelay", {"service": "middle"}, duration_s=8)
+        assert not last["effects"][0]["passed"], "nobody acts on the object, and that is said"
+        assert json.loads(kubectl("get", "networkchaos", "-n", "faults", "-o", "json"))["items"] == []
+    finally:
+        kubectl("delete", "crd", "networkchaos.chaos-mesh.org")
+
+
+def test_an_incident_is_recorded_and_annotated_as_one_of_this_machine_is(faulty, tmp_path):
+    plan = FaultPlan(fault="HTTPResponseDelay", target={"service": "middle"}, parameters={"delay_ms": 600})
+    id_ = record(faulty, faulty.definition(), plan, Tree(tmp_path), Schedule(2.0, 20.0, 20.0))
+    tree = Tree(tmp_path)
+    truth, incident = tree.truth(id_), json.loads((tree.incident_path(id_) / "incident.json").read_text())
+    assert (truth.isolation, incident["provenance"]["isolation"]) == ("kubernetes", "kubernetes")
+    assert truth.effects[0].passed
+    import polars as pl
+
+    tables = {p.stem: pl.read_parquet(p) for p in tree.incident_path(id_).glob("*.parquet")}
+    spans, metrics = tables["abnormal_traces"], tables["abnormal_metrics"]
+    assert {"front", "middle", "back", "loadgenerator"} <= set(spans["service_name"])
+    assert {"container.cpu.usage", "container.memory.working_set"} <= set(metrics["metric"])
+    ledger = pl.read_parquet(tree.truth_path(id_) / "ledger.parquet")
+    assert {"delay", "wait"} <= set(ledger["kind"])
+    annotated = run_assay("annotate", str(tmp_path), "--json")
+    assert annotated.returncode == 0, annotated.stderr
+    (item,) = json.loads(annotated.stdout)["items"]
+    assert item["label"] == "attributed", item
+    assert not list(tmp_path.glob(".recording-*"))
+    assert time.time_ns() > truth.faults[0].end_ns

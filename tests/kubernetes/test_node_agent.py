@@ -1,0 +1,108 @@
+"""What runs on a node takes back what it did at its deadline; it finds the kubelet and the pods that are meant."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+
+import aiohttp
+import psutil
+import pytest
+
+from assay.errors import OperationError
+from assay.testbed.kubernetes.node_agent import Agent, kubelet_here, process_of
+from assay.testbed.kubernetes.node_faults import agent_objects
+
+UID = "0b5d1c3e-1111-2222-3333-444455556666"
+
+
+@pytest.fixture
+def unused_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+@pytest.fixture
+def processes(tmp_path):
+    """Lay out a /proc of four processes: two share the network of the reader, two have one each."""
+    here, pod, other = (tmp_path / f"net{number}" for number in range(3))
+    for network in (here, pod, other):
+        network.touch()
+
+    def process(name, network, comm, groups):
+        folder = tmp_path / "proc" / name
+        (folder / "ns").mkdir(parents=True)
+        (folder / "comm").write_text(comm + "\n")
+        (folder / "cgroup").write_text(groups)
+        os.link(network, folder / "ns/net")
+
+    process("self", here, "python", "")
+    process("10", other, "kubelet", "0::/system.slice")
+    process("11", here, "kubelet", "0::/system.slice")
+    process("12", here, "containerd-shim", f"0::/kubepods/pod{UID}")
+    process("13", pod, "pause", f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/x")
+    (tmp_path / "proc" / "sys").mkdir()
+    return tmp_path / "proc"
+
+
+def test_the_kubelet_of_this_node_and_a_process_in_the_pods_own_network_are_found(processes):
+    assert kubelet_here(processes) == 11
+    assert process_of(UID, processes) == 13
+    with pytest.raises(OperationError, match="no process of the pod"):
+        process_of("another", processes)
+
+
+def ask(port, method, path, key="secret"):
+    async def send():
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, f"http://127.0.0.1:{port}/{path}", headers={"X-Door-Key": key}) as answer,
+        ):
+            return answer.status
+
+    return send()
+
+
+def burning():
+    return [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["when it is told", "at its deadline"])
+def test_an_agent_takes_back_what_it_did(unused_port, told):
+    order = {
+        "deadline": time.time() + (60 if told else 3),
+        "port": unused_port,
+        "deeds": [{"kind": "burners", "cores": 2, "load_percent": 1}],
+    }
+
+    async def live():
+        agent = asyncio.create_task(Agent(order, "secret").run())
+        while True:
+            try:
+                assert await ask(unused_port, "POST", "begin", "guessed") == 404
+                break
+            except aiohttp.ClientConnectorError:
+                await asyncio.sleep(0.05)
+        assert not burning()
+        assert await ask(unused_port, "POST", "begin") == 200
+        assert len(burning()) == 2
+        if told:
+            assert await ask(unused_port, "POST", "end") == 200
+        await asyncio.wait_for(agent, 30)
+        return time.time()
+
+    ended = asyncio.run(live())
+    assert not burning()
+    assert (ended < order["deadline"]) == told
+
+
+def test_the_agent_is_put_on_its_node_whatever_is_wrong_with_that():
+    order, pod = agent_objects("node-1", "shop-watch", "worker2", {"port": 1}, "image:1")
+    assert order["data"] == {"order.json": '{"port": 1}'}
+    assert pod["metadata"]["namespace"] == "shop-watch"
+    spec = pod["spec"]
+    assert (spec["nodeName"], spec["tolerations"]) == ("worker2", [{"operator": "Exists"}])
+    assert (spec["hostPID"], spec["hostNetwork"]) == (True, True)
+    assert spec["containers"][0]["securityContext"]["privileged"]

@@ -1,0 +1,161 @@
+"""Every fault type has a way on a cluster or is refused for a reason; objects of Chaos Mesh say what the plan says."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.errors import RefusedError
+from assay.model.faults import CATALOGUE
+from assay.model.incident import PlannedFault
+from assay.model.parameters import complete
+from assay.testbed.faults.effects import SIGNATURES
+from assay.testbed.kubernetes.allowed import SETTING, node_refusal
+from assay.testbed.kubernetes.chaos_mesh import Where, manifest
+from assay.testbed.kubernetes.manifests import PURPOSE_LABEL
+from assay.testbed.kubernetes.offers import Offers
+from assay.testbed.kubernetes.policy import isolation
+from assay.testbed.kubernetes.ways import CHAOS, WAYS, choose
+
+CHAOS_KINDS = frozenset(row.category.value for row in CATALOGUE.values())
+BARE = Offers(frozenset(), "nodes may not be touched")
+NODES = Offers(frozenset(), None)
+MESH = Offers(CHAOS_KINDS, "nodes may not be touched")
+WHERE = Where("shop", "cart", "cart-5d4-abcde", ("pricing", "stock"))
+
+
+def planned(fault, target=None, **parameters):
+    target = target or {"service": "cart"}
+    return PlannedFault(fault=fault, target=target, parameters=complete(fault, parameters))
+
+
+def way(fault, offers, target=None):
+    return choose(planned(fault, target), offers).name
+
+
+def test_every_type_of_the_catalogue_is_in_the_table_and_can_be_seen_to_act():
+    assert set(WAYS) == set(CATALOGUE) == set(SIGNATURES)
+
+
+def test_a_bare_cluster_takes_all_types_but_those_that_need_packets():
+    refused = {fault for fault in WAYS if fault.startswith("Network") and fault != "NetworkPartition"}
+    for fault in WAYS:
+        if fault not in refused:
+            assert way(fault, BARE) in ("object", "pod")
+            continue
+        with pytest.raises(RefusedError, match=r"no NetworkChaos of Chaos Mesh.*nodes may not be touched"):
+            way(fault, BARE)
+    assert {way(fault, NODES) for fault in refused} == {"node"}
+    assert {way(fault, MESH) for fault in refused} == {"chaos-mesh"}
+
+
+def test_the_way_that_is_preferred_is_taken_where_it_can_be_gone():
+    assert way("HTTPResponseDelay", MESH._replace(prefer="chaos-mesh")) == "chaos-mesh"
+    assert way("HTTPResponseDelay", BARE._replace(prefer="chaos-mesh")) == "pod"
+    assert way("NetworkPartition", Offers(CHAOS_KINDS, None, "object")) == "object"
+
+
+def test_a_node_is_hit_by_the_way_of_nodes_alone():
+    host = {"host": "worker2"}
+    for fault in ("PodFailure", "CPUStress", "NetworkDelay", "NetworkPartition"):
+        assert way(fault, Offers(CHAOS_KINDS, None), host) == "node"
+        with pytest.raises(RefusedError, match="nodes may not be touched"):
+            way(fault, MESH, host)
+    with pytest.raises(RefusedError, match="hits one pod, not a node"):
+        way("MemoryStress", NODES, host)
+
+
+def test_nodes_may_be_touched_on_contexts_that_are_listed_only(monkeypatch):
+    monkeypatch.delenv(SETTING, raising=False)
+    assert "production is not among the contexts of ASSAY_NODE_CONTEXTS" in node_refusal("production")
+    monkeypatch.setenv(SETTING, "kind-assay, test")
+    assert node_refusal("kind-assay") is node_refusal("test") is None
+    assert node_refusal("kind") is not None
+
+
+NAMESPACE = {"mode": "all", "selector": {"namespaces": ["shop"]}}
+OBJECTS = {
+    ("NetworkDelay", (("delay_ms", 250.0), ("jitter_ms", 10.0))): {
+        "action": "delay", "direction": "to", "delay": {"latency": "250ms", "jitter": "10ms"},
+    },
+    ("NetworkLoss", (("direction", "both"), ("peer", "stock"))): {
+        "action": "loss", "direction": "both", "loss": {"loss": "10"},
+        "target": {"mode": "all", "selector": {"namespaces": ["shop"], "labelSelectors": {"app": "stock"}}},
+    },
+    ("NetworkBandwidth", (("direction", "to"), ("rate_bps", 80_000))): {
+        "action": "bandwidth", "direction": "from", "target": NAMESPACE,
+        "bandwidth": {"rate": "10000bps", "limit": 20_971_520, "buffer": 10_000},
+    },
+    ("NetworkPartition", ()): {"action": "partition", "direction": "to"},
+    ("CPUStress", (("cores", 2), ("load_percent", 80.0))): {"stressors": {"cpu": {"workers": 2, "load": 80}}},
+    ("MemoryStress", (("size_mb", 100),)): {"stressors": {"memory": {"workers": 1, "size": "100MB"}}},
+    ("HTTPResponseDelay", (("operation", "POST /cart"),)): {
+        "target": "Response", "port": 8080, "path": "/cart", "method": "POST", "delay": "300ms",
+    },
+    ("HTTPResponsePatchBody", (("patch", '{"a": 1}'),)): {
+        "target": "Response", "port": 8080, "path": "*", "patch": {"body": {"type": "JSON", "value": '{"a": 1}'}},
+    },
+    ("HTTPResponseReplaceCode", (("code", 503),)): {
+        "target": "Response", "port": 8080, "path": "*", "replace": {"code": 503},
+    },
+    ("DNSRandom", ()): {
+        "action": "random", "patterns": ["pricing.shop.svc.cluster.local", "stock.shop.svc.cluster.local"],
+    },
+    ("DNSError", (("hostname", "stock"),)): {"action": "error", "patterns": ["stock.shop.svc.cluster.local"]},
+    ("TimeSkew", (("offset_ms", -5000.0),)): {"timeOffset": "-5000ms"},
+    ("ContainerKill", ()): {"action": "container-kill", "containerNames": ["cart"]},
+    ("PodFailure", ()): {"action": "pod-failure"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OBJECTS, ids=lambda case: case[0])
+def test_an_object_of_chaos_mesh_says_what_the_plan_says_for_one_pod_and_a_time(case):
+    fault, parameters = case
+    made = manifest(planned(fault, **dict(parameters)), WHERE, "task-1", 60.4)
+    assert (made["apiVersion"], made["kind"]) == ("chaos-mesh.org/v1alpha1", CATALOGUE[fault].category.value)
+    assert made["metadata"] == {"name": "task-1", "namespace": "shop"}
+    common = {"mode": "all", "selector": {"pods": {"shop": ["cart-5d4-abcde"]}}, "duration": "60s"}
+    assert made["spec"] == {**common, **OBJECTS[case]}
+
+
+def test_every_type_that_may_go_by_chaos_mesh_has_an_object_and_no_other_one():
+    for fault, ways in WAYS.items():
+        if CHAOS in ways:
+            assert manifest(planned(fault), WHERE, "task", 60)["kind"] == CATALOGUE[fault].category.value
+            continue
+        with pytest.raises(RefusedError, match="Java process" if fault.startswith("JVM") else "has no status"):
+            manifest(planned(fault), WHERE, "task", 60)
+    with pytest.raises(RefusedError, match="use body_type empty"):
+        manifest(planned("HTTPResponseReplaceBody", body_type="random"), WHERE, "task", 60)
+
+
+def admits(rules, side, peer, port, protocol="TCP"):
+    """Tell whether a policy's *rules* let a connection with *peer* (app, purpose of its namespace) to *port* pass."""
+    app, purpose = peer
+
+    def holds(selector, labels):
+        return all(labels.get(e["key"]) not in e["values"] for e in selector["matchExpressions"])
+
+    for rule in rules:
+        ports = [(p["protocol"], p["port"]) for p in rule.get("ports", ())]
+        if ports and (protocol, port) not in ports:
+            continue
+        peers = rule.get(side)
+        if peers is None or any(
+            (purpose == "system" and "podSelector" in one and holds(one["podSelector"], {"app": app}))
+            or ("namespaceSelector" in one and holds(one["namespaceSelector"], {PURPOSE_LABEL: purpose}))
+            for one in peers
+        ):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("peer", [None, "stock"])
+def test_a_policy_parts_a_pod_from_its_peers_and_leaves_it_to_those_who_observe(peer):
+    spec = isolation("segment-1", "shop", ("segment", "1"), peer)["spec"]
+    assert spec["podSelector"] == {"matchLabels": {"segment": "1"}}
+    for side, rules in (("to", spec["egress"]), ("from", spec["ingress"])):
+        assert not admits(rules, side, ("stock", "system"), 8080)
+        assert admits(rules, side, ("pricing", "system"), 8080) == (peer is not None)
+    assert admits(spec["egress"], "to", ("receiver", "watch"), 4318)
+    assert admits(spec["egress"], "to", ("coredns", None), 53, "UDP")
+    assert admits(spec["ingress"], "from", (None, None), 9090)
