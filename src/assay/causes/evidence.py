@@ -105,11 +105,12 @@ class Scene:
         return self.calls.exits.filter(pl.col("caller_service") == self.root)
 
 
+MUCH_MORE = (pl.col("added_ms") > ADDED_MS) & (pl.col("added_ms") > (RATIO - 1) * pl.col("before_ms"))
+
+
 def rose(table: pl.DataFrame, z: float = Z_SOURCE) -> pl.DataFrame:
     """Return the rows of `added_time` that rose clearly: in certainty, in milliseconds and in proportion."""
-    return table.filter(
-        (pl.col("z") > z) & (pl.col("added_ms") > ADDED_MS) & (pl.col("added_ms") > (RATIO - 1) * pl.col("before_ms"))
-    )
+    return table.filter((pl.col("z") > z) & MUCH_MORE)
 
 
 def real_links(scene: Scene) -> pl.DataFrame:

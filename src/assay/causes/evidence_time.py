@@ -11,6 +11,7 @@ from assay.causes.evidence import (
     ADDED_MS,
     FAR_BEYOND,
     LINK_SHARE,
+    MUCH_MORE,
     RATIO,
     Z_BACKED,
     Evidence,
@@ -99,15 +100,15 @@ def inbound_gap(scene: Scene) -> Evidence:
 
 
 def _link_table(scene: Scene) -> pl.DataFrame:
-    """Return per link whether it became slower, or plainly did not: caller_service, peer, added_ms, slow, spared.
+    """Return per link whether it became slower, or did not: caller_service, peer, added_ms, slow, spared.
 
-    A link whose calls are too few to tell a growth by RATIO from none is neither.
+    A link that waits longer on average, with calls too few to tell a growth by RATIO from none, is neither.
     """
     table = added_time(real_links(scene), "wait_ms", ["caller_service", "peer"], ["name", "caller_node"])
     slow = rose(table).select("caller_service", "peer", slow=pl.lit(value=True))
     highest = (pl.col("z") + Z_SPARED) * pl.col("error")  # of the logarithm's growth
     return table.join(slow, on=["caller_service", "peer"], how="left").with_columns(
-        pl.col("slow").fill_null(value=False), spared=highest < math.log(RATIO)
+        pl.col("slow").fill_null(value=False), spared=~MUCH_MORE | (highest < math.log(RATIO))
     )
 
 
