@@ -4,6 +4,7 @@ Every kind is listed once and then watched; a tick asks the API for nothing but 
 makes the readings that need it None until it is resumed: stale objects are no evidence.
 
     python -m assay.testbed.kubernetes.observer --on NAME --output FILE [--kubeconfig F] [--context C] [--cadence 5]
+        [--probe-every 20] [--protect SERVICE ...]
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ LISTED = ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Endpoi
 class Watched:
     """What is observed: *namespaces* together are the system, *protected* are URLs by service, *probe* sends requests.
 
-    A protected service is named NAME.NAMESPACE; *probe* is the namespace of the probe pod, None for a run without probes.
+    A protected service is named NAME.NAMESPACE, or NAME in the first of the namespaces; *probe* is the namespace of the
+    probe pod, None for a run without probes.
     """
 
     namespaces: tuple[str, ...]
@@ -109,7 +111,7 @@ class Observer:
         sets = self.mirrors["ReplicaSet"].objects
         share, failing = readings.availability(pods, self._workloads(), sets)
         endpoints = self.mirrors["Endpoints"].objects
-        backed, empty = readings.populated({name: endpoints.get(_place(name)) for name in self.watched.protected})
+        backed, empty = readings.populated({name: endpoints.get(self._place(name)) for name in self.watched.protected})
         changed, gone = self._changes(readings.entities(pods, sets))
         observations = [
             self._stated("D1", began, share, failing, ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")),
@@ -117,6 +119,11 @@ class Observer:
             self._control_plane(began),
         ]
         self._append(index, observations, changed, gone)
+
+    def _place(self, service: str) -> tuple[str, str]:
+        """Return namespace and name of the protected *service*."""
+        name, _, namespace = service.partition(".")
+        return namespace or self.watched.namespaces[0], name
 
     def _workloads(self) -> list[Object]:
         """Return what wants replicas; a replica set only where no deployment is above it. Lists leave the kind out."""
@@ -245,12 +252,6 @@ def _write(descriptor: int, line: dict[str, Any]) -> None:
     os.write(descriptor, json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
 
-def _place(service: str) -> tuple[str, str]:
-    """Return namespace and name of the protected *service* NAME.NAMESPACE."""
-    name, _, namespace = service.partition(".")
-    return namespace, name
-
-
 def _stop_with_input(observer: Observer) -> None:
     sys.stdin.read()
     observer.stopping.set()
@@ -269,10 +270,13 @@ def main() -> None:
     parser.add_argument(
         "--probe-every", type=float, default=20.0, help="seconds between probes; 0 for none but the last"
     )
+    parser.add_argument("--protect", nargs="*", default=[], help="services that are probed; the entries when left out")
     given = parser.parse_args()
     try:
         running = KubernetesSubstrate(given.kubeconfig, given.context).running(given.on)
-        observer = Observer(running.api, running.watched(), given.output, given.cadence, given.probe_every or None)
+        observer = Observer(
+            running.api, running.watched(given.protect), given.output, given.cadence, given.probe_every or None
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: observer.stopping.set())
         threading.Thread(target=_stop_with_input, args=(observer,), daemon=True).start()

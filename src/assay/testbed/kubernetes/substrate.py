@@ -224,7 +224,7 @@ class KubernetesSubstrate:
                 self.api.create(manifest)
             self._wait_ready(running, on_progress, timeout_s)
         except BaseException:
-            self._remove(running)
+            self._remove(running, wait=furnishing is None)
             raise
         return running
 
