@@ -129,7 +129,7 @@ LINE = {  # as kube-apiserver 1.20 wrote it, shortened
 
 
 def test_a_line_of_the_audit_log_tells_who_wrote_what_and_when():
-    action = logged_action(LINE, AGENT, {"services": "Service"})
+    action = logged_action(LINE, AGENT)
     assert action.arguments == {"verb": "patch", "kind": "Service", "name": "auth", "namespace": "mine", "code": 200}
     assert action.ended_ns - action.started_ns == 125_000_000
     assert action.started_ns == 1795334462_250000000

@@ -1,4 +1,4 @@
-"""Every write to the API as an action on the run's clock, whoever made it: from a watch of the objects, or from an audit log.
+"""Every write to the API as an action on the run's clock, whoever made it: from watches of objects, or an audit log.
 
 A watch works everywhere and sees what was written by the field managers that the server notes; what removes a pod that has
 a controller it cannot tell from the controller's own doing. An audit log, where the cluster writes one and this machine can
@@ -104,7 +104,10 @@ def _annotations(metadata: Mapping[str, Any]) -> dict[str, str]:
     return {key: value for key, value in given.items() if not key.startswith(("deployment.kubernetes.io/", "volumes."))}
 
 
-def logged_action(line: Mapping[str, Any], user: str, plurals: Mapping[str, str] = {}) -> Action | None:  # noqa: B006
+KIND_OF = {plural: kind for kind, (_, plural, _) in KINDS.items()}
+
+
+def logged_action(line: Mapping[str, Any], user: str) -> Action | None:
     """Return what an audit event says that *user* wrote, None for what is no write or somebody else's."""
     about = line.get("objectRef") or {}
     if line.get("verb") not in WRITES or line.get("stage") != "ResponseComplete":
@@ -117,7 +120,7 @@ def logged_action(line: Mapping[str, Any], user: str, plurals: Mapping[str, str]
     part = about.get("subresource")
     arguments = {
         "verb": line["verb"],
-        "kind": plurals.get(resource, resource) + (f"/{part}" if part else ""),
+        "kind": KIND_OF.get(resource, resource) + (f"/{part}" if part else ""),
         "name": name,
         "namespace": about.get("namespace"),
         "code": code,
@@ -204,7 +207,6 @@ class Audit:
                 self._stopping.wait(READ_EVERY_S)
 
     def _take(self, lines: Iterable[bytes]) -> None:
-        plurals = {plural: kind for kind, (_, plural, _) in KINDS.items()}
         for line in lines:
-            if line and (action := logged_action(json.loads(line), self._user, plurals)) is not None:
+            if line and (action := logged_action(json.loads(line), self._user)) is not None:
                 self._record(action)

@@ -1,8 +1,7 @@
 """kubectl for agents: an argument list that is judged before it is run, as the user that the agent is and no other.
 
-Only verbs and options that are listed pass. No file of this machine is read (manifests come with the call, as ``-f -``), no other
-cluster, user or server can be named, nothing waits for a terminal or an editor. The rest is up
-to the cluster's rules.
+Only verbs and options that are listed pass. No file of this machine is read (manifests come with the call, as ``-f -``),
+no other cluster, user or server can be named, nothing waits for a terminal or an editor. The rest is up to the cluster.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is done at a node itself: by a command that the user has written down, on contexts that the user has listed.
 
 A cluster's API cannot stop a kubelet. Who runs the cluster can: ``docker exec NODE systemctl stop kubelet`` on kind, ssh
-elsewhere. Every operation that breaks something has one that takes it back; a guard, a process of its own, sees to that when
-this one is killed.
+elsewhere. Every operation that breaks something has one that takes it back; a guard, a process of its own, sees to that
+when this one is killed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class NodeCommand:
 
     @contextmanager
     def broken(self, node: str, op: NodeOp, limit_s: float) -> Iterator[None]:
-        """Do *op* at *node* while the block runs; it is taken back when it ends, this process dies, or *limit_s* is over."""
+        """Do *op* at *node* while the block runs; taken back when it ends, this process dies, or *limit_s* is over."""
         self.require()
         guard = _guard(self.words(node, UNDO_OF_NODE_OP[op]), limit_s)
         try:
