@@ -89,15 +89,14 @@ def test_a_way_out_is_refused(machine, what):
         ("tools", "no absolute path"),
         ("/opt/../etc", "no absolute path"),
         ("/no/such/folder", "is not there"),
-        ("/", "place of its own"),
+        ("/", "is of Assay"),
         ("/usr/share", "place of its own"),
         ("/etc/ssh", "place of its own"),
         ("/proc/1", "running kernel"),
         ("/run", "running kernel"),
-        ("/work", "place of its own"),
         ("/tmp", "folders of other runs"),
-        (str(Path(assay.__file__).parent), "belongs to Assay"),
-        (str(Path(assay.__file__).parent / "testbed"), "belongs to Assay"),
+        (str(Path(assay.__file__).parent), "is of Assay"),
+        (str(Path(assay.__file__).parent / "testbed"), "is of Assay"),
     ],
 )
 def test_what_is_the_machines_or_ours_is_refused(machine, monkeypatch, name, reason):
@@ -114,7 +113,7 @@ def test_a_link_to_the_kernels_files_is_refused(machine):
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="there is no virtual environment")
 def test_our_own_environment_is_refused(machine):
-    assert "belongs to Assay" in refused(machine, sys.prefix)
+    assert "is of Assay" in refused(machine, sys.prefix)
 
 
 def test_a_folder_without_an_end_is_refused(machine, monkeypatch):
@@ -195,17 +194,24 @@ def test_without_the_seal_the_same_attempts_get_through(machine):
     assert (machine / "tools" / "mine").exists()
 
 
+def test_a_folder_above_the_package_is_refused(machine, monkeypatch):
+    package = machine / "tools" / "assay"
+    package.mkdir()
+    (package / "scenarios.yaml").write_text("the oracle: restart orders")
+    monkeypatch.setattr(lending, "own_hidden", lambda: [package])
+    for readable in (machine / "tools", package, package / "scenarios.yaml"):
+        assert "is of Assay or its Python, or holds them" in refused(machine, readable)
+
+
 @SEALS
-def test_a_folder_above_the_package_is_shown_without_it(machine, monkeypatch):
+def test_what_is_hidden_is_empty_even_if_it_was_lent(machine, monkeypatch):
     package = machine / "tools" / "assay"
     package.mkdir()
     (package / "scenarios.yaml").write_text("the oracle: restart orders")
     look = f"print(os.listdir({str(package)!r}), os.listdir({str(package.parent)!r}), file=sys.stderr)"
     path = agent(machine / "agent", f"{look}; print(json.dumps(GOOD))", readable=[package.parent])
-    for where in (lending, seal):
-        monkeypatch.setattr(where, "own_hidden", lambda: [package])
+    monkeypatch.setattr(seal, "own_hidden", lambda: [package])
     (pack,) = (machine / "suite" / "incidents").iterdir()
     setup = setup_of(str(path), sealing="required")
     run_dir = run_agent(RunStore(machine / "store"), Item.of(Datapack.open(pack)), setup)
     assert (run_dir / "solver.log").read_text().splitlines()[-1].startswith("[] [")
-    assert "belongs to Assay" in refused(machine, package)

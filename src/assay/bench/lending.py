@@ -34,9 +34,9 @@ _TAKEN = tuple(
 def lent(agent: CommandAgent) -> dict[str, Path]:
     """Return what `Seal.readable` takes to show every folder that *agent* asks for, at its own path.
 
-    Raises UserError for what cannot be shown there, for what belongs to Assay or to the running kernel, and for what
-    holds a socket, a pipe or a file that tells of incidents or runs. Symbolic links in it lead nowhere inside, unless to
-    what is there too.
+    Raises UserError for what cannot be shown there, for what is of Assay (a folder above it has its sources too) or of the
+    running kernel, and for what holds a socket, a pipe or a file that tells of incidents or runs. Symbolic links in it lead
+    nowhere inside, unless to what is there too.
     """
     shown = {}
     for name in agent.told.readable:
@@ -47,8 +47,8 @@ def lent(agent: CommandAgent) -> dict[str, Path]:
             raise _refused(agent, name, "is not there; name a folder or file of this machine")
         if any(source.is_relative_to(living) for living in _LIVING):
             raise _refused(agent, name, "is a door to the running kernel; lend files")
-        if any(source.is_relative_to(hidden.resolve()) for hidden in own_hidden()):
-            raise _refused(agent, name, "belongs to Assay or its Python; bring the packages beside agent.yaml")
+        if any(_overlap(source, hidden.resolve()) for hidden in own_hidden()):
+            raise _refused(agent, name, "is of Assay or its Python, or holds them; lend a folder apart from them")
         if len(place.parts) < 2 or len(source.parts) < 2 or any(place.is_relative_to(taken) for taken in _TAKEN):
             raise _refused(agent, name, "has a place of its own in the seal; lend a folder elsewhere, as in /opt")
         if Path(tempfile.gettempdir()).resolve().is_relative_to(source):
@@ -65,8 +65,12 @@ def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
     for name in agent.told.readable:
         source = Path(name).resolve()
         for folder in kept:
-            if source.is_relative_to(folder) or folder.is_relative_to(source):
+            if _overlap(source, folder):
                 raise _refused(agent, name, f"is not apart from {folder}, where incidents, truth or runs are")
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def _why_not(source: Path) -> str | None:
