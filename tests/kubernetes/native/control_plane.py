@@ -21,6 +21,8 @@ PODS = "10.244.0.0/16"
 NAME_SERVICE = "10.96.0.10"
 READY_TIMEOUT_S = 120.0
 VALID = ("-days", "30")
+PATIENT = ("--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=100s")
+"""There is one of each; on a machine that is busy for half a minute it is not to give up and end."""
 
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
@@ -190,11 +192,11 @@ class ControlPlane:
             f"--kubeconfig={self.kubeconfig('system:kube-controller-manager')}",
             "--use-service-account-credentials=true", f"--service-account-private-key-file={pki / 'sa.key'}",
             f"--root-ca-file={pki / 'ca.crt'}", "--allocate-node-cidrs=false",
-            "--node-monitor-grace-period=12s", "--node-monitor-period=2s", "--profiling=false",
+            "--node-monitor-grace-period=12s", "--node-monitor-period=2s", "--profiling=false", *PATIENT,
         ])  # fmt: skip
         self.daemons.start("kube-scheduler", [
             str(self.cache.binaries / "kube-scheduler"),
-            f"--kubeconfig={self.kubeconfig('system:kube-scheduler')}", "--profiling=false",
+            f"--kubeconfig={self.kubeconfig('system:kube-scheduler')}", "--profiling=false", *PATIENT,
         ])  # fmt: skip
 
     def _write_certificates(self) -> None:
