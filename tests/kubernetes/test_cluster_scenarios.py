@@ -10,17 +10,24 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from test_injection import merged
+from test_injection import merged, values
 from tiny_api import tiny_api
 
+from assay.agents.mcp_server import serving
+from assay.bench.sealing import sealing_refusal
 from assay.bench.trials.authoring import findings
+from assay.bench.trials.contract import TrialAgent
+from assay.bench.trials.desk import OpsDesk
+from assay.bench.trials.operators import play
+from assay.bench.trials.outside import operate
 from assay.bench.trials.plan import TrialPlan, cells_of
+from assay.bench.trials.tasks import Task
 from assay.errors import NotFoundError, OperationError, RefusedError
 from assay.model.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
-from assay.model.scenario import Scenario
+from assay.model.scenario import Oracle, Scenario
 from assay.testbed.apps import load_system
 from assay.testbed.kubernetes.api import Api
 from assay.testbed.kubernetes.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
@@ -31,6 +38,7 @@ from assay.testbed.kubernetes.operating import ClusterToolbox
 from assay.testbed.kubernetes.sharing import in_the_way
 from assay.testbed.kubernetes.states import await_state, found_at
 from assay.testbed.scenarios import load_scenario, names, system_of
+from testbed.ops.test_mcp import talk
 
 NAMES = Names("mine", "mine-watch", "image:1", ("a", "b"))
 
@@ -81,6 +89,7 @@ def test_what_is_not_there_leaves_no_trace_in_a_digest():
         ({"environment": {"substrate": "local", "system": "grid"}}, "goes with `substrate: kubernetes`"),
         ({"cluster": None}, "goes with `substrate: kubernetes`"),
         ({"trigger": {"operations": [{"verb": "scale"}]}}, "give cluster.changes"),
+        ({"trigger": {"faults": [{"fault": "PodKill", "target": {"service": "web"}}]}}, "give cluster.changes"),
         ({"cluster": {"changes": []}}, "nothing is broken"),
     ],
 )
@@ -118,7 +127,7 @@ def test_an_author_is_told_of_steps_that_would_be_refused():
         one.message for one in findings(scenario, system_of(scenario), {}) if one.field.startswith("oracles.gentle")
     ]
     assert len(told) >= 4
-    for words in ("kubectl edit is not allowed", "not granted", "no verb 'restart'", "no such argument"):
+    for words in ("kubectl edit is not allowed", "not granted", "no verb 'restart'", "it takes args, input"):
         assert any(words in one for one in told), words
 
 
@@ -176,14 +185,8 @@ def test_a_state_is_waited_for_and_what_stands_instead_is_told(tmp_path):
             await_state(api, late, NAMES)
 
 
-json_values = st.recursive(
-    st.sampled_from([0, 1, "x", [1], [1, 2]]),
-    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(st.sampled_from("abc"), json_values), st.dictionaries(st.sampled_from("abc"), json_values))
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from("abc"), values), st.dictionaries(st.sampled_from("abc"), values))
 def test_the_difference_of_two_objects_is_the_patch_between_them(standing, wanted):
     assert merged(standing, _difference(standing, wanted)) == wanted
 
@@ -387,6 +390,40 @@ def test_who_only_looks_has_no_tool_that_changes_and_nobody_has_an_ungranted_one
     assert {one.name for one in toolbox.definitions(changing=False)} == {"kubectl_read", "wait"}
     without = ClusterToolbox(toolbox._kubectl, toolbox._nodes, (), NAMES, toolbox.recorded.append)
     assert "node" not in {one.name for one in without.definitions()}
+
+
+def test_any_mcp_client_has_kubectl_and_every_call_is_recorded(toolbox, tmp_path):
+    with serving(OpsDesk(toolbox), tmp_path / "s.sock") as path:
+        offered, (fine, hostile) = talk(
+            path,
+            ("kubectl", {"args": ["get", "pods", "-n", "mine"]}),
+            ("kubectl", {"args": ["get", "secrets", "--as=system:admin"]}),
+        )
+    assert {tool.name for tool in offered} == {"kubectl_read", "kubectl", "node", "wait"}
+    assert (fine.is_error, fine.content[0].text) == (False, "get pods --namespace=mine\n")
+    assert hostile.is_error
+    assert [(a.tool, a.status) for a in toolbox.recorded] == [("kubectl", "ok"), ("kubectl", "error")]
+
+
+@pytest.mark.parametrize(("sealing", "lent"), [("off", True), ("auto", False)])
+def test_an_unsealed_command_has_its_own_way_into_the_cluster_and_a_sealed_one_none(toolbox, tmp_path, sealing, lent):
+    if sealing == "auto" and sealing_refusal():
+        pytest.skip("no seal can be made here")
+    (tmp_path / "kubeconfig").write_text("token: mine")
+    script = "import sys, pathlib; w = sys.argv[1]; print('lent', pathlib.Path(w).read_text() if w else 'nothing')"
+    agent = TrialAgent(name="mine", command=("{python}", "-c", script, "{kubeconfig}"), settings={"sealing": sealing})
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    task = Task(load_scenario("unreachable-service"), "Repair it.", 60, 0, run_dir, kubeconfig=tmp_path / "kubeconfig")
+    operate(agent, task, toolbox)
+    assert (run_dir / "agent.log").read_text().strip() == ("lent token: mine" if lent else "lent nothing")
+
+
+def test_oracles_and_prompts_are_told_with_the_names_of_the_cluster(toolbox, tmp_path):
+    oracle = Oracle(expect="certified", steps=({"verb": "kubectl", "arguments": {"args": ["get", "node/{worker2}"]}},))
+    play(oracle, "gentle", Task(load_scenario("node-not-ready"), "", 60, 0, tmp_path, NAMES.fill), toolbox)
+    assert toolbox.recorded[0].output == "get node/b\n"
+    assert "Node b has been NotReady" in NAMES.fill(load_scenario("node-not-ready").prompt())
 
 
 def test_a_node_change_names_what_can_be_taken_back():

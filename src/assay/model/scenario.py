@@ -251,15 +251,17 @@ class Scenario(Written):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         broken = [part.fault for plan in self.trigger.faults for part in plan.parts if part.fault != NO_FAULT]
+        if (self.environment.substrate == "kubernetes") != (self.cluster is not None):
+            raise ValueError("a `cluster` block goes with `substrate: kubernetes`, and with no other")
         changed = self.cluster is not None and self.cluster.breaks
         if self.no_fault and broken:
             raise ValueError(f"a no_fault scenario breaks nothing, and this one injects {broken[0]}")
         if not self.no_fault and not broken and not changed and not self.trigger.operations:
             raise ValueError("nothing is broken; give the trigger faults or operations, or say `no_fault: true`")
-        if (self.environment.substrate == "kubernetes") != (self.cluster is not None):
-            raise ValueError("a `cluster` block goes with `substrate: kubernetes`, and with no other")
-        if self.cluster is not None and self.trigger.operations:
-            raise ValueError("trigger.operations are verbs of a local system; on a cluster give cluster.changes")
+        if self.cluster is not None and (self.trigger.operations or self.trigger.faults):
+            raise ValueError(
+                "trigger.operations and trigger.faults are for a local system; on a cluster give cluster.changes"
+            )
         if self.no_fault and self.verification.blast_radius is None:
             raise ValueError("a no_fault scenario commits `blast_radius`: the right action is none")
         judged = self.verification.predicates()
