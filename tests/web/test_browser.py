@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from assay.bench.repeats import summarise_runs
 from assay.web.report import write_report
 
 from . import cases
+from .test_solvers import right_answer, unsealed, whole
 
 pytestmark = pytest.mark.browser
 WIDTHS = (1280, 390)
@@ -60,8 +62,8 @@ class Opened:
 def open_report(browser, tmp_path):
     opened = []
 
-    def open_(made, width=1280, **more):
-        file = write_report(made, tmp_path / "report.html", title="Report of a test")
+    def open_(made, width=1280, solvers=(), **more):
+        file = write_report(made, tmp_path / "report.html", title="Report of a test", solvers=solvers)
         opened.append(Opened(browser, file, width, **more))
         return opened[-1]
 
@@ -254,6 +256,24 @@ def test_several_cases_can_be_filtered_followed_and_linked(open_report, tmp_path
     page.tab.locator("input[type=search]").fill("no fault")
     assert page.tab.locator("#cases tbody tr:visible").count() == 1
     assert page.tab.locator("#cases .filter").inner_text().endswith("1 of 3 cases")
+    page.check_calm()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_who_is_not_ranked_is_seen_and_solvers_are_summed_up(open_report, full, width):
+    best = whole(right_answer())
+    loose = unsealed(whole(best.model_copy(update={"run": best.run.model_copy(update={"cell": "loose"})})))
+    case = full.model_copy(update={"answers": (*full.answers, loose)})
+    summaries = summarise_runs([best.run, loose.run], [best.verdict, loose.verdict], [])
+    page = open_report([case], width, solvers=summaries)
+    table = page.tab.locator("#solvers table")
+    assert table.locator("thead").inner_text().split("\n")[0].split("\t")[0] == "Solver"
+    assert "no: it ran unsealed" in table.locator("tbody tr").last.inner_text()
+    last = page.tab.locator(".grades tbody tr").last
+    assert "loose" in last.inner_text()
+    mark = last.locator(".unranked").bounding_box()
+    head = last.locator("th").bounding_box()
+    assert head["x"] <= mark["x"] <= mark["x"] + mark["width"] <= head["x"] + head["width"]  # not cut away
     page.check_calm()
 
 

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from assay.bench.scores import ModalAnswer
     from assay.model.run import Verdict
 
-SHOWN = (
-    "exact_match", "any_service", "f1", "path_reachability", "ungrounded", "path_reachability_per_any_service", "edge_f1",
-    "sql_exec", "evidence_relevant",
-)  # fmt: skip
+SHOWN = {
+    "exact_match": "exact", "any_service": "right service", "f1": "F1", "path_reachability": "path",
+    "ungrounded": "un-grounded", "path_reachability_per_any_service": "PR / AnySvc", "edge_f1": "edge F1",
+    "sql_exec": "SQL runs", "evidence_relevant": "SQL relevant",
+}  # fmt: skip
+"""Metrics of the table with the titles of their columns."""
+
 _PATH = click.Path(path_type=Path)
 
 
@@ -99,12 +102,13 @@ def _print(
     }
     unranked = {summary.solver for summary in summaries if summary.not_ranked}
     solvers = [summary.solver for summary in summaries]
-    shown = (*SHOWN, SUPPORTED) if any(metric == SUPPORTED for _, metric in pooled) else SHOWN
+    judged = {SUPPORTED: "SQL supports"} if any(metric == SUPPORTED for _, metric in pooled) else {}
+    shown = SHOWN | judged
     rows = [
         (f"{name} (not ranked)" if name in unranked else name, *(_cell(pooled.get((name, m))) for m in shown))
         for name in sorted(solvers, key=lambda name: (name in unranked, name))
     ]
-    print_table(f"Grades ({profile}), mean over incidents [95% interval] (n)", ("solver", *shown), rows)
+    print_table(f"Grades ({profile}), mean over incidents [95% interval] (n)", ("solver", *shown.values()), rows)
     print_summaries(summaries, graded=True, repeats=repeats)
     for answer in collapsed:
         said = answer.service or "nothing is wrong"
