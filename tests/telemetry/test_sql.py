@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from assay.errors import NotFoundError, QueryError
+from assay.telemetry import sql as sql_module
 from assay.telemetry.datapack import Datapack
 from assay.telemetry.sql import LockedSql
 from assay.telemetry.sql_worker import MAX_CELL_CHARACTERS, MAX_SQL_CHARACTERS
@@ -386,6 +387,14 @@ def test_tables_of_other_types_and_missing_ones_are_loaded_as_the_schema_has_the
 def test_too_little_memory_to_start_is_one_sentence(pack):
     with pytest.raises(QueryError, match="cannot be queried in 40 MiB"), LockedSql(pack, memory_mb=40):
         pass
+
+
+def test_a_worker_that_is_not_ready_in_time_is_told_apart_from_one_without_memory(pack, monkeypatch):
+    monkeypatch.setattr(sql_module, "_START_TIMEOUT_S", 0.0)
+    locked = LockedSql(pack)
+    with pytest.raises(QueryError, match="was not ready to be queried after 0 s; try again when"), locked:
+        pass
+    assert locked._worker is None
 
 
 def test_the_same_statement_gives_the_same_rows_in_the_same_order(pack):

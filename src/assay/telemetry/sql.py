@@ -125,7 +125,13 @@ class LockedSql:
             )
             try:
                 reply = self._exchange(json.dumps(setup), _START_TIMEOUT_S)
-            except (TimeoutError, EOFError, OSError) as error:
+            except TimeoutError:
+                self._stop()
+                raise QueryError(
+                    f"{self.datapack.path} was not ready to be queried after {_START_TIMEOUT_S:g} s; try again when the "
+                    "machine has less to do."
+                ) from None
+            except (EOFError, OSError) as error:
                 reply = {"message": f"it ended early ({type(error).__name__})"}
         if reply.get("status") != "ready":
             self._stop()
