@@ -311,8 +311,18 @@ class TestProcess:
         assert 0.85 < full.max() <= 1.0
         restarts = it.metric("metrics", "k8s.container.restarts", "archive")["value"]
         assert restarts.max() > restarts.min()
-        assert any("out-of-memory" in note for note in it.events["done"]["notes"])
+        killed = [note for note in it.events["done"]["notes"] if "out-of-memory" in note]
+        assert killed
+        assert all(note.startswith("archive-0") for note in killed)
         assert it.entries("memory").height == 1
+
+    def test_the_kernel_kills_who_needs_little_and_not_who_fills_the_group(self, corner):
+        if corner.plain:
+            pytest.skip("without control groups there is no killer")
+        it = corner.inject("MemoryStress", "rate", seconds=8, size_mb=256)
+        killed = [note for note in it.events["done"]["notes"] if "out-of-memory" in note]
+        assert killed
+        assert all(note.startswith("rate-0") for note in killed)
 
     def test_a_full_container_fails_what_needs_more(self, corner):
         if not corner.plain:

@@ -59,7 +59,10 @@ async def keep_full(group: Group, config: dict[str, Any], held: list[bytearray])
 
 
 def spare_this_process() -> None:
-    """Have the kernel choose among the others when it must kill for want of memory, where we may ask for it."""
+    """Have the kernel choose among the others when it must kill for want of memory, where we may ask for it.
+
+    Where we may not, replicas still go first: see the template.
+    """
     with contextlib.suppress(PermissionError):
         Path("/proc/self/oom_score_adj").write_text("-1000")
 
