@@ -129,6 +129,16 @@ def test_a_node_that_is_down_is_lost_and_comes_back(substrate, faulty, nodes):
     assert ready["Ready"] == "True"
 
 
+@pytest.mark.parametrize("parameters", [{"disturbance": "load_surge"}, {"disturbance": "harmless_restart"}], ids=str)
+def test_what_harms_nobody_is_no_fault(substrate, faulty, parameters):
+    before = {pod["metadata"]["name"] for pod in faulty.pods()}
+    plan = FaultPlan(fault="NoFault", parameters=parameters, duration_s=15)
+    *_, last = faulty.inject(plan)
+    assert (last["recovered"], last["roots"], last["effects"]) == (True, [], []), last
+    replaced = {pod["metadata"]["name"] for pod in faulty.pods()} - before
+    assert bool(replaced) == (parameters["disturbance"] == "harmless_restart")
+
+
 def test_nodes_that_are_not_listed_are_not_touched(substrate, faulty, monkeypatch):
     monkeypatch.delenv(SETTING, raising=False)
     with pytest.raises(RefusedError, match="ASSAY_NODE_CONTEXTS"):

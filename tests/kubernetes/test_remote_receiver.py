@@ -28,7 +28,7 @@ class Cluster:
 
     def __init__(self, folder):
         self.folder, self.ready = folder, True
-        self.process = start_receiver(folder / "state", die_with_stdin=True)
+        self.process = start_receiver(folder / "state", die_with_stdin=True, timeout_s=120)
         self.control = ReceiverControl(folder / "state")
         self.data = f"http://127.0.0.1:{self.control.port}/v1/traces"
         self._started = threading.Event()

@@ -42,7 +42,7 @@ class TinyApi:
                     self.wfile.write(json.dumps(part).encode() + b"\n")
                     self.wfile.flush()
 
-            do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - the names that the base class calls
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - the names that the base class calls
 
             def log_message(self, *_):
                 pass

@@ -11,6 +11,9 @@ import click
 from assay.cli.output import json_option, percent, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.discovery.blocks import Block
     from assay.discovery.laboratory import Attempt
     from assay.model.scenario import Scenario
 
@@ -25,15 +28,17 @@ if TYPE_CHECKING:
     "--search", type=click.Choice(["random", "evolve"]), default="random", show_default=True,
     help="Draw blocks at random, or let openevolve rewrite what scored.",
 )  # fmt: skip
+@click.option(
+    "--cluster", type=click.Path(path_type=Path), help="YAML file that says which cluster, for its scenarios."
+)
 @click.option("--model", help="Model of OPENAI_BASE_URL that rewrites candidates; a seeded mutator when left out.")
 @json_option
 def command(
     scenario_name: str, output: Path, target: str | None, count: int, seed: int, search: str, model: str | None,
-    *, as_json: bool,
+    cluster: Path | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken."""
-    from assay.discovery.blocks import blocks
-    from assay.discovery.evolve import TASK, evolve
+    from assay.discovery.evolve import evolve
     from assay.discovery.hunt import SUMMARY, Hunt, summary
     from assay.discovery.search import random_candidates
     from assay.errors import UserError
@@ -44,9 +49,10 @@ def command(
         raise UserError("--model rewrites candidates of an evolution; add `--search evolve` or leave it out.")
     scenario = load_scenario(scenario_name)
     system, workload = system_of(scenario), target or _target_of(scenario)
-    library = blocks(system, workload)
+    settings = _settings(scenario, cluster)
+    library, task = _vocabulary(scenario, workload, settings)
     commitment = {"search": search, "seed": seed, "model": model, "blocks": [block.name for block in library]}
-    with Hunt(scenario, workload, output, commitment) as hunt:
+    with Hunt(scenario, workload, output, commitment, settings) as hunt:
         say(f"{count} candidates against {workload} of {system.system}; the folder can be continued after a break.")
         if search == "random":
             attempts = list(hunt.all(random_candidates(library, count, seed), lambda one: say(_line(one, count))))
@@ -57,12 +63,41 @@ def command(
                 say(_line(one, count))
                 return one
 
-            task = TASK.format(services=", ".join(system.services), target=workload)
             attempts = evolve(tried, library, task, iterations=count, seed=seed, model=model)
     found = summary(attempts)
     with whole_file(output / SUMMARY) as partial:
         partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     _print(attempts, found, as_json=as_json)
+
+
+def _settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any] | None:
+    """Return the settings of the cluster in the file *cluster*; raises UserError for a scenario of this machine."""
+    from assay.errors import UserError
+    from assay.model.files import load_yaml
+    from assay.testbed.kubernetes.settings import ClusterSettings
+
+    if cluster is None:
+        return None
+    if scenario.environment.substrate != "kubernetes":
+        raise UserError(f"{scenario.id} happens on this machine; leave --cluster out.")
+    return load_yaml(cluster, ClusterSettings).model_dump()
+
+
+def _vocabulary(scenario: Scenario, target: str, settings: dict[str, Any] | None) -> tuple[Sequence[Block], str]:
+    """Return the building blocks for *target*, and what a model that rewrites candidates is told."""
+    from assay.discovery.blocks import blocks
+    from assay.discovery.evolve import TASK
+    from assay.testbed.scenarios import system_of
+
+    system = system_of(scenario)
+    if scenario.environment.substrate != "kubernetes":
+        return blocks(system, target), TASK.format(services=", ".join(system.services), target=target)
+    from assay.discovery.kubernetes import primitives
+
+    nodes = bool((settings or {}).get("node_command"))
+    node = primitives.NODE_VERB if nodes else ""
+    told = primitives.TASK.format(services=", ".join(system.services), target=target, node=node)
+    return primitives.primitives(system, target, nodes=nodes), told
 
 
 def _target_of(scenario: Scenario) -> str:

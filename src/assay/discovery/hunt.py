@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,20 @@ ADMITTED = ("hidden", "benign")
 
 
 class Hunt:
-    """A search in the folder *out*; *commitment* (scenario, target, seed, kind of search) may not change between calls."""
+    """A search in the folder *out*; *commitment* (scenario, target, seed, kind of search) may not change between calls.
 
-    def __init__(self, scenario: Scenario, target: str, out: Path, commitment: dict[str, Any]) -> None:
-        self._scenario, self._target, self._out = scenario, target, out
+    *cluster* says which one a scenario for Kubernetes happens on.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        target: str,
+        out: Path,
+        commitment: dict[str, Any],
+        cluster: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._scenario, self._target, self._out, self._cluster = scenario, target, out, cluster
         told = {"scenario": scenario.id, "digest": scenario.digest(), "target": target, **commitment}
         out.mkdir(parents=True, exist_ok=True)
         path = out / SEARCH
@@ -70,7 +80,8 @@ class Hunt:
 
     def _on_a_system(self) -> Laboratory:
         if self._laboratory is None:
-            self._laboratory = self._stack.enter_context(laboratory(self._scenario, self._target, self._out))
+            started = laboratory(self._scenario, self._target, self._out, cluster=self._cluster)
+            self._laboratory = self._stack.enter_context(started)
         return self._laboratory
 
 

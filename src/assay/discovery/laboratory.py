@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from assay.discovery.baseline import restore, verify
 from assay.discovery.composition import Composition
@@ -23,7 +24,7 @@ from assay.grading.verifiers.certify import judge
 from assay.grading.verifiers.evidence import Recording, gather
 from assay.grading.verifiers.judgement import Judgement
 from assay.model.base import Noun
-from assay.model.scenario import Scenario
+from assay.model.scenario import OpsCall, Scenario
 from assay.model.trajectory import Phase, PhaseName
 from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
 from assay.testbed.observer import observing, read_timeline
@@ -53,13 +54,40 @@ class Attempt(Noun):
     seconds: float = 0.0
 
 
-class Laboratory:
+class Laboratory(ABC):
     """One system under search: *target* is the workload that candidates fault and the operator repairs."""
 
-    def __init__(self, scenario: Scenario, target: str, running: LocalSystem, folder: Path) -> None:
+    def __init__(self, scenario: Scenario, target: str, folder: Path) -> None:
         self.scenario, self.target, self.folder = scenario, target, folder
         self.system = system_of(scenario)
-        self._running = running
+
+    @abstractmethod
+    def refusal(self, composition: Composition) -> str | None:
+        """Return why *composition* may not be applied at all, None when it may."""
+
+    @abstractmethod
+    def verify(self) -> None:
+        """Wait for the clean baseline; raises OperationError when it does not hold."""
+
+    @abstractmethod
+    def restore(self, composition: Composition) -> None:
+        """Take *composition* and what came of it back, and verify; raises OperationError."""
+
+    @abstractmethod
+    def apply(self, change: OpsCall) -> None:
+        """Make one change; raises UserError when it is none of this system's."""
+
+    @abstractmethod
+    def violation(self) -> str | None:
+        """Return which precondition does not hold now that a candidate is applied, None when all hold."""
+
+    @abstractmethod
+    def repair(self) -> Repair:
+        """Have the scripted operator work."""
+
+    @abstractmethod
+    def observed(self, timeline: Path) -> AbstractContextManager[Any]:
+        """Observe the system into *timeline* while the block runs."""
 
     def attempt(self, number: int, composition: Composition, families: tuple[str, ...] = ()) -> Attempt:
         """Try *composition* on the clean baseline, which is restored and verified afterwards.
@@ -68,14 +96,13 @@ class Laboratory:
         """
         began = time.monotonic()
         told = {"number": number, "composition": composition, "families": families}
-        if reason := refusal(composition, self.system):
+        if reason := self.refusal(composition):
             return Attempt(**told, result="refused", fitness=NOTHING, reason=reason)
-        verify(self._running, self.system)
+        self.verify()
         try:
             found = self._tried(composition)
         finally:
-            touched = {str(value) for change in composition.changes for value in change.arguments.values()}
-            restore(self._running, self.system, frozenset(touched))
+            self.restore(composition)
         return Attempt(**told, **found, seconds=round(time.monotonic() - began, 2))
 
     def _tried(self, composition: Composition) -> dict[str, object]:
@@ -85,20 +112,16 @@ class Laboratory:
         def mark(phase: PhaseName) -> None:
             phases.append(Phase(phase=phase, time_ns=time.time_ns()))
 
-        committed = self.scenario.verification
         try:
             mark("deployed")
-            with observing(
-                self._running.state.name, timeline, cadence_s=committed.cadence_s, probe_every_s=None,
-                protected=committed.protected_services,
-            ):  # fmt: skip
-                time.sleep(committed.cadence_s)
+            with self.observed(timeline):
+                time.sleep(self.scenario.verification.cadence_s)
                 mark("triggered")
                 refused = self._apply(composition)
                 time.sleep(SETTLE_S)
-                broken = None if refused else violation(self._running, self.system, self.target)
+                broken = None if refused else self.violation()
                 mark("agent_started")
-                repaired = repair(self._running, self.system)
+                repaired = self.repair()
                 mark("agent_ended")
                 time.sleep(SETTLE_S)
             mark("ended")
@@ -112,10 +135,51 @@ class Laboratory:
         """Make the changes; return why one of them is none of this system's."""
         for change in composition.changes:
             try:
-                self._running.operate(change.verb, change.arguments)
+                self.apply(change)
             except UserError as error:
                 return f"{change.verb} cannot be applied: {error}"
         return None
+
+
+class LocalLaboratory(Laboratory):
+    """A system of this machine under search."""
+
+    def __init__(self, scenario: Scenario, target: str, running: LocalSystem, folder: Path) -> None:
+        super().__init__(scenario, target, folder)
+        self._running = running
+
+    def refusal(self, composition: Composition) -> str | None:
+        """Return why *composition* reaches outside of what the baseline restores."""
+        return refusal(composition, self.system)
+
+    def verify(self) -> None:
+        """Wait for what the definition says."""
+        verify(self._running, self.system)
+
+    def restore(self, composition: Composition) -> None:
+        """Bring back what the definition says; what was touched restarts."""
+        touched = {str(value) for change in composition.changes for value in change.arguments.values()}
+        restore(self._running, self.system, frozenset(touched))
+
+    def apply(self, change: OpsCall) -> None:
+        """Carry out an operator's verb."""
+        self._running.operate(change.verb, change.arguments)
+
+    def violation(self) -> str | None:
+        """Return which precondition does not hold."""
+        return violation(self._running, self.system, self.target)
+
+    def repair(self) -> Repair:
+        """Have the scripted operator of a local system work."""
+        return repair(self._running, self.system)
+
+    def observed(self, timeline: Path) -> AbstractContextManager[Any]:
+        """Observe it, without a probe but the last one."""
+        committed = self.scenario.verification
+        return observing(
+            self._running.state.name, timeline, cadence_s=committed.cadence_s, probe_every_s=None,
+            protected=committed.protected_services,
+        )  # fmt: skip
 
 
 def scored(judged: dict[str, Judgement], repaired: Repair, objection: str | None) -> dict[str, object]:
@@ -141,12 +205,24 @@ def scored(judged: dict[str, Judgement], repaired: Repair, objection: str | None
 
 
 @contextmanager
-def laboratory(scenario: Scenario, target: str, folder: Path, *, seed: int = 0) -> Iterator[Laboratory]:
-    """Run the scenario's system while the block runs; it ends with the block, or with this process."""
+def laboratory(
+    scenario: Scenario, target: str, folder: Path, *, seed: int = 0, cluster: Mapping[str, Any] | None = None
+) -> Iterator[Laboratory]:
+    """Run the scenario's system while the block runs; it ends with the block, or with this process.
+
+    *cluster* says which cluster a scenario for Kubernetes happens on, as in a plan of trials.
+    """
+    environment = scenario.environment
+    if environment.substrate == "kubernetes":
+        from assay.discovery.kubernetes.laboratory import cluster_laboratory
+
+        with cluster_laboratory(scenario, target, folder, seed=seed, cluster=cluster) as found:
+            yield found
+        return
     if target not in (services := system_of(scenario).services):
         raise NotFoundError("service", target, services)
-    environment, name = scenario.environment, f"discover-{os.getpid()}-{secrets.token_hex(2)}"
+    name = f"discover-{os.getpid()}-{secrets.token_hex(2)}"
     with LocalSubstrate().deployed(
         system_of(scenario), name, seed=environment.seed + seed, rate_rps=environment.rate_rps
     ) as running:
-        yield Laboratory(scenario, target, running, folder)
+        yield LocalLaboratory(scenario, target, running, folder)

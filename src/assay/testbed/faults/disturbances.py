@@ -14,6 +14,7 @@ from assay.model.incident import PlannedFault
 from assay.testbed.faults.effects import callers_of
 from assay.testbed.faults.injection import SystemUnderTest
 from assay.testbed.faults.preconditions import struck
+from assay.testbed.kubernetes.cluster_disturbances import ClusterLoadSurge, RollingRestart
 from assay.testbed.local.fleet import LOAD_GENERATOR, Replica
 
 HANDOVER_TIMEOUT_S = 20.0
@@ -68,18 +69,10 @@ class HarmlessRestart:
 
     def __init__(self, system: SystemUnderTest, plan: PlannedFault) -> None:
         self._system = system
-        self._replica = self._least_missed() if plan.target is None else struck(system.fleet, plan)[0]
+        self._replica: Replica = (
+            system.fleet.of(least_missed(system))[0] if plan.target is None else struck(system.fleet, plan)[0]
+        )
         self._former_pid: int | None = None
-
-    def _least_missed(self) -> Replica:
-        """Return a replica of a service that has another one; else of the one that has the fewest callers."""
-        system = self._system.system
-
-        def missed(service: str) -> tuple[bool, int, str]:
-            users = len(callers_of(system, service)) + (service in system.entries())
-            return system.services[service].replicas == 1, users, service
-
-        return self._system.fleet.of(min(system.services, key=missed))[0]
 
     async def apply(self) -> None:
         """Hand over to a new pod, then let the former one finish what it has begun."""
@@ -99,13 +92,30 @@ class HarmlessRestart:
                 os.kill(former, signal.SIGTERM)
 
 
+def least_missed(system: SystemUnderTest) -> str:
+    """Return a service that has several replicas; else the one that has the fewest callers."""
+    described = system.system
+
+    def missed(service: str) -> tuple[bool, int, str]:
+        users = len(callers_of(described, service)) + (service in described.entries())
+        return described.services[service].replicas == 1, users, service
+
+    return min(described.services, key=missed)
+
+
 _DISTURBANCES: Mapping[str, type[Disturbance]] = {
     "quiet": Quiet,
     "load_surge": LoadSurge,
     "harmless_restart": HarmlessRestart,
 }
+_ON_A_CLUSTER: Mapping[str, type[Disturbance]] = {
+    "quiet": Quiet,
+    "load_surge": ClusterLoadSurge,
+    "harmless_restart": RollingRestart,
+}
 
 
 def disturbance(system: SystemUnderTest, plan: PlannedFault) -> Disturbance:
     """Return what *plan*, an incident without a fault, wants to happen."""
-    return _DISTURBANCES[plan.parameters["disturbance"]](system, plan)
+    table = _ON_A_CLUSTER if system.status()["isolation"] == "kubernetes" else _DISTURBANCES
+    return table[plan.parameters["disturbance"]](system, plan)

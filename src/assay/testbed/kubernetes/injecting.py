@@ -26,7 +26,7 @@ from assay.testbed.kubernetes.offers import Offers
 from assay.testbed.kubernetes.under_test import ClusterUnderTest
 
 ACTIVITY = "activity"
-SPARE_S = 60.0
+SPARE_S = 120.0
 """What preparing and taking back may take beyond the fault's own time: undo pods have to start."""
 SETTLE_S = 30.0
 
@@ -47,7 +47,9 @@ def injecting(
     told: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue()
     runner = _Runner(told)
     with _alone(api, f"{name}-watch", plan), tempfile.TemporaryDirectory(prefix="assay-injection-") as folder:
-        under_test = ClusterUnderTest(api, name, system, Path(folder), offers, limit_s=limit_s(plan), image=image)
+        under_test = ClusterUnderTest(
+            api, name, system, Path(folder), offers, runner.lease, limit_s=limit_s(plan), image=image
+        )
         thread = threading.Thread(target=runner.run, args=(under_test, plan), name="injection", daemon=True)
         thread.start()
         try:
@@ -67,7 +69,7 @@ class _Runner:
     def __init__(self, told: queue.Queue[dict[str, Any] | BaseException | None]) -> None:
         self._told = told
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lease = asyncio.Event()
+        self.lease = asyncio.Event()
 
     def run(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
         """Do it; what goes wrong is told too."""
@@ -83,7 +85,7 @@ class _Runner:
         loop = self._loop
         if loop is not None and not loop.is_closed():
             with suppress(RuntimeError):  # it has just ended
-                loop.call_soon_threadsafe(self._lease.set)
+                loop.call_soon_threadsafe(self.lease.set)
 
     async def _live(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
         self._loop = asyncio.get_running_loop()
@@ -96,11 +98,11 @@ class _Runner:
                 self._told.put(event)
 
         async with system:
-            await _settled(system, self._lease)
+            await _settled(system, self.lease)
             with suppress(TimeoutError):  # what was usual is told by the moments before
-                await asyncio.wait_for(self._lease.wait(), BEFORE_S)
+                await asyncio.wait_for(self.lease.wait(), BEFORE_S)
             system.quiet_since = time.monotonic() - BEFORE_S
-            await inject(cast("SystemUnderTest", system), plan, self._lease, report)
+            await inject(cast("SystemUnderTest", system), plan, self.lease, report)
         if system.failure is not None:
             raise system.failure
         for event in done:

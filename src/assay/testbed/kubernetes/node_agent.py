@@ -30,6 +30,7 @@ from assay.testbed.runtime.burner import fork_burner
 
 ORDER_FILE = Path("/etc/assay/node/order.json")
 PROCESSES = Path("/proc")
+LEDGER = Path("/tmp/packets.jsonl")  # noqa: S108 - a pod has a disk of its own
 BEGIN_TIMEOUT_S = 30.0
 INTERFACE = "eth0"
 """What every common network plugin calls a pod's interface."""
@@ -69,6 +70,7 @@ class Agent:
         """Return what answers to orders."""
         found = web.Application(middlewares=[self._locked])
         found.add_routes([web.get("/", self.tell), web.post("/begin", self.begin), web.post("/end", self.end)])
+        found.add_routes([web.get("/ledger", self.ledger)])
         return found
 
     async def tell(self, _: web.Request) -> web.Response:
@@ -84,6 +86,10 @@ class Agent:
                 await asyncio.to_thread(self._acting.close)
                 raise
         return web.json_response({})
+
+    async def ledger(self, _: web.Request) -> web.Response:
+        """Answer with what was done to which packets."""
+        return web.Response(body=await asyncio.to_thread(lambda: LEDGER.read_bytes() if LEDGER.exists() else b""))
 
     async def end(self, _: web.Request) -> web.Response:
         """Take everything back, and end when that is answered."""
@@ -139,7 +145,7 @@ def packets(deed: dict[str, Any]) -> Iterator[None]:
         "namespace": namespace,
         "peer_interface": peer_of(namespace),
         "means": "kernel" if in_kernel else "queue",
-        "ledger": "/tmp/packets.jsonl",  # noqa: S108 - a pod has a disk of its own
+        "ledger": str(LEDGER),
     }
     ended, end = os.pipe()
     active, failure = threading.Event(), list[BaseException]()

@@ -38,7 +38,7 @@ class NodeFault:
         self._account = Account(injection, own=["*"])
         self._name = f"node-{secrets.token_hex(4)}"
         self._port = secrets.choice(PORTS)
-        self._begun = False
+        self._made = self._begun = False
 
     async def apply(self) -> None:
         """Break; raises RefusedError, before anything was changed, where nodes may not be touched."""
@@ -47,30 +47,36 @@ class NodeFault:
         node = injection.host or injection.replica.host
         order = {"deadline": system.deadline, "port": self._port, "deeds": deeds(injection, system)}
         await self._account.open()
-        self._begun = True
+        self._made = True
         for item in agent_objects(self._name, system.watch_namespace, node, order, system.image):
             await asyncio.to_thread(system.api.create, item)
         await self._wait_for_agent(system, node)
         injection.began_at = time.monotonic()
-        await asyncio.to_thread(self._ask, system, "begin")
+        if injection.plan.fault == "PodFailure":
+            system.suspects |= {replica.id for replica in injection.replicas}
+        self._begun = True
+        await asyncio.to_thread(self._ask, system, "POST", "begin")
 
     async def undo(self) -> None:
         """Take it back, and the agent away; the agent's own deadline does it where it cannot be reached."""
         system = cluster_of(self._injection)
         try:
             if self._begun:
-                await asyncio.to_thread(self._ask, system, "end")
+                lines = await asyncio.to_thread(self._ask, system, "GET", "ledger")
+                (system.state.ledger_dir / f"{self._name}.jsonl").write_bytes(lines)
+                await asyncio.to_thread(self._ask, system, "POST", "end")
         except AssayError as error:
             raise OperationError(f"{error} The node takes it back itself within {system.left_s():.0f} s.") from error
         finally:
+            system.suspects -= {replica.id for replica in self._injection.replicas}
             await self._account.close()
-        for kind in ("Pod", "ConfigMap"):
+        for kind in ("Pod", "ConfigMap") if self._made else ():
             with suppress(AssayError):
                 await asyncio.to_thread(system.api.delete, kind, self._name, system.watch_namespace)
 
-    def _ask(self, system: ClusterUnderTest, what: str) -> None:
+    def _ask(self, system: ClusterUnderTest, method: str, what: str) -> Any:
         doors = Doors.of(system.api, system.watch_namespace)
-        doors.request(self._name, "POST", what, port=self._port)
+        return doors.request(self._name, method, what, port=self._port, raw_answer=True)
 
     async def _wait_for_agent(self, system: ClusterUnderTest, node: str) -> None:
         doors, deadline = Doors.of(system.api, system.watch_namespace), time.monotonic() + READY_TIMEOUT_S

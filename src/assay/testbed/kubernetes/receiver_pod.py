@@ -17,13 +17,13 @@ from assay.testbed.kubernetes.manifests import RECEIVER_PORT
 from assay.testbed.kubernetes.wanted import DOOR_PORT, KEY_HEADER
 
 STATE, SPOOLS = Path("/tmp/receiver"), Path("/tmp/spools")  # noqa: S108 - a pod has a disk of its own
-WATCH_EVERY_S = 0.5
+START_TIMEOUT_S, WATCH_EVERY_S = 90.0, 0.5
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def main() -> None:
     """Serve until the pod is told to end, or the receiver ends."""
-    process = start_receiver(STATE, "0.0.0.0", RECEIVER_PORT)  # noqa: S104 - a pod has a network of its own
+    process = start_receiver(STATE, "0.0.0.0", RECEIVER_PORT, timeout_s=START_TIMEOUT_S)  # noqa: S104 - a pod has its own
 
     async def serve() -> None:
         runner = web.AppRunner(door(ReceiverControl(STATE), SPOOLS, os.environ["DOOR_KEY"]))

@@ -34,17 +34,30 @@ POLL_EVERY_S = 1.0
 LOST_AFTER_S = 60.0
 """How long the API may be out of reach before an injection is given up; what it changed ends by itself."""
 SILENT_LOOKS = 2
-"""A replica whose pod did not answer so often in a row is not ready, whatever the cluster still believes."""
+"""A replica on a node that is down is not ready when it did not answer so often in a row: the cluster takes longer."""
 CLOCK_TOLERANCE_S = 0.1
 
 
 class ClusterUnderTest:
-    """What of `SystemUnderTest` the ways of a cluster use; *limit_s* is how long anything may last that is done to it."""
+    """What of `SystemUnderTest` the ways of a cluster use; *limit_s* is how long anything may last that is done to it.
+
+    The *lease* is ended when the cluster cannot be followed any more.
+    """
 
     def __init__(
-        self, api: Api, name: str, system: System, folder: Path, offers: Offers, *, limit_s: float, image: str
+        self,
+        api: Api,
+        name: str,
+        system: System,
+        folder: Path,
+        offers: Offers,
+        lease: asyncio.Event,
+        *,
+        limit_s: float,
+        image: str,
     ) -> None:
         self.api, self.name, self.watch_namespace, self.image = api, name, f"{name}-watch", image
+        self._lease = lease
         self.system, self.offers = system, offers
         self.deadline = time.time() + limit_s
         self.state = SystemState(name, folder)
@@ -64,6 +77,8 @@ class ClusterUnderTest:
         self.rate_rps: float | None = None
         self.expected: set[str] = set()
         """Pods whose end or restart is the fault's doing."""
+        self.suspects: set[str] = set()
+        """Replicas on a node that is down."""
         self.load_pod: str | None = None
         self.failure: AssayError | None = None
         self.notes: list[str] = []
@@ -85,6 +100,11 @@ class ClusterUnderTest:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(AssayError):  # this user may not see nodes, or nobody answers
+            hosts = {replica.host for replica in self.fleet.replicas.values()}
+            nodes = await asyncio.to_thread(self.api.list, "Node")
+            lost = [n["metadata"]["name"] for n in nodes if n["metadata"]["name"] in hosts and not is_ready(n)]
+            self.notes += [f"the node {name} is not ready at the end" for name in lost]
         if self._pods.drops:
             self.notes.append(f"the watch of pods was resumed {self._pods.drops} times")
 
@@ -107,8 +127,9 @@ class ClusterUnderTest:
         task.add_done_callback(finished)
 
     def give_up(self, failure: AssayError) -> None:
-        """Note that the injection has failed; the system is not ours to end."""
+        """Note that the injection has failed, and have it end; the system is not ours to end."""
         self.failure = self.failure or failure
+        self._lease.set()
 
     def wanted(self, replica: Replica) -> Wanted:
         """Return all that is wanted of the pod of *replica*."""
@@ -229,7 +250,8 @@ class ClusterUnderTest:
         self.load_pod = loads[0] if loads else None
 
     def _see(self, replica: Replica, pod: Object | None) -> None:
-        replica.ready = pod is not None and is_ready(pod) and self._silent.get(replica.id, 0) < SILENT_LOOKS
+        silent = replica.id in self.suspects and self._silent.get(replica.id, 0) >= SILENT_LOOKS
+        replica.ready = pod is not None and is_ready(pod) and not silent
         replica.port = SERVICE_PORT if replica.ready else None
         if pod is None:
             return

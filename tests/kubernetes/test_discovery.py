@@ -1,0 +1,196 @@
+"""Discovery on a cluster: the guard's word, the operator's table, the baseline's reset, against a server of objects."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import yaml
+from object_server import ObjectServer
+
+from assay.discovery.composition import Composition
+from assay.discovery.kubernetes import baseline as module
+from assay.discovery.kubernetes import guard
+from assay.discovery.kubernetes.baseline import normal, objects_in, restore, taken
+from assay.discovery.kubernetes.laboratory import ClusterLaboratory
+from assay.discovery.kubernetes.operator import healthy, repair
+from assay.discovery.kubernetes.primitives import audit_cases, primitives
+from assay.errors import OperationError, UserError
+from assay.model.scenario import OpsCall
+from assay.testbed.apps import load_system
+from assay.testbed.kubernetes.api import Api
+from assay.testbed.kubernetes.node_command import NodeCommand
+from assay.testbed.kubernetes.substrate import KubernetesSystem
+from assay.testbed.scenarios import load_scenario
+
+GRID = load_system("grid")
+TARGET = "auth-service"
+BLOCKS = {block.name: block for block in primitives(GRID, TARGET, nodes=True)}
+
+
+def controllers(server):
+    """Do what controllers would: rollouts end at once, endpoints follow selectors, bad images give no ready pod."""
+    for (kind, space, name), item in list(server.objects.items()):
+        if kind == "Deployment":
+            wanted = item["spec"]["replicas"]
+            good = not item["spec"]["template"]["spec"]["containers"][0]["image"].endswith(":unavailable")
+            item["status"] = {"replicas": wanted, "updatedReplicas": wanted, "readyReplicas": wanted if good else 0}
+            waiting = {} if good else {"state": {"waiting": {"reason": "ErrImagePull"}}}
+            ready = [{"type": "Ready", "status": "True" if good else "False"}]
+            labels = item["spec"]["template"]["metadata"]["labels"]
+            status = {"phase": "Running", "conditions": ready, "containerStatuses": [waiting]}
+            server.put("Pod", space, f"{name}-1", metadata={"labels": labels}, status=status, spec={})
+        if kind == "Service":
+            pods = [p for (k, s, _), p in server.objects.items() if (k, s) == ("Pod", space)]
+            chosen = [p for p in pods if item["spec"]["selector"].items() <= p["metadata"]["labels"].items()]
+            subsets = [{"addresses": [{}]}] if chosen else []
+            server.put("Endpoints", space, name, subsets=subsets)
+
+
+@pytest.fixture
+def server():
+    server = ObjectServer(controllers)
+    for name in GRID.services:
+        pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": name, "image": "ours:1"}]}}
+        server.put("Deployment", "shop", name, spec={"replicas": 2, "template": pod})
+        server.put("Service", "shop", name, spec={"selector": {"app": name}})
+    server.put("Namespace", "", "shop", status={"phase": "Active"})
+    server.put("Node", "", "worker1", spec={}, status={"allocatable": {"cpu": "2"}})
+    server.put("ConfigMap", "shop", "system", data={"system.yaml": yaml.safe_dump(GRID.model_dump(mode="json"))})
+    url = f"http://{TARGET}.shop:8080/"
+    server.texts["/api/v1/namespaces/shop-watch/services/probe:8080/proxy/"] = {"status": 200, "error": "", "url": url}
+    controllers(server)
+    thread = threading.Thread(target=server.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.server.shutdown()
+    server.server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def running(server, tmp_path):
+    described = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": server.url}}], "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    (tmp_path / "config").write_text(yaml.safe_dump(described))
+    return KubernetesSystem(Api.connect(tmp_path / "config"), "shop")
+
+
+@pytest.fixture
+def lab(running, tmp_path):
+    scenario = load_scenario("unreachable-service")
+    return ClusterLaboratory(scenario, TARGET, running, tmp_path, NodeCommand((), "here"))
+
+
+def applied(lab, name):
+    for change in BLOCKS[name].changes:
+        lab.apply(change)
+
+
+def test_there_are_the_six_primitives_of_the_paper_and_without_nodes_five():
+    assert [block.family for block in BLOCKS.values()] == [
+        "none", "policy", "budget", "image", "selector", "control plane",
+    ]  # fmt: skip
+    assert len(primitives(GRID, TARGET, nodes=False)) == 5
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_every_primitive_is_inside_the_reset_boundary(name):
+    assert guard.refusal(Composition(changes=BLOCKS[name].changes), nodes=True) is None
+
+
+def test_what_reaches_outside_is_refused_before_it_acts():
+    taken_away, *outside = (Composition(changes=block.changes) for block in audit_cases(TARGET))
+    assert guard.refusal(taken_away, nodes=True) is None, "the precondition meets that one"
+    assert [guard.refusal(one, nodes=True) for one in outside] == [
+        "ClusterRole operators lies outside of what the reset covers",
+        "Pod kube-apiserver lies outside of what the reset covers",
+    ]
+    mounted = {"spec": {"template": {"spec": {"volumes": [{"name": "root", "hostPath": {"path": "/"}}]}}}}
+    for verb, arguments, words in (
+        ("patch", {"kind": "Deployment", "name": TARGET, "patch": mounted}, "reaches a node by hostPath"),
+        ("create", {"kind": "ConfigMap", "name": "x", "body": {"metadata": {"namespace": "kube-system"}}}, "metadata"),
+        ("delete", {"kind": "ConfigMap", "name": "system"}, "what the baseline is read from"),
+        ("create", {"kind": "ConfigMap", "name": "x", "body": "text"}, "given as str"),
+        ("node", {"node": "worker1", "op": "stop"}, "only the control plane may be delayed"),
+        ("exec", {"pod": "x"}, "no change that is known"),
+    ):
+        assert words in guard.refusal(Composition(changes=(OpsCall(verb=verb, arguments=arguments),)), nodes=True)
+    delayed = Composition(changes=BLOCKS["delayed control plane"].changes)
+    assert "no command for nodes" in guard.refusal(delayed, nodes=False)
+
+
+def test_the_precondition_wants_the_workload_and_a_selector_that_matches_it(lab, server):
+    assert lab.violation() is None
+    applied(lab, "wrong selector")
+    assert "selects other pods" in lab.violation()
+    server.objects["Deployment", "shop", TARGET]["spec"]["replicas"] = 0
+    assert "wants no replica" in lab.violation()
+    lab.apply(audit_cases(TARGET)[0].changes[0])
+    assert "does not exist" in lab.violation()
+
+
+@pytest.mark.parametrize(
+    ("names", "actions"),
+    [
+        (["policy lets nobody in"], []),
+        (["tight disruption budget"], []),
+        (["wrong selector"], [f"patch service {TARGET}: selector app={TARGET}"]),
+        (["image that nobody has"], [f"set image of {TARGET} to the last that was good"]),
+        (
+            ["wrong selector", "image that nobody has"],
+            [f"patch service {TARGET}: selector app={TARGET}", f"set image of {TARGET} to the last that was good"],
+        ),
+    ],
+)
+def test_the_operator_repairs_what_meets_the_eye_and_nothing_else(lab, server, running, names, actions):
+    before = taken(running)
+    for name in names:
+        applied(lab, name)
+    done = repair(running, before, 0.0)
+    assert (sorted(done.actions), done.healthy) == (sorted(actions), True)
+    for kind in ("NetworkPolicy", "PodDisruptionBudget"):
+        made = [key for key in server.objects if key[0] == kind]
+        assert len(made) == sum(("policy" in n and kind[0] == "N") or ("budget" in n and kind[0] == "P") for n in names)
+
+
+def test_a_taint_that_evicts_is_removed_and_one_of_the_cluster_itself_stays(running, server):
+    before = taken(running)
+    evicting = {"key": "disk-full", "effect": "NoExecute"}
+    lost = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    server.objects["Node", "", "worker1"]["spec"]["taints"] = [evicting, lost]
+    assert not healthy(running, before)
+    assert repair(running, before, 0.0).actions == ("untaint worker1",)
+    assert server.objects["Node", "", "worker1"]["spec"]["taints"] == [lost]
+
+
+def test_a_reset_brings_back_what_was_changed_removed_or_added(lab, running, server):
+    before = {key: normal(item) for key, item in objects_in(running.api, "shop").items()}
+    for name in ("wrong selector", "image that nobody has", "policy lets nobody in", "tight disruption budget"):
+        applied(lab, name)
+    running.api.delete("Service", "web", "shop")
+    assert {key: normal(item) for key, item in objects_in(running.api, "shop").items()} != before
+    lab.restore(Composition())
+    assert {key: normal(item) for key, item in objects_in(running.api, "shop").items()} == before
+
+
+def test_a_cluster_that_is_not_as_before_is_no_baseline(lab, running, server, monkeypatch):
+    monkeypatch.setattr(module, "READY_TIMEOUT_S", 0.0)
+    server.objects["Node", "", "worker1"]["spec"]["unschedulable"] = True
+    with pytest.raises(OperationError, match="nodes of the cluster differ"):
+        restore(running, lab._baseline, lab._url)
+    del server.objects["Node", "", "worker1"]["spec"]["unschedulable"]
+    restore(running, lab._baseline, lab._url)
+    probe = "/api/v1/namespaces/shop-watch/services/probe:8080/proxy/"
+    server.texts[probe] = {"status": None, "error": "timed out"}
+    with pytest.raises(OperationError, match="is answered with timed out"):
+        lab.verify()
+
+
+def test_what_the_server_refuses_is_the_candidates_fault(lab):
+    applied(lab, "policy lets nobody in")
+    with pytest.raises(UserError, match="it exists"):
+        applied(lab, "policy lets nobody in")

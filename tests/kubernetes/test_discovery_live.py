@@ -1,0 +1,41 @@
+"""Discovery on a real cluster: a policy hides from the operator, an image does not, and the baseline comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.discovery.kubernetes.primitives import audit_cases, primitives
+from assay.discovery.laboratory import laboratory
+from assay.discovery.search import compose
+from assay.testbed.scenarios import load_scenario, system_of
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1500)]
+SCENARIO, TARGET = load_scenario("unreachable-service"), "auth-service"
+BLOCKS = {block.name: block for block in primitives(system_of(SCENARIO), TARGET, nodes=False)}
+
+
+@pytest.fixture(scope="module")
+def lab(cluster, tmp_path_factory):
+    settings = {"kubeconfig": str(cluster.kubeconfig)}
+    with laboratory(SCENARIO, TARGET, tmp_path_factory.mktemp("search"), cluster=settings) as lab:
+        yield lab
+
+
+def test_a_policy_hides_an_image_is_repaired_and_nothing_is_benign(lab):
+    for number, (name, result, fitness, actions) in enumerate(
+        (
+            ("policy lets nobody in", "hidden", 1.0, ()),
+            ("image that nobody has", "benign", 0.1, (f"set image of {TARGET} to the last that was good",)),
+            ("tight disruption budget", "benign", 0.0, ()),
+            ("no change", "benign", 0.0, ()),
+        )
+    ):
+        found = lab.attempt(number, *compose([BLOCKS[name]]))
+        assert (found.result, found.fitness, found.actions) == (result, fitness, actions), found
+
+
+def test_invalid_candidates_do_not_score(lab):
+    found = [lab.attempt(10 + i, *compose([block])) for i, block in enumerate(audit_cases(TARGET))]
+    found.append(lab.attempt(20, *compose([BLOCKS["wrong selector"]])))
+    assert [one.result for one in found] == ["invalid", "refused", "refused", "invalid"]
+    assert {one.fitness for one in found} == {0.0}
