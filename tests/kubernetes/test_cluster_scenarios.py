@@ -32,7 +32,7 @@ from assay.testbed.apps import load_system
 from assay.testbed.kubernetes.api import Api
 from assay.testbed.kubernetes.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
 from assay.testbed.kubernetes.kubectl import Kubectl
-from assay.testbed.kubernetes.names import Names, _difference, changes_of, manifest, workers
+from assay.testbed.kubernetes.names import Names, _difference, changes_of, manifest, takes_pods, workers
 from assay.testbed.kubernetes.node_command import NodeCommand
 from assay.testbed.kubernetes.operating import ClusterToolbox
 from assay.testbed.kubernetes.sharing import in_the_way
@@ -144,18 +144,22 @@ def test_names_are_filled_in_wherever_texts_are_and_json_stays_json():
         NAMES.known_node("worker9")
 
 
-def node(name, *, ready="True", taints=(), cordoned=False):
-    spec = {"taints": [{"key": "k", "effect": effect} for effect in taints], "unschedulable": cordoned}
+def node(name, *, ready="True", taints=(), cordoned=False, key="disk-full"):
+    spec = {"taints": [{"key": key, "effect": effect} for effect in taints], "unschedulable": cordoned}
     return {"metadata": {"name": name}, "spec": spec, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
 
 
-def test_workers_are_the_nodes_that_take_pods_in_order():
-    busy = [
-        node("control", taints=["NoSchedule"]),
-        node("soft", taints=["PreferNoSchedule"]),
-        node("off", cordoned=True),
+def test_workers_keep_their_numbers_when_one_is_lost_and_those_of_a_role_are_none():
+    nodes = [
+        node("c"),
+        node("a", ready="Unknown"),
+        node("b", taints=["NoExecute"]),
+        node("d", taints=["PreferNoSchedule"]),
     ]
-    assert workers([node("c"), node("a"), node("lost", ready="Unknown"), *busy]) == ("a", "c", "soft")
+    role = node("control", taints=["NoSchedule"], key="node-role.kubernetes.io/master")
+    assert workers([*nodes, role]) == ("a", "b", "c", "d")
+    assert [takes_pods(one) for one in nodes] == [True, False, False, True]
+    assert not takes_pods(node("off", cordoned=True))
 
 
 def test_a_path_leads_through_lists_by_type_name_and_number():

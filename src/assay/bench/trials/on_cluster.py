@@ -11,12 +11,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from assay.bench.trials.contract import ACTIONS, TIMELINE, append_line
 from assay.bench.trials.stage import Operation
-from assay.errors import AssayError, RefusedError
+from assay.errors import AssayError, LostError, OperationError, RefusedError
 from assay.model.cluster import OnCluster
 from assay.model.incident import Window
 from assay.model.scenario import Scenario
@@ -25,7 +26,7 @@ from assay.testbed.kubernetes.audit import Audit
 from assay.testbed.kubernetes.furnishing import Furnishing
 from assay.testbed.kubernetes.injection import injected
 from assay.testbed.kubernetes.kubectl import Kubectl
-from assay.testbed.kubernetes.names import Names, changes_of, manifest, workers
+from assay.testbed.kubernetes.names import Names, changes_of, manifest, takes_pods, workers
 from assay.testbed.kubernetes.node_command import NodeCommand
 from assay.testbed.kubernetes.observer import send_probe
 from assay.testbed.kubernetes.operating import ClusterToolbox
@@ -56,7 +57,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, A
     names = Names(name, f"{name}-watch", settings.image, workers(api.list("Node")))
     if len(names.workers) < block.workers:
         raise RefusedError(
-            f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} that take pods."
+            f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} for pods."
         )
     (run_dir / ABOUT).write_text(
         json.dumps({"context": api.context, "version": version, "nodes": names.workers}) + "\n"
@@ -100,6 +101,9 @@ class ClusterStage:
         """Return what is not ready, or which protected service does not answer in time."""
         if missing := self.running.status()["not_ready"]:
             return f"{', '.join(missing)} not ready"
+        nodes = [node for node in self.running.api.list("Node") if node["metadata"]["name"] in self.names.workers]
+        if (there := sum(takes_pods(node) for node in nodes)) < self.block.workers:
+            return f"{there} of {self.block.workers} nodes take pods"
         for service, url in self.running.watched(self.scenario.verification.protected_services).protected.items():
             answer = send_probe(self.running.api, self.running.watch_namespace, url, HEALTHY_WITHIN_S)
             if answer["status"] != 200:
@@ -154,8 +158,9 @@ class ClusterStage:
         limit_s = environment.settle_s + environment.agent_timeout_s + environment.aftermath_s + MACHINERY_S
         changes = changes_of(api, self.block.changes, self.names)
         with ExitStack() as held:
-            if changes:
-                held.enter_context(injected(api, changes, self.names.watch, limit_s, image=self.names.image))
+            for own, part in groupby(changes, lambda change: change.namespace == self.running.name):
+                made = injected(api, list(part), self.names.watch, limit_s, image=self.names.image)
+                held.enter_context(_forgiven(made) if own else made)
             for one in self.block.nodes:
                 held.enter_context(self.nodes.broken(self.names.node(one.node), one.op, limit_s))
             for state in self.block.until:
@@ -173,5 +178,18 @@ class ClusterStage:
         self._audit.end()
 
     def require_alive(self) -> None:
-        """Raise LostError when the system's namespace is gone."""
-        self.running.status()
+        """Raise LostError when the system's namespace is gone; all else in it the agent may have taken away."""
+        if self.running.api.get("Namespace", self.running.name) is None:
+            raise LostError(f"The namespace {self.running.name} of {self.running.api.context} is gone.")
+
+
+@contextmanager
+def _forgiven(made: AbstractContextManager[Any]) -> Iterator[None]:
+    """Hold *made* without its complaint at the end: what cannot be taken back by then goes with the namespace."""
+    held = ExitStack()
+    held.enter_context(made)
+    try:
+        yield
+    finally:
+        with suppress(OperationError):
+            held.close()

@@ -13,6 +13,7 @@ from assay.testbed.kubernetes.api import KINDS, PATCH_TYPES, Api, Object, path_o
 from assay.testbed.kubernetes.injection import Change
 from assay.testbed.kubernetes.readings import is_ready
 
+ROLE = "node-role.kubernetes.io/"
 _OPEN = re.compile(r"\{(namespace|watch|image|worker\d+)\}")
 
 
@@ -55,15 +56,23 @@ class Names:
 
 
 def workers(nodes: Iterable[Object]) -> tuple[str, ...]:
-    """Return the names of the *nodes* that take pods and are ready, in order."""
+    """Return the names of the *nodes* that are there for pods, in order: all but those that a taint keeps for a role."""
     return tuple(
         sorted(
             node["metadata"]["name"]
             for node in nodes
-            if is_ready(node)
-            and not node["spec"].get("unschedulable")
-            and not any(t["effect"] in {"NoSchedule", "NoExecute"} for t in node["spec"].get("taints") or ())
+            if not any(taint["key"].startswith(ROLE) for taint in node["spec"].get("taints") or ())
         )
+    )
+
+
+def takes_pods(node: Object) -> bool:
+    """Tell whether *node* is ready and takes any pod now."""
+    taints = node["spec"].get("taints") or ()
+    return (
+        is_ready(node)
+        and not node["spec"].get("unschedulable")
+        and not any(taint["effect"] in {"NoSchedule", "NoExecute"} for taint in taints)
     )
 
 

@@ -66,7 +66,11 @@ class NodeCommand:
         finally:
             assert guard.stdin is not None
             guard.stdin.close()  # its sign to undo
-            if guard.wait(COMMAND_TIMEOUT_S + 10):
+            try:
+                undone = guard.wait(COMMAND_TIMEOUT_S + 10) == 0
+            except subprocess.TimeoutExpired:
+                undone = False
+            if not undone:
                 raise OperationError(f"{op} of {node} could not be taken back; do it by hand: {UNDO_OF_NODE_OP[op]}.")
 
 

@@ -74,7 +74,9 @@ class KubernetesSystem:
             raise LostError(f"The namespace {self.name} of {self.api.context} holds no system any more.")
         system = System.model_validate(yaml.safe_load(described["data"]["system.yaml"]))
         pods = self.api.list("Pod", self.name)
-        nodes = {p["spec"].get("nodeName") for p in pods if p["metadata"]["labels"].get("app") in system.services}
+        nodes = {
+            p["spec"].get("nodeName") for p in pods if (p["metadata"].get("labels") or {}).get("app") in system.services
+        }
         free = {name: spec.model_copy(update={"host": None}) for name, spec in system.services.items()}
         return system.model_copy(update={"hosts": tuple(sorted(nodes - {None})) or system.hosts, "services": free})
 
