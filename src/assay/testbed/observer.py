@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 
@@ -38,19 +38,38 @@ from assay.model.trajectory import (
     parse_timeline,
 )
 from assay.telemetry.clock import boot_id
+from assay.telemetry.otlp.client import ReceiverControl
 from assay.testbed.kernel.namespaces import join
-from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
+from assay.testbed.local.substrate import LocalSubstrate
 
 REACHABLE_WITHIN_S = 3.0
 PROBE_TIMEOUT_S = 10.0
 PART_TIMEOUT_S = 2.0
+START_TIMEOUT_S = 60.0
+
+
+class Observed(Protocol):
+    """What is asked of a system that is observed; a local one answers it, and so may anything else."""
+
+    @property
+    def receiver(self) -> ReceiverControl | None:
+        """The receiver of its telemetry, a part of its control plane; None where there is none."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Return endpoints, backends (protected service to URLs) and probe_paths (protected service to path)."""
+        ...
+
+    def command(self, op: str) -> dict[str, Any]:
+        """Return on ``observe`` ready and replicas (counts), not_ready, pids (by replica), entities, load and stores."""
+        ...
 
 
 class Observer:
     """Watches *running* every *cadence_s* seconds and appends ticks to *out*; probes *protected* every *probe_every_s*."""
 
     def __init__(
-        self, running: LocalSystem, out: Path, cadence_s: float, probe_every_s: float | None, protected: list[str]
+        self, running: Observed, out: Path, cadence_s: float, probe_every_s: float | None, protected: list[str]
     ) -> None:
         self.running, self.cadence_s, self.probe_every_s = running, cadence_s, probe_every_s
         status = running.status()
@@ -137,7 +156,9 @@ class Observer:
 
     async def _control_plane(self, status: dict[str, Any] | None, began: int) -> Observation:
         """Return D4: the share of control-plane parts that answer, and those that do not."""
-        parts: dict[str, Callable[[], Awaitable[Any]]] = {"receiver": self._receiver_answers}
+        parts: dict[str, Callable[[], Awaitable[Any]]] = {}
+        if (receiver := self.running.receiver) is not None:
+            parts["receiver"] = lambda: asyncio.to_thread(receiver.stats)
         for name, (address, port) in (status or {}).get("stores", {}).items():
             parts[name] = lambda at=(address, port): asyncio.open_connection(*at)  # type: ignore[misc]
         outcomes = await asyncio.gather(*(_answers(part) for part in parts.values()))
@@ -145,9 +166,6 @@ class Observer:
         if status is None:
             failing.append("supervisor")
         return _observed("D4", began, time.time_ns(), 1 - len(failing) / (len(parts) + 1), tuple(sorted(failing)))
-
-    async def _receiver_answers(self) -> None:
-        await asyncio.to_thread(self.running.receiver.stats)
 
     async def _probe_on_schedule(self, session: aiohttp.ClientSession) -> None:
         """Probe at every turn; one that comes while the last probes are still under way is left out."""
@@ -232,24 +250,20 @@ def observing(
 
     *protected* are the services that are probed, the entries of the system when there are none. Raises StartError.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "assay.testbed.observer",
-        "--on",
-        name,
-        "--output",
-        str(out),
-        "--cadence",
-        str(cadence_s),
-    ]
-    with subprocess.Popen(
-        [*command, "--probe-every", str(probe_every_s or 0), "--protect", *protected],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        deadline = time.monotonic() + 20
+    command = [sys.executable, "-m", "assay.testbed.observer", "--on", name, "--output", str(out)]
+    command += ["--cadence", str(cadence_s), "--probe-every", str(probe_every_s or 0), "--protect", *protected]
+    with recorded_by(command, out) as pid:
+        yield pid
+
+
+@contextlib.contextmanager
+def recorded_by(command: Sequence[str], out: Path) -> Iterator[int]:
+    """Have *command* write a timeline to *out* until the block ends, which is the end of its input; yield its pid.
+
+    Raises StartError.
+    """
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + START_TIMEOUT_S
         while not out.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
@@ -261,8 +275,11 @@ def observing(
             process.communicate(timeout=PROBE_TIMEOUT_S + 10)  # the end of its input is its sign to finish
 
 
-async def _observe(running: LocalSystem, arguments: argparse.Namespace) -> None:
-    observer = Observer(running, arguments.output, arguments.cadence, arguments.probe_every or None, arguments.protect)
+async def observe(
+    running: Observed, out: Path, cadence_s: float, probe_every_s: float | None, protected: list[str]
+) -> None:
+    """Observe until standard input ends or a signal says so."""
+    observer = Observer(running, out, cadence_s, probe_every_s, protected)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, observer.stopping.set)
@@ -286,7 +303,9 @@ def main() -> None:
         running = LocalSubstrate().running(arguments.on)
         if (place := running.status()["probe"]) is not None:
             join(place["pid"], place["namespace"])
-        asyncio.run(_observe(running, arguments))
+        asyncio.run(
+            observe(running, arguments.output, arguments.cadence, arguments.probe_every or None, arguments.protect)
+        )
     except AssayError as error:
         sys.exit(f"Error: {error}")
 

@@ -42,8 +42,24 @@ def perform(
 
     *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on.
     """
+    perform_on(
+        _staged(scenario, seed, run_dir, cluster), scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir
+    )
+
+
+def perform_on(
+    staged: AbstractContextManager[Stage],
+    scenario: Scenario,
+    agent: TrialAgent,
+    arm: Arm,
+    *,
+    probes: bool,
+    seed: int,
+    run_dir: Path,
+) -> None:
+    """Perform one trial on the stage that *staged* sets up and takes down. Raises AssayError."""
     with ExitStack() as stack:
-        stage = stack.enter_context(_staged(scenario, seed, run_dir, cluster))
+        stage = stack.enter_context(staged)
         deployed_ns = mark_phase(run_dir, "deployed")
         with ExitStack() as observed:
             observed.enter_context(stage.observed(run_dir, probes=probes))
