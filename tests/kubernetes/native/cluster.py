@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 from tests.kubernetes.native.cache import Cache
 
-START_TIMEOUT_S = 300.0
+START_TIMEOUT_S = 900.0
 GROUPS = Path("/sys/fs/cgroup")
 PREFIX = "assay-kubernetes-"
 

@@ -19,7 +19,7 @@ ADDRESS = "10.77.0.1"
 SERVICES = "10.96.0.0/16"
 PODS = "10.244.0.0/16"
 NAME_SERVICE = "10.96.0.10"
-READY_TIMEOUT_S = 120.0
+READY_TIMEOUT_S = 400.0
 VALID = ("-days", "30")
 PATIENT = ("--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=100s")
 """There is one of each; on a machine that is busy for half a minute it is not to give up and end."""

@@ -22,7 +22,7 @@ from tests.kubernetes.native.daemons import Daemons, run, wait_for
 from tests.kubernetes.native.node import Node
 from tests.kubernetes.native.system_objects import apply_system_objects
 
-READY_TIMEOUT_S = 120.0
+READY_TIMEOUT_S = 400.0
 TUNABLES = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",

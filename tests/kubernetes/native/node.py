@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GROUPS = Path("/sys/fs/cgroup")
 SOCKET = "/run/containerd/containerd.sock"
-CONTAINERD_TIMEOUT_S = 120.0
+CONTAINERD_TIMEOUT_S = 400.0
 
 
 class Node:
