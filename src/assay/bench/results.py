@@ -12,10 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
 from assay.errors import NotFoundError, UserError
-from assay.grading.aggregate import GROUNDED_SHARE, summarise
+from assay.grading.aggregate import GROUNDED_SHARE, only, summarise
 from assay.model.faults import NO_FAULT
 from assay.model.incident import Fault, Label, Truth
 from assay.model.run import MetricStatus, Verdict
@@ -145,8 +143,12 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
         "kind": {item: group.kind or "" for item, group in groups.items()},
         "label": {item: group.label for item, group in groups.items()},
     }
-    summary = summarise(verdicts, by)
-    cells = {(r["solver"], r["scope"], r["group"], r["metric"]): r for r in summary.iter_rows(named=True)}
+    parts = (
+        summarise(only(verdicts, (*OUTCOME, *GROUNDING)), {"label": by["label"]}),
+        summarise(only(verdicts, GROUPED), {"kind": by["kind"]}),
+    )
+    rows = (row for part in parts for row in part.iter_rows(named=True))
+    cells = {(r["solver"], r["scope"], r["group"], r["metric"]): r for r in rows}
     failed = Counter(v.solver for v in verdicts if v.metrics["any_service"].status is MetricStatus.FAILED)
     solvers = names.ordered()
     yield Table(
@@ -196,9 +198,10 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
 
 def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> Table:
     """Return how often "nothing is wrong" was the answer where nothing was broken."""
-    summary = summarise(verdicts, {"disturbance": {item: group.disturbance for item, group in groups.items()}})
-    rows = summary.filter(pl.col("metric") == "exact_match")
-    cells = {(r["solver"], r["scope"], r["group"]): r for r in rows.iter_rows(named=True)}
+    summary = summarise(
+        only(verdicts, ("exact_match",)), {"disturbance": {item: group.disturbance for item, group in groups.items()}}
+    )
+    cells = {(r["solver"], r["scope"], r["group"]): r for r in summary.iter_rows(named=True)}
     values = sorted({group for _, scope, group in cells if scope == "disturbance"})
     failed = Counter(v.solver for v in verdicts if v.metrics["exact_match"].status is MetricStatus.FAILED)
     return Table(

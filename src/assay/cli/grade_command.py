@@ -93,11 +93,11 @@ def _print(
     graded: Graded, profile: str, summaries: Sequence[Summary], repeats: int, collapsed: Sequence[ModalAnswer]
 ) -> None:
     from assay.bench.judging import SUPPORTED
-    from assay.grading.aggregate import summarise
+    from assay.grading.aggregate import only, summarise
 
     pooled = {
         (row["solver"], row["metric"]): row
-        for row in summarise(graded.labelled()).iter_rows(named=True)
+        for row in summarise(only(graded.labelled(), (*SHOWN, SUPPORTED))).iter_rows(named=True)
         if row["scope"] == "all"
     }
     unranked = {summary.solver for summary in summaries if summary.not_ranked}

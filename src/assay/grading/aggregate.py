@@ -71,6 +71,12 @@ def summarise(verdicts: Iterable[Verdict], groups: Mapping[str, Mapping[str, str
     return pl.DataFrame(rows, schema=SUMMARY_SCHEMA)
 
 
+def only(verdicts: Iterable[Verdict], names: Iterable[str]) -> list[Verdict]:
+    """Return *verdicts* with those metrics of *names* that they have: intervals of all of them take their time."""
+    wanted = set(names)
+    return [v.model_copy(update={"metrics": {n: m for n, m in v.metrics.items() if n in wanted}}) for v in verdicts]
+
+
 def _long(verdicts: Iterable[Verdict]) -> pl.DataFrame:
     rows = [
         (v.solver, v.system, v.item, v.run, name, metric.value, metric.status.value)
