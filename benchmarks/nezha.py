@@ -58,6 +58,8 @@ def timed(*arguments: str) -> tuple[list[dict[str, Any]], float, float]:
         check=False,
     )
     wall_s, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        print("\n".join(done.stderr.splitlines()[-5:]))
     if not done.stdout:
         raise SystemExit(done.stderr)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
