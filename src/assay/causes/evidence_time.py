@@ -144,7 +144,7 @@ def link_gap(scene: Scene) -> Evidence:
         )
     for other in sorted({*slow.get_column("caller_service"), *slow.get_column("peer")} - {scene.root}):
         theirs = touching(table, other, None)
-        more = theirs.filter("slow").height > slow.height and _share_slow(theirs) == 1.0
+        more = theirs.filter("slow").height > slow.height and _share_slow(theirs) >= LINK_SHARE
         if peer is None and more and not _left_to_explain(table, slow, scene.root, other):
             return Evidence(passed=False, sentence=f"the slow links of {scene.root} are links of {other}, all slow")
     real = touching(real_links(scene), scene.root, None)
