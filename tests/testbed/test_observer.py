@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from assay.errors import StartError
+from assay.errors import LostError, StartError
 from assay.model.incident import FaultPlan
 from assay.testbed.apps import load_system
 from assay.testbed.local.substrate import LocalSubstrate
-from assay.testbed.observer import observing, read_timeline
+from assay.testbed.observer import observing, read_timeline, recorded_by
 from live import state_folder
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -79,3 +81,15 @@ def test_nothing_to_observe_is_one_sentence(tmp_path):
     missing = "There is no running system 'nobody'"
     with state_folder(), pytest.raises(StartError, match=missing), observing("nobody", tmp_path / "timeline.jsonl"):
         pass
+
+
+def test_an_observer_that_does_not_end_is_ended_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("assay.testbed.observer.PROBE_TIMEOUT_S", -9.5)
+    out = tmp_path / "timeline.jsonl"
+    stubborn = f"import time; open({str(out)!r}, 'w').close(); time.sleep(60)"
+    with (
+        pytest.raises(LostError, match="did not end in time"),
+        recorded_by([sys.executable, "-c", stubborn], out) as pid,
+    ):
+        pass
+    assert not psutil.pid_exists(pid)

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from assay.errors import AssayError, DatapackError, StartError
+from assay.errors import AssayError, DatapackError, LostError, StartError
 from assay.model.trajectory import (
     Depth,
     Entity,
@@ -260,7 +260,7 @@ def observing(
 def recorded_by(command: Sequence[str], out: Path) -> Iterator[int]:
     """Have *command* write a timeline to *out* until the block ends, which is the end of its input; yield its pid.
 
-    Raises StartError.
+    Raises StartError, and LostError when it does not end.
     """
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -272,7 +272,11 @@ def recorded_by(command: Sequence[str], out: Path) -> Iterator[int]:
         try:
             yield process.pid
         finally:
-            process.communicate(timeout=PROBE_TIMEOUT_S + 10)  # the end of its input is its sign to finish
+            try:
+                process.communicate(timeout=PROBE_TIMEOUT_S + 10)  # the end of its input is its sign to finish
+            except subprocess.TimeoutExpired as error:
+                process.kill()
+                raise LostError("The timeline observer did not end in time: is the machine busy?") from error
 
 
 async def observe(
