@@ -82,8 +82,8 @@ def test_incidents_are_counted_by_label_and_by_what_was_done_where_nothing_was_b
         ("attributed", "1", "1", "2"),
         ("absorbed", "1", "0", "1"),
         ("drifted", "0", "1", "1"),
-        ("nothing broken, load surge", "1", "0", "1"),
-        ("nothing broken, quiet", "0", "1", "1"),
+        ("nothing broken, load surge (no_effect)", "1", "0", "1"),
+        ("nothing broken, quiet (no_effect)", "0", "1", "1"),
         ("all", "3", "3", "6"),
     )
 

@@ -122,7 +122,8 @@ def _incidents(groups: Iterable[_Group]) -> Table:
     """Return how many incidents of each label there are, by system; those without a fault by what was done instead."""
     counts: Counter[tuple[str, str]] = Counter()
     for group in groups:
-        row = group.label if group.kind is not None else f"nothing broken, {group.disturbance.replace('_', ' ')}"
+        calm = f"nothing broken, {group.disturbance.replace('_', ' ')} ({group.label})"
+        row = calm if group.kind is None else group.label
         counts[row, group.system] += 1
     systems = sorted({system for _, system in counts})
     order = [label.value for label in Label]
@@ -131,7 +132,7 @@ def _incidents(groups: Iterable[_Group]) -> Table:
     total = ("all", *(sum(counts[n, s] for n in names) for s in systems), sum(counts.values()))
     return Table(
         "Incidents",
-        "By the label of `assay annotate`, where something was broken.",
+        "By the label of `assay annotate`; it stands in brackets where nothing was broken.",
         ("label", *systems, "all"),
         tuple(tuple(map(str, row)) for row in (*rows, total)),
     )
