@@ -266,7 +266,7 @@ def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: t
 
 def _environment(system: System, status: dict[str, Any], captured: _Captured) -> dict[str, Any]:
     return {
-        "namespace": system.system,
+        "namespace": status.get("namespace") or system.system,
         "load_generators": ["loadgenerator"],
         "load_rps": status["rate_rps"],
         "head_sampling": 1.0,

@@ -97,6 +97,7 @@ class KubernetesSystem:
             "not_ready": missing,
             "fault": activity(self.api, self.watch_namespace),
             "system": system.system if system else None,
+            "namespace": self.name,
             "surprises": [],
             "machine": {"abilities": {}},
             "cores": self._cores(),
