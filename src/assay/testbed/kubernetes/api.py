@@ -109,7 +109,7 @@ class Api:
         except (config.ConfigException, OSError) as error:
             where = file or "the default kubeconfig"
             raise UserError(
-                f"{where} cannot be used: {error}; name another with --kubeconfig and --context."
+                f"{where} cannot be used: {str(error).rstrip('.')}; set KUBECONFIG to another one."
             ) from error
         return cls(client, context or active["name"])
 
