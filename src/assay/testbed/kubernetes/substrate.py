@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 180.0
 REMOVE_TIMEOUT_S = 180.0
+TRIAL_START_TIMEOUT_S = 420.0
+"""A trial that was not started tells nothing: it waits longer than a person does."""
 SECONDS_PER_FILLER = 4.0
 """What an idle pod may add to the time in which everything is ready."""
 LOOK_EVERY_S = 0.5
@@ -216,7 +218,7 @@ class KubernetesSubstrate:
         timeout_s = START_TIMEOUT_S
         if furnishing is not None:
             deployed = FurnishedSystem(system, name, seed, rate_rps, self.image, self._endpoint, furnishing=furnishing)
-            timeout_s += furnishing.fillers * SECONDS_PER_FILLER
+            timeout_s = TRIAL_START_TIMEOUT_S + furnishing.fillers * SECONDS_PER_FILLER
         running = KubernetesSystem(self.api, name, self._prefer)
         for namespace in deployed.namespaces():
             self._claim(namespace, owned=owned)
