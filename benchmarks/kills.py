@@ -156,7 +156,7 @@ def after_the_kill(running: LocalSystem) -> list[str]:
     """Run `assay status`, then end the system when it has survived; return what is wrong."""
     problems = []
     status = subprocess.run(
-        [sys.executable, "-m", "assay", "status", "--json"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "assay", "status", "--json"], capture_output=True, text=True, timeout=240, check=False
     )
     if status.returncode:
         problems.append(f"assay status ended with {status.returncode}: {status.stderr.strip()[-200:]}")
