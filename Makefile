@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-faults test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
+.PHONY: demo test test-faults test-slow test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
 	@echo "make test    the suite that CI runs"
-	@echo "make test-faults  every fault type on every isolation level, and every example of the command pages (25 minutes)"
+	@echo "make test-faults  every fault type on every isolation level"
+	@echo "make test-slow  whole scenarios, campaigns and systems, and every example of the command pages"
 	@echo "make test-kubernetes  on a cluster of its own, without Docker (root; 16 minutes more the first time)"
 	@echo "make kind-up  a kind cluster with Assay's image, for users with Docker"
 	@echo "make lint    format, style, types, layers"
@@ -37,11 +38,14 @@ demo: $(VENV)/.installed
 
 # What starts no system runs on all cores; systems and browsers get the machine for themselves.
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults and not kubernetes"
-	$(BIN)/python -m pytest --durations=25 -m "(live or browser) and not faults"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
+	$(BIN)/python -m pytest --durations=25 -m "(live or browser) and not faults and not slow"
 
 test-faults: $(VENV)/.developed
 	$(BIN)/python -m pytest -m faults
+
+test-slow: $(VENV)/.developed
+	$(BIN)/python -m pytest -m slow
 
 # Builds the cluster's binaries into the cache when they are not there; ends what a killed run left.
 test-kubernetes: $(VENV)/.developed
@@ -55,7 +59,7 @@ kind-up: $(VENV)/.installed
 	kind load docker-image --name assay $$($(BIN)/python -m assay.testbed.kubernetes.image)
 
 test-quick: $(VENV)/.developed
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults and not kubernetes"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff format --check .

@@ -155,7 +155,7 @@ def test_the_readme_is_run_word_for_word(tmp_path):
     assert (tmp_path / "report" / "report.html").stat().st_size > 100_000
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 @pytest.mark.live
 @pytest.mark.timeout(500)
 def test_the_command_pages_are_run_word_for_word(tmp_path):

@@ -10,7 +10,7 @@ from assay.discovery.laboratory import laboratory
 from assay.discovery.search import compose
 from assay.testbed.scenarios import load_scenario, system_of
 
-pytestmark = [pytest.mark.live, pytest.mark.faults]
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 SCENARIO = load_scenario("bad-release")
 LIBRARY = {block.name: block for block in blocks(system_of(SCENARIO), "catalog")}
 

@@ -77,7 +77,10 @@ def test_two_instances_side_by_side(state):
     substrate.remove("second")
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "template", "otlp", "valkey"])
+@pytest.mark.parametrize(
+    "victim",
+    ["supervisor", "template", *(pytest.param(name, marks=pytest.mark.slow) for name in ("otlp", "valkey"))],
+)
 def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(state, tmp_path, victim):
     running = LocalSubstrate().deploy(load_system(TINY), "kill", seed=1)
     receiver = running.receiver
@@ -104,8 +107,8 @@ def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(sta
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(signal.SIGINT, marks=pytest.mark.faults),
-        pytest.param(signal.SIGTERM, marks=pytest.mark.faults),
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
         signal.SIGKILL,
     ],
 )

@@ -89,7 +89,7 @@ def test_nothing_of_the_recording_itself_stays(recorded):
     assert sorted(path.name for path in recorded.root.iterdir()) == ["incidents", "truth"]
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 def test_no_fault_and_a_fault_that_does_nothing_are_kept_and_labelled(tmp_path):
     quiet = tmp_path / "quiet.yaml"
     quiet.write_text("fault: NoFault\n")

@@ -11,7 +11,7 @@ from assay.testbed.apps import load_system
 from assay.testbed.local.substrate import LocalSubstrate
 from live import state_folder
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PAGE = ("export", "proxy", "/")
 FRESH = ("web", "ledger", "/fresh")
 
