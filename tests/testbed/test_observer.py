@@ -84,7 +84,7 @@ def test_nothing_to_observe_is_one_sentence(tmp_path):
 
 
 def test_an_observer_that_does_not_end_is_ended_and_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("assay.testbed.observer.PROBE_TIMEOUT_S", -9.5)
+    monkeypatch.setattr("assay.testbed.observer.END_TIMEOUT_S", 0.5)
     out = tmp_path / "timeline.jsonl"
     stubborn = f"import time; open({str(out)!r}, 'w').close(); time.sleep(60)"
     with (

@@ -45,7 +45,8 @@ from assay.testbed.local.substrate import LocalSubstrate
 REACHABLE_WITHIN_S = 3.0
 PROBE_TIMEOUT_S = 10.0
 PART_TIMEOUT_S = 2.0
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S, END_TIMEOUT_S = 60.0, 60.0
+"""The last probe and the last reading are bounded; what takes a busy machine longer than this does not end."""
 
 
 class Observed(Protocol):
@@ -273,7 +274,7 @@ def recorded_by(command: Sequence[str], out: Path) -> Iterator[int]:
             yield process.pid
         finally:
             try:
-                process.communicate(timeout=PROBE_TIMEOUT_S + 10)  # the end of its input is its sign to finish
+                process.communicate(timeout=END_TIMEOUT_S)  # the end of its input is its sign to finish
             except subprocess.TimeoutExpired as error:
                 process.kill()
                 raise LostError("The timeline observer did not end in time: is the machine busy?") from error
