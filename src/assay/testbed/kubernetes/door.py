@@ -58,9 +58,9 @@ class Doors:
             method, proxied, body, headers=headers, timeout_s=timeout_s, tries=tries, raw_answer=raw_answer
         )  # fmt: skip
 
-    def tell(self, pod: str) -> dict[str, Any]:
+    def tell(self, pod: str, timeout_s: float = 5.0) -> dict[str, Any]:
         """Return what *pod* counts of itself, and what is wanted of it."""
-        answer: dict[str, Any] = self.request(pod, "GET", "", timeout_s=5.0, tries=1)
+        answer: dict[str, Any] = self.request(pod, "GET", "", timeout_s=timeout_s, tries=1)
         return answer
 
     def want(self, pod: str, wanted: Wanted) -> None:

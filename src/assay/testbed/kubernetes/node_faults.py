@@ -62,8 +62,7 @@ class NodeFault:
         system = cluster_of(self._injection)
         try:
             if self._begun:
-                lines = await asyncio.to_thread(self._ask, system, "GET", "ledger")
-                (system.state.ledger_dir / f"{self._name}.jsonl").write_bytes(lines)
+                await self._save_ledger(system)
                 await asyncio.to_thread(self._ask, system, "POST", "end")
         except AssayError as error:
             raise OperationError(f"{error} The node takes it back itself within {system.left_s():.0f} s.") from error
@@ -73,6 +72,15 @@ class NodeFault:
         for kind in ("Pod", "ConfigMap") if self._made else ():
             with suppress(AssayError):
                 await asyncio.to_thread(system.api.delete, kind, self._name, system.watch_namespace)
+
+    async def _save_ledger(self, system: ClusterUnderTest) -> None:
+        """Keep what the agent wrote down; one that does not give it ends the fault all the same."""
+        try:
+            lines = await asyncio.to_thread(self._ask, system, "GET", "ledger")
+        except AssayError as error:
+            self._injection.notes.append(f"what the packets cost is not in the ledger: {error}")
+        else:
+            (system.state.ledger_dir / f"{self._name}.jsonl").write_bytes(lines)
 
     def _ask(self, system: ClusterUnderTest, method: str, what: str) -> Any:
         doors = Doors.of(system.api, system.watch_namespace)

@@ -33,6 +33,7 @@ from assay.testbed.runtime.settings import SERVICE_PORT
 POLL_EVERY_S = 1.0
 LOST_AFTER_S = 60.0
 """How long the API may be out of reach before an injection is given up; what it changed ends by itself."""
+ANSWER_TIMEOUT_S, SUSPECT_TIMEOUT_S = 5.0, 2.0
 SILENT_LOOKS = 2
 """A replica on a node that is down is not ready when it did not answer so often in a row: the cluster takes longer."""
 CLOCK_TOLERANCE_S = 0.1
@@ -197,7 +198,8 @@ class ClusterUnderTest:
     async def _poll_one(self, replica: Replica) -> None:
         pod, asked = replica.pod, time.time()
         try:
-            told = await asyncio.to_thread(self.doors.tell, pod)
+            limit_s = SUSPECT_TIMEOUT_S if replica.id in self.suspects else ANSWER_TIMEOUT_S
+            told = await asyncio.to_thread(self.doors.tell, pod, limit_s)
         except AssayError:  # busy, gone, or behind the fault: the counters say nothing about this moment
             self._silent[replica.id] = self._silent.get(replica.id, 0) + 1
             return
