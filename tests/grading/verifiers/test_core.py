@@ -221,6 +221,13 @@ def test_a_failure_at_the_trigger_is_the_faults_and_not_the_probes():
     assert judged(made, scenario(profile="paper"), **AGENT)["v_probe"].failed
 
 
+def test_where_there_is_no_control_plane_nothing_of_it_is_put_down_to_a_probe():
+    made = timeline([1.0] * 25, d4={15: ("supervisor",)}, probes=[probe("p", 12), probe("last", 23)])
+    recorded = recording(made, **AGENT)
+    assert certify(recorded, scenario(substrate="compose")).judgement("v_probe").passed
+    assert certify(recorded, scenario()).judgement("v_probe").failed
+
+
 def test_a_probe_of_exactly_the_limit_is_not_slow():
     for took, passes in ((5.0, True), (5.001, False)):
         made = timeline([1.0] * 25, probes=[probe("p", 12, took=took), probe("last", 23)])

@@ -108,7 +108,7 @@ def v_probe(evidence: Evidence, committed: Verification, *, probes_on: bool = Tr
         return missing(name, "probes were committed, and none is recorded")
     counted = probes.started >= (evidence.triggered if evidence.triggered is not None and not paper else 0)
     slow = np.flatnonzero((probes.latency_s > committed.probe_latency_limit_s) & counted)
-    attributed = _attributed(evidence, committed.probe_attribution_s, paper=paper)
+    attributed = _attributed(evidence, committed.probe_attribution_s, paper=paper) if evidence.control_plane else None
     first_slow = int(slow[0]) if len(slow) else None
     slowest = float(probes.latency_s.max())
     told = {"value": slowest, "limit": committed.probe_latency_limit_s}
