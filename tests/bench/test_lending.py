@@ -89,7 +89,7 @@ def test_a_way_out_is_refused(machine, what):
         ("tools", "no absolute path"),
         ("/opt/../etc", "no absolute path"),
         ("/no/such/folder", "is not there"),
-        ("/", "is of Assay"),
+        ("/", "folders of other runs"),
         ("/usr/share", "place of its own"),
         ("/etc/ssh", "place of its own"),
         ("/proc/1", "running kernel"),

@@ -97,7 +97,7 @@ def test_a_cluster_that_is_away_and_a_config_that_is_none_are_one_sentence_each(
         api.require()
     with pytest.raises(UserError, match=r"nowhere\.yaml cannot be used"):
         Api.connect(tmp_path / "nowhere.yaml")
-    with pytest.raises(UserError, match="--context"):
+    with pytest.raises(UserError, match="elsewhere"):
         Api.connect(config, "elsewhere")
 
 

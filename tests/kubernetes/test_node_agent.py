@@ -65,8 +65,8 @@ def ask(port, method, path, key="secret"):
     return send()
 
 
-def burning():
-    return [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+def children():
+    return {p.pid for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE}
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["when it is told", "at its deadline"])
@@ -76,6 +76,11 @@ def test_an_agent_takes_back_what_it_did(unused_port, told):
         "port": unused_port,
         "deeds": [{"kind": "burners", "cores": 2, "load_percent": 1}],
     }
+
+    before = children()  # what other tests keep
+
+    def burning():
+        return children() - before
 
     async def live():
         agent = asyncio.create_task(Agent(order, "secret").run())

@@ -47,12 +47,12 @@ def lent(agent: CommandAgent) -> dict[str, Path]:
             raise _refused(agent, name, "is not there; name a folder or file of this machine")
         if any(source.is_relative_to(living) for living in _LIVING):
             raise _refused(agent, name, "is a door to the running kernel; lend files")
+        if Path(tempfile.gettempdir()).resolve().is_relative_to(source):
+            raise _refused(agent, name, "holds the folders of other runs; lend one below it")
         if any(_overlap(source, hidden.resolve()) for hidden in own_hidden()):
             raise _refused(agent, name, "is of Assay or its Python, or holds them; lend a folder apart from them")
         if len(place.parts) < 2 or len(source.parts) < 2 or any(place.is_relative_to(taken) for taken in _TAKEN):
             raise _refused(agent, name, "has a place of its own in the seal; lend a folder elsewhere, as in /opt")
-        if Path(tempfile.gettempdir()).resolve().is_relative_to(source):
-            raise _refused(agent, name, "holds the folders of other runs; lend one below it")
         if why := _why_not(source):
             raise _refused(agent, name, f"{why}; lend a folder without it")
         shown[name] = source

@@ -53,7 +53,7 @@ def end_and_look_for_what_is_left(runner, victim, token):
     runner.wait(30)
     assert runner.returncode != 0
     assert left_running(sleeping, within_s=10) == []
-    assert gone(warden, within_s=10)
+    assert gone(warden, within_s=30)
     groups = groups_for_seals()
     for parent in set(groups.parents.values()) if groups else ():
         give_up = time.monotonic() + 10
