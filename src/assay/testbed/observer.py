@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -161,7 +162,7 @@ class Observer:
         if (receiver := self.running.receiver) is not None:
             parts["receiver"] = lambda: asyncio.to_thread(receiver.stats)
         for name, (address, port) in (status or {}).get("stores", {}).items():
-            parts[name] = lambda at=(address, port): asyncio.open_connection(*at)  # type: ignore[misc]
+            parts[name] = partial(_connect, address, port)
         outcomes = await asyncio.gather(*(_answers(part) for part in parts.values()))
         failing = [name for name, healthy in zip(parts, outcomes, strict=True) if not healthy]
         if status is None:
@@ -220,14 +221,17 @@ def _observed(depth: Depth, began: int, ended: int, value: float | None, failing
 
 
 async def _answers(part: Callable[[], Awaitable[Any]]) -> bool:
-    """Tell whether *part* answers in time; a connection that it opened is closed."""
+    """Tell whether *part* answers in time."""
     try:
-        opened = await asyncio.wait_for(part(), PART_TIMEOUT_S)
+        await asyncio.wait_for(part(), PART_TIMEOUT_S)
     except (AssayError, OSError, TimeoutError):
         return False
-    if opened is not None:
-        opened[1].close()
     return True
+
+
+async def _connect(address: str, port: int) -> None:
+    _, writer = await asyncio.open_connection(address, port)
+    writer.close()
 
 
 def read_timeline(path: Path) -> Timeline:
@@ -274,10 +278,13 @@ def recorded_by(command: Sequence[str], out: Path) -> Iterator[int]:
             yield process.pid
         finally:
             try:
-                process.communicate(timeout=END_TIMEOUT_S)  # the end of its input is its sign to finish
+                _, told = process.communicate(timeout=END_TIMEOUT_S)  # the end of its input is its sign to finish
             except subprocess.TimeoutExpired as error:
                 process.kill()
                 raise LostError("The timeline observer did not end in time: is the machine busy?") from error
+            if process.returncode != 0:
+                last = (told.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+                raise LostError(f"The timeline observer failed: {last.rstrip('.')}.")
 
 
 async def observe(
