@@ -2,7 +2,7 @@
 
 Resumable: a store that is given again is gone on with, and no cell is run or scored twice. Hours on a small machine.
 
-    python benchmarks/scenarios.py STORE [--repeats 5] [--only NAME ...]
+    python benchmarks/scenarios.py STORE [--repeats 5] [-j 1] [--only NAME ...]
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=Path, help="folder of the runs")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each oracle")
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="trials side by side")
     parser.add_argument("--only", nargs="*", default=names("local"), help="scenarios; all when left out")
     arguments = parser.parse_args()
     plan = TrialPlan(
@@ -39,7 +40,7 @@ def main() -> int:
         )
         cells += cells_of(off)
     store = RunStore(arguments.store)
-    run_matrix(plan, cells, store, tell=lambda line: print(line, flush=True))
+    run_matrix(plan, cells, store, jobs=arguments.jobs, tell=lambda line: print(line, flush=True))
     right, seen = Counter[str](), Counter[str]()
     for cell in cells:
         if (folder := store.finished(cell.key)) is None:

@@ -254,8 +254,8 @@ main(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("sealing", ["auto", "off"])
-def test_an_interrupted_suite_ends_its_agents_and_goes_on_where_it_was(tmp_path, call, sealing):
+@pytest.mark.parametrize(("sealing", "number"), [("auto", signal.SIGTERM), ("off", signal.SIGINT)])
+def test_an_interrupted_suite_ends_its_agents_and_goes_on_where_it_was(tmp_path, call, sealing, number):
     tree = make_tree(tmp_path / "t", count=2)
     path = agent(tmp_path / "agent", "time.sleep(600 if not Path('/nonexistent').exists() else 0)", seconds=600)
     command = subprocess.Popen(
@@ -269,7 +269,7 @@ def test_an_interrupted_suite_ends_its_agents_and_goes_on_where_it_was(tmp_path,
         time.sleep(0.1)
     sleepers = _sleepers(command.pid)
     assert sleepers
-    command.send_signal(signal.SIGTERM)
+    command.send_signal(number)
     _, err = command.communicate(timeout=120)
     assert command.returncode == 130
     assert "Traceback" not in err

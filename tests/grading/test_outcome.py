@@ -128,12 +128,23 @@ CLAIMS = st.lists(st.tuples(SERVICES, KINDS), max_size=4)
 PROFILE = st.sampled_from(sorted(PROFILES))
 
 
-@given(FAULTS, CLAIMS, PROFILE, st.randoms(use_true_random=False))
+ORDERLESS = st.sampled_from(sorted(PROFILES.keys() - {"compat"}))
+"""The public scorer pairs greedily."""
+
+
+@given(FAULTS, CLAIMS, ORDERLESS, st.randoms(use_true_random=False))
 def test_order_does_not_matter(faults: list[Any], claims: list[Any], profile: str, rng: random.Random) -> None:
     shuffled_faults, shuffled_claims = rng.sample(faults, len(faults)), rng.sample(claims, len(claims))
     assert values(answer(*claims), truth(*faults), profile) == values(
         answer(*shuffled_claims), truth(*shuffled_faults), profile
     )
+
+
+def test_order_matters_to_the_public_scorer() -> None:
+    faults = [("CPUStress", "cart", "cart"), ("NetworkDelay", "cart", "order")]
+    claims = [("cart", K.NETWORK_DELAY), ("order", K.NETWORK_DELAY)]
+    got = [values(answer(*said), truth(*faults), "compat")["fault_kind_accuracy"] for said in (claims, claims[::-1])]
+    assert got == [1.0, 0.5]
 
 
 @given(FAULTS, PROFILE)

@@ -21,6 +21,7 @@ from assay.agents.limits import Limits, Price
 from assay.bench.agent_runs import Setup, cell_of, run_agent
 from assay.bench.attempts import Cell, Item
 from assay.bench.lending import kept_of, require_apart
+from assay.bench.parallel import heed_interrupts
 from assay.bench.runner import run_method
 from assay.bench.solver import solver_hash, solver_of
 from assay.bench.store import RunStore, read_run
@@ -196,6 +197,7 @@ def run_all(
 
     When the caller is interrupted or wants no more, what runs is killed and marked as aborted.
     """
+    heed_interrupts()
     pool = ThreadPoolExecutor(max(1, workers), thread_name_prefix="assay-run")
     stopped = threading.Event()
 

@@ -21,6 +21,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+def heed_interrupts() -> None:
+    """Let SIGINT end a wait of this process's main thread for others, as Python promises.
+
+    polars takes SIGINT in when it is imported, so that waiting for a lock goes on until somebody else lets go of it.
+    """
+    signal.siginterrupt(signal.SIGINT, True)
+
+
 def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, ray: str | None = None) -> Iterator[R]:
     """Yield ``function(item)`` for every item in order, on *jobs* processes; in this process when *jobs* is 1.
 
@@ -35,6 +43,7 @@ def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, 
     if jobs <= 1 or len(items) <= 1:
         yield from map(function, items)
         return
+    heed_interrupts()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(items)), mp_context=context, initializer=_end_with_parent) as pool:
         try:

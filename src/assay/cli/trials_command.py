@@ -23,10 +23,11 @@ def command() -> None:
 @command.command("run")
 @click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Store of runs.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Trials side by side.")
 @click.option("--dry-run", is_flag=True, help="List the trials and what is done; run nothing.")
 @json_option
 @click.pass_context
-def run(context: click.Context, plan: Path, output: Path, *, dry_run: bool, as_json: bool) -> None:
+def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run: bool, as_json: bool) -> None:
     """Run every trial of PLAN that has no result yet: agents x scenarios x prompt arms x probe arms x repeats.
 
     Exits with 1 when a trial came to no result.
@@ -38,7 +39,7 @@ def run(context: click.Context, plan: Path, output: Path, *, dry_run: bool, as_j
     wanted, cells = load_trial_plan(plan)
     store = RunStore(output)
     if not dry_run:
-        run_matrix(wanted, cells, store, tell=say)
+        run_matrix(wanted, cells, store, jobs=jobs, tell=say)
     items: list[dict[str, Any]] = []
     for cell in cells:
         folder = store.finished(cell.key)

@@ -6,6 +6,7 @@ NEEDS_A_MEMORY_GROUP = {"a_memory_bomb_in_many_processes", "memory_without_a_nam
 """Without a control group each process's address space is bounded, but not the memory of all together."""
 
 DEPENDS_ON_THE_MACHINE = {
+    "a_real_time_process": "a control group of the machine grants no real time",
     "home_folders": "this user has no home folder that can be listed",
     "the_root_of_process_one": "process 1 of this machine lets nobody look in",
     "tracing_the_supervisor": "Yama or a container forbids tracing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -46,6 +47,25 @@ def flaky(scenario, agent, arm, *, probes, seed, run_dir):
 def hanging(scenario, agent, arm, *, probes, seed, run_dir):
     """Never end."""
     time.sleep(600)
+
+
+def interrupting(scenario, agent, arm, *, probes, seed, run_dir):
+    """Interrupt who runs the matrix, as Ctrl-C does, and never end."""
+    if agent.oracle == "harmful":
+        os.kill(os.getppid(), signal.SIGINT)
+    hanging(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+
+
+def meeting(scenario, agent, arm, *, probes, seed, run_dir):
+    """End only when three trials are there at once; a failure of the machinery otherwise."""
+    with Path(os.environ["PERFORMED"]).open("a") as log:
+        log.write(f"{agent.name}\n")
+    ends = time.monotonic() + 30
+    while len(Path(os.environ["PERFORMED"]).read_text().splitlines()) < 3:
+        if time.monotonic() > ends:
+            raise StartError("The others did not come.")
+        time.sleep(0.05)
+    quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
 
 
 def dying(scenario, agent, arm, *, probes, seed, run_dir):

@@ -137,6 +137,26 @@ def test_the_watchdog_ends_a_trial_that_hangs_and_one_that_dies_is_named(tmp_pat
     assert folder.name == "3"
 
 
+def test_trials_run_side_by_side_and_keep_their_order(tmp_path):
+    plan, cells = plan_of(tmp_path, timeout_s=60, retries=0)
+    store, told = RunStore(tmp_path / "store"), []
+    folders = run_matrix(plan, cells, store, jobs=3, performer=MADE + "meeting", tell=told.append)
+    assert [read_run(folder).cell for folder in folders] == [cell.key for cell in cells]
+    assert [line["event"] for line in store.attempts()] == ["begun"] * 3 + ["ended"] * 3
+
+
+def test_an_interrupted_matrix_ends_its_trials_and_marks_them(tmp_path):
+    plan, cells = plan_of(tmp_path)
+    store = RunStore(tmp_path / "store")
+    with pytest.raises(KeyboardInterrupt):
+        run_matrix(plan, cells, store, jobs=2, performer=MADE + "interrupting")
+    runs = [read_run(attempt) for cell in cells for attempt in store.attempts_of(cell.key)]
+    assert [(run.status, run.error) for run in runs] == [
+        (RunStatus.ABORTED, "interrupted")
+    ] * 2  # the third never began
+    assert not [p for p in psutil.Process().children(recursive=True) if "assay.bench.trials.worker" in p.cmdline()]
+
+
 def test_a_second_matrix_on_the_same_store_is_refused(tmp_path):
     plan, cells = plan_of(tmp_path, agents=["oracle:gentle"])
     store = RunStore(tmp_path / "store")

@@ -1,4 +1,4 @@
-"""Running a plan into a store: one cell after the other, resumable, watched, no cell scored twice.
+"""Running a plan into a store: some cells side by side, resumable, watched, no cell scored twice.
 
 Each attempt is a process group of its own under a watchdog. One that hangs, dies or whose machinery fails is *aborted*:
 it is logged, it is no result, and its cell is run again. What an agent did is a result whatever it was.
@@ -12,13 +12,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from assay import __version__
+from assay.bench.parallel import heed_interrupts
 from assay.bench.store import RunStore
 from assay.bench.trials.contract import REPORT
 from assay.bench.trials.grading import grade_trial, keep_scenario
@@ -30,22 +34,31 @@ from assay.telemetry.clock import boot_id
 PERFORM = "assay.bench.trials.perform:perform"
 GRACE_S = 20.0
 """How long a trial that was told to end may take to remove its system."""
+LOOK_S = 0.5
+"""How often a trial that runs is looked at."""
 WORKER_LOG, LOCK = "solver.log", "matrix.lock"
 
 Tell = Callable[[str], None]
 
 
 def run_matrix(
-    plan: TrialPlan, cells: Sequence[Cell], store: RunStore, *, performer: str = PERFORM, tell: Tell = lambda _: None
+    plan: TrialPlan,
+    cells: Sequence[Cell],
+    store: RunStore,
+    *,
+    jobs: int = 1,
+    performer: str = PERFORM,
+    tell: Tell = lambda _: None,
 ) -> list[Path]:
     """Run every cell that has no result yet and grade it; return the folders of all results, in the order of *cells*.
 
-    *performer* is the dotted path of what performs a trial. A cell whose attempts all failed has no folder in the answer.
-    Raises UserError when another matrix runs into the same store.
+    *jobs* trials run side by side, each on a system of its own. *performer* is the dotted path of what performs a trial.
+    A cell whose attempts all failed has no folder in the answer. An interrupted call ends its trials, which remove their
+    systems. Raises UserError when another matrix runs into the same store.
     """
     store.root.mkdir(parents=True, exist_ok=True)
     with _alone(store.root):
-        return _run(plan, cells, store, performer, tell)
+        return _run(_Matrix(plan, store, performer, tell), cells, jobs)
 
 
 @contextmanager
@@ -59,33 +72,57 @@ def _alone(root: Path) -> Iterator[None]:
         yield
 
 
-def _run(plan: TrialPlan, cells: Sequence[Cell], store: RunStore, performer: str, tell: Tell) -> list[Path]:
-    done: list[Path] = []
-    for number, cell in enumerate(cells, 1):
-        keep_scenario(store.root, cell.scenario)
-        store.mark_aborted(cell.key)
-        folder = store.finished(cell.key)
-        tell(f"{number}/{len(cells)} {cell.label}" + (": done before" if folder else ""))
-        for _ in range(0 if folder else plan.retries + 1):
-            folder, problem = _attempt(cell, store, cell.timeout_s(plan), performer)
-            if problem is None:
-                break
-            tell(f"  aborted: {problem}")
-            folder = None
-        if folder is not None:
-            try:
-                certificate = grade_trial(folder, cell.scenario).judgement("certificate")
-            except AssayError as error:  # its record is torn: the run stays, ungraded
-                tell(f"  failed to grade: {error}")
-                continue
-            tell(f"  {'certified' if certificate.passed else certificate.reason}")
-            done.append(folder)
-    return done
+@dataclass(frozen=True)
+class _Matrix:
+    """What all trials of one call share; *given_up* is set when it is interrupted."""
+
+    plan: TrialPlan
+    store: RunStore
+    performer: str
+    tell: Tell
+    given_up: threading.Event = field(default_factory=threading.Event)
 
 
-def _attempt(cell: Cell, store: RunStore, timeout_s: float, performer: str) -> tuple[Path, str | None]:
+def _run(matrix: _Matrix, cells: Sequence[Cell], jobs: int) -> list[Path]:
+    heed_interrupts()
+    with ThreadPoolExecutor(max(1, jobs), thread_name_prefix="trial") as pool:
+        try:
+            named = ((f"{number}/{len(cells)} {cell.label}", cell) for number, cell in enumerate(cells, 1))
+            futures = [pool.submit(_run_cell, matrix, name, cell) for name, cell in named]
+            return [folder for future in futures if (folder := future.result()) is not None]
+        except BaseException:
+            matrix.given_up.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _run_cell(matrix: _Matrix, name: str, cell: Cell) -> Path | None:
+    """Run *cell* until it has a result or no attempt is left, and grade it."""
+    store, tell = matrix.store, matrix.tell
+    keep_scenario(store.root, cell.scenario)
+    store.mark_aborted(cell.key)
+    folder = store.finished(cell.key)
+    tell(name + (": done before" if folder else ""))
+    for _ in range(0 if folder else matrix.plan.retries + 1):
+        folder, problem = _attempt(matrix, cell)
+        if problem is None:
+            break
+        tell(f"{name}: aborted: {problem}")
+        folder = None
+    if folder is None:
+        return None
+    try:
+        certificate = grade_trial(folder, cell.scenario).judgement("certificate")
+    except AssayError as error:  # its record is torn: the run stays, ungraded
+        tell(f"{name}: failed to grade: {error}")
+        return None
+    tell(f"{name}: {'certified' if certificate.passed else certificate.reason}")
+    return folder
+
+
+def _attempt(matrix: _Matrix, cell: Cell) -> tuple[Path, str | None]:
     """Make one attempt; return its folder, and why it is no result."""
-    started_ns = time.time_ns()
+    store, timeout_s, started_ns = matrix.store, cell.timeout_s(matrix.plan), time.time_ns()
     run = Run(
         cell=cell.key,
         attempt=0,
@@ -104,7 +141,7 @@ def _attempt(cell: Cell, store: RunStore, timeout_s: float, performer: str) -> t
     )
     run_dir, run = store.begin(run)
     try:
-        problem = _perform(cell, run_dir, timeout_s, performer)
+        problem = _perform(matrix, cell, run_dir, timeout_s)
     except BaseException:
         gone = {"status": RunStatus.ABORTED, "error": "interrupted", "ended_ns": time.time_ns()}
         store.end(run_dir, run.model_copy(update=gone))
@@ -123,10 +160,13 @@ def _isolation(run_dir: Path, run: Run) -> str:
     return run.isolation
 
 
-def _perform(cell: Cell, run_dir: Path, timeout_s: float, performer: str) -> str | None:
-    """Perform the trial in a process group of its own; return what went wrong with the machinery, None for nothing."""
+def _perform(matrix: _Matrix, cell: Cell, run_dir: Path, timeout_s: float) -> str | None:
+    """Perform the trial in a process group of its own; return what went wrong with the machinery, None for nothing.
+
+    Raises KeyboardInterrupt when the matrix is given up.
+    """
     order: dict[str, Any] = {
-        "performer": performer,
+        "performer": matrix.performer,
         "scenario": cell.scenario.model_dump(mode="json", by_alias=True),
         "agent": cell.agent.model_dump(mode="json"),
         "arm": cell.arm,
@@ -145,7 +185,7 @@ def _perform(cell: Cell, run_dir: Path, timeout_s: float, performer: str) -> str
             with suppress(BrokenPipeError):  # it ended at once, which its exit code tells
                 process.stdin.write(json.dumps(order).encode())
                 process.stdin.close()
-            code = process.wait(timeout_s)
+            code = _wait(process, timeout_s, matrix.given_up)
         except subprocess.TimeoutExpired:
             return f"it hung: no end after {timeout_s:g} s"
         finally:
@@ -154,6 +194,17 @@ def _perform(cell: Cell, run_dir: Path, timeout_s: float, performer: str) -> str
         return None
     last = (run_dir / WORKER_LOG).read_text(errors="replace").strip().splitlines()[-1:]
     return " ".join(last) or f"its process ended with {code}"
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float, given_up: threading.Event) -> int:
+    """Return the exit code of *process*; raises TimeoutExpired, and KeyboardInterrupt when it is *given_up*."""
+    ends = time.monotonic() + timeout_s
+    while not given_up.is_set():
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(min(LOOK_S, max(0.0, ends - time.monotonic())))
+        if time.monotonic() >= ends:
+            raise subprocess.TimeoutExpired(process.args, timeout_s)
+    raise KeyboardInterrupt
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
