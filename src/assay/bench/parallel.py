@@ -26,7 +26,7 @@ def heed_interrupts() -> None:
 
     polars takes SIGINT in when it is imported, so that waiting for a lock goes on until somebody else lets go of it.
     """
-    signal.siginterrupt(signal.SIGINT, True)
+    signal.siginterrupt(signal.SIGINT, True)  # noqa: FBT003
 
 
 def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, ray: str | None = None) -> Iterator[R]:
