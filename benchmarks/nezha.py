@@ -28,9 +28,10 @@ def main() -> int:
         return 0
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
-        raw, *raw_s = timed("import", "nezha", str(data / "nezha-raw"), "-o", f"{folder}/raw")
-        packs, *packs_s = timed("import", "rcabench", str(data / "nezha-datapacks"), "-o", f"{folder}/packs")
-        diagnosed, *diagnosed_s = timed("diagnose", f"{folder}/packs")
+        read, *raw_s = timed("import", "nezha", str(data / "nezha-raw"), "-o", f"{folder}/raw")
+        copied, *packs_s = timed("import", "rcabench", str(data / "nezha-datapacks"), "-o", f"{folder}/packs")
+        ran, *diagnosed_s = timed("diagnose", f"{folder}/packs")
+    raw, packs, diagnosed = read["items"], copied["items"], ran["items"]
     failed = [item for item in diagnosed if item["status"] != "done"]
     wall_s, cpu_s = (sum(times) for times in zip(raw_s, packs_s, diagnosed_s, strict=True))
     methods, imported = len({item["method"] for item in diagnosed}), sum(i["status"] == "imported" for i in raw)
@@ -48,8 +49,8 @@ def _line(what: str, wall_s: float, cpu_s: float) -> None:
     print(f"{what:<52} {wall_s:>7.1f} s  ({cpu_s:.1f} s of processor time)")
 
 
-def timed(*arguments: str) -> tuple[list[dict[str, Any]], float, float]:
-    """Return the items that a command prints, its seconds, and the processor time of all its processes."""
+def timed(*arguments: str) -> tuple[dict[str, Any], float, float]:
+    """Return what a command prints as JSON, its seconds, and the processor time of all its processes."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [str(Path(sys.executable).with_name("assay")), *arguments, "--json"],
@@ -63,8 +64,8 @@ def timed(*arguments: str) -> tuple[list[dict[str, Any]], float, float]:
     if not done.stdout:
         raise SystemExit(done.stderr)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    items: list[dict[str, Any]] = json.loads(done.stdout)["items"]
-    return items, wall_s, cpu_s
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed, wall_s, cpu_s
 
 
 if __name__ == "__main__":
