@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from assay.cli import run
 from assay.model.incident import FaultPlan, Target
 from assay.testbed.apps import load_system
 from assay.testbed.capabilities import machine, probe
@@ -45,8 +49,12 @@ def running():
     before = links()
     with state_folder():
         substrate = LocalSubstrate()
-        first = substrate.deploy(load_system(TINY), "spaces", isolation="namespaced", owned=True)
-        second = substrate.deploy(load_system(TINY), "beside", isolation="namespaced", owned=True)
+        seen = []
+        first, second = (
+            substrate.deploy(load_system(TINY), name, isolation="namespaced", owned=True, on_progress=seen.append)
+            for name in ("spaces", "beside")
+        )
+        assert seen[0]["phase"] == "starting"  # it answers from the first moment
         yield first, second
         substrate.remove("spaces")
         substrate.remove("beside")
@@ -106,3 +114,24 @@ def test_a_killed_supervisor_leaves_no_control_group_after_the_next_status():
         (row,) = LocalSubstrate().status()
         assert row["phase"] == "cleared"
         assert system_groups("orphan") == [], group
+
+
+def test_who_keeps_a_namespace_of_a_system_that_is_down_is_named(capsys):
+    with state_folder():
+        running = LocalSubstrate().deploy(load_system(TINY), "visited", isolation="namespaced", owned=True)
+        with visitor(running.status()["pids"]["back-0"]) as pid:
+            assert run(["down", "visited"]) == 0
+            out, err = capsys.readouterr()
+    assert out == "visited is down.\n"
+    assert f"Process {pid} (" in err
+    assert "keeps a network namespace of visited" in err
+
+
+@contextmanager
+def visitor(pid):
+    """Another process in the network namespace of process *pid*, which is no part of the system."""
+    program = f"from assay.testbed.kernel.namespaces import join; join({pid}); print(flush=True); open(0).read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        yield process.pid
+        process.stdin.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from assay.cli.output import say
+
 
 @click.command("down")
 @click.argument("names", nargs=-1)
@@ -11,15 +13,20 @@ import click
 def command(names: tuple[str, ...], *, everything: bool) -> None:
     """Stop the running systems NAMES and remove all that belongs to them."""
     from assay.errors import UserError
+    from assay.testbed.kernel.namespaces import who_is_in
     from assay.testbed.local.state import all_states
-    from assay.testbed.local.substrate import LocalSubstrate
+    from assay.testbed.local.substrate import LocalSubstrate, network_rooms
 
-    running = [state.name for state in all_states() if state.running()]
+    states = {state.name: state for state in all_states() if state.running()}
+    running = list(states)
     if not names and not everything and len(running) > 1:
         raise UserError(f"Several systems are running ({', '.join(running)}); name one, or use --all.")
     chosen = names or tuple(running)
     for name in chosen:
+        rooms = network_rooms(states[name]) if name in states else ()
         LocalSubstrate().remove(name)
         click.echo(f"{name} is down.")
+        for pid, stranger in who_is_in(rooms):
+            say(f"Process {pid} ({stranger}), which Assay did not start, keeps a network namespace of {name}; end it.")
     if not chosen:
         click.echo("No system is running.")

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from fcntl import ioctl
 from pathlib import Path
 from typing import TypeVar
@@ -117,6 +117,33 @@ def in_thread(function: Callable[[], Result]) -> Result:
     if failure:
         raise failure[0]
     return outcome[0]
+
+
+def rooms_of(pids: Iterable[int]) -> frozenset[int]:
+    """Return the network namespaces that the processes *pids* are in, by inode, this process's own left out."""
+    return frozenset(filter(None, map(_room, pids))) - {_room("self")}
+
+
+def who_is_in(rooms: Collection[int]) -> list[tuple[int, str]]:
+    """Return (pid, name) of every process in one of *rooms*: while somebody is in a namespace, the kernel keeps it."""
+    if not rooms:
+        return []
+    found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _room(entry.name) in rooms]
+    return [(pid, name) for pid in sorted(found) if (name := _name(pid)) is not None]
+
+
+def _room(pid: int | str) -> int | None:
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    except OSError:  # it has ended, or is another user's, or this is no Linux
+        return None
+
+
+def _name(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
 
 
 def raise_interface(name: str) -> None:

@@ -46,6 +46,7 @@ class ControlServer:
                 writer.write(json.dumps(event).encode() + b"\n")
                 await writer.drain()
 
+        command: dict[str, Any] = {}
         try:
             command = json.loads(await reader.readline() or b"{}")
             await self._perform(command, reader, report)
@@ -56,6 +57,10 @@ class ControlServer:
             return  # the client went away; what it leased has been undone by now
         except (OSError, RuntimeError, TimeoutError) as error:
             await report({"error": f"The supervisor could not finish: {error}.", "kind": "OperationError"})
+        except Exception as error:  # a defect: whoever waits is told, and the log has the rest
+            told = f"The supervisor failed at {command.get('op')!r}: {type(error).__name__}: {error}."
+            await report({"error": told, "kind": "OperationError"})
+            raise
         finally:
             self._busy.discard(task)
             writer.close()

@@ -178,9 +178,10 @@ class NamespacedNetwork:
             if counts.get(kind)
         ]
 
-    def probe(self) -> dict[str, Any]:
-        """Return the probe's own namespace."""
-        return {"pid": os.getpid(), "namespace": self._places[PROBE].path}
+    def probe(self) -> dict[str, Any] | None:
+        """Return the probe's own namespace; none while the places are made."""
+        place = self._places.get(PROBE)
+        return None if place is None else {"pid": os.getpid(), "namespace": place.path}
 
     async def close(self) -> None:
         """Close the doors; everything else goes with the last process."""

@@ -20,10 +20,18 @@ from assay.errors import LostError, NotFoundError, StartError, UserError
 from assay.model.incident import FaultPlan
 from assay.model.system import IsolationLevel, System
 from assay.telemetry.otlp.client import ReceiverControl
-from assay.testbed.capabilities import choose_level, impairments_in_kernel, machine, probe
+from assay.testbed.capabilities import choose_level, machine, probe
 from assay.testbed.faults.journal import Journal
+from assay.testbed.kernel.namespaces import rooms_of
 from assay.testbed.local.processes import log_tail
-from assay.testbed.local.state import MARKER, SystemState, acquire_lock, all_states, clear_leftovers
+from assay.testbed.local.state import (
+    MARKER,
+    SystemState,
+    acquire_lock,
+    all_states,
+    clear_leftovers,
+    marked_processes,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -142,7 +150,7 @@ class LocalSubstrate:
                 "seed": seed,
                 "rate_rps": rate_rps,
                 "isolation": level,
-                "kernel_can": sorted(impairments_in_kernel()),
+                "kernel_can": sorted(machine().impairments),
                 "machine": machine().as_dict(),
                 "owner_pid": os.getpid() if owned else None,
                 "lock_fd": lock,
@@ -257,6 +265,11 @@ class LocalSubstrate:
     def capabilities(self) -> dict[str, Any]:
         """Return the isolation levels of this machine."""
         return {level.name: {"available": level.available, "reason": level.reason} for level in probe().values()}
+
+
+def network_rooms(state: SystemState) -> frozenset[int]:
+    """Return the network namespaces of the system, which `who_is_in` takes: they ought to end with it."""
+    return rooms_of(process.pid for process in marked_processes(state))
 
 
 def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.Popen[bytes]:
