@@ -54,9 +54,9 @@ test-kubernetes: $(VENV)/.developed
 	$(BIN)/python -m pytest -m kubernetes
 
 kind-up: $(VENV)/.installed
-	docker build -t $$($(BIN)/python -m assay.testbed.kubernetes.image) -f src/assay/testbed/kubernetes/Dockerfile .
-	kind create cluster --name assay --config src/assay/testbed/kubernetes/kind.yaml
-	kind load docker-image --name assay $$($(BIN)/python -m assay.testbed.kubernetes.image)
+	docker build -t $$($(BIN)/python -m assay.testbed.kubernetes.manifests.image) -f src/assay/testbed/kubernetes/manifests/Dockerfile .
+	kind create cluster --name assay --config src/assay/testbed/kubernetes/manifests/kind.yaml
+	kind load docker-image --name assay $$($(BIN)/python -m assay.testbed.kubernetes.manifests.image)
 
 test-quick: $(VENV)/.developed
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"

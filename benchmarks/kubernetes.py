@@ -29,7 +29,7 @@ from assay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
 from assay.model.files import load_yaml
 from assay.model.trajectory import parse_timeline
 from assay.testbed.apps import load_system
-from assay.testbed.kubernetes.furnishing import Furnishing
+from assay.testbed.kubernetes.scenario.furnishing import Furnishing
 from assay.testbed.kubernetes.settings import ClusterSettings
 from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 from assay.testbed.observer import recorded_by

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the cluster's own modules 
 from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import Cluster
 
-from assay.testbed.kubernetes.api import Api
+from assay.testbed.kubernetes.api.client import Api
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 
 from tiny_api import TinyApi
 
-from assay.testbed.kubernetes.api import KINDS
+from assay.testbed.kubernetes.api.client import KINDS
 
 PLACES = {(group, plural): kind for kind, (group, plural, _) in KINDS.items()}
 

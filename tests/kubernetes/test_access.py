@@ -12,8 +12,8 @@ from tiny_api import tiny_api
 
 from assay.errors import RefusedError
 from assay.model.cluster import GRANTABLE, STANDARD, AccessRule, OnCluster
-from assay.testbed.kubernetes import access
-from assay.testbed.kubernetes.api import Api
+from assay.testbed.kubernetes.access import account
+from assay.testbed.kubernetes.api.client import Api
 from assay.testbed.scenarios import load_scenario, names
 
 
@@ -32,7 +32,7 @@ def granted(objects):
 
 @pytest.mark.parametrize("name", names("kubernetes"))
 def test_no_scenario_grants_secrets_roles_or_anything_where_the_watchers_are(name):
-    rights = granted(access.role_objects("mine", "mine-watch", load_scenario(name).cluster.rules()))
+    rights = granted(account.role_objects("mine", "mine-watch", load_scenario(name).cluster.rules()))
     assert rights
     for namespace, _, resource, verb in rights:
         assert resource.partition("/")[0] not in {"secrets", "serviceaccounts", "roles", "rolebindings", "clusterroles"}
@@ -47,7 +47,7 @@ def test_no_scenario_grants_secrets_roles_or_anything_where_the_watchers_are(nam
 
 def test_the_account_lives_with_the_watchers_and_is_bound_where_the_rules_are():
     rules = (*STANDARD, AccessRule(resources=("pods",), verbs=("delete",), namespace="kube-system"))
-    objects = access.role_objects("mine", "mine-watch", rules)
+    objects = account.role_objects("mine", "mine-watch", rules)
     assert objects[0]["kind"] == "ServiceAccount"
     assert objects[0]["metadata"]["namespace"] == "mine-watch"
     bindings = [one for one in objects if one["kind"].endswith("Binding")]
@@ -87,8 +87,8 @@ def test_a_rule_that_is_a_way_out_is_no_rule(rule, words):
 
 
 def test_pods_of_every_resource_that_may_be_granted_have_their_group():
-    assert {access.GROUPS.get(one.partition("/")[0], "") for one in GRANTABLE} >= {"apps", "networking.k8s.io", ""}
-    assert set(access.GROUPS) <= {one.partition("/")[0] for one in GRANTABLE}
+    assert {account.GROUPS.get(one.partition("/")[0], "") for one in GRANTABLE} >= {"apps", "networking.k8s.io", ""}
+    assert set(account.GROUPS) <= {one.partition("/")[0] for one in GRANTABLE}
 
 
 def cluster(admits):
@@ -104,8 +104,8 @@ def cluster(admits):
 def test_the_kubeconfig_holds_the_agents_token_and_nothing_of_the_administrators(tmp_path):
     with tiny_api(cluster(admits=False), tmp_path) as (tiny, config):
         api = Api.connect(config)
-        token = access.issue_token(api, "mine-watch", 60)
-        path = access.write_kubeconfig(api, "mine", token, tmp_path / "agent")
+        token = account.issue_token(api, "mine-watch", 60)
+        path = account.write_kubeconfig(api, "mine", token, tmp_path / "agent")
     (_, asked, _, _, body), *_ = tiny.asked
     assert asked == "/api/v1/namespaces/mine-watch/serviceaccounts/operator/token"
     assert body["spec"]["expirationSeconds"] == 600, "no server issues less"
@@ -123,7 +123,7 @@ def test_the_authority_of_the_server_is_lent(tmp_path):
         def authority(self):
             return b"certificate"
 
-    path = access.write_kubeconfig(Known(), "mine", "t", tmp_path / "agent")
+    path = account.write_kubeconfig(Known(), "mine", "t", tmp_path / "agent")
     (entry,) = yaml.safe_load(path.read_text())["clusters"]
     assert base64.b64decode(entry["cluster"]["certificate-authority-data"]) == b"certificate"
 
@@ -131,7 +131,7 @@ def test_the_authority_of_the_server_is_lent(tmp_path):
 def test_a_cluster_that_admits_ways_to_its_nodes_lets_no_agent_in(tmp_path):
     with tiny_api(cluster(admits=True), tmp_path) as (tiny, config):
         with pytest.raises(RefusedError, match="hostPath, privileged, hostNetwork, hostPID, which are a way"):
-            access.require_closed(Api.connect(config), "mine", "image:1")
+            account.require_closed(Api.connect(config), "mine", "image:1")
         asked = [(headers["Impersonate-User"], path) for _, path, _, headers, _ in tiny.asked]
     assert set(asked) == {("system:serviceaccount:kube-system:replicaset-controller", "/api/v1/namespaces/mine/pods")}
     bodies = {body["metadata"]["name"]: body["spec"] for *_, body in tiny.asked}
@@ -141,4 +141,4 @@ def test_a_cluster_that_admits_ways_to_its_nodes_lets_no_agent_in(tmp_path):
 
 def test_a_cluster_that_refuses_them_does(tmp_path):
     with tiny_api(cluster(admits=False), tmp_path) as (_, config):
-        access.require_closed(Api.connect(config), "mine", "image:1")
+        account.require_closed(Api.connect(config), "mine", "image:1")

@@ -8,9 +8,9 @@ import pytest
 from tiny_api import tiny_api
 
 from assay.errors import LostError, StartError, UserError
-from assay.testbed.kubernetes import api as module
-from assay.testbed.kubernetes.api import Api, ApiError, DeniedError
-from assay.testbed.kubernetes.mirror import Mirror
+from assay.testbed.kubernetes.api import client as module
+from assay.testbed.kubernetes.api.client import Api, ApiError, DeniedError
+from assay.testbed.kubernetes.api.mirror import Mirror
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from assay.testbed.kubernetes.audit import Audit, WatchedWrites, last_manager, logged_action
+from assay.testbed.kubernetes.access.audit import Audit, WatchedWrites, last_manager, logged_action
 
 
 def service(selector="auth", manager="kubectl-patch", version=1):

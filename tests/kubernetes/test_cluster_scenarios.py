@@ -29,14 +29,14 @@ from assay.errors import NotFoundError, OperationError, RefusedError
 from assay.model.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
 from assay.model.scenario import Oracle, Scenario
 from assay.testbed.apps import load_system
-from assay.testbed.kubernetes.api import Api
-from assay.testbed.kubernetes.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
-from assay.testbed.kubernetes.kubectl import Kubectl
-from assay.testbed.kubernetes.names import Names, _difference, changes_of, manifest, takes_pods, workers
-from assay.testbed.kubernetes.node_command import NodeCommand
-from assay.testbed.kubernetes.operating import ClusterToolbox
-from assay.testbed.kubernetes.sharing import in_the_way
-from assay.testbed.kubernetes.states import await_state, found_at
+from assay.testbed.kubernetes.access.kubectl import Kubectl
+from assay.testbed.kubernetes.access.tools import ClusterToolbox
+from assay.testbed.kubernetes.api.client import Api
+from assay.testbed.kubernetes.faults.node_command import NodeCommand
+from assay.testbed.kubernetes.scenario.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
+from assay.testbed.kubernetes.scenario.names import Names, takes_pods, workers
+from assay.testbed.kubernetes.scenario.objects import _difference, await_state, changes_of, found_at, manifest
+from assay.testbed.kubernetes.scenario.sharing import in_the_way
 from assay.testbed.scenarios import load_scenario, names, system_of
 from testbed.ops.test_mcp import talk
 
@@ -289,7 +289,7 @@ def test_whoever_came_later_waits_where_one_of_the_two_cannot_share():
 
 def test_a_stand_in_answers_and_one_that_lacks_its_file_says_so_and_ends():
     done = subprocess.run(
-        [sys.executable, "-m", "assay.testbed.kubernetes.stand_in", "--needs", "/nowhere/payment.conf"],
+        [sys.executable, "-m", "assay.testbed.kubernetes.pods.stand_in", "--needs", "/nowhere/payment.conf"],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 1
@@ -326,7 +326,7 @@ def test_what_is_done_at_a_node_is_taken_back_with_the_block(tmp_path):
 
 KILLED = """
 import os, sys
-from assay.testbed.kubernetes.node_command import NodeCommand
+from assay.testbed.kubernetes.faults.node_command import NodeCommand
 with NodeCommand(tuple(sys.argv[1:]), "here").broken("worker1", "stop", 60):
     os.kill(os.getpid(), 9)
 """

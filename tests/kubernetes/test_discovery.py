@@ -18,9 +18,9 @@ from assay.discovery.kubernetes.primitives import audit_cases, primitives
 from assay.errors import OperationError, UserError
 from assay.model.scenario import OpsCall
 from assay.testbed.apps import load_system
-from assay.testbed.kubernetes.api import Api
-from assay.testbed.kubernetes.node_command import NodeCommand
-from assay.testbed.kubernetes.substrate import KubernetesSystem
+from assay.testbed.kubernetes.api.client import Api
+from assay.testbed.kubernetes.faults.node_command import NodeCommand
+from assay.testbed.kubernetes.running import KubernetesSystem
 from assay.testbed.scenarios import load_scenario
 
 GRID = load_system("grid")

@@ -15,8 +15,8 @@ from assay.model.files import load_yaml
 from assay.model.incident import FaultPlan
 from assay.model.system import System
 from assay.telemetry.tree import Tree
-from assay.testbed.kubernetes.allowed import SETTING
-from assay.testbed.kubernetes.door import Doors
+from assay.testbed.kubernetes.doors.door import Doors
+from assay.testbed.kubernetes.faults.offers import SETTING
 from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 from assay.testbed.record import Schedule, record
 from conftest import applied, until

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tiny_api import tiny_api
 
 from assay.errors import OperationError, RefusedError
-from assay.testbed.kubernetes.api import Api
-from assay.testbed.kubernetes.injection import Change, _inverse, injected, undo_of
+from assay.testbed.kubernetes.api.client import Api
+from assay.testbed.kubernetes.faults.changes import Change, _inverse, injected, undo_of
 from conftest import until
 
 values = st.recursive(
@@ -158,8 +158,8 @@ def test_an_undo_that_fails_here_is_left_to_the_cluster_and_said(tmp_path):
 
 INJECTOR = """
 import os, sys
-from assay.testbed.kubernetes.api import Api
-from assay.testbed.kubernetes.injection import Change, injected
+from assay.testbed.kubernetes.api.client import Api
+from assay.testbed.kubernetes.faults.changes import Change, injected
 policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
           "metadata": {"name": "deny", "namespace": sys.argv[2]},
           "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from assay.errors import OperationError, UserError
-from assay.testbed.kubernetes.kubectl import OUTPUT_BYTES, Kubectl, judge
+from assay.testbed.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, judge
 
 ALLOWED = [
     ("get pods", "get pods", False),

@@ -8,7 +8,7 @@ import yaml
 from assay.model.files import parse_yaml
 from assay.model.system import System
 from assay.testbed.apps import load_system, names
-from assay.testbed.kubernetes.manifests import Deployed, render
+from assay.testbed.kubernetes.manifests.system import Deployed, render
 from live import run_assay
 
 

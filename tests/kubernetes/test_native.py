@@ -14,7 +14,7 @@ import pytest
 from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import GROUPS, Cluster
 
-from assay.testbed.kubernetes.readings import why_not_ready
+from assay.testbed.kubernetes.api.readings import why_not_ready
 from conftest import applied, until, web
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]

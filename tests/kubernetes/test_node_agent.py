@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from assay.errors import OperationError
-from assay.testbed.kubernetes.node_agent import Agent, kubelet_here, process_of
-from assay.testbed.kubernetes.node_faults import agent_objects
+from assay.testbed.kubernetes.faults.node_faults import agent_objects
+from assay.testbed.kubernetes.pods.node_agent import Agent, kubelet_here, process_of
 
 UID = "0b5d1c3e-1111-2222-3333-444455556666"
 

@@ -14,10 +14,10 @@ from aiohttp import ClientSession, web
 from assay.errors import OperationError, RefusedError
 from assay.telemetry.otlp.client import ReceiverControl, start_receiver
 from assay.telemetry.otlp.spool import read_frames
-from assay.testbed.kubernetes import remote_receiver
-from assay.testbed.kubernetes.api import Api
-from assay.testbed.kubernetes.receiver_pod import door
-from assay.testbed.kubernetes.remote_receiver import RemoteReceiver
+from assay.testbed.kubernetes.api.client import Api
+from assay.testbed.kubernetes.doors import remote_receiver
+from assay.testbed.kubernetes.doors.remote_receiver import RemoteReceiver
+from assay.testbed.kubernetes.pods.receiver import door
 
 KEY = "k" * 32
 PROXY = "/api/v1/namespaces/shop-watch/pods/receiver-1:9090/proxy"

@@ -17,10 +17,10 @@ from assay.model.system import System
 from assay.model.trajectory import parse_timeline
 from assay.testbed.apps import load_system
 from assay.testbed.kubernetes import substrate as module
-from assay.testbed.kubernetes.manifests import Deployed, render
+from assay.testbed.kubernetes.api.topology import topology
+from assay.testbed.kubernetes.manifests.system import Deployed, render
 from assay.testbed.kubernetes.observer import Observer, send_probe
 from assay.testbed.kubernetes.substrate import KubernetesSubstrate
-from assay.testbed.kubernetes.topology import topology
 from conftest import applied, until
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]

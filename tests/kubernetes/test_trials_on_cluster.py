@@ -16,8 +16,8 @@ from assay.bench.trials.matrix import run_matrix
 from assay.bench.trials.plan import TrialPlan, cells_of
 from assay.model.cluster import STANDARD
 from assay.model.trajectory import Action
-from assay.testbed.kubernetes import access
-from assay.testbed.kubernetes.audit import Audit
+from assay.testbed.kubernetes.access import account
+from assay.testbed.kubernetes.access.audit import Audit
 from conftest import until
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
@@ -57,10 +57,10 @@ def operator(api, namespace, tmp_path):
     """Make an agent's account with the standard rights in *namespace*; return its kubectl."""
     watch = f"{namespace[:30]}-w"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": watch}})
-    made = access.role_objects(namespace, watch, STANDARD)
+    made = account.role_objects(namespace, watch, STANDARD)
     for item in made:
         api.create(item)
-    kubeconfig = access.write_kubeconfig(api, namespace, access.issue_token(api, watch, 600), tmp_path / "agent")
+    kubeconfig = account.write_kubeconfig(api, namespace, account.issue_token(api, watch, 600), tmp_path / "agent")
 
     def run(*words, feed=None):
         command = [KUBECTL, f"--kubeconfig={kubeconfig}", *words]

@@ -9,12 +9,11 @@ from assay.model.faults import CATALOGUE
 from assay.model.incident import PlannedFault
 from assay.model.parameters import complete
 from assay.testbed.faults.effects import SIGNATURES
-from assay.testbed.kubernetes.allowed import SETTING, node_refusal
-from assay.testbed.kubernetes.chaos_mesh import Where, manifest
-from assay.testbed.kubernetes.manifests import PURPOSE_LABEL
-from assay.testbed.kubernetes.offers import Offers
-from assay.testbed.kubernetes.policy import isolation
-from assay.testbed.kubernetes.ways import CHAOS, WAYS, choose
+from assay.testbed.kubernetes.faults.chaos_mesh import Where, manifest
+from assay.testbed.kubernetes.faults.object_faults import isolation
+from assay.testbed.kubernetes.faults.offers import SETTING, Offers, node_refusal
+from assay.testbed.kubernetes.faults.ways import CHAOS, WAYS, choose
+from assay.testbed.kubernetes.manifests.system import PURPOSE_LABEL
 
 CHAOS_KINDS = frozenset(row.category.value for row in CATALOGUE.values())
 BARE = Offers(frozenset(), "nodes may not be touched")

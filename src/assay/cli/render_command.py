@@ -17,8 +17,8 @@ def command(
 ) -> None:
     """Print SYSTEM (a name, or the path of a YAML file) as Kubernetes manifests for `kubectl apply -f`."""
     from assay.testbed.apps import load_system
-    from assay.testbed.kubernetes.image import IMAGE
-    from assay.testbed.kubernetes.manifests import Deployed, render
+    from assay.testbed.kubernetes.manifests.image import IMAGE
+    from assay.testbed.kubernetes.manifests.system import Deployed, render
 
     app = load_system(system)
     deployed = Deployed(app, name or app.system, seed, rate_rps, image or IMAGE, endpoint)

@@ -9,7 +9,7 @@ from assay.errors import RefusedError
 from assay.model.faults import fault_type
 from assay.model.system import IsolationLevel, Setting
 from assay.testbed.faults.actuators import LOCAL_REFUSALS
-from assay.testbed.kernel.probe import NETEM, SHAPING, Machine, probe_machine
+from assay.testbed.kernel.probe import Machine, probe_machine
 
 LEVELS: tuple[IsolationLevel, ...] = ("namespaced", "plain")
 """Best first."""
@@ -49,17 +49,10 @@ def choose_level(wanted: IsolationLevel | None) -> IsolationLevel:
     return wanted
 
 
-def impairments_in_kernel() -> set[str]:
-    """Return the kinds of impairments for which the kernel has a queueing discipline; others take a detour."""
-    abilities = machine().abilities
-    netem = {"delay", "loss", "duplicate", "corrupt"} if abilities[NETEM].available else set()
-    return netem | ({"bandwidth"} if abilities[SHAPING].available else set())
-
-
 def refusal(fault: str, level: Setting) -> str | None:
     """Return why *fault* cannot be injected on *level* of this machine, with the way out; None when it can.
 
-    What a cluster can do it says itself, see `testbed/kubernetes/ways.py`.
+    What a cluster can do it says itself, see `testbed/kubernetes/faults/ways.py`.
     """
     row = fault_type(fault)
     if level == "kubernetes":

@@ -37,8 +37,9 @@ from assay.testbed.apps import load_system
 from assay.testbed.runtime import load, replica
 from assay.testbed.runtime.instruments import Instruments
 from assay.testbed.local import names, state, stores
-import assay.testbed.kubernetes.pod, assay.telemetry.otlp.receiver, assay.telemetry.otlp.control, uvloop, httptools
-from assay.testbed.kubernetes import keeper, node_agent, receiver_pod
+import assay.testbed.kubernetes.pods.__main__
+import assay.telemetry.otlp.receiver, assay.telemetry.otlp.control, uvloop, httptools
+from assay.testbed.kubernetes.pods import keeper, node_agent, receiver
 from assay.testbed.kernel import detour, packets, partition, probe, shaping
 from assay.testbed import capabilities
 load_system("shop")

@@ -9,10 +9,10 @@ from assay.bench.trials.finding import Finding
 from assay.errors import UserError
 from assay.model.cluster import CONTROL_PLANE, OnCluster
 from assay.model.scenario import OracleStep, Scenario
-from assay.testbed.kubernetes.api import KINDS
-from assay.testbed.kubernetes.furnishing import FILLER
-from assay.testbed.kubernetes.kubectl import judge
-from assay.testbed.kubernetes.operating import TOOLS
+from assay.testbed.kubernetes.access.kubectl import judge
+from assay.testbed.kubernetes.access.tools import TOOLS
+from assay.testbed.kubernetes.api.client import KINDS
+from assay.testbed.kubernetes.scenario.furnishing import FILLER
 
 VERBS = {name: tool.arguments for name, tool in TOOLS.items()}
 """What an oracle can do on a cluster, and the models of its arguments."""

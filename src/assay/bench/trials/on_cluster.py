@@ -21,18 +21,19 @@ from assay.errors import AssayError, LostError, OperationError, RefusedError
 from assay.model.cluster import OnCluster
 from assay.model.incident import Window
 from assay.model.scenario import Scenario
-from assay.testbed.kubernetes import access
-from assay.testbed.kubernetes.audit import Audit
-from assay.testbed.kubernetes.furnishing import Furnishing
-from assay.testbed.kubernetes.injection import injected
-from assay.testbed.kubernetes.kubectl import Kubectl
-from assay.testbed.kubernetes.names import Names, changes_of, manifest, takes_pods, workers
-from assay.testbed.kubernetes.node_command import NodeCommand
+from assay.testbed.kubernetes.access import account
+from assay.testbed.kubernetes.access.audit import Audit
+from assay.testbed.kubernetes.access.kubectl import Kubectl
+from assay.testbed.kubernetes.access.tools import ClusterToolbox
+from assay.testbed.kubernetes.faults.changes import injected
+from assay.testbed.kubernetes.faults.node_command import NodeCommand
 from assay.testbed.kubernetes.observer import send_probe
-from assay.testbed.kubernetes.operating import ClusterToolbox
+from assay.testbed.kubernetes.running import KubernetesSystem
+from assay.testbed.kubernetes.scenario.furnishing import Furnishing
+from assay.testbed.kubernetes.scenario.names import Names, takes_pods, workers
+from assay.testbed.kubernetes.scenario.objects import await_state, changes_of, manifest
 from assay.testbed.kubernetes.settings import ClusterSettings
-from assay.testbed.kubernetes.states import await_state
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate, KubernetesSystem
+from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 from assay.testbed.observer import recorded_by
 from assay.testbed.scenarios import system_of
 
@@ -123,7 +124,7 @@ class ClusterStage:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="assay-access-")))
             kubeconfig = stack.enter_context(self._access(folder))
-            user = f"system:serviceaccount:{self.names.watch}:{access.ACCOUNT}"
+            user = f"system:serviceaccount:{self.names.watch}:{account.ACCOUNT}"
             self._audit = stack.enter_context(
                 Audit(self.running.api, self.running.name, record, log=self.settings.audit_log, user=user)
             )
@@ -136,14 +137,14 @@ class ClusterStage:
         """Make the agent's account with its rights and yield its kubeconfig; nothing of it stays outside the namespaces."""
         api, name, watch = self.running.api, self.running.name, self.names.watch
         if not self.settings.open_nodes:
-            access.require_closed(api, name, self.names.image)
-        made = access.role_objects(name, watch, self.block.rules())
+            account.require_closed(api, name, self.names.image)
+        made = account.role_objects(name, watch, self.block.rules())
         try:
             for item in made:
                 api.create(item)
             lasts_s = self.scenario.environment.agent_timeout_s + MACHINERY_S
-            token = access.issue_token(api, watch, lasts_s)
-            yield access.write_kubeconfig(api, name, token, folder / "kubeconfig")
+            token = account.issue_token(api, watch, lasts_s)
+            yield account.write_kubeconfig(api, name, token, folder / "kubeconfig")
         finally:
             for item in reversed(made):
                 place = item["metadata"].get("namespace")

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from assay.errors import AssayError, OperationError
-from assay.testbed.kubernetes.api import KINDS, Api, ApiError, Object, path_of
+from assay.testbed.kubernetes.api.client import FIELD_MANAGER, Api, ApiError, Object, path_of, version_of
 from assay.testbed.kubernetes.observer import SYSTEM_NAMESPACE, send_probe
-from assay.testbed.kubernetes.substrate import KubernetesSystem
+from assay.testbed.kubernetes.running import KubernetesSystem
 
 RESTORED = (
     "Deployment", "Service", "ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "ResourceQuota", "LimitRange",
@@ -91,7 +91,7 @@ def restore(running: KubernetesSystem, baseline: Baseline, target_url: str) -> N
         elif normal(found[key]) != wanted:
             version = found[key]["metadata"]["resourceVersion"]
             body = {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}
-            api.request("PUT", path_of(key[0], running.name, key[1]), body, query={"fieldManager": "kubectl"})
+            api.request("PUT", path_of(key[0], running.name, key[1]), body, query={"fieldManager": FIELD_MANAGER})
     verify(running, baseline, target_url)
 
 
@@ -123,8 +123,3 @@ def difference(running: KubernetesSystem, baseline: Baseline, target_url: str) -
     except AssayError as error:
         return f"the cluster cannot be asked ({error})"
     return None if answer["status"] == 200 else f"{target_url} is answered with {answer['status'] or answer['error']}"
-
-
-def version_of(kind: str) -> str:
-    """Return the apiVersion of *kind*."""
-    return KINDS[kind][0].removeprefix("apis/").removeprefix("api/")

@@ -9,7 +9,7 @@ from assay.discovery.composition import Composition
 from assay.discovery.kubernetes.baseline import RESTORED
 from assay.model.cluster import CONTROL_PLANE
 from assay.model.scenario import OpsCall
-from assay.testbed.kubernetes.api import Api
+from assay.testbed.kubernetes.api.client import Api
 
 ARGUMENTS = {
     "create": {"kind", "name", "body"},

@@ -13,18 +13,19 @@ from typing import Any
 
 from assay.discovery.composition import Composition
 from assay.discovery.kubernetes import guard
-from assay.discovery.kubernetes.baseline import restore, taken, verify, version_of
+from assay.discovery.kubernetes.baseline import restore, taken, verify
 from assay.discovery.kubernetes.operator import repair
 from assay.discovery.laboratory import Laboratory
 from assay.discovery.operator import Repair
 from assay.errors import AssayError, NotFoundError, OperationError, UserError
 from assay.model.scenario import OpsCall, Scenario
-from assay.testbed.kubernetes.api import ApiError
-from assay.testbed.kubernetes.furnishing import Furnishing
-from assay.testbed.kubernetes.node_command import NodeCommand
+from assay.testbed.kubernetes.api.client import ApiError, version_of
+from assay.testbed.kubernetes.faults.node_command import NodeCommand
 from assay.testbed.kubernetes.observer import Observer
+from assay.testbed.kubernetes.running import KubernetesSystem
+from assay.testbed.kubernetes.scenario.furnishing import Furnishing
 from assay.testbed.kubernetes.settings import ClusterSettings
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate, KubernetesSystem
+from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 from assay.testbed.scenarios import system_of
 
 NODE_LIMIT_S = 300.0

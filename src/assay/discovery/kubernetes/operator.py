@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from assay.discovery.kubernetes.baseline import Baseline
 from assay.discovery.operator import PASSES, Repair
 from assay.errors import AssayError
-from assay.testbed.kubernetes.api import Object
+from assay.testbed.kubernetes.api.client import Object
+from assay.testbed.kubernetes.api.readings import backends
 from assay.testbed.kubernetes.observer import SYSTEM_NAMESPACE
-from assay.testbed.kubernetes.readings import backends
-from assay.testbed.kubernetes.substrate import KubernetesSystem
+from assay.testbed.kubernetes.running import KubernetesSystem
 
 SETTLE_S, LOOK_EVERY_S = 30.0, 0.5
 """How long a rollout may take before it counts as a symptom."""

@@ -12,7 +12,7 @@ from assay.testbed.faults.injection import Actuator, Injection
 from assay.testbed.faults.lookups import FailingLookups, StrayLookups
 from assay.testbed.faults.packets import Packets
 from assay.testbed.faults.processes import KeepDown, Kill, KillPod
-from assay.testbed.kubernetes.ways import CLUSTER
+from assay.testbed.kubernetes.faults.ways import CLUSTER
 
 Maker = Callable[[Injection], Actuator]
 

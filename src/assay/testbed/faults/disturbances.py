@@ -14,7 +14,7 @@ from assay.model.incident import PlannedFault
 from assay.testbed.faults.effects import callers_of
 from assay.testbed.faults.injection import SystemUnderTest
 from assay.testbed.faults.preconditions import struck
-from assay.testbed.kubernetes.cluster_disturbances import ClusterLoadSurge, RollingRestart
+from assay.testbed.kubernetes.faults.disturbances import ClusterLoadSurge, RollingRestart
 from assay.testbed.local.fleet import LOAD_GENERATOR, Replica
 
 HANDOVER_TIMEOUT_S = 20.0

@@ -60,6 +60,12 @@ class Machine:
             return self.abilities[QUEUE]
         return self.abilities[NAMESPACES]
 
+    @property
+    def impairments(self) -> frozenset[str]:
+        """The kinds of impairments for which the kernel has a queueing discipline; others take a detour."""
+        netem = ("delay", "loss", "duplicate", "corrupt") if self.abilities[NETEM].available else ()
+        return frozenset((*netem, "bandwidth") if self.abilities[SHAPING].available else netem)
+
 
 def probe_machine() -> Machine:
     """Probe in a child process, which takes all that it makes with it."""

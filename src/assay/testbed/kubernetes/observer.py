@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,28 +26,17 @@ from urllib.parse import urlencode
 from assay.errors import AssayError
 from assay.model.trajectory import Depth, Entity, Observation, Probe, Tick
 from assay.telemetry.clock import boot_id
-from assay.testbed.kubernetes import readings
-from assay.testbed.kubernetes.api import Api, ApiError, Object
-from assay.testbed.kubernetes.manifests import PROBE, PROBE_PORT
-from assay.testbed.kubernetes.mirror import Mirror
+from assay.testbed.kubernetes.api import readings
+from assay.testbed.kubernetes.api.client import Api, ApiError, Object
+from assay.testbed.kubernetes.api.mirror import Mirror
+from assay.testbed.kubernetes.manifests.system import PROBE, PROBE_PORT
+from assay.testbed.kubernetes.running import Watched
+from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 
 REACHABLE_WITHIN_S = 3.0
 PROBE_TIMEOUT_S = 10.0
 SYSTEM_NAMESPACE = "kube-system"
 LISTED = ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Endpoints")
-
-
-@dataclass(frozen=True)
-class Watched:
-    """What is observed: *namespaces* together are the system, *protected* are URLs by service, *probe* sends requests.
-
-    A protected service is named NAME.NAMESPACE, or NAME in the first of the namespaces; *probe* is the namespace of the
-    probe pod, None for a run without probes.
-    """
-
-    namespaces: tuple[str, ...]
-    protected: Mapping[str, str]
-    probe: str | None = None
 
 
 class Observer:
@@ -259,8 +247,6 @@ def _stop_with_input(observer: Observer) -> None:
 
 def main() -> None:
     """Run the observer until its standard input ends or it is told to stop."""
-    from assay.testbed.kubernetes.substrate import KubernetesSubstrate
-
     parser = argparse.ArgumentParser(prog="python -m assay.testbed.kubernetes.observer", description=__doc__)
     parser.add_argument("--on", required=True, help="running system")
     parser.add_argument("--output", required=True, type=Path, help="timeline file")

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from assay.model.base import Written
-from assay.testbed.kubernetes.image import IMAGE
+from assay.testbed.kubernetes.manifests.image import IMAGE
 
 
 class ClusterSettings(Written):

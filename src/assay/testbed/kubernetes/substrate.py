@@ -5,37 +5,27 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
-import yaml
 
-from assay.errors import AssayError, LostError, NotFoundError, OperationError, StartError, UserError
+from assay.errors import AssayError, NotFoundError, OperationError, StartError, UserError
 from assay.model.incident import FaultPlan
 from assay.model.system import Setting, System
 from assay.testbed.faults.preconditions import require
-from assay.testbed.kubernetes.api import Api, ApiError, DeniedError, Object
-from assay.testbed.kubernetes.door import Doors, ledger_of
-from assay.testbed.kubernetes.furnishing import FurnishedSystem, Furnishing
-from assay.testbed.kubernetes.image import IMAGE
-from assay.testbed.kubernetes.injecting import activity, injecting
-from assay.testbed.kubernetes.injection import clear_cluster_roles
-from assay.testbed.kubernetes.manifests import INSTANCE_LABEL, LOAD, MANAGED, PROBE, Deployed
-from assay.testbed.kubernetes.offers import WayName, offers_of
-from assay.testbed.kubernetes.readings import cores, is_over, is_ready, why_not_ready
-from assay.testbed.kubernetes.remote_receiver import RemoteReceiver
-from assay.testbed.kubernetes.sharing import await_turn
-from assay.testbed.kubernetes.ways import require_ways
-from assay.testbed.runtime.settings import SERVICE_PORT
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from assay.testbed.kubernetes.observer import Watched
+from assay.testbed.kubernetes.api.client import Api, ApiError, Object
+from assay.testbed.kubernetes.api.readings import is_over, is_ready, why_not_ready
+from assay.testbed.kubernetes.faults.changes import clear_cluster_roles
+from assay.testbed.kubernetes.faults.offers import WayName
+from assay.testbed.kubernetes.faults.ways import require_ways
+from assay.testbed.kubernetes.manifests.image import IMAGE
+from assay.testbed.kubernetes.manifests.system import Deployed
+from assay.testbed.kubernetes.running import KubernetesSystem
+from assay.testbed.kubernetes.scenario.furnishing import FurnishedSystem, Furnishing
+from assay.testbed.kubernetes.scenario.sharing import await_turn, systems_on
 
 START_TIMEOUT_S = 180.0
 REMOVE_TIMEOUT_S = 180.0
@@ -46,134 +36,6 @@ SECONDS_PER_FILLER = 4.0
 LOOK_EVERY_S = 0.5
 OWNER = "assay/owner"
 """Annotation of a namespace whose system ends with the process that it names: host, pid and start time."""
-
-
-@dataclass(frozen=True)
-class KubernetesSystem:
-    """A handle on a system that runs in the namespace *name*."""
-
-    api: Api
-    name: str
-    prefer: WayName | None = None
-    """The way that faults go where they have several, see `ways.py`."""
-    kept: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
-    """Ledgers of pods that are gone, by file."""
-
-    @property
-    def watch_namespace(self) -> str:
-        """Where its receiver and probe live."""
-        return f"{self.name}-watch"
-
-    @property
-    def receiver(self) -> RemoteReceiver:
-        """The receiver beside it, whose sessions are fetched from the cluster."""
-        return RemoteReceiver(self.api, self.watch_namespace)
-
-    def definition(self) -> System:
-        """Return the system that runs here; its hosts are the nodes that its replicas are on."""
-        described = self.api.get("ConfigMap", "system", self.name)
-        if described is None:
-            raise LostError(f"The namespace {self.name} of {self.api.context} holds no system any more.")
-        system = System.model_validate(yaml.safe_load(described["data"]["system.yaml"]))
-        pods = self.api.list("Pod", self.name)
-        nodes = {
-            p["spec"].get("nodeName") for p in pods if (p["metadata"].get("labels") or {}).get("app") in system.services
-        }
-        free = {name: spec.model_copy(update={"host": None}) for name, spec in system.services.items()}
-        return system.model_copy(update={"hosts": tuple(sorted(nodes - {None})) or system.hosts, "services": free})
-
-    def status(self) -> dict[str, Any]:
-        """Return name, phase, ready and not_ready replicas, the active fault, endpoints, rate_rps, isolation."""
-        namespace = self.api.get("Namespace", self.name)
-        if namespace is None:
-            raise LostError(f"The namespace {self.name} of {self.api.context} is gone.")
-        pods = [pod for pod in self.pods() if not is_over(pod)]
-        missing = sorted(pod["metadata"]["name"] for pod in pods if not is_ready(pod))
-        leaving = namespace["status"]["phase"] == "Terminating"
-        system = self.definition() if not leaving else None
-        return {
-            "name": self.name,
-            "phase": "stopping" if leaving else "starting" if missing or not pods else "ready",
-            "replicas": len(pods),
-            "ready": len(pods) - len(missing),
-            "not_ready": missing,
-            "fault": activity(self.api, self.watch_namespace),
-            "system": system.system if system else None,
-            "namespace": self.name,
-            "surprises": [],
-            "machine": {"abilities": {}},
-            "cores": self._cores(),
-            "endpoints": {entry: [url] for entry, url in self._urls(system).items()} if system else {},
-            "rate_rps": self._rate() if system else None,
-            "isolation": "kubernetes",
-            "context": self.api.context,
-        }
-
-    def pods(self) -> list[Object]:
-        """Return the pods of the system and of what watches over it."""
-        return [pod for namespace in (self.name, self.watch_namespace) for pod in self.api.list("Pod", namespace)]
-
-    def require(self, plan: FaultPlan, source: Path | None = None) -> None:
-        """Raise when *plan*, read from the file *source*, cannot be carried out here: by itself, or for want of a way."""
-        require(self.definition(), plan, "kubernetes", source=source)
-        require_ways(self.api, plan, self.prefer)
-
-    def inject(self, plan: FaultPlan) -> Iterator[dict[str, Any]]:
-        """Inject *plan* and yield its events; closing the iterator, or its end however it comes, undoes it."""
-        self.require(plan)
-        offers, image = offers_of(self.api, self.prefer), self._image()
-        return injecting(self.api, self.name, self.definition(), plan, offers, image, self.kept)
-
-    def set_rate(self, rate_rps: float) -> float:
-        """Change the load; return the former rate. The generator is replaced, so that its pod is another one."""
-        former = self._rate()
-        containers = [{"name": LOAD, "env": [{"name": "RATE_RPS", "value": f"{rate_rps:g}"}]}]
-        self.api.patch("Deployment", LOAD, {"spec": {"template": {"spec": {"containers": containers}}}}, self.name)
-        return former
-
-    def flush(self) -> None:
-        """Wait until every process has sent what it had queued: each does so on its own, every second."""
-        from assay.testbed.runtime.instruments import EXPORT_EVERY_S
-
-        time.sleep(2 * EXPORT_EVERY_S)
-
-    def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Return what faults cost since *since_ns*, from the pods that are there and those that faults removed."""
-        return ledger_of(Doors.of(self.api, self.name), self.definition(), self.kept, since_ns)
-
-    def watched(self, protected: Sequence[str] = ()) -> Watched:
-        """Return what an observer of this system needs to know: its entries, or the *protected* services by their names."""
-        from assay.testbed.kubernetes.observer import Watched
-
-        urls = self._urls(self.definition())
-        named = {service: urls.get(service, f"http://{service}.{self.name}:{SERVICE_PORT}/") for service in protected}
-        return Watched(
-            (self.name,), named or {f"{entry}.{self.name}": url for entry, url in urls.items()}, self.watch_namespace
-        )
-
-    def _image(self) -> str:
-        """Return the image that everything of this system runs."""
-        probe = self.api.get("Deployment", PROBE, self.watch_namespace)
-        return str(probe["spec"]["template"]["spec"]["containers"][0]["image"]) if probe else IMAGE
-
-    def _cores(self) -> int:
-        """Return the cores that the cluster's nodes give to pods; none when this user may not see nodes."""
-        try:
-            nodes = self.api.list("Node")
-        except DeniedError:
-            return 0
-        return sum(round(cores(node["status"]["allocatable"]["cpu"])) for node in nodes)
-
-    def _urls(self, system: System) -> dict[str, str]:
-        paths = system.probe_paths()
-        return {entry: f"http://{entry}.{self.name}:{SERVICE_PORT}{path}" for entry, path in paths.items()}
-
-    def _rate(self) -> float:
-        generator = self.api.get("Deployment", LOAD, self.name)
-        if generator is None:
-            return 0.0
-        environment = generator["spec"]["template"]["spec"]["containers"][0]["env"]
-        return float(next(entry["value"] for entry in environment if entry["name"] == "RATE_RPS"))
 
 
 class KubernetesSubstrate:
@@ -258,14 +120,14 @@ class KubernetesSubstrate:
 
     def running(self, name: str) -> KubernetesSystem:
         """Return the running system *name*; raises NotFoundError."""
-        names = self._names()
+        names = systems_on(self.api)
         if name not in names:
             raise NotFoundError("system on the cluster", name, names)
         return KubernetesSystem(self.api, name, self._prefer)
 
     def names(self) -> list[str]:
         """Return the systems on the cluster."""
-        return sorted(self._names())
+        return sorted(systems_on(self.api))
 
     def require(
         self, system: System, plan: FaultPlan, isolation: Setting | None = None, source: Path | None = None
@@ -286,7 +148,7 @@ class KubernetesSubstrate:
     def status(self) -> list[dict[str, Any]]:
         """Return one row per system of ours; those whose owner on this machine has died are removed first."""
         rows = []
-        for name, namespace in self._names().items():
+        for name, namespace in systems_on(self.api).items():
             running = KubernetesSystem(self.api, name, self._prefer)
             if _owner_is_dead(namespace):
                 self._remove(running)
@@ -317,11 +179,6 @@ class KubernetesSubstrate:
             raise UserError(
                 f"The namespace {name} exists on {self.api.context}; stop its system with `assay down`, or choose --name."
             ) from error
-
-    def _names(self) -> dict[str, Object]:
-        selector = ",".join(f"{key}={value}" for key, value in MANAGED.items())
-        found = {item["metadata"]["name"]: item for item in self.api.list("Namespace", selector=selector)}
-        return {name: item for name, item in found.items() if item["metadata"]["labels"].get(INSTANCE_LABEL) == name}
 
     def _wait_ready(
         self, running: KubernetesSystem, on_progress: Callable[[dict[str, Any]], None] | None, timeout_s: float

@@ -1,0 +1,1 @@
+"""What the cluster is given: the one image, a system as objects, roles."""

@@ -1,0 +1,60 @@
+"""The probe: an HTTP server in a namespace of its own that sends one request when asked, and says how it went.
+
+``GET /?url=http://shop.shop:8080/&timeout=3`` is answered with ``{"status", "latency_s", "error"}``. Only the standard
+library is imported, so that a probe is ready at once.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+
+def probe(url: str, timeout_s: float) -> dict[str, Any]:
+    """Send one GET to *url*; return its status, None when there was no answer, and how long it took."""
+    started = time.monotonic()
+    status, error = None, ""
+    try:
+        if urlsplit(url).scheme != "http":
+            raise ValueError("only http is probed")
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310 - the scheme was looked at
+            answer.read()
+            status = answer.status
+    except urllib.error.HTTPError as refused:
+        status = refused.code
+    except (OSError, ValueError) as failure:
+        error = str(failure)
+    return {"status": status, "latency_s": time.monotonic() - started, "error": error}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request to probe."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Probe what the query names."""
+        query = parse_qs(urlsplit(self.path).query)
+        try:
+            outcome, code = probe(query["url"][0], float(query.get("timeout", ["3"])[0])), 200
+        except (KeyError, ValueError):
+            outcome, code = {"error": "give url and timeout"}, 400
+        body = json.dumps(outcome).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+def serve(port: int) -> None:
+    """Serve at *port* until killed."""
+    ThreadingHTTPServer(("", port), Handler).serve_forever()
