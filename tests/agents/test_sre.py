@@ -15,7 +15,7 @@ from assay.agents.sre import LONG_OUTPUT, TURNS, SreAgent
 from assay.agents.sre_lint import lint
 from assay.model.trajectory import ToolCall
 
-DIAGNOSIS = {"propagation": ["orders", "web"], "root_cause": "orders", "condition": "pool drained"}
+DIAGNOSIS = {"propagation": ["orders", "web"], "root_causes": ["orders"], "condition": "pool drained"}
 MITIGATION = {"plan": "restart", "steps": ["restart orders"], "verified": "alerts cleared"}
 TARGET = {"type": "object", "properties": {"target": {"type": "string"}}, "required": ["target"]}
 LOOK = ToolSpec(name="describe", parameters=TARGET)
@@ -91,7 +91,7 @@ def test_the_linter_stops_a_call_and_the_model_mends_it(tmp_path):
         [
             calls("restart", target="orders"),  # only looking is allowed yet
             calls("describe", target="ordres"),
-            calls("report_diagnosis", root_cause="orders"),
+            calls("report_diagnosis", root_causes=["orders"]),
             calls("report_diagnosis", **DIAGNOSIS),
             calls("report_mitigation", **MITIGATION),
         ],

@@ -9,18 +9,18 @@ from assay.model.run import Run, Solver
 from assay.model.trajectory import ToolCall, TraceStep
 from assay.web.run_page import render_run_page, write_run_page
 from assay.web.run_view import trial_view
-from grading.verifiers.made import at, change, entity, probe, recording, scenario, timeline
+from grading.verifiers.made import at, change, diagnosis, entity, probe, recording, scenario, timeline
 
 HOSTILE = "</style><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e"
 
 
-def made_view(text="", **shown):
+def made_view(text="", diagnoses=None):
     d1 = [1.0] * 4 + [(0.9, ("front-0",))] * 10 + [(0.55, ("cart-0", "front-0"))] * 2 + [1.0] * 15
     load = {s: {"front GET /": (20 * s, max(0, 4 * (s - 4)))} for s in range(31)}
     probes = [probe("p1", 2), probe("p2", 15, took=3.0, reachable=False), probe("p3", 27)]
     made = timeline(d1, d4={14: ("db",)}, probes=probes, load=load, entities={0: [entity("front-0"), entity("cart-0")]})
     actions = [change(11, tool="logs", mutating=False), change(12, tool=f"restart {text}", touched=["cart"])]
-    recorded = recording(made, deployed=0, triggered=4, started=10, ended=20, actions=actions)
+    recorded = recording(made, deployed=0, triggered=4, started=10, ended=20, actions=actions, diagnoses=diagnoses)
     committed = scenario(committed_depth="D3", blast_radius={}, truth={"root_causes": ["front"]})
     run = Run(cell="c", attempt=1, item="made", item_hash=committed.digest(), system="shop", solver_hash="h",
               solver=Solver(name=f"agent {text}", kind="agent"), arm="baseline/probes-on")  # fmt: skip
@@ -55,6 +55,19 @@ def test_the_deciding_ticks_are_marked_and_the_verdict_is_said_first():
     assert "Hidden failure" in page
     assert page.index("Hidden failure") < page.index("v_temporal")
     assert render_run_page(made_view()) == page
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ((diagnosis(13.5, "front"),), "right, after 3.5 s"),
+        ((diagnosis(13.5, HOSTILE),), "the diagnosis was not right"),
+        ((), "no diagnosis was handed in"),
+    ],
+)
+def test_what_became_of_the_diagnosis_is_a_fact_of_an_agent_that_was_asked(said, told):
+    assert dict(made_view(diagnoses=said).facts)["diagnosis"] == told
+    assert "diagnosis" not in dict(made_view().facts)
 
 
 def test_a_timeline_of_an_hour_is_drawn_by_its_changes():

@@ -6,7 +6,7 @@ the model, which reflects and tries again. Long outputs are summarised by a requ
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -50,13 +50,22 @@ class Report:
 
 
 class SreAgent:
-    """Diagnoses, then mitigates, with *tools*, asking through *asker*; *names* are those that a call may aim at."""
+    """Diagnoses, then mitigates, with *tools*, asking through *asker*; *names* are those that a call may aim at.
+
+    *diagnosed* is told of the diagnosis at the moment when it is handed in.
+    """
 
     name = "sre"
     source = "ITBench (arXiv 2502.05352), C.5: two agents in sequence, linters, reflection, summariser"
 
-    def __init__(self, asker: Asker, tools: Looking, names: Collection[str] = ()) -> None:
-        self._asker, self._tools, self._names = asker, tools, names
+    def __init__(
+        self,
+        asker: Asker,
+        tools: Looking,
+        names: Collection[str] = (),
+        diagnosed: Callable[[Mapping[str, Any]], object] = lambda _: None,
+    ) -> None:
+        self._asker, self._tools, self._names, self._diagnosed = asker, tools, names, diagnosed
 
     def run(self, alert: str) -> Report:
         """Work on *alert* until the mitigation is reported, or time or turns are over."""
@@ -64,6 +73,8 @@ class SreAgent:
         try:
             looking = self._tools.specs(changing=False)
             report.diagnosis = self._converse(DIAGNOSIS, DIAGNOSE, alert, looking, DIAGNOSIS_REPORT, report)
+            if report.diagnosis is not None:
+                self._diagnosed(report.diagnosis)
             acting = self._tools.specs(changing=True)
             task = begin_mitigation(alert, report.diagnosis)
             report.mitigation = self._converse(MITIGATION, MITIGATE, task, acting, MITIGATION_REPORT, report)

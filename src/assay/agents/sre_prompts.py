@@ -8,14 +8,12 @@ from typing import Any
 from assay.agents.models.base import ToolSpec
 from assay.model.trajectory import ToolCall
 
-PROMPTS_VERSION = "1"
-"""Part of the agent's configuration; raised when a prompt changes."""
-
 DIAGNOSE = """\
 You are the diagnosis agent of a team that operates a system of services. An alert has fired.
 Look at the alerts first, then at traces, logs and metrics of the services that they name and of their neighbours, and
 at the system itself. You can look and change nothing. Follow the failure from where it shows to where it comes from.
-When you have enough evidence, call report_diagnosis with the path of the failure and its cause."""
+When you have enough evidence, call report_diagnosis with the path of the failure and its causes, or without any when
+nothing is wrong. It is graded, and so is how soon it comes."""
 
 MITIGATE = """\
 You are the mitigation agent of a team that operates a system of services; users depend on it while you work.
@@ -38,10 +36,13 @@ DIAGNOSIS_REPORT = ToolSpec(
                 "type": "array",
                 "description": "services from the cause to where it was noticed, in order",
             },
-            "root_cause": {"type": "string", "description": "the service, store or host that is the cause"},
-            "condition": {"type": "string", "description": "what is wrong with it"},
+            "root_causes": {
+                "type": "array",
+                "description": "the services, stores or hosts that are the cause, by name; [] when nothing is wrong",
+            },
+            "condition": {"type": "string", "description": "what is wrong with them"},
         },
-        "required": ["propagation", "root_cause", "condition"],
+        "required": ["propagation", "root_causes", "condition"],
     },
 )
 

@@ -281,7 +281,13 @@ class Scenario(Written):
         """Return what the agent is told in the prompt *arm*: the alert, and in `constrained` the addendum."""
         return self.alert.strip() + (f"\n\n{self.constrained.strip()}" if arm == "constrained" else "")
 
+    def true_causes(self) -> frozenset[str]:
+        """Return the root causes: those that the truth lists, the targets of the catalogue's faults where it lists none."""
+        return frozenset(self.truth.root_causes) or self._targets()
+
     def named_entities(self) -> frozenset[str]:
         """Return the entities that the truth names: those it lists, and the targets of the catalogue's faults."""
-        targets = {fault.target.name for plan in self.trigger.faults for fault in plan.parts if fault.target}
-        return frozenset({*self.truth.root_causes, *self.truth.entities, *targets})
+        return frozenset({*self.truth.root_causes, *self.truth.entities, *self._targets()})
+
+    def _targets(self) -> frozenset[str]:
+        return frozenset(fault.target.name for plan in self.trigger.faults for fault in plan.parts if fault.target)

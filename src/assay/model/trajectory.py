@@ -128,6 +128,19 @@ class Phase(Noun):
     time_ns: int
 
 
+class OperatorDiagnosis(Noun):
+    """One line of a run's diagnoses.jsonl: what an operator says is the cause, when it says so.
+
+    *root_causes* are services, stores or hosts, none when nothing is wrong; *propagation* is the way of the failure from
+    the cause to where it was seen.
+    """
+
+    time_ns: int
+    root_causes: tuple[str, ...]
+    propagation: tuple[str, ...] = ()
+    condition: str = ""
+
+
 class ToolCall(Noun):
     """One tool call of an agent, with what came back; *status* is unanswered when nothing did."""
 

@@ -50,6 +50,7 @@ METRICS: dict[str, MetricWord] = {
     "ntam_fl": _share("NTAM loc.", "Topology-aware match of the localisation (ITBench)."),
     "ntam_fpc": _share("NTAM chain", "Topology-aware match of the propagation chain (ITBench)."),
     "time_to_diagnosis_s": MetricWord(title="To diagnosis", unit="s", about="Seconds until the answer was given."),
+    "diagnosis_right": _share("Diagnosis", "The operator named the root causes while it worked."),
     "time_to_repair_s": MetricWord(title="To repair", unit="s", about="Seconds until the alerts had cleared."),
     "alerts_cleared": _share("Cleared", "Share of the alerts that cleared."),
     "v_outcome": _share("V outcome", "The final state is as it was committed to be."),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from assay.grading.verifiers import Judgement, Recording, TrajectoryVerdict, gather
+from assay.grading.verifiers.diagnosed import RIGHT, TIME
 from assay.grading.verifiers.evidence import Evidence, Series
 from assay.model.run import Run
 from assay.model.scenario import Scenario
@@ -145,9 +146,22 @@ def _facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tuple[tu
         ("committed depth", f"{committed.committed_depth}; V_temporal over {committed.temporal_depth}"),
         ("profile", verdict.profile),
         ("commitment", f"{verdict.scenario_digest[:16]}"),
+        *_diagnosis(verdict),
         ("alert", plain(scenario.alert.strip(), 800)),
         ("desired outcome", plain(scenario.desired_outcome, 400)),
     )
+
+
+def _diagnosis(verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
+    """Return what came of the diagnosis that the operator was asked for, nothing where it was not."""
+    right, after = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
+    if right is None or after is None:
+        return ()
+    if right.value:
+        told = "right" + (f", after {after.value:.1f} s" if after.value is not None else "")
+    else:
+        told = after.reason
+    return (("diagnosis", told),)
 
 
 def _judgement(judgement: Judgement, when: Callable[[int | None], str]) -> tuple[str, str, str, str]:

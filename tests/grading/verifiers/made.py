@@ -10,6 +10,7 @@ from assay.model.trajectory import (
     AlertReading,
     Entity,
     Observation,
+    OperatorDiagnosis,
     Phase,
     Probe,
     Tick,
@@ -71,15 +72,30 @@ def timeline(d1=(), *, cadence=1.0, d2=None, d4=None, probes=(), entities=None, 
     return Timeline(boot_id="b", cadence_s=cadence, ticks=tuple(ticks))
 
 
-def recording(made, *, deployed=None, triggered=None, started=None, ended=None, actions=(), alerts=(), probes_on=True):
+def recording(
+    made,
+    *,
+    deployed=None,
+    triggered=None,
+    started=None,
+    ended=None,
+    actions=(),
+    alerts=(),
+    probes_on=True,
+    diagnoses=None,
+):
     times = {"deployed": deployed, "triggered": triggered, "agent_started": started, "agent_ended": ended}
     phases = tuple(Phase(phase=name, time_ns=at(s)) for name, s in times.items() if s is not None)
-    return Recording(made, phases, tuple(actions), tuple(alerts), probes_on)
+    return Recording(made, phases, tuple(actions), tuple(alerts), probes_on, diagnoses)
 
 
 def change(seconds, took=0.1, *, tool="restart", touched=(), mutating=True):
     return Action(tool=tool, arguments={}, started_ns=at(seconds), ended_ns=at(seconds + took), mutating=mutating,
                   touched=tuple(touched))  # fmt: skip
+
+
+def diagnosis(seconds, *causes):
+    return OperatorDiagnosis(time_ns=at(seconds), root_causes=causes)
 
 
 def firing(seconds, *rules):

@@ -10,7 +10,7 @@ DIAGNOSING = [
     ("config_get", {"target": "names"}),
     (
         "report_diagnosis",
-        {"propagation": ["catalog", "web", "proxy"], "root_cause": "names", "condition": "wrong record"},
+        {"propagation": ["catalog", "web", "proxy"], "root_causes": ["names"], "condition": "wrong record"},
     ),
 ]
 MITIGATING = [

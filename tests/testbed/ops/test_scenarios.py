@@ -93,7 +93,7 @@ def test_the_sre_agent_repairs_with_a_scripted_model(tmp_path):
     assert [action.tool for action in recording.actions if action.mutating] == ["config_set"]
     steps = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
     assert [step["agent_name"] for step in steps] == ["diagnosis"] * 4 + ["mitigation"] * 5
-    assert json.loads((tmp_path / "agent.json").read_text())["diagnosis"]["root_cause"] == "names"
+    assert json.loads((tmp_path / "agent.json").read_text())["diagnosis"]["root_causes"] == ["names"]
 
 
 HELD = {

@@ -12,6 +12,7 @@ from assay.agents.record import Recorder
 from assay.agents.sre import SreAgent
 from assay.bench.trials.contract import REPORT, TrialAgent
 from assay.bench.trials.desk import OpsDesk
+from assay.bench.trials.diagnosing import Diagnoses
 from assay.bench.trials.tasks import Task
 from assay.errors import UserError
 from assay.testbed.ops.toolbox import BaseToolbox
@@ -26,7 +27,7 @@ def run_sre(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
     asker = Asker(model_named(agent.model, timeout_s=task.timeout_s), Meter(limits), Recorder(task.run_dir))
     system = system_of(task.scenario)
     names = [*system.services, *system.stores, *system.hosts]
-    report = SreAgent(asker, OpsDesk(toolbox), names).run(task.prompt)
+    report = SreAgent(asker, OpsDesk(toolbox), names, Diagnoses(task).take).run(task.prompt)
     told: dict[str, Any] = {
         "diagnosis": report.diagnosis,
         "mitigation": report.mitigation,

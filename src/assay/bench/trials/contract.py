@@ -8,6 +8,7 @@ It writes, each line as it happens::
     actions.jsonl    `Action`: every tool call that reached the system
     alerts.jsonl     `AlertReading`: every evaluation of the alert rules, also when nothing fires
     trace.jsonl      `TraceStep`: the steps of the agent
+    diagnoses.jsonl  `OperatorDiagnosis`: what the agent says is the cause, as it says so; there for agents that are asked
 
 It raises AssayError when the machinery failed (the attempt counts as failed). An agent that fails is a result, not an
 error: it is recorded, and the verdict says what came of it.
@@ -27,8 +28,8 @@ from assay.model.base import Noun, Written
 from assay.model.scenario import Scenario
 from assay.model.trajectory import Phase, PhaseName
 
-TIMELINE, PHASES, ACTIONS, ALERTS, TRACE = (
-    "timeline.jsonl", "phases.jsonl", "actions.jsonl", "alerts.jsonl", "trace.jsonl",
+TIMELINE, PHASES, ACTIONS, ALERTS, TRACE, DIAGNOSES = (
+    "timeline.jsonl", "phases.jsonl", "actions.jsonl", "alerts.jsonl", "trace.jsonl", "diagnoses.jsonl",
 )  # fmt: skip
 REPORT = "agent.json"
 """What the agent's own end was: how it ended, and for a command whether it was sealed."""

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from assay.bench.store import RunStore, read_run, write_verdict
-from assay.bench.trials.contract import ACTIONS, ALERTS, PHASES, TIMELINE, TRACE
+from assay.bench.trials.contract import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE, TRACE
 from assay.errors import DatapackError, UserError
 from assay.grading.verifiers import Recording, TrajectoryVerdict, certify
 from assay.model.base import Noun
 from assay.model.run import RunStatus
 from assay.model.scenario import Profile, Scenario
-from assay.model.trajectory import Action, AlertReading, Phase, TraceStep, parse_timeline
+from assay.model.trajectory import Action, AlertReading, OperatorDiagnosis, Phase, TraceStep, parse_timeline
 from assay.telemetry.content import whole_file
 
 N = TypeVar("N", bound=Noun)
@@ -58,6 +58,7 @@ def read_recording(run_dir: Path) -> Recording:
         phases=_lines(run_dir / PHASES, Phase),
         actions=_lines(run_dir / ACTIONS, Action),
         alerts=_lines(run_dir / ALERTS, AlertReading),
+        diagnoses=_lines(run_dir / DIAGNOSES, OperatorDiagnosis) if (run_dir / DIAGNOSES).exists() else None,
         probes_on=not read_run(run_dir).arm.endswith(PROBES_OFF),
     )
 
@@ -74,7 +75,7 @@ def _lines(path: Path, noun: type[N]) -> tuple[N, ...]:
     try:
         return tuple(noun.model_validate_json(line) for line in whole.splitlines() if line)
     except ValueError as error:
-        raise DatapackError(f"{path}: a line is no {noun.__name__.lower()}.") from error
+        raise DatapackError(f"{path}: a line is no {noun.__name__}.") from error
 
 
 def grade_trial(

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from assay.agents.mcp_server import serving
-from assay.agents.models.base import Message, Reply
+from assay.agents.models.base import Message, Reply, ToolSpec
 from assay.agents.record import Recorder
+from assay.agents.sre_lint import lint
 from assay.bench.commands import AGENT_INSIDE, PROMPT, SOCKETS_INSIDE, describe_tools, places_of, run_command
 from assay.bench.sealing import Seal, SealLimits, sealing_refusal
 from assay.bench.trials.contract import REPORT, TrialAgent
 from assay.bench.trials.desk import OpsDesk
+from assay.bench.trials.diagnosing import REPORT_DIAGNOSIS, Diagnoses
 from assay.bench.trials.tasks import Task
 from assay.errors import UserError
 from assay.model.trajectory import ToolCall
@@ -27,18 +29,33 @@ LOG = "agent.log"
 LOG_BYTES = 64 * 2**10
 
 
-class _Counted(OpsDesk):
-    """The desk with the calls that were made at it."""
+class Counter(OpsDesk):
+    """The desk of a command: its calls are counted, and a diagnosis is handed in there too."""
 
-    def __init__(self, toolbox: BaseToolbox) -> None:
+    def __init__(self, toolbox: BaseToolbox, diagnoses: Diagnoses) -> None:
         super().__init__(toolbox)
+        self._diagnoses = diagnoses
         self.calls: list[ToolCall] = []
+
+    def specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
+        """Return the tools, report_diagnosis the last."""
+        return (*super().specs(changing=changing), REPORT_DIAGNOSIS)
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
         """Return the call with what came of it; all calls of a command are its one step."""
-        call = super().call(tool, arguments, step_id or 1)
+        own = tool == REPORT_DIAGNOSIS.name
+        call = self._diagnosed(arguments) if own else super().call(tool, arguments, step_id or 1)
         self.calls.append(call)
         return call
+
+    def _diagnosed(self, arguments: Mapping[str, Any]) -> ToolCall:
+        given = {str(key): value for key, value in arguments.items()}
+        told = ToolCall(tool=REPORT_DIAGNOSIS.name, arguments=given, output="Taken.")
+        problem = lint(told.tool, given, {told.tool: REPORT_DIAGNOSIS}, ())
+        if problem is not None:
+            return told.model_copy(update={"output": f"Error: {problem}", "status": "error"})
+        self._diagnoses.take(given)
+        return told
 
 
 def operate(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
@@ -50,7 +67,7 @@ def operate(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
     ``settings.sealing`` is off) it runs as a process of this user.
     """
     sealed = agent.settings.get("sealing") != "off" and sealing_refusal() is None
-    desk, began_ns = _Counted(toolbox), time.time_ns()
+    desk, began_ns = Counter(toolbox, Diagnoses(task)), time.time_ns()
     with tempfile.TemporaryDirectory(prefix="assay-op-") as made:
         folder = Path(made)
         work, files, view = folder / "work", folder / "agent", folder / "view"

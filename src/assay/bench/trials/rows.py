@@ -10,6 +10,7 @@ from assay.bench.trials.grading import SCENARIOS, grade_trial, kept_scenario, re
 from assay.bench.trials.tables import TrialRow
 from assay.errors import AssayError, UserError
 from assay.grading.verifiers import Judgement, Recording
+from assay.grading.verifiers.diagnosed import RIGHT, TIME
 from assay.grading.verifiers.entities import entities_at
 from assay.grading.verifiers.judgement import Judged
 from assay.model.run import Run
@@ -42,8 +43,17 @@ class Trials:
         recording = read_recording(run_dir)
         verdict = grade_trial(run_dir, scenario)
         repair = verdict.metrics.get("time_to_repair_s")
+        right, told = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
         row = _row(run, scenario, recording, {j.predicate: j for j in verdict.judgements})
-        self.rows.append(replace(row, alerts=repair is not None, repair_s=repair.value if repair else None))
+        self.rows.append(
+            replace(
+                row,
+                alerts=repair is not None,
+                repair_s=repair.value if repair else None,
+                right=None if right is None or right.value is None else right.value == 1.0,
+                diagnosis_s=told.value if told else None,
+            )
+        )
         self.recorded.append((str(run_dir), scenario, recording))
 
 

@@ -24,6 +24,7 @@ class TrialRow:
     """One judged trial. *conjunction* is the certificate; *spread* counts the hosts of the spread service at the end.
 
     *alerts* says whether the scenario commits alerts to clear, and *repair_s* how long that took, None when they did not.
+    *right* is whether the agent said what the cause is, None where it was not asked, and *diagnosis_s* after how long.
     """
 
     scenario: str
@@ -42,6 +43,8 @@ class TrialRow:
     spread: int | None = None
     alerts: bool = False
     repair_s: float | None = None
+    right: bool | None = None
+    diagnosis_s: float | None = None
 
     @property
     def hidden(self) -> bool:
@@ -153,7 +156,8 @@ def per_run_summary(rows: Sequence[TrialRow]) -> Table:
 def per_agent(rows: Sequence[TrialRow]) -> Table:
     """Return Table 11: each agent on the main slice.
 
-    MTTR (ITBench, C.6) is the mean over trials whose alerts cleared and stayed so, with how many of how many these are.
+    MTTD and MTTR (ITBench, C.6) are means from the moment the agent was let in, with how many of how many they are over:
+    trials whose diagnosis was right, and those whose alerts cleared and stayed so.
     """
     main = [row for row in rows if row.main]
     found = [
@@ -162,13 +166,14 @@ def per_agent(rows: Sequence[TrialRow]) -> Table:
             len(members),
             *_counts(members),
             _interval(sum(r.conjunction for r in members), len(members)),
-            _time_to_repair(members),
+            *_times(members),
         )
         for (agent,), members in _grouped(main, lambda r: (r.agent,))
     ]
     held = sum(r.conjunction for r in main)
-    found.append(("All", len(main), *_counts(main), _interval(held, len(main)), _time_to_repair(main)))
-    columns = ("agent", "n", "outcome", "V_temporal", "V_depth", "V_probe", "conj.", "95% interval of conj.", "MTTR")
+    found.append(("All", len(main), *_counts(main), _interval(held, len(main)), *_times(main)))
+    columns = ("agent", "n", "outcome", "V_temporal", "V_depth", "V_probe", "conj.", "95% interval of conj.",
+               "MTTD", "MTTR")  # fmt: skip
     hidden = {(agent,): any(r.hidden for r in members) for (agent,), members in _grouped(main, lambda r: (r.agent,))}
     told = {"agents_with_hidden_failures": sum(hidden.values()), "agents": len(hidden)}
     return Table(11, "Headline per agent, main slice", columns, tuple(found), told)
@@ -199,17 +204,18 @@ def probe_contrast(rows: Sequence[TrialRow]) -> Table:
 
 
 def per_run(rows: Sequence[TrialRow]) -> Table:
-    """Return Table 13: every run with where its replicas run and the least availability."""
+    """Return Table 13: every run with where its replicas run, the least availability, diagnosis and time to repair."""
     found = tuple(
         (
             row.scenario, row.agent, row.arm, "on" if row.probes else "off", row.seed, *map(_mark, (
                 row.outcome, row.temporal, row.depth_holds, row.probe, row.conjunction
             )), row.spread, None if row.least_availability is None else f"{row.least_availability:.3f}",
+            None if row.right is None else _mark(row.right), _seconds(row.diagnosis_s), _seconds(row.repair_s),
         )
         for row in sorted(rows, key=lambda r: (r.scenario, r.agent, r.arm, not r.probes, r.seed))
     )  # fmt: skip
     columns = ("scenario", "agent", "prompt", "probes", "seed", "outcome", "V_temporal", "V_depth", "V_probe", "conj.",
-               "spread", "least availability")  # fmt: skip
+               "spread", "least availability", "diagnosis", "after", "repair after")  # fmt: skip
     return Table(13, "Every run", columns, found)
 
 
@@ -269,12 +275,22 @@ def _interval(hits: int, of: int) -> str | None:
     return f"{low:.0%} to {high:.0%}"
 
 
-def _time_to_repair(rows: Sequence[TrialRow]) -> str | None:
-    mean = mean_time(row.repair_s for row in rows if row.alerts)
+def _times(rows: Sequence[TrialRow]) -> tuple[str | None, str | None]:
+    """Return MTTD and MTTR."""
+    told = _mean_time(row.diagnosis_s for row in rows if row.right is not None)
+    return told, _mean_time(row.repair_s for row in rows if row.alerts)
+
+
+def _mean_time(times_s: Iterable[float | None]) -> str | None:
+    mean = mean_time(times_s)
     if not mean.attempts:
         return None
     of = _of(mean.successes, mean.attempts)
     return f"({of})" if mean.seconds is None else f"{mean.seconds:.0f} s ({of})"
+
+
+def _seconds(time_s: float | None) -> str | None:
+    return None if time_s is None else f"{time_s:.1f} s"
 
 
 def _mark(held: bool) -> str:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from assay.grading.verifiers import further
 from assay.grading.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
+from assay.grading.verifiers.diagnosed import diagnosis_metrics
 from assay.grading.verifiers.evidence import Evidence, Recording, gather
 from assay.grading.verifiers.judgement import Judged, Judgement, not_applicable
 from assay.model.run import Metric, MetricStatus, Verdict
@@ -114,6 +115,7 @@ def certify(
     metrics = {j.predicate: j.metric() for j in (*judgements, certificate)}
     metrics["hidden_failure"] = Metric(value=float(hidden_failure(judgements)), status=MetricStatus.SCORED)
     metrics |= {name: _number(name, value) for name, value in numbers.items()}
+    metrics |= diagnosis_metrics(recording, scenario)
     digest = scenario.digest()
     return TrajectoryVerdict(
         run=run,

@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.grading.verifiers.users import Counts, counts_of
-from assay.model.trajectory import Action, AlertReading, Depth, Observation, Phase, Tick, Timeline
+from assay.model.trajectory import (
+    Action,
+    AlertReading,
+    Depth,
+    Observation,
+    OperatorDiagnosis,
+    Phase,
+    Tick,
+    Timeline,
+)
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -29,13 +38,17 @@ MISSED = "missed"
 
 @dataclass(frozen=True)
 class Recording:
-    """What a run left behind, as nouns; a timeline alone is a recording whose whole length is the agent's."""
+    """What a run left behind, as nouns; a timeline alone is a recording whose whole length is the agent's.
+
+    *diagnoses* is None where the operator was not asked for one.
+    """
 
     timeline: Timeline
     phases: tuple[Phase, ...] = ()
     actions: tuple[Action, ...] = ()
     alerts: tuple[AlertReading, ...] = ()
     probes_on: bool = True
+    diagnoses: tuple[OperatorDiagnosis, ...] | None = None
 
 
 @dataclass(frozen=True)
