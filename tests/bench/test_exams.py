@@ -17,7 +17,7 @@ from assay.agents.limits import Price
 from assay.bench.agent_runs import setup_of
 from assay.bench.estimate import ASSUMED_CALLS, ASSUMED_INPUT, estimate
 from assay.bench.exams import open_suite, plan, read_settings, run_all
-from assay.bench.repeats import RECORDED, case_complexity, summarise_runs, why_not_ranked
+from assay.bench.repeats import case_complexity, summarise_runs, why_not_ranked
 from assay.bench.store import RunStore, read_run
 from assay.cli import run as command_line
 from assay.errors import ConfigError, DatapackError
@@ -145,7 +145,6 @@ def test_run_makes_grades_resumes_and_exports(tmp_path, call, model):
     rca = by_name["rca (scripted:model.yaml)"]
     assert (rca["any_service"], rca["runs"], rca["cases"]) == (1.0, 4, 2)
     assert set(rca["pass_at"]) == {"1", "2"}
-    assert (rca["mttd"], rca["no_mttd"]) == (None, RECORDED)
     assert rca["answer_time"]["attempts"] == 4
     assert rca["complexity"] == pytest.approx(complexity(3, 1, 1))
     assert rca["spent"]["model_calls"] == 8
@@ -367,19 +366,12 @@ def test_pass_at_k_is_unbiased_and_a_run_without_an_answer_is_no_success(tmp_pat
     assert summary.statuses == {"done": 3, "failed": 1}
 
 
-def test_mttd_runs_from_the_fault_for_live_runs_and_is_not_applicable_for_recorded_ones(tmp_path):
+def test_the_time_to_an_answer_is_a_mean_over_right_ones_with_their_number(tmp_path):
     (case,) = resolve(make_tree(tmp_path / "t", count=1).root)
-    (fault,) = case.truth.faults
     store = RunStore(tmp_path / "runs")
-    live = [
-        graded(store, case, fault.start_ns + 5_000_000_000, n, right=right) for n, right in enumerate((True, False))
-    ]
-    (summary,) = summarise_runs([read_run(d) for d, _ in live], [v for _, v in live], [case])
-    assert summary.mttd is not None
-    assert (summary.mttd.seconds, summary.mttd.successes, summary.mttd.attempts) == (7.0, 1, 2)
-    late = [graded(store, case, fault.end_ns + 1, 9, right=True)]
-    (summary,) = summarise_runs([read_run(d) for d, _ in late], [v for _, v in late], [case])
-    assert (summary.mttd, summary.no_mttd) == (None, RECORDED)
+    made = [graded(store, case, 5_000_000_000, n, right=right) for n, right in enumerate((True, False))]
+    (summary,) = summarise_runs([read_run(d) for d, _ in made], [v for _, v in made], [case])
+    assert (summary.answer_time.seconds, summary.answer_time.successes, summary.answer_time.attempts) == (2.0, 1, 2)
 
 
 def test_complexity_needs_a_verified_cascade(tmp_path):

@@ -1,4 +1,4 @@
-"""What repeated runs say of a solver: pass@k, time to diagnosis, what it spent, and whether it may be ranked."""
+"""What repeated runs say of a solver: pass@k, the time to an answer, what it spent, and whether it may be ranked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from assay.model.faults import fault_type
 from assay.model.run import MetricStatus, Run, RunStatus, Verdict
 from assay.telemetry.tree import Case
 
-RECORDED = "the incidents were recorded before the runs: no clock runs from the fault to the answer"
 NOT_RANKED = {"unsealed": "it ran unsealed", "canary": "its answer repeats the canary truth"}
 
 
@@ -24,8 +23,8 @@ class Summary:
 
     *pass_at* maps k to pass@k, over cases that have k graded runs; a success is an exact match, or the right service where
     an exact match is not asked for. *grounded_share* is PR / AnySvc, over cases whose cascade is verified, and *ungrounded*
-    the share of these with the right service and no way to the symptom. *mttd* is over successes of live runs, *no_mttd*
-    says why there is none; *answer_time* is what a right answer took, from the beginning of its run.
+    the share of these with the right service and no way to the symptom. *answer_time* is what a right answer took, from
+    the beginning of its run.
     """
 
     solver: str
@@ -37,8 +36,6 @@ class Summary:
     ungrounded: float | None
     grounded_share: float | None
     pass_at: Mapping[int, float]
-    mttd: MeanTime | None
-    no_mttd: str
     answer_time: MeanTime
     complexity: float | None
     spent: Mapping[str, float]
@@ -103,7 +100,6 @@ def _summary(
         success = _success(verdict)
         if success is not None:
             outcomes.setdefault(run.item, []).append(success)
-    live = [(run, verdict) for run, verdict in graded if _is_live(run, cases.get(run.item))]
     statuses = {status.value: sum(run.status is status for run in runs) for status in RunStatus}
     names = sorted({name for run in runs for name in run.spent})
     sizes = [size for item in {run.item for run in runs} if (size := case_complexity(cases.get(item))) is not None]
@@ -120,8 +116,6 @@ def _summary(
         ungrounded=_mean(on_cascades, "ungrounded"),
         grounded_share=(_mean(on_cascades, "path_reachability") or 0.0) / named if named else None,
         pass_at=_pass_at(outcomes, most_k),
-        mttd=mean_time(_since_fault(run, verdict, cases[run.item]) for run, verdict in live) if live else None,
-        no_mttd="" if live else RECORDED if graded else "no run was graded",
         answer_time=mean_time(verdict.metrics["time_to_diagnosis_s"].value for _, verdict in graded),
         complexity=fmean(sizes) if sizes else None,
         spent={name: sum(run.spent.get(name, 0.0) for run in runs) for name in names},
@@ -182,17 +176,3 @@ def _mean(graded: Sequence[tuple[Run, Verdict]], metric: str) -> float | None:
 
 def _has_cascade(verdict: Verdict) -> bool:
     return verdict.metrics["path_reachability"].status is MetricStatus.SCORED
-
-
-def _is_live(run: Run, case: Case | None) -> bool:
-    """Return whether the run began while the fault acted: then its answer has a time since the fault."""
-    if case is None or case.truth is None:
-        return False
-    return any(fault.start_ns <= run.started_ns < fault.end_ns for fault, _, _ in case.truth.struck())
-
-
-def _since_fault(run: Run, verdict: Verdict, case: Case) -> float | None:
-    assert case.truth is not None
-    if not _success(verdict) or run.ended_ns is None:
-        return None
-    return (run.ended_ns - min(fault.start_ns for fault, _, _ in case.truth.struck())) / 1e9

@@ -22,21 +22,17 @@ def plain_summary(summary: Summary) -> dict[str, Any]:
 def print_summaries(summaries: Sequence[Summary], *, graded: bool, repeats: int) -> None:
     """Print the table; figures that no solver has are no column."""
     ks = sorted({1, repeats}) if repeats > 1 else []
-    live = any(s.mttd for s in summaries)
     columns = ["solver", "runs", "ended", "right service", "un-grounded", "PR / AnySvc", "exact"]
-    columns += [*(f"pass@{k}" for k in ks), *(["MTTD"] if live else []), "time to answer", "complexity"]
-    columns += ["tokens, USD", "ranked"]
+    columns += [*(f"pass@{k}" for k in ks), "time to answer", "complexity", "tokens, USD", "ranked"]
     rows = []
     for s in summaries:
         row = [s.solver, s.runs, ", ".join(f"{n} {status}" for status, n in s.statuses.items())]
         row += [percent(s.any_service), percent(s.ungrounded), percent(s.grounded_share), percent(s.exact_match)]
-        row += [*(percent(s.pass_at.get(k)) for k in ks), *([_seconds(s.mttd)] if live else [])]
+        row += [percent(s.pass_at.get(k)) for k in ks]
         row += [_seconds(s.answer_time), None if s.complexity is None else f"{s.complexity:.2f}", _spent(s)]
         rows.append([*row, "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes"])
     kept = [at for at in range(len(columns)) if at < 4 or any(row[at] is not None for row in rows)]
     print_table("Solvers", [columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
-    for reason in dict.fromkeys(s.no_mttd for s in summaries if graded and s.no_mttd):
-        click.echo(f"MTTD is not applicable: {reason}.")
     if not graded:
         click.echo("Nothing was graded: no truth is at hand for these incidents.")
 
