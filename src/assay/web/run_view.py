@@ -157,11 +157,8 @@ def _diagnosis(verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
     right, after = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
     if right is None or after is None:
         return ()
-    if right.value:
-        told = "right" + (f", after {after.value:.1f} s" if after.value is not None else "")
-    else:
-        told = after.reason
-    return (("diagnosis", told),)
+    after_s = f", after {after.value:.1f} s" if after.value is not None else ""
+    return (("diagnosis", f"right{after_s}" if right.value else after.reason),)
 
 
 def _judgement(judgement: Judgement, when: Callable[[int | None], str]) -> tuple[str, str, str, str]:
