@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
 
+import pytest
+
+from assay.model.incident import FaultPlan, Target
+from assay.testbed.apps import load_system
 from assay.testbed.ledger import read_ledger
+from assay.testbed.local.substrate import LocalSubstrate
+from live import state_folder
+
+CHAIN = """
+system: chain
+hosts: [host-a]
+services:
+  edge: {operations: {GET /: {steps: [{call: front GET /, timeout_s: 3}]}}}
+  front: {operations: {GET /: {steps: [{call: middle GET /, timeout_s: 0.5}]}}}
+  middle: {operations: {GET /: {steps: [{call: back GET /, timeout_s: 3}]}}}
+  back: {operations: {GET /: {steps: [{wait_ms: 2}]}}}
+load: {rate_rps: 20, timeout_s: 5, mix: [{request: edge GET /}]}
+"""
 
 
 def line(kind, service, callee=None, trace="t1", ns=5):
@@ -29,3 +47,17 @@ def test_who_gave_up_on_one_that_a_fault_kept_busy_has_waited_for_it(tmp_path):
 def test_nobody_waits_without_a_fault(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps(line("gave_up", "frontend", "search")) + "\n")
     assert read_ledger(tmp_path, 0).is_empty()
+
+
+@pytest.mark.live
+def test_who_was_failed_by_one_that_gave_up_has_waited_for_it(tmp_path):
+    (tmp_path / "chain.yaml").write_text(CHAIN)
+    app, slow = load_system(str(tmp_path / "chain.yaml")), {"delay_ms": 1500}
+    plan = FaultPlan(fault="JVMLatency", target=Target(service="back"), parameters=slow, duration_s=4)
+    with state_folder(), LocalSubstrate().deployed(app, "chain", isolation="plain") as system:
+        began = time.time_ns()
+        assert list(system.inject(plan))[-1]["event"] == "done"
+        waits = system.ledger(began).filter(kind="wait")
+    failed = set(waits.filter("error").select("service", "callee").rows())
+    assert {("front", "middle"), ("edge", "front")} <= failed  # front gave up, and answered edge at once
+    assert ("middle", "back") in waits.select("service", "callee").rows()

@@ -2,8 +2,8 @@
 
 A line is written when a fault did something: ``kind`` is what (delay, error, packet_delay, wait), ``ns`` how much,
 ``trace_id`` and ``span_id`` where in the traces, ``callee`` for whom a caller waited; and when a caller gave up on a callee
-(gave_up) that had no time to say what it was busy with. No solver and no annotator reads it;
-it is how both are checked.
+(gave_up) that had no time to say what it was busy with, or was failed by one that gave up. No solver and no annotator
+reads it; it is how both are checked.
 """
 
 from __future__ import annotations

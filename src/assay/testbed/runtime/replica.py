@@ -199,11 +199,15 @@ class Replica:
         return status, body
 
     def cost_header(self, request: Request, work: Work, received_ns: int) -> dict[str, str]:
-        """Return the truth-side header for callers that hold the system's token: fault ns, failed, times one way."""
+        """Return the truth-side header for callers that hold the system's token.
+
+        It says: ns that faults cost, whether they made it fail, ns on the way there, time of sending, ns in doubt.
+        """
         token, _, sent_ns = request.headers.get(COST_HEADER, "").partition(",")
         if token != self.config["token"]:
             return {}
-        return {COST_HEADER: f"{work.fault_ns},{int(work.fault_error)},{received_ns - int(sent_ns)},{time.time_ns()}"}
+        cost = work.fault_ns, int(work.fault_error), received_ns - int(sent_ns), time.time_ns(), work.doubt_ns
+        return {COST_HEADER: ",".join(map(str, cost))}
 
     async def consume(self, subject: str, operation: Operation) -> None:
         """Subscribe to *subject* and run *operation* for each message."""

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import redis
@@ -24,6 +24,9 @@ from assay.testbed.runtime.ledger import GAVE_UP, LedgerWriter
 from assay.testbed.runtime.stats import Stats
 from assay.testbed.runtime.usual import Usual
 
+if TYPE_CHECKING:
+    import aiohttp
+
 COST_HEADER = "x-request-cost"
 """Truth side: asked for with a token that only the system's own processes know, answered with the fault's share."""
 
@@ -36,6 +39,7 @@ class Work:
     method: str = ""  # the name of the code that handles it
     fault_ns: int = 0
     fault_error: bool = False
+    doubt_ns: int = 0  # waited for callees that it gave up on: a fault may have kept them busy
     returned: Returned | None = None  # what the method returned instead of its own result
 
 
@@ -83,6 +87,7 @@ class Executor:
         outcomes = await asyncio.gather(*runs, return_exceptions=True)
         work.fault_ns += max((branch.fault_ns for branch in branches), default=0)
         work.fault_error |= any(branch.fault_error for branch in branches)
+        work.doubt_ns += max((branch.doubt_ns for branch in branches), default=0)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -114,7 +119,7 @@ class Executor:
                 response, body = await self.clients.request(service, method, route, headers, step.timeout_s)
                 span.set_attribute("http.response.status_code", response.status)
                 span.set_attribute("http.response.body.size", len(body))
-                accounted = self._account(work, span, service, response.headers.get(COST_HEADER))
+                accounted = self._account(work, span, service, response)
                 check_answer(response, body, service, method, route)
                 ok = True
             except CallFailedError as error:
@@ -129,14 +134,15 @@ class Executor:
                 self.stats.add(f"call:{service}", took_ns, ok=ok)
                 self.stats.add(f"call:{service} {method} {route}", took_ns, ok=ok)
 
-    def _account(self, work: Work, span: Span, service: str, cost: str | None) -> bool:
+    def _account(self, work: Work, span: Span, service: str, response: aiohttp.ClientResponse) -> bool:
         """Enter into the ledger what faults cost this call: the callee's own account and the one-way times.
 
-        Return whether the callee says that a fault made it fail.
+        A callee that itself gave up on somebody leaves its caller in the same doubt. Return whether the callee says that
+        a fault made it fail.
         """
-        if cost is None:
+        if (cost := response.headers.get(COST_HEADER)) is None:
             return False
-        fault_ns, failed, there_ns, sent_ns = (int(part) for part in cost.split(","))
+        fault_ns, failed, there_ns, sent_ns, doubt_ns = (int(part) for part in cost.split(","))
         back_ns = time.time_ns() - sent_ns
         if not self._watches(service):
             self.usual.note(service, there_ns + back_ns)
@@ -148,6 +154,8 @@ class Executor:
             fault_ns += self.usual.excess(service, there_ns + back_ns)
         if fault_ns or failed:
             self.ledger_wait(span, work, service, fault_ns, error=bool(failed), certain=True)
+        elif doubt_ns:
+            self.ledger_wait(span, work, service, doubt_ns, error=response.status >= 500, certain=False)
         return bool(failed)
 
     def _watches(self, callee: str) -> bool:
@@ -161,6 +169,8 @@ class Executor:
         if certain:
             work.fault_ns += ns
             work.fault_error |= error
+        else:
+            work.doubt_ns += ns
         self.ledger.write(
             "wait" if certain else GAVE_UP, span_ids(span), ns=ns, error=error, callee=callee, operation=work.operation,
             service=self.service,
