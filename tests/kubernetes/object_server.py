@@ -31,15 +31,17 @@ class ObjectServer(TinyApi):
         self.objects[kind, namespace, name] = {"metadata": metadata, **body}
         return self.objects[kind, namespace, name]
 
-    def answer(self, method: str, path: str, _query: dict[str, str]) -> tuple[int, Any]:
-        """Answer as an API server does."""
+    def answer(self, method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        """Answer as an API server does; of selectors it knows those of equal labels."""
         if path in self.texts:
             return 200, self.texts[path]
         kind, namespace, name = place(path)
         if kind is None:
             return 200, {"items": []}
         if method == "GET" and not name:
+            labels = dict(part.split("=") for part in query.get("labelSelector", "").split(",") if part)
             found = [o for (k, n, _), o in self.objects.items() if k == kind and namespace in ("", n)]
+            found = [o for o in found if labels.items() <= o["metadata"].get("labels", {}).items()]
             return 200, {"items": found, "metadata": {"resourceVersion": "1"}}
         body = self.asked[-1][4]
         key = (kind, namespace, name or (body or {}).get("metadata", {}).get("name", ""))

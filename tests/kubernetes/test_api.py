@@ -99,6 +99,10 @@ def test_a_cluster_that_is_away_and_a_config_that_is_none_are_one_sentence_each(
         Api.connect(tmp_path / "nowhere.yaml")
     with pytest.raises(UserError, match="elsewhere"):
         Api.connect(config, "elsewhere")
+    for number, content in enumerate(("half a config", "[1, 2]", "{a: 'b", "")):
+        (broken := tmp_path / f"broken-{number}.yaml").write_text(content)
+        with pytest.raises(UserError, match=rf"broken-{number}\.yaml cannot be used: .*; set KUBECONFIG"):
+            Api.connect(broken)
 
 
 def test_a_mirror_lists_once_and_goes_on_where_a_dropped_watch_stopped(tmp_path):
@@ -144,10 +148,15 @@ def test_a_mirror_lists_again_only_when_its_place_in_history_is_gone(tmp_path):
         return 200, {"metadata": {"resourceVersion": "30"}, "items": next(lists)}
 
     with tiny_api(script, tmp_path) as (_, config):
-        mirror = Mirror(Api.connect(config), "Pod", "shop").start()
+        seen = []
+        mirror = Mirror(
+            Api.connect(config), "Pod", "shop", lambda what, item: seen.append((what, item["metadata"]["name"]))
+        )
+        mirror.start()
         until(lambda: mirror.lists == 2)
         until(lambda: mirror.fresh)
         assert list(mirror.objects) == [("shop", "a")]
+        assert ("DELETED", "b") in seen, "what had gone while nobody watched is told"
         mirror.stop()
         until(lambda: not mirror._thread.is_alive())
 

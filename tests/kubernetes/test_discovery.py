@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import yaml
 from object_server import ObjectServer
+from tiny_api import served, write_kubeconfig
 
 from assay.discovery.composition import Composition
 from assay.discovery.kubernetes import baseline as module
@@ -60,23 +59,13 @@ def server():
     url = f"http://{TARGET}.shop:8080/"
     server.texts["/api/v1/namespaces/shop-watch/services/probe:8080/proxy/"] = {"status": 200, "error": "", "url": url}
     controllers(server)
-    thread = threading.Thread(target=server.server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield server
-    server.server.shutdown()
-    server.server.server_close()
-    thread.join()
+    with served(server):
+        yield server
 
 
 @pytest.fixture
 def running(server, tmp_path):
-    described = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "here",
-        "clusters": [{"name": "c", "cluster": {"server": server.url}}], "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-    }  # fmt: skip
-    (tmp_path / "config").write_text(yaml.safe_dump(described))
-    return KubernetesSystem(Api.connect(tmp_path / "config"), "shop")
+    return KubernetesSystem(Api.connect(write_kubeconfig(tmp_path / "config", server.url)), "shop")
 
 
 @pytest.fixture

@@ -139,16 +139,21 @@ def test_a_pod_is_removed_only_where_something_makes_it_again_and_needs_no_undo(
     assert [one[0] for one in tiny.asked if one[0] != "GET"] == ["DELETE"], "nothing is left to undo"
 
 
-def test_an_undo_that_fails_here_is_left_to_the_cluster_and_said(tmp_path):
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [((422, {"message": "no more"}), "no more"), (None, "cannot be reached")],
+    ids=["refused", "lost"],
+)
+def test_an_undo_that_fails_here_is_left_to_the_cluster_and_said(tmp_path, answer, words):
     def script(method, path, query):
         if method == "PATCH" and broken:
-            return 422, {"message": "no more"}
+            return answer
         return cluster(method, path, query)
 
     broken = []
     with tiny_api(script, tmp_path) as (tiny, config):
         with (
-            pytest.raises(OperationError, match=r"no more.* undoes the injection within \d+ s"),
+            pytest.raises(OperationError, match=rf"{words}.* undoes the injection within \d+ s"),
             injected(Api.connect(config), CHANGES, "shop-watch", 60.0),
         ):
             broken.append(True)

@@ -8,8 +8,8 @@ import threading
 import urllib.request
 
 import pytest
-import yaml
 from aiohttp import ClientSession, web
+from tiny_api import write_kubeconfig
 
 from assay.errors import OperationError, RefusedError
 from assay.telemetry.otlp.client import ReceiverControl, start_receiver
@@ -37,13 +37,7 @@ class Cluster:
         assert self._started.wait(30)
 
     def api(self):
-        described = {
-            "apiVersion": "v1", "kind": "Config", "current-context": "here",
-            "clusters": [{"name": "c", "cluster": {"server": self.url}}], "users": [{"name": "u", "user": {"token": "t"}}],
-            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        }  # fmt: skip
-        (self.folder / "config").write_text(yaml.safe_dump(described))
-        return Api.connect(self.folder / "config")
+        return Api.connect(write_kubeconfig(self.folder / "config", self.url))
 
     def stop(self):
         self._loop.call_soon_threadsafe(self._ended.set)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 Script = Callable[[str, str, dict], tuple]
-"""(method, path, query) -> (status, body), where the body of a watch is a list of events; None hangs up."""
+"""(method, path, query) -> (status, body), a watch has a list of events, bytes are plain text; None hangs up."""
 
 
 class TinyApi:
@@ -36,10 +36,11 @@ class TinyApi:
                     return
                 status, content = outcome
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json")
+                plain = isinstance(content, bytes)
+                self.send_header("Content-Type", "text/plain" if plain else "application/json")
                 self.end_headers()
                 for part in content if isinstance(content, list) else [content]:
-                    self.wfile.write(json.dumps(part).encode() + b"\n")
+                    self.wfile.write(part if plain else json.dumps(part).encode() + b"\n")
                     self.wfile.flush()
 
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - the names that the base class calls
@@ -51,25 +52,35 @@ class TinyApi:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
 
-@contextmanager
-def tiny_api(script: Script, folder: Path) -> Iterator[tuple[TinyApi, Path]]:
-    """Serve *script*; yield the server and a kubeconfig that leads to it."""
-    tiny = TinyApi(script)
-    thread = threading.Thread(target=tiny.server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
+def write_kubeconfig(path: Path, url: str, token: str = "abc") -> Path:
+    """Write a kubeconfig whose one context, ``here``, leads to *url*."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "tiny", "cluster": {"server": tiny.url}}],
-        "users": [{"name": "tester", "user": {"token": "abc"}}],
+        "clusters": [{"name": "tiny", "cluster": {"server": url}}],
+        "users": [{"name": "tester", "user": {"token": token}}],
         "contexts": [{"name": "here", "context": {"cluster": "tiny", "user": "tester"}}],
         "current-context": "here",
     }
-    path = folder / "kubeconfig.yaml"
     path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@contextmanager
+def served(tiny: TinyApi) -> Iterator[TinyApi]:
+    """Serve while the block runs."""
+    thread = threading.Thread(target=tiny.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
     try:
-        yield tiny, path
+        yield tiny
     finally:
         tiny.server.shutdown()
         tiny.server.server_close()
         thread.join()
+
+
+@contextmanager
+def tiny_api(script: Script, folder: Path) -> Iterator[tuple[TinyApi, Path]]:
+    """Serve *script*; yield the server and a kubeconfig that leads to it."""
+    with served(TinyApi(script)) as tiny:
+        yield tiny, write_kubeconfig(folder / "kubeconfig.yaml", tiny.url)

@@ -25,6 +25,7 @@ from assay.testbed.kubernetes.access import account
 from assay.testbed.kubernetes.access.audit import Audit
 from assay.testbed.kubernetes.access.kubectl import Kubectl
 from assay.testbed.kubernetes.access.tools import ClusterToolbox
+from assay.testbed.kubernetes.api.readings import is_ready
 from assay.testbed.kubernetes.faults.changes import injected
 from assay.testbed.kubernetes.faults.node_command import NodeCommand
 from assay.testbed.kubernetes.observer import send_probe
@@ -179,9 +180,18 @@ class ClusterStage:
         self._audit.end()
 
     def require_alive(self) -> None:
-        """Raise LostError when the system's namespace is gone; all else in it the agent may have taken away."""
-        if self.running.api.get("Namespace", self.running.name) is None:
-            raise LostError(f"The namespace {self.running.name} of {self.running.api.context} is gone.")
+        """Raise LostError when the system's namespace is gone, or a node that nobody in this trial could have stopped.
+
+        All else the agent may have taken away.
+        """
+        api = self.running.api
+        if api.get("Namespace", self.running.name) is None:
+            raise LostError(f"The namespace {self.running.name} of {api.context} is gone.")
+        if self.block.nodes or self.block.node_tool:
+            return
+        there = {node["metadata"]["name"] for node in api.list("Node") if is_ready(node)}
+        if lost := [name for name in self.names.workers if name not in there]:
+            raise LostError(f"Lost during the trial, which breaks no node: {', '.join(lost)} of {api.context}.")
 
 
 @contextmanager

@@ -19,22 +19,23 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from assay.errors import AssayError
+from assay.errors import AssayError, LostError
 from assay.model.trajectory import Depth, Entity, Observation, Probe, Tick
 from assay.telemetry.clock import boot_id
 from assay.testbed.kubernetes.api import readings
-from assay.testbed.kubernetes.api.client import Api, ApiError, Object
+from assay.testbed.kubernetes.api.client import Api, ApiError, DeniedError, Object
 from assay.testbed.kubernetes.api.mirror import Mirror
 from assay.testbed.kubernetes.manifests.system import PROBE, PROBE_PORT
 from assay.testbed.kubernetes.running import Watched
 from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 
 REACHABLE_WITHIN_S = 3.0
-PROBE_TIMEOUT_S = 10.0
+PROBE_TIMEOUT_S, HEALTH_TIMEOUT_S = 10.0, 10.0
 SYSTEM_NAMESPACE = "kube-system"
 LISTED = ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Endpoints")
 
@@ -47,7 +48,7 @@ class Observer:
     ) -> None:
         self.api, self.watched, self.cadence_s, self.probe_every_s = api, watched, cadence_s, probe_every_s
         self.mirrors = {kind: Mirror(api, kind) for kind in LISTED}
-        self.mirrors["Lease"] = Mirror(api, "Lease", SYSTEM_NAMESPACE)
+        self.mirrors |= {"Lease": Mirror(api, "Lease", SYSTEM_NAMESPACE), "Node": Mirror(api, "Node")}
         self.stopping = threading.Event()
         self._out = _appending(out)
         self._health = _appending(out.with_suffix(".control-plane.jsonl"))
@@ -61,8 +62,8 @@ class Observer:
         """Observe until `stopping` is set, then probe once more and write the last tick."""
         for mirror in self.mirrors.values():
             mirror.start()
-        for mirror in self.mirrors.values():
-            mirror.wait()
+        for kind in LISTED:  # the others are told beside the timeline, where this user may see them
+            self.mirrors[kind].wait()
         _write(self._out, {"boot_id": boot_id(), "cadence_s": self.cadence_s, "schema_version": 2})
         started = time.monotonic()
         index, next_probe = 0, 0.0
@@ -95,16 +96,20 @@ class Observer:
 
     def _tick(self, index: int) -> None:
         began = time.time_ns()
+        health = api_health(self.api)
         pods = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] in self.watched.namespaces]
         sets = self.mirrors["ReplicaSet"].objects
         share, failing = readings.availability(pods, self._workloads(), sets)
         endpoints = self.mirrors["Endpoints"].objects
         backed, empty = readings.populated({name: endpoints.get(self._place(name)) for name in self.watched.protected})
         changed, gone = self._changes(readings.entities(pods, sets))
+        whole, failed = self._control_plane(health)
+        self._note_beside(began, health)
+        stated = partial(self._stated, began, reached=health["reached"])
         observations = [
-            self._stated("D1", began, share, failing, ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")),
-            self._stated("D2", began, backed, empty, ("Endpoints",)),
-            self._control_plane(began),
+            stated("D1", share, failing, ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")),
+            stated("D2", backed, empty, ("Endpoints",)),
+            stated("D4", whole, failed, ("Pod",)),
         ]
         self._append(index, observations, changed, gone)
 
@@ -124,30 +129,46 @@ class Observer:
         ]
 
     def _stated(
-        self, depth: Depth, began: int, value: float | None, failing: Sequence[str], kinds: Sequence[str]
+        self,
+        began: int,
+        depth: Depth,
+        value: float | None,
+        failing: Sequence[str],
+        kinds: Sequence[str],
+        *,
+        reached: bool,
     ) -> Observation:
-        """Return a reading, without a value when one of the *kinds* that it needs is not followed now."""
-        stale = [f"watch:{kind}" for kind in kinds if not self.mirrors[kind].fresh]
+        """Return a reading, without a value when one of the *kinds* that it needs is not followed now.
+
+        While the API server is not *reached* none is followed, though a watch is the last to notice that nobody is there.
+        """
+        stale = [f"watch:{kind}" for kind in kinds if not (reached and self.mirrors[kind].fresh)]
         return _observed(depth, began, None, tuple(stale)) if stale else _observed(depth, began, value, tuple(failing))
 
-    def _control_plane(self, began: int) -> Observation:
-        """Return D4; write beside it how the API server answered, how long it took, and how old the leases are."""
+    def _control_plane(self, health: Mapping[str, Any]) -> tuple[float | None, tuple[str, ...]]:
+        """Return D4, and what fails."""
         system = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] == SYSTEM_NAMESPACE]
-        health = api_health(self.api)
+        components = {} if readings.has_own_control_plane(system) else self._components(health)
+        return readings.control_plane(system, components)
+
+    def _note_beside(self, began: int, health: Mapping[str, Any]) -> None:
+        """Write how the API server answered, how old leases are, which nodes are lost, how often watches were resumed."""
         leases = {
             item["metadata"]["name"]: round(_age_s(item["spec"].get("renewTime")), 1)
             for item in self.mirrors["Lease"].all()
         }
-        _write(self._health, {"time_ns": began, **health, "lease_ages_s": leases})
-        components = {} if readings.has_own_control_plane(system) else self._components(health)
-        value, failing = readings.control_plane(system, components)
-        return self._stated("D4", began, value, failing, ("Pod",))
+        lost = sorted(node["metadata"]["name"] for node in self.mirrors["Node"].all() if not readings.is_ready(node))
+        resumed = sum(mirror.drops for mirror in self.mirrors.values())
+        beside = {"lease_ages_s": leases, "nodes_not_ready": lost, "watches_resumed": resumed}
+        _write(self._health, {"time_ns": began, **health, **beside})
 
     def _components(self, health: Mapping[str, Any]) -> dict[str, bool]:
         """Return the health of a control plane that is no pods: what the API server says of itself and of its parts."""
         found = {"kube-apiserver": bool(health["ready"])}
+        if not health["reached"]:
+            return found
         try:
-            listed = self.api.request("GET", "/api/v1/componentstatuses", timeout_s=5.0)["items"]
+            listed = self.api.request("GET", "/api/v1/componentstatuses", timeout_s=5.0, tries=1)["items"]
         except AssayError:
             return found
         for item in listed:
@@ -210,16 +231,22 @@ def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str
 
 
 def api_health(api: Api) -> dict[str, Any]:
-    """Return whether the API server says that it is ready, the checks that fail, and how long the answer took."""
-    started = time.monotonic()
+    """Return whether the API server was reached and says that it is ready, which checks fail, how long the answer took.
+
+    It is asked once: what may pass is what is measured here.
+    """
+    started, words, ready, reached = time.monotonic(), "", True, True
     try:
-        words, ready = str(api.request("GET", "/readyz", query={"verbose": ""}, timeout_s=10.0)), True
+        api.request("GET", "/readyz", query={"verbose": ""}, timeout_s=HEALTH_TIMEOUT_S, tries=1)
     except ApiError as error:
-        words, ready = str(error), False
-    except AssayError as error:
-        words, ready = f"[-]{error}", False
-    failing = [line[3:].split()[0] for line in words.splitlines() if line.startswith("[-]")]
-    return {"ready": ready, "failing": failing, "latency_s": round(time.monotonic() - started, 4)}
+        words, ready = error.answer, False
+    except LostError as error:
+        words, ready, reached = f"[-]unreachable: {error}", False, False
+    except DeniedError:  # it answers; what it would say is not for this user
+        pass
+    failing = [line[3:].split()[0].rstrip(":") for line in words.splitlines() if line.startswith("[-]")]
+    latency_s = round(time.monotonic() - started, 4)
+    return {"reached": reached, "ready": ready, "failing": failing, "latency_s": latency_s}
 
 
 def _observed(depth: Depth, began: int, value: float | None, failing: tuple[str, ...]) -> Observation:

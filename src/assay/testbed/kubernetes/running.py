@@ -59,6 +59,11 @@ class KubernetesSystem:
         return f"{self.name}-watch"
 
     @property
+    def namespaces(self) -> tuple[str, str]:
+        """Both namespaces, the system's own first."""
+        return self.name, self.watch_namespace
+
+    @property
     def receiver(self) -> RemoteReceiver:
         """The receiver beside it, whose sessions are fetched from the cluster."""
         return RemoteReceiver(self.api, self.watch_namespace)
@@ -101,11 +106,12 @@ class KubernetesSystem:
             "rate_rps": self._rate() if system else None,
             "isolation": "kubernetes",
             "context": self.api.context,
+            "reason": what_holds(namespace) if leaving else "",
         }
 
     def pods(self) -> list[Object]:
         """Return the pods of the system and of what watches over it."""
-        return [pod for namespace in (self.name, self.watch_namespace) for pod in self.api.list("Pod", namespace)]
+        return [pod for namespace in self.namespaces for pod in self.api.list("Pod", namespace)]
 
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
         """Raise when *plan*, read from the file *source*, cannot be carried out here: by itself, or for want of a way."""
@@ -166,3 +172,10 @@ class KubernetesSystem:
             return 0.0
         environment = generator["spec"]["template"]["spec"]["containers"][0]["env"]
         return float(next(entry["value"] for entry in environment if entry["name"] == "RATE_RPS"))
+
+
+def what_holds(namespace: Object) -> str:
+    """Return in the cluster's words why *namespace*, which was told to go, is still there."""
+    conditions = namespace.get("status", {}).get("conditions") or ()
+    words = [c["message"] for c in conditions if c["status"] == "True" and c.get("message")]
+    return " ".join(words) or "the cluster gives no reason"

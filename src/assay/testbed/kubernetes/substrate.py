@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from assay.errors import AssayError, NotFoundError, OperationError, StartError, UserError
+from assay.errors import AssayError, LostError, NotFoundError, OperationError, StartError, UserError
 from assay.model.incident import FaultPlan
 from assay.model.system import Setting, System
 from assay.testbed.faults.preconditions import require
@@ -23,7 +24,7 @@ from assay.testbed.kubernetes.faults.offers import WayName
 from assay.testbed.kubernetes.faults.ways import require_ways
 from assay.testbed.kubernetes.manifests.image import IMAGE
 from assay.testbed.kubernetes.manifests.system import Deployed
-from assay.testbed.kubernetes.running import KubernetesSystem
+from assay.testbed.kubernetes.running import KubernetesSystem, what_holds
 from assay.testbed.kubernetes.scenario.furnishing import FurnishedSystem, Furnishing
 from assay.testbed.kubernetes.scenario.sharing import await_turn, systems_on
 
@@ -34,6 +35,8 @@ TRIAL_START_TIMEOUT_S = 420.0
 SECONDS_PER_FILLER = 4.0
 """What an idle pod may add to the time in which everything is ready."""
 LOOK_EVERY_S = 0.5
+CLAIM = "assay/claim"
+"""Annotation of a namespace by which whoever made it knows it again when the answer was lost."""
 OWNER = "assay/owner"
 """Annotation of a namespace whose system ends with the process that it names: host, pid and start time."""
 
@@ -81,17 +84,21 @@ class KubernetesSubstrate:
         if furnishing is not None:
             deployed = FurnishedSystem(system, name, seed, rate_rps, self.image, self._endpoint, furnishing=furnishing)
             timeout_s = TRIAL_START_TIMEOUT_S + furnishing.fillers * SECONDS_PER_FILLER
-        running = KubernetesSystem(self.api, name, self._prefer)
-        for namespace in deployed.namespaces():
-            self._claim(namespace, owned=owned)
+        running, claimed = KubernetesSystem(self.api, name, self._prefer), list[str]()
         try:
+            for namespace in deployed.namespaces():
+                self._claim(namespace, owned=owned)
+                claimed.append(namespace["metadata"]["name"])
             if furnishing is not None:
                 await_turn(self.api, name, _owner_is_dead)
             for manifest in deployed.manifests()[len(deployed.namespaces()) :]:
                 self.api.create(manifest)
             self._wait_ready(running, on_progress, timeout_s)
-        except BaseException:
-            self._remove(running, wait=furnishing is None)
+        except BaseException as error:
+            try:
+                self._remove(name, claimed, wait=furnishing is None)
+            except AssayError as left:
+                error.add_note(str(left))
             raise
         return running
 
@@ -116,7 +123,7 @@ class KubernetesSubstrate:
         try:
             yield running
         finally:
-            self._remove(running, wait=furnishing is None)
+            self._remove(name, running.namespaces, wait=furnishing is None)
 
     def running(self, name: str) -> KubernetesSystem:
         """Return the running system *name*; raises NotFoundError."""
@@ -143,21 +150,14 @@ class KubernetesSubstrate:
 
     def remove(self, name: str) -> None:
         """Remove the system *name* and wait until its namespaces are gone; raises OperationError with what holds them."""
-        self._remove(self.running(name))
+        self._remove(name, self.running(name).namespaces)
 
     def status(self) -> list[dict[str, Any]]:
-        """Return one row per system of ours; those whose owner on this machine has died are removed first."""
-        rows = []
-        for name, namespace in systems_on(self.api).items():
-            running = KubernetesSystem(self.api, name, self._prefer)
-            if _owner_is_dead(namespace):
-                self._remove(running)
-                rows.append(
-                    {"name": name, "phase": "cleared", "context": self.api.context, "reason": "its owner is gone"}
-                )
-                continue
-            rows.append(running.status())
-        return rows
+        """Return one row per system of ours; those whose owner on this machine has died are removed first.
+
+        One that does not go keeps neither the others nor the answer: its ``reason`` says what holds it.
+        """
+        return [self._row(name, namespace) for name, namespace in systems_on(self.api).items()]
 
     def capabilities(self) -> dict[str, Any]:
         """Return what the cluster is, or the reason why there is none."""
@@ -167,27 +167,55 @@ class KubernetesSubstrate:
             return {"kubernetes": {"available": False, "reason": str(error)}}
         return {"kubernetes": {"available": True, "reason": "", "context": self.api.context, "version": version}}
 
-    def _claim(self, namespace: Object, *, owned: bool) -> None:
-        name = namespace["metadata"]["name"]
-        if owned:
-            namespace["metadata"]["annotations"] = {OWNER: _this_process()}
+    def _row(self, name: str, namespace: Object) -> dict[str, Any]:
+        running = KubernetesSystem(self.api, name, self._prefer)
+        if not _owner_is_dead(namespace):
+            return running.status()
+        row = {"name": name, "context": self.api.context}
         try:
-            self.api.create(namespace)
-        except ApiError as error:
-            if error.status != 409:
-                raise
-            raise UserError(
-                f"The namespace {name} exists on {self.api.context}; stop its system with `assay down`, or choose --name."
-            ) from error
+            self._remove(name, running.namespaces)
+        except OperationError as error:
+            return {**row, "phase": "stopping", "reason": str(error)}
+        return {**row, "phase": "cleared", "reason": "its owner is gone"}
+
+    def _claim(self, namespace: Object, *, owned: bool) -> None:
+        """Make *namespace*; one of that name that is on its way out is waited for, any other one is somebody else's.
+
+        Raises UserError for that. When the answer is lost what stands there tells whether it is ours.
+        """
+        metadata, deadline = namespace["metadata"], time.monotonic() + REMOVE_TIMEOUT_S
+        name, claim = metadata["name"], secrets.token_hex(8)
+        metadata["annotations"] = {CLAIM: claim, **({OWNER: _this_process()} if owned else {})}
+        while True:
+            try:
+                self.api.create(namespace)
+                return
+            except (ApiError, LostError) as error:
+                if isinstance(error, ApiError) and error.status != 409:
+                    raise
+                standing = self.api.get("Namespace", name)
+                if standing is not None and (standing["metadata"].get("annotations") or {}).get(CLAIM) == claim:
+                    return
+                if standing is not None and standing["status"]["phase"] != "Terminating":
+                    raise UserError(
+                        f"The namespace {name} exists on {self.api.context}; stop its system with "
+                        "`assay down --isolation kubernetes`, or choose --name."
+                    ) from error
+                if time.monotonic() > deadline:
+                    raise OperationError(_stuck(standing or namespace)) from error
+            time.sleep(LOOK_EVERY_S)
 
     def _wait_ready(
         self, running: KubernetesSystem, on_progress: Callable[[dict[str, Any]], None] | None, timeout_s: float
     ) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
-            waiting = self._not_yet(running)
-            if on_progress:
-                on_progress(running.status())
+            try:
+                waiting = self._not_yet(running)
+                if on_progress:
+                    on_progress(running.status())
+            except LostError as error:  # it may come back in time
+                waiting = {"the API server": str(error)}
             if not waiting:
                 return
             if time.monotonic() > deadline:
@@ -202,23 +230,36 @@ class KubernetesSubstrate:
             for pod in running.pods()
             if not is_over(pod) and not is_ready(pod)
         }
-        for namespace in (running.name, running.watch_namespace):
+        for namespace in running.namespaces:
             for item in self.api.list("Deployment", namespace):
                 status = item.get("status", {})
                 if status.get("readyReplicas", 0) < item["spec"]["replicas"]:
                     waiting.setdefault(item["metadata"]["name"], "its pods are not all ready")
         return waiting
 
-    def _remove(self, running: KubernetesSystem, *, wait: bool = True) -> None:
-        """Delete the namespaces and *wait* until they are gone; says what keeps them when they are not."""
-        names = (running.name, running.watch_namespace)
-        for name in names:
-            self.api.delete("Namespace", name)
-        clear_cluster_roles(self.api, running.watch_namespace)
-        deadline = time.monotonic() + REMOVE_TIMEOUT_S
-        while wait and (left := [found for name in names if (found := self.api.get("Namespace", name)) is not None]):
-            if time.monotonic() > deadline:
-                raise OperationError("; ".join(_what_holds(namespace) for namespace in left))
+    def _remove(self, name: str, namespaces: Sequence[str], *, wait: bool = True) -> None:
+        """Delete the *namespaces* of the system *name* and *wait* until they are gone; an API that is away is asked again.
+
+        Raises OperationError with what keeps them, LostError when nobody answered in time.
+        """
+        deadline, untold = time.monotonic() + REMOVE_TIMEOUT_S, [*reversed(namespaces)]
+        while True:
+            try:
+                while untold:
+                    self.api.delete("Namespace", untold[-1])
+                    untold.pop()
+                clear_cluster_roles(self.api, f"{name}-watch")
+                found = [self.api.get("Namespace", one) for one in namespaces] if wait else []
+            except LostError as error:
+                if time.monotonic() > deadline:
+                    there = f"The namespaces {', '.join(namespaces)} may still be there"
+                    raise LostError(f"{there}; `assay status --isolation kubernetes` clears them: {error}") from error
+            else:
+                left = [namespace for namespace in found if namespace is not None]
+                if not left:
+                    return
+                if time.monotonic() > deadline:
+                    raise OperationError("; ".join(map(_stuck, left)))
             time.sleep(LOOK_EVERY_S)
 
 
@@ -227,13 +268,9 @@ def _refuse_level(isolation: Setting | None) -> None:
         raise UserError(f"The isolation level {isolation} is the local substrate's; leave it out on Kubernetes.")
 
 
-def _what_holds(namespace: Object) -> str:
-    """Return in one sentence why *namespace* is still there."""
-    conditions = namespace["status"].get("conditions") or ()
-    words = [c["message"] for c in conditions if c["status"] == "True" and c.get("message")]
-    name = namespace["metadata"]["name"]
-    why = " ".join(words) or "the cluster gives no reason"
-    return f"The namespace {name} is stuck in {namespace['status']['phase']} after {REMOVE_TIMEOUT_S:g} s: {why}"
+def _stuck(namespace: Object) -> str:
+    name, phase = namespace["metadata"]["name"], namespace["status"]["phase"]
+    return f"The namespace {name} is stuck in {phase} after {REMOVE_TIMEOUT_S:g} s: {what_holds(namespace)}"
 
 
 def _this_process() -> str:

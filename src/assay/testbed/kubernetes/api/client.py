@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
+
+import yaml
 
 from assay.errors import LostError, OperationError, StartError, UserError
 
@@ -70,10 +74,10 @@ KINDS: dict[str, tuple[str, str, bool]] = {
 
 
 class ApiError(OperationError):
-    """The API server refused or failed a request; *status* is HTTP's."""
+    """The API server refused or failed a request; *status* is HTTP's, *answer* the whole of what it said."""
 
-    def __init__(self, status: int, message: str) -> None:
-        self.status = status
+    def __init__(self, status: int, message: str, answer: str = "") -> None:
+        self.status, self.answer = status, answer
         super().__init__(message)
 
 
@@ -96,27 +100,17 @@ def version_of(kind: str) -> str:
 class Api:
     """A connection to one cluster, as the user of one context of a kubeconfig."""
 
-    def __init__(self, client: ApiClient, context: str) -> None:
-        self._client, self.context = client, context
-        self.server: str = client.configuration.host
+    def __init__(self, connected: Callable[[str | None], tuple[ApiClient, str]], context: str | None) -> None:
+        """Connect by *connected*, which reads the kubeconfig and returns a client for a context, and the context."""
+        self._connected = connected
+        self._client, self.context = connected(context)
+        self.server: str = self._client.configuration.host
 
     @classmethod
     def connect(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> Api:
         """Return a connection by *kubeconfig* (kubectl's own rules when None); raises UserError for an unusable one."""
-        try:
-            from kubernetes import config
-        except ImportError as error:
-            raise UserError("Kubernetes needs its client; run `pip install 'assay[kubernetes]'`.") from error
         file = str(kubeconfig) if kubeconfig else None
-        try:
-            _, active = config.list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
-            client = config.new_client_from_config(config_file=file, context=context)  # type: ignore[no-untyped-call]
-        except (config.ConfigException, OSError) as error:
-            where = file or "the default kubeconfig"
-            raise UserError(
-                f"{where} cannot be used: {str(error).rstrip('.')}; set KUBECONFIG to another one."
-            ) from error
-        return cls(client, context or active["name"])
+        return cls(partial(_connected, file), context)
 
     def request(
         self,
@@ -134,7 +128,8 @@ class Api:
         """Send one request; return the object or text that it is answered with, or the bytes for a *raw_answer*.
 
         What may pass is tried again, five times within about six seconds: no connection, a server that is overloaded or
-        starting. A write whose answer was lost is tried again only where that changes nothing (GET, PUT, DELETE). Raises
+        starting. A write whose answer was lost is tried again only where that changes nothing (GET, PUT, DELETE).
+        Credentials that are refused are read again from the kubeconfig, where somebody may have renewed them. Raises
         LostError when the server cannot be reached, DeniedError for 401 and 403, ApiError for all else.
         """
         import urllib3
@@ -252,6 +247,16 @@ class Api:
         path = self._client.configuration.ssl_ca_cert
         return Path(path).read_bytes() if path and self.verifies else None
 
+    def answers(self, timeout_s: float = READ_TIMEOUT_S) -> bool:
+        """Tell whether the server answers at all, asked once: a watch is the last to notice that nobody is there."""
+        try:
+            self.request("GET", "/readyz", timeout_s=timeout_s, tries=1)
+        except LostError:
+            return False
+        except (ApiError, DeniedError):
+            return True
+        return True
+
     def require(self) -> str:
         """Return the server's version; raises StartError when it is not ready, and what `request` raises."""
         version = self.request("GET", "/version")["gitVersion"]
@@ -261,7 +266,29 @@ class Api:
             raise StartError(f"The API server of {self.context} is not ready: {error}") from error
         return str(version)
 
-    def _send(
+    def _send(self, *request: Any) -> Any:
+        """Send a request as `_send_once` does, and again when it was refused and the kubeconfig holds other credentials."""
+        refused = self._credentials()
+        answer = self._send_once(*request)
+        if answer.status != 401 or not self._renewed(refused):
+            return answer
+        answer.close()
+        return self._send_once(*request)
+
+    def _credentials(self) -> dict[str, Any]:
+        """Return what the server knows us by: headers, and the files of a certificate."""
+        configuration = self._client.configuration
+        headers = {one["key"]: one["value"] for one in configuration.auth_settings().values()}
+        return {**headers, "certificate": (configuration.cert_file, configuration.key_file)}
+
+    def _renewed(self, refused: Mapping[str, Any]) -> bool:
+        """Tell whether there are other credentials than those that were *refused*, reading the kubeconfig for them."""
+        if self._credentials() == refused:
+            with suppress(UserError):  # whoever logs in may have written half of it: then these are refused
+                self._client, _ = self._connected(self.context)
+        return self._credentials() != refused
+
+    def _send_once(
         self,
         method: str,
         path: str,
@@ -305,7 +332,28 @@ class Api:
             return DeniedError(
                 f"The cluster {self.context} does not allow this ({message}); ask for the right, or use another context."
             )
-        return ApiError(status, f"{method} {path} was answered with {status}: {message}")
+        return ApiError(status, f"{method} {path} was answered with {status}: {message}", raw.decode(errors="replace"))
+
+
+def _connected(file: str | None, context: str | None) -> tuple[ApiClient, str]:
+    """Return a client for *context* of the kubeconfig *file*, and that context; raises UserError for an unusable one."""
+    try:
+        from kubernetes import config
+    except ImportError as error:
+        raise UserError("Kubernetes needs its client; run `pip install 'assay[kubernetes]'`.") from error
+    try:
+        _, active = config.list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
+        chosen = context or active["name"]
+        return config.new_client_from_config(config_file=file, context=chosen), chosen  # type: ignore[no-untyped-call]
+    except (
+        config.ConfigException,
+        OSError,
+        yaml.YAMLError,
+        AttributeError,
+        TypeError,
+    ) as error:  # the last two: no mapping
+        where, why = file or "the default kubeconfig", " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"{where} cannot be used: {why}; set KUBECONFIG to another one.") from error
 
 
 def _decoded(answer: Any, raw: bytes) -> Any:

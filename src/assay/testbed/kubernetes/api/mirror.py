@@ -16,8 +16,8 @@ GONE = 410
 class Mirror:
     """Keeps the objects of *kind* in ``objects`` by (namespace, name); *changed* is called after every change.
 
-    ``lists`` and ``drops`` count how often it had to list, and how often a watch ended; ``error`` says what is wrong while
-    something is.
+    What had changed while no watch stood is told when it is found out. ``lists`` and ``drops`` count how often it had to
+    list, and how often a watch ended; ``error`` says what is wrong while something is.
     """
 
     def __init__(
@@ -81,9 +81,12 @@ class Mirror:
         answer = self.api.request("GET", path_of(self.kind, self.namespace))
         self.lists += 1
         found = {_key(item): item for item in answer["items"]}
+        gone = [item for key, item in self.objects.items() if key not in found]
         self.objects = found
         self._version = answer["metadata"]["resourceVersion"]
         self._synced.set()
+        for item in gone:
+            self._tell("DELETED", item)
         for item in found.values():
             self._tell("ADDED", item)
 

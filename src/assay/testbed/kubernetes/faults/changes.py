@@ -22,11 +22,12 @@ from assay.testbed.kubernetes.api.client import (
     PATCH_TYPES,
     Api,
     ApiError,
+    DeniedError,
     Object,
     path_of,
     version_of,
 )
-from assay.testbed.kubernetes.api.readings import owner_of
+from assay.testbed.kubernetes.api.readings import owner_of, why_not_ready
 from assay.testbed.kubernetes.manifests import roles
 from assay.testbed.kubernetes.manifests.image import IMAGE
 from assay.testbed.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED, UID
@@ -181,7 +182,8 @@ def _wait_running(api: Api, name: str, keeper: str) -> None:
         if pod is not None and pod["status"].get("phase") == "Running":
             return
         if time.monotonic() > deadline:
-            raise StartError(f"The undo {name} does not run after {UNDO_READY_TIMEOUT_S:g} s; nothing was injected.")
+            why = f"after {UNDO_READY_TIMEOUT_S:g} s ({'it is gone' if pod is None else why_not_ready(pod)})"
+            raise StartError(f"The undo {name} does not run {why}; nothing was injected.")
         time.sleep(LOOK_EVERY_S)
 
 
@@ -239,6 +241,7 @@ def _right(name: str, change: Change, subject: Object, labels: dict[str, str]) -
 
 def clear_cluster_roles(api: Api, keeper: str) -> None:
     """Remove the rights of undo pods in *keeper* that lie outside of namespaces: those that a killed injector left."""
-    for kind in ("ClusterRoleBinding", "ClusterRole"):
-        for item in api.list(kind, selector=f"{INSTANCE_LABEL}={keeper}"):
-            api.delete(kind, item["metadata"]["name"])
+    with suppress(DeniedError):  # who may not see them has made none
+        for kind in ("ClusterRoleBinding", "ClusterRole"):
+            for item in api.list(kind, selector=f"{INSTANCE_LABEL}={keeper}"):
+                api.delete(kind, item["metadata"]["name"])

@@ -189,24 +189,26 @@ class ClusterUnderTest:
         while True:
             self._assign()
             asked = [self._poll_one(replica) for replica in self.fleet.replicas.values() if self._listens(replica)]
-            await asyncio.gather(self._poll_load(), *asked)
-            if self._pods.fresh:
+            answers = await asyncio.gather(*asked)
+            await self._poll_load()
+            if self._pods.fresh and (any(answers) or await asyncio.to_thread(self.api.answers)):
                 self._answered = time.monotonic()
             elif time.monotonic() - self._answered > LOST_AFTER_S:
                 raise self._pods.error or OperationError(f"The pods of {self.name} could not be followed.")
             await asyncio.sleep(POLL_EVERY_S)
 
-    async def _poll_one(self, replica: Replica) -> None:
+    async def _poll_one(self, replica: Replica) -> bool:
+        """Read the counters of *replica*; return whether they could be read."""
         pod, asked = replica.pod, time.time()
         try:
             limit_s = SUSPECT_TIMEOUT_S if replica.id in self.suspects else ANSWER_TIMEOUT_S
             told = await asyncio.to_thread(self.doors.tell, pod, limit_s)
         except AssayError:  # busy, gone, or behind the fault: the counters say nothing about this moment
             self._silent[replica.id] = self._silent.get(replica.id, 0) + 1
-            return
+            return False
         self._silent[replica.id], now = 0, time.monotonic()
         if replica.pod != pod:
-            return
+            return True
         replica.history.append((now, told["stats"]))
         replica.gauges.append((now, told["gauges"]))
         self._compare_clocks(told["now"], asked)
@@ -214,6 +216,7 @@ class ClusterUnderTest:
         if afflicted and not told["wanted"]["until"] and self.left_s():
             with contextlib.suppress(AssayError, ConnectionError):  # the next look tells
                 await self.push_hooks(replica)  # its container is a new one: a fault does not let it off
+        return True
 
     async def _poll_load(self) -> None:
         if self.load_pod is not None:

@@ -1,0 +1,421 @@
+"""What may go wrong on a cluster and is nobody's doing: named, tried again within bounds, recorded, cleaned up."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from object_server import ObjectServer
+from tiny_api import served, write_kubeconfig
+
+from assay.bench.trials.on_cluster import ClusterStage
+from assay.errors import LostError, OperationError, StartError, UserError
+from assay.model.files import load_yaml
+from assay.model.system import System
+from assay.model.trajectory import parse_timeline
+from assay.testbed.kubernetes import observer as observing
+from assay.testbed.kubernetes import substrate as module
+from assay.testbed.kubernetes.api import client, mirror
+from assay.testbed.kubernetes.api.client import Api, DeniedError
+from assay.testbed.kubernetes.faults import changes as changing
+from assay.testbed.kubernetes.faults import under_test
+from assay.testbed.kubernetes.faults.changes import Change, injected
+from assay.testbed.kubernetes.faults.node_command import NodeCommand
+from assay.testbed.kubernetes.faults.offers import Offers
+from assay.testbed.kubernetes.faults.under_test import ClusterUnderTest
+from assay.testbed.kubernetes.observer import Observer, api_health
+from assay.testbed.kubernetes.running import Watched
+from assay.testbed.kubernetes.scenario.names import Names
+from assay.testbed.kubernetes.settings import ClusterSettings
+from assay.testbed.kubernetes.substrate import KubernetesSubstrate
+from assay.testbed.scenarios import load_scenario
+from conftest import until
+
+TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
+READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+NO_ROOM = {
+    "phase": "Pending",
+    "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
+    ],
+}
+
+
+class Cluster(ObjectServer):
+    """A server of objects whose controllers are a line each; *refuse* may answer a request in its place.
+
+    It returns (status, body), None to hang up, and ``...`` to leave the request to the server.
+    """
+
+    def __init__(self):
+        self.refuse = lambda _method, _path: ...
+        self.pods, self.holding = READY, ""
+        super().__init__(Cluster.control)
+
+    def control(self):
+        for (kind, space, name), item in list(self.objects.items()):
+            if kind == "Deployment":
+                item["status"] = {"readyReplicas": item["spec"]["replicas"] if self.pods is READY else 0}
+                owner = {"kind": "Deployment", "name": name, "controller": True}
+                metadata = {"labels": {"app": name}, "ownerReferences": [owner]}
+                spec = {"containers": [{"name": name, "image": "ours:1"}]}
+                self.put("Pod", space, f"{name}-1", metadata=metadata, spec=spec, status=self.pods)
+            if kind == "Pod" and name.startswith("undo-"):
+                item["status"] = self.pods
+            if kind == "Namespace":
+                item.setdefault("status", {"phase": "Active"})
+
+    def answer(self, method, path, query):
+        if (refused := self.refuse(method, path)) is not ...:
+            return refused
+        if "watch" in query:
+            return 200, []
+        namespace = path.removeprefix("/api/v1/namespaces/")
+        if method == "DELETE" and ("Namespace", "", namespace) in self.objects:
+            self.end(namespace)
+            return 200, {}
+        return super().answer(method, path, query)
+
+    def end(self, namespace):
+        """Remove a namespace with all that is in it; one that something holds stays and says why."""
+        if self.holding:
+            said = {"type": "NamespaceContentRemaining", "status": "True", "message": self.holding}
+            self.objects["Namespace", "", namespace]["status"] = {"phase": "Terminating", "conditions": [said]}
+            return
+        for key in [key for key in self.objects if namespace in (key[1], key[2])]:
+            del self.objects[key]
+
+    def of(self, kind):
+        return [(name, item) for (known, _, name), item in self.objects.items() if known == kind]
+
+    def namespaces(self):
+        return sorted(name for name, _ in self.of("Namespace"))
+
+    def login(self, token):
+        """Write a kubeconfig with *token*."""
+        write_kubeconfig(self.config, self.url, token)
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(mirror, "RETRY_S", 0.01)
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(changing, "LOOK_EVERY_S", 0.01)
+    server = Cluster()
+    server.texts |= {"/version": {"gitVersion": "v1.20.2"}, "/readyz": "ok"}
+    server.config = tmp_path / "config"
+    server.login("t")
+    with served(server):
+        yield server
+
+
+@pytest.fixture
+def substrate(cluster):
+    return KubernetesSubstrate(cluster.config)
+
+
+@pytest.fixture
+def api(cluster):
+    return Api.connect(cluster.config)
+
+
+# --- the API cannot be reached ----------------------------------------------------------------------------------------
+
+
+def away_for(requests):
+    """Return what hangs up on so many requests and then leaves them to the server."""
+    left = iter(range(requests))
+    return lambda _method, _path: ... if next(left, None) is None else None
+
+
+def test_a_system_starts_although_the_api_is_away_while_its_pods_start(cluster, substrate):
+    rows = []
+    cluster.pods = NO_ROOM
+
+    def progress(row):
+        if not rows:
+            cluster.refuse, cluster.pods = away_for(3 * client.TRIES), READY
+            cluster.control()
+        rows.append(row["phase"])
+
+    assert substrate.deploy(TINY, "mine", on_progress=progress).status()["phase"] == "ready"
+    assert (rows[0], rows[-1]) == ("starting", "ready")
+
+
+def test_a_system_is_removed_although_the_api_was_away_when_it_was_told_to_go(cluster, substrate):
+    with substrate.deployed(TINY, "mine"):
+        cluster.refuse = away_for(3 * client.TRIES)
+    assert cluster.namespaces() == []
+
+
+def test_what_could_not_be_removed_is_named_with_what_clears_it_later(cluster, substrate, monkeypatch):
+    monkeypatch.setattr(module, "REMOVE_TIMEOUT_S", 0.05)
+    removing = pytest.raises(
+        LostError, match=r"mine, mine-watch may still be there; `assay status --isolation kubernetes`"
+    )
+    with removing, substrate.deployed(TINY, "mine"):
+        cluster.refuse = lambda *_: None
+    cluster.refuse = lambda *_: ...
+    assert cluster.namespaces() == ["mine", "mine-watch"]
+    for name in cluster.namespaces():
+        cluster.objects["Namespace", "", name]["metadata"]["annotations"][module.OWNER] = (
+            f"{module.socket.gethostname()}:1:0"
+        )
+    assert [(row["name"], row["phase"]) for row in substrate.status()] == [("mine", "cleared")]
+    assert cluster.namespaces() == []
+
+
+def test_a_namespace_whose_making_was_not_answered_is_known_again(cluster, substrate):
+    lost = []
+
+    def hang_up_on_the_first(method, path):
+        if method == "POST" and path == "/api/v1/namespaces" and not lost:
+            lost.append(path)
+            cluster.super_answer()
+            return None
+        return ...
+
+    cluster.super_answer = lambda: ObjectServer.answer(cluster, "POST", "/api/v1/namespaces", {})
+    cluster.refuse = hang_up_on_the_first
+    assert substrate.deploy(TINY, "mine").status()["phase"] == "ready"
+    assert lost
+
+
+def test_an_injection_is_given_up_when_the_cluster_is_silent_though_no_watch_has_ended(
+    cluster, substrate, api, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(under_test, "LOST_AFTER_S", 0.5)
+    monkeypatch.setattr(under_test, "POLL_EVERY_S", 0.05)
+    running = substrate.deploy(TINY, "mine")
+    for _, secret in cluster.of("Secret"):
+        secret["data"] = {"key": base64.b64encode(b"key").decode()}
+
+    async def live():
+        lease, told = asyncio.Event(), {"stats": {}, "gauges": {}, "now": time.time(), "wanted": {"until": 0}}
+        cluster.refuse = lambda _method, path: (200, told) if "/proxy/" in path else ...
+        offers = Offers(frozenset(), None)
+        system = ClusterUnderTest(api, "mine", TINY, tmp_path, offers, lease, limit_s=60, image="i")
+        async with system:
+            await asyncio.sleep(1.0)
+            assert system.failure is None, "it answers"
+            cluster.refuse = lambda _method, path: None if "/proxy/" in path else ...
+            await asyncio.sleep(1.0)
+            assert system.failure is None, "it is the pods that do not"
+            cluster.refuse = lambda _method, path: None if "/proxy/" in path or path == "/readyz" else ...
+            await asyncio.wait_for(lease.wait(), 20)
+            return system.failure
+
+    assert running.status()["phase"] == "ready"
+    assert "pods of mine could not be followed" in str(asyncio.run(live()))
+
+
+# --- the token has expired --------------------------------------------------------------------------------------------
+
+
+def test_credentials_that_were_renewed_are_read_again_and_others_are_named(cluster, api):
+    def expired(_method, _path):
+        return ... if cluster.asked[-1][3].get("authorization") == "Bearer new" else (401, {"message": "Unauthorized"})
+
+    cluster.refuse = expired
+    with pytest.raises(DeniedError, match="here does not accept these credentials; they may have expired"):
+        api.list("Pod")
+    assert len(cluster.asked) == 1, "they are the same: asking again tells nothing"
+    cluster.config.write_text("half a kubecon")
+    with pytest.raises(DeniedError, match="they may have expired"):
+        api.list("Pod")
+    cluster.login("new")
+    assert api.list("Pod") == []
+    assert [one[3]["authorization"] for one in cluster.asked[2:]] == ["Bearer t", "Bearer new"]
+
+
+# --- a right is denied ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_denied_halfway_is_named_and_leaves_nothing(cluster, substrate):
+    cluster.refuse = lambda _method, path: (403, {"message": "no secrets for you"}) if path.endswith("secrets") else ...
+    with pytest.raises(DeniedError, match=r"here does not allow this \(no secrets for you\)"):
+        substrate.deploy(TINY, "mine")
+    assert cluster.namespaces() == []
+
+
+def test_who_may_not_see_roles_of_the_cluster_removes_a_system_all_the_same(cluster, substrate):
+    cluster.refuse = lambda _method, path: (403, {"message": "no"}) if "clusterrole" in path else ...
+    with substrate.deployed(TINY, "mine"):
+        assert cluster.namespaces() == ["mine", "mine-watch"]
+    assert cluster.namespaces() == []
+
+
+def test_half_a_name_that_is_taken_is_refused_and_the_other_half_given_back(cluster, substrate):
+    cluster.put("Namespace", "", "mine-watch", status={"phase": "Active"})
+    with pytest.raises(UserError, match=r"namespace mine-watch exists on here; stop its system"):
+        substrate.deploy(TINY, "mine")
+    assert cluster.namespaces() == ["mine-watch"], "it is somebody else's"
+
+
+# --- a namespace is stuck in Terminating ------------------------------------------------------------------------------
+
+FINALIZER = "Some resources are remaining: widgets.example.com has 1 resource instances."
+
+
+def test_a_namespace_that_does_not_go_is_reported_with_what_holds_it(cluster, substrate, monkeypatch):
+    monkeypatch.setattr(module, "REMOVE_TIMEOUT_S", 0.05)
+    stuck = pytest.raises(
+        OperationError, match=r"mine is stuck in Terminating after 0.05 s: .*widgets.example.com has 1"
+    )
+    with stuck, substrate.deployed(TINY, "mine"):
+        cluster.holding = FINALIZER
+    (row,) = substrate.status()
+    assert (row["name"], row["phase"], row["reason"]) == ("mine", "stopping", FINALIZER)
+
+
+def test_a_stuck_namespace_of_a_dead_process_does_not_keep_the_others(cluster, substrate, monkeypatch):
+    monkeypatch.setattr(module, "REMOVE_TIMEOUT_S", 0.05)
+    for name in ("first", "second"):
+        substrate.deploy(TINY, name, owned=True)
+        cluster.objects["Namespace", "", name]["metadata"]["annotations"][module.OWNER] = (
+            f"{module.socket.gethostname()}:1:0"
+        )
+    end = cluster.end
+    cluster.end = lambda namespace: (
+        setattr(cluster, "holding", FINALIZER * namespace.startswith("first")) or end(namespace)
+    )
+    rows = {row["name"]: row for row in substrate.status()}
+    assert rows["first"]["phase"] == "stopping"
+    assert FINALIZER in rows["first"]["reason"]
+    assert rows["second"]["phase"] == "cleared"
+    assert cluster.namespaces() == ["first", "first-watch"]
+
+
+def test_a_name_whose_former_namespace_is_on_its_way_out_is_waited_for_within_bounds(cluster, substrate, monkeypatch):
+    leaving = {"phase": "Terminating", "conditions": [{"type": "x", "status": "True", "message": FINALIZER}]}
+    cluster.put("Namespace", "", "mine", status=leaving)
+    timer = threading.Timer(0.3, lambda: cluster.objects.pop(("Namespace", "", "mine")))
+    timer.start()
+    with substrate.deployed(TINY, "mine") as running:
+        assert running.status()["phase"] == "ready"
+    cluster.put("Namespace", "", "mine", status=leaving)
+    monkeypatch.setattr(module, "REMOVE_TIMEOUT_S", 0.05)
+    with pytest.raises(OperationError, match=r"mine is stuck in Terminating .*widgets"):
+        substrate.deploy(TINY, "mine")
+
+
+# --- pods wait for room -----------------------------------------------------------------------------------------------
+
+
+def test_pods_without_room_are_named_with_the_schedulers_reason_and_nothing_stays(cluster, substrate, monkeypatch):
+    monkeypatch.setattr(module, "START_TIMEOUT_S", 0.2)
+    cluster.pods = NO_ROOM
+    with pytest.raises(StartError, match=r"mine is not ready after 0.2 s: .*Unschedulable: 0/4 nodes are available"):
+        substrate.deploy(TINY, "mine")
+    assert cluster.namespaces() == []
+
+
+def test_an_undo_without_room_means_that_nothing_is_injected(cluster, api, monkeypatch):
+    monkeypatch.setattr(changing, "UNDO_READY_TIMEOUT_S", 0.2)
+    cluster.pods = NO_ROOM
+    cluster.put("Service", "mine", "auth", spec={"selector": {"app": "auth"}})
+    change = Change("Service", "auth", "mine", patch={"spec": {"selector": {"app": "wrong"}}})
+    with pytest.raises(StartError, match=r"\(Unschedulable: 0/4 nodes are available\); nothing was injected"):  # noqa: SIM117
+        with injected(api, [change], "mine-watch", 60.0):
+            pytest.fail("it began")
+    assert [key for key in cluster.objects if key[0] != "Service"] == [], "the undo is gone too"
+    assert cluster.objects["Service", "mine", "auth"]["spec"]["selector"] == {"app": "auth"}
+
+
+# --- a watch drops, a node is lost, the control plane is ill ------------------------------------------------------------
+
+
+@pytest.fixture
+def observed(cluster, substrate, api, tmp_path):
+    """Return a function that observes the tiny system for one tick and returns its readings and what is beside them."""
+    substrate.deploy(TINY, "mine")
+    cluster.put("Node", "", "worker1", spec={}, status=READY)
+    observer = Observer(api, Watched(("mine",), {}), tmp_path / "timeline.jsonl")
+    for one in observer.mirrors.values():
+        one.start().wait()
+
+    observing._write(observer._out, {"boot_id": "b", "cadence_s": 5.0, "schema_version": 2})
+    turns = itertools.count()
+
+    def tick():
+        observer._tick(next(turns))
+        (*_, last) = parse_timeline((tmp_path / "timeline.jsonl").read_text()).ticks
+        beside = (tmp_path / "timeline.control-plane.jsonl").read_text().splitlines()[-1]
+        return {o.depth: (o.value, o.failing) for o in last.observations}, json.loads(beside)
+
+    tick.mirrors = observer.mirrors
+    yield tick
+    for one in observer.mirrors.values():
+        one.stop()
+
+
+def test_a_lost_node_is_in_the_record(cluster, observed):
+    assert observed()[1]["nodes_not_ready"] == []
+    lost = {"type": "Ready", "status": "Unknown"}
+    cluster.objects["Node", "", "worker1"]["status"] = {"conditions": [lost]}
+    observed.mirrors["Node"]._list()
+    assert observed()[1]["nodes_not_ready"] == ["worker1"]
+
+
+def test_a_trial_in_which_a_node_is_lost_that_nobody_stopped_is_no_result(cluster, substrate):
+    running, names = substrate.deploy(TINY, "mine"), Names("mine", "mine-watch", "ours:1", ("worker1", "worker2"))
+
+    def require_alive(scenario):
+        scenario = load_scenario(scenario)
+        stage = ClusterStage(scenario, scenario.cluster, ClusterSettings(), running, names, NodeCommand((), "here"))
+        stage.require_alive()
+
+    cluster.put("Node", "", "worker1", spec={}, status=READY)
+    with pytest.raises(LostError, match="which breaks no node: worker2 of here"):
+        require_alive("unreachable-service")
+    require_alive("node-not-ready")
+    cluster.put("Node", "", "worker2", spec={}, status=READY)
+    require_alive("unreachable-service")
+
+
+def test_readings_of_a_watch_that_dropped_are_missing_until_it_is_resumed_and_that_is_counted(cluster, observed):
+    assert observed()[0]["D1"] == (1.0, ())
+    gone = "/apis/apps/v1/replicasets"
+    cluster.refuse = lambda _method, path: None if path == gone else ...
+    until(lambda: not observed.mirrors["ReplicaSet"].fresh, 20)
+    readings, beside = observed()
+    assert readings["D1"] == (None, ("watch:ReplicaSet",))
+    assert readings["D2"] == (1.0, ())
+    assert beside["watches_resumed"] >= 1
+    cluster.refuse = lambda _method, _path: ...
+    until(lambda: observed.mirrors["ReplicaSet"].fresh, 20)
+    assert observed()[0]["D1"] == (1.0, ())
+
+
+def test_an_api_that_is_not_reached_gives_no_reading_even_where_no_watch_has_noticed(cluster, observed, monkeypatch):
+    for one in observed.mirrors.values():
+        one.stop()  # a watch whose other end is silent: it neither ends nor tells anything
+        until(lambda one=one: not one._thread.is_alive(), 20)
+        one.error = None
+    cluster.refuse = lambda _method, path: None if path == "/readyz" else ...
+    readings, beside = observed()
+    assert readings["D1"][0] is None
+    assert readings["D2"] == (None, ("watch:Endpoints",))
+    assert readings["D4"] == (None, ("watch:Pod",))
+    assert (beside["reached"], beside["ready"], beside["failing"]) == (False, False, ["unreachable"])
+
+
+def test_health_is_asked_once_and_every_check_that_fails_is_told(cluster, api):
+    words = [f"[+]check-{number} ok" for number in range(40)] + [
+        "[-]etcd failed: reason withheld",
+        "readyz check failed",
+    ]
+    cluster.refuse = lambda *_: (503, "\n".join(words).encode())
+    health = api_health(api)
+    assert (health["reached"], health["ready"], health["failing"]) == (True, False, ["etcd"])
+    assert len(cluster.asked) == 1
+    cluster.refuse = lambda *_: (403, {"message": "not for you"})
+    health = api_health(api)
+    assert (health["reached"], health["ready"], health["failing"]) == (True, True, [])
