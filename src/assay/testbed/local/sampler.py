@@ -84,7 +84,8 @@ class Sampler:
 
     def _reading(self, replica: Replica) -> dict[str, float]:
         values = {"k8s.container.restarts": float(replica.restarts), "k8s.pod.ready": float(replica.ready)}
-        if replica.pid is None or (used := self._of_container(replica)) is None:
+        inside = replica.pid is not None or self._companions.get(replica.id)
+        if not inside or (used := self._of_container(replica)) is None:
             return values
         cores, limit_bytes = self._cores(replica.id, used.cpu_s), replica.spec.memory_limit_mb * 2**20
         values |= {
@@ -96,7 +97,7 @@ class Sampler:
         }
         if self._containers.there:
             values["container.cpu.throttled.time"] = used.throttled_s
-        if self._interface is not None:
+        if self._interface is not None and replica.pid is not None:
             values |= network_counters(replica.pid, self._interface)
         return values
 
