@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from object_server import ObjectServer
-from tiny_api import served, write_kubeconfig
+from click.testing import CliRunner
+from object_server import NO_ROOM, READY, ObjectServer, SmallCluster
+from tiny_api import served
 
 from assay.bench.trials.on_cluster import ClusterStage
+from assay.cli import cli
 from assay.errors import LostError, OperationError, StartError, UserError
 from assay.model.files import load_yaml
 from assay.model.system import System
@@ -37,69 +39,8 @@ from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 from assay.testbed.scenarios import load_scenario
 from conftest import until
 
+FINALIZER = "Some resources are remaining: widgets.example.com has 1 resource instances."
 TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
-READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-NO_ROOM = {
-    "phase": "Pending",
-    "conditions": [
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
-    ],
-}
-
-
-class Cluster(ObjectServer):
-    """A server of objects whose controllers are a line each; *refuse* may answer a request in its place.
-
-    It returns (status, body), None to hang up, and ``...`` to leave the request to the server.
-    """
-
-    def __init__(self):
-        self.refuse = lambda _method, _path: ...
-        self.pods, self.holding = READY, ""
-        super().__init__(Cluster.control)
-
-    def control(self):
-        for (kind, space, name), item in list(self.objects.items()):
-            if kind == "Deployment":
-                item["status"] = {"readyReplicas": item["spec"]["replicas"] if self.pods is READY else 0}
-                owner = {"kind": "Deployment", "name": name, "controller": True}
-                metadata = {"labels": {"app": name}, "ownerReferences": [owner]}
-                spec = {"containers": [{"name": name, "image": "ours:1"}]}
-                self.put("Pod", space, f"{name}-1", metadata=metadata, spec=spec, status=self.pods)
-            if kind == "Pod" and name.startswith("undo-"):
-                item["status"] = self.pods
-            if kind == "Namespace":
-                item.setdefault("status", {"phase": "Active"})
-
-    def answer(self, method, path, query):
-        if (refused := self.refuse(method, path)) is not ...:
-            return refused
-        if "watch" in query:
-            return 200, []
-        namespace = path.removeprefix("/api/v1/namespaces/")
-        if method == "DELETE" and ("Namespace", "", namespace) in self.objects:
-            self.end(namespace)
-            return 200, {}
-        return super().answer(method, path, query)
-
-    def end(self, namespace):
-        """Remove a namespace with all that is in it; one that something holds stays and says why."""
-        if self.holding:
-            said = {"type": "NamespaceContentRemaining", "status": "True", "message": self.holding}
-            self.objects["Namespace", "", namespace]["status"] = {"phase": "Terminating", "conditions": [said]}
-            return
-        for key in [key for key in self.objects if namespace in (key[1], key[2])]:
-            del self.objects[key]
-
-    def of(self, kind):
-        return [(name, item) for (known, _, name), item in self.objects.items() if known == kind]
-
-    def namespaces(self):
-        return sorted(name for name, _ in self.of("Namespace"))
-
-    def login(self, token):
-        """Write a kubeconfig with *token*."""
-        write_kubeconfig(self.config, self.url, token)
 
 
 @pytest.fixture
@@ -108,7 +49,7 @@ def cluster(tmp_path, monkeypatch):
     monkeypatch.setattr(mirror, "RETRY_S", 0.01)
     monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(changing, "LOOK_EVERY_S", 0.01)
-    server = Cluster()
+    server = SmallCluster()
     server.texts |= {"/version": {"gitVersion": "v1.20.2"}, "/readyz": "ok"}
     server.config = tmp_path / "config"
     server.login("t")
@@ -216,6 +157,26 @@ def test_an_injection_is_given_up_when_the_cluster_is_silent_though_no_watch_has
     assert "pods of mine could not be followed" in str(asyncio.run(live()))
 
 
+def test_commands_start_show_and_remove_systems_on_the_cluster_of_kubectl(cluster, monkeypatch):
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config))
+
+    def assay(*words):
+        return CliRunner().invoke(cli, [*words, "--isolation", "kubernetes"], catch_exceptions=False).output
+
+    tiny = str(Path(__file__).parents[1] / "testbed" / "tiny.yaml")
+    assert "`assay down mine --isolation kubernetes`" in assay("up", tiny, "--name", "mine")
+    with pytest.raises(UserError, match="may be others' too: name the systems"):
+        assay("down", "--all")
+    cluster.holding = FINALIZER
+    cluster.end("mine")
+    (row,) = json.loads(assay("status", "--json"))["items"]
+    assert (row["phase"], row["reason"]) == ("stopping", FINALIZER)
+    assert "has 1 resource" in assay("status")
+    cluster.holding = ""
+    assert assay("down", "mine") == "mine is down.\n"
+    assert cluster.namespaces() == []
+
+
 # --- the token has expired --------------------------------------------------------------------------------------------
 
 
@@ -260,8 +221,6 @@ def test_half_a_name_that_is_taken_is_refused_and_the_other_half_given_back(clus
 
 
 # --- a namespace is stuck in Terminating ------------------------------------------------------------------------------
-
-FINALIZER = "Some resources are remaining: widgets.example.com has 1 resource instances."
 
 
 def test_a_namespace_that_does_not_go_is_reported_with_what_holds_it(cluster, substrate, monkeypatch):

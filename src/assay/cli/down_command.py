@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from assay.cli.output import say
+from assay.cli.substrates import cluster_option, substrate_of
 
 
 @click.command("down")
 @click.argument("names", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Stop every running system.")
-def command(names: tuple[str, ...], *, everything: bool) -> None:
+@click.option("--all", "everything", is_flag=True, help="Stop every running system of this machine.")
+@cluster_option
+def command(names: tuple[str, ...], isolation: Literal["kubernetes"] | None, *, everything: bool) -> None:
     """Stop the running systems NAMES and remove all that belongs to them."""
+    from assay.errors import UserError
+
+    if not isolation:
+        _stop_here(names, everything=everything)
+        return
+    if not names or everything:
+        raise UserError("A cluster may be others' too: name the systems to stop; `assay status` lists them.")
+    for name in names:
+        substrate_of(isolation).remove(name)
+        click.echo(f"{name} is down.")
+
+
+def _stop_here(names: tuple[str, ...], *, everything: bool) -> None:
     from assay.errors import UserError
     from assay.testbed.kernel.namespaces import who_is_in
     from assay.testbed.local.state import all_states

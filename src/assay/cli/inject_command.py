@@ -8,14 +8,14 @@ from typing import Literal
 import click
 
 from assay.cli.output import json_option, print_json, say
-from assay.cli.substrates import KUBERNETES, substrate_of
+from assay.cli.substrates import cluster_option, substrate_of
 
 
 @click.command("inject")
 @click.argument("fault", type=click.Path(path_type=Path))
 @click.option("--on", "name", help="The running system; needed only when there are several.")
 @click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), help="Seconds; the file's own when left out.")
-@click.option("--isolation", type=click.Choice([KUBERNETES]), help="For a system on a cluster: that of kubectl.")
+@cluster_option
 @json_option
 def command(
     fault: Path, name: str | None, duration_s: float | None, isolation: Literal["kubernetes"] | None, *, as_json: bool

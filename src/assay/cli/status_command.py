@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from assay.cli.output import json_option, print_json, print_table
+from assay.cli.substrates import cluster_option, substrate_of
 
 
 @click.command("status")
+@cluster_option
 @json_option
-def command(*, as_json: bool) -> None:
+def command(isolation: Literal["kubernetes"] | None, *, as_json: bool) -> None:
     """Show running systems; undo and remove what a killed one left behind; show the isolation levels."""
+    if isolation:
+        _show_cluster(isolation, as_json=as_json)
+    else:
+        _show_machine(as_json=as_json)
+
+
+def _show_cluster(isolation: Literal["kubernetes"], *, as_json: bool) -> None:
+    substrate = substrate_of(isolation)
+    levels, systems = substrate.capabilities(), substrate.status()
+    if as_json:
+        print_json("status", systems, isolation=levels)
+        return
+    columns = ("name", "system", "phase", "ready", "fault", "reason")
+    rows = [(s["name"], s.get("system"), s["phase"], _ready(s), s.get("fault"), s["reason"] or None) for s in systems]
+    print_table(f"Systems on {levels[isolation]['context']}", columns, rows)
+
+
+def _show_machine(*, as_json: bool) -> None:
     from assay.testbed.capabilities import machine
     from assay.testbed.local.substrate import LocalSubstrate
 

@@ -22,6 +22,16 @@ setting_option = click.option(
 )
 
 
+cluster_option = click.option(
+    "--isolation", type=click.Choice([KUBERNETES]), help="For systems on a cluster: that of kubectl."
+)
+
+
+def where(setting: Setting | None) -> str:
+    """Return what further commands on a system in *setting* need to be told."""
+    return f" --isolation {KUBERNETES}" if setting == KUBERNETES else ""
+
+
 def substrate_of(setting: Setting | None) -> LocalSubstrate | KubernetesSubstrate:
     """Return what runs systems in *setting*: this machine, or for ``kubernetes`` the cluster of kubectl's own choice."""
     if setting != KUBERNETES:

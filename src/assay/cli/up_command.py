@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.output import isolation_option, json_option, print_json, stages
+from assay.cli.output import json_option, print_json, stages
+from assay.cli.substrates import setting_option, substrate_of, where
 
 if TYPE_CHECKING:
-    from assay.model.system import IsolationLevel
+    from assay.model.system import Setting
 
 
 @click.command("up")
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
 @click.option("--name", help="Name of the running instance; the system's own name when left out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes pod names and load repeatable.")
 @click.option("--rate", "rate_rps", type=click.FloatRange(min=0.1), help="Load in requests per second.")
-@isolation_option
+@setting_option
 @json_option
 def command(
-    system: str, name: str | None, seed: int, rate_rps: float | None, isolation: IsolationLevel | None, *, as_json: bool
+    system: str, name: str | None, seed: int, rate_rps: float | None, isolation: Setting | None, *, as_json: bool
 ) -> None:
     """Start SYSTEM (a name, or the path of a YAML file) with its stores and load, and leave it running."""
     from assay.testbed.apps import load_system
-    from assay.testbed.local.substrate import LocalSubstrate
 
     app = load_system(system)
     with stages() as shown:
         shown.begin(f"starting {app.system}")
-        running = LocalSubstrate().deploy(app, name or app.system, seed=seed, rate_rps=rate_rps, isolation=isolation)
+        substrate: Any = substrate_of(isolation)
+        running = substrate.deploy(app, name or app.system, seed=seed, rate_rps=rate_rps, isolation=isolation)
     status = running.status()
     if as_json:
         print_json("up", [status])
@@ -37,4 +38,7 @@ def command(
         click.echo(f"{status['name']} is up: {status['ready']} of {status['replicas']} replicas ready.")
         for entry, urls in status["endpoints"].items():
             click.echo(f"{entry}: {', '.join(urls)}")
-        click.echo(f"Next: `assay inject FAULT.yaml --on {status['name']}`, `assay down {status['name']}`.")
+        there = where(isolation)
+        click.echo(
+            f"Next: `assay inject FAULT.yaml --on {status['name']}{there}`, `assay down {status['name']}{there}`."
+        )
