@@ -38,8 +38,8 @@ class NotFoundError(UserError):
     def __init__(self, kind: str, name: str, valid: Iterable[str], hint: str = "") -> None:
         self.kind, self.name, self.valid = kind, name, sorted(valid)
         near = nearest(name, self.valid)
-        listed = ", ".join(self.valid[:12]) + (", ..." if len(self.valid) > 12 else "")
-        way_out = f"did you mean {near!r}?" if near else f"known: {listed or 'none'}."
+        listed = ", ".join(self.valid[:12]) + (", ..." if len(self.valid) > 12 else ".")
+        way_out = f"did you mean {near!r}?" if near else f"known: {listed if self.valid else 'none.'}"
         super().__init__(f"There is no {kind} {name!r}; {way_out}" + (f" {hint}" if hint else ""))
 
 

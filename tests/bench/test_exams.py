@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from assay.agents.limits import Price
+from assay.agents.models import Reply
+from assay.agents.models.server import running_server
 from assay.bench.agent_runs import setup_of
 from assay.bench.estimate import ASSUMED_CALLS, ASSUMED_INPUT, estimate
 from assay.bench.exams import open_suite, plan, read_settings, run_all
@@ -312,13 +314,61 @@ def test_the_estimate_is_by_stated_assumptions_then_by_what_was_spent(tmp_path, 
 
 def test_a_paid_run_begins_with_its_estimate_and_a_free_one_with_none(tmp_path, call, model, monkeypatch):
     tree = make_tree(tmp_path / "t", count=1)
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "key")
-    _, err = call(
-        "run", tree.root, "-a", "rca", "--model", "made", "-c", "limits.retries=0", "-c", "price.input=1", code=1
-    )
+    with running_server(lambda *_: Reply(error_status=500)) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
+        out, err = call(
+            "run", tree.root, "-a", "rca", "--model", "made", "-c", "limits.retries=0", "-c", "price.input=1", code=1
+        )
     assert "about USD 0.36" in err.splitlines()[0]
+    assert "Nothing was graded: no run came to a result." in out
+    assert "1 of them aborted; the same command makes these again." in out
     assert "M input" not in call("run", tree.root, "-a", "rca", "--model", model)[1]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        (
+            "http://127.0.0.1:9/v1",
+            "No model can be reached at http://127.0.0.1:9/v1 (Connection refused); start one there",
+        ),
+        ("localhost:8000", "OPENAI_BASE_URL is 'localhost:8000', which is no URL"),
+        ("http://127.0.0.1:many/v1", "which is no URL"),
+    ],
+)
+def test_an_endpoint_that_is_not_there_is_told_before_anything_runs(tmp_path, call, monkeypatch, url, said):
+    tree = make_tree(tmp_path / "t", count=1)
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    asked = [("run", tree.root, "-a", "rca", "--model", "made"), ("agents", "check", "rca", "--model", "made")]
+    for arguments in (*asked, ("diagnose", tree.root, "-a", "rca", "--model", "made")):
+        err = call(*arguments, code=2)[1]
+        assert said in err
+        assert len(err.splitlines()) == 1
+    assert not (tree.root / "runs").exists()
+
+
+def test_a_store_apart_from_its_incidents_is_graded_as_the_command_says(tmp_path, call):
+    tree, store = make_tree(tmp_path / "t", count=1), tmp_path / "runs"
+    out = call("run", tree.root, "-a", "constant", "-o", store)[0].replace("\n", "")
+    assert f"Next: `assay grade {store} --cases {tree.root}`." in out
+    for command in (
+        ("grade", store),
+        ("regrade", store, "-c", "undirected=true"),
+        ("report", store, "-o", tmp_path / "r"),
+    ):
+        assert f"{store} holds runs and no incidents; give --cases DIR" in call(*command, code=2)[1]
+    out = call("grade", store, "--cases", tree.root)[0].replace("\n", "")
+    assert f"Next: `assay report {store} -o DIR --cases {tree.root}`." in out
+    assert call("report", store, "-o", tmp_path / "r", "--cases", tree.root)
+
+
+def test_a_setting_that_is_wrong_is_named_without_a_line(tmp_path, call):
+    err = call("run", tmp_path, "-a", "constant", "-c", "limits.tool_cals=3", code=2)[1]
+    assert err == "Error: -c limits.tool_cals: there is no such key; did you mean 'tool_calls'?\n"
 
 
 # Summaries --------------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
         except yaml.YAMLError as error:
             raise ConfigError(f"-c {override}: the value is not valid YAML; put it in quotes.") from error
         _put(merged, key.strip().split("."), value)
-        parse_yaml(yaml.safe_dump(merged), Settings, f"-c {key}")
+        parse_yaml(yaml.safe_dump(merged), Settings, f"-c {key}", lines=False)
     return Settings.model_validate(merged)
 
 

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from assay import __version__, agents
 from assay.agents.base import AGENTS, Agent, agent_named
 from assay.agents.command import CommandAgent
 from assay.agents.limits import Limits, Meter, Price
-from assay.agents.models.endpoint import DEFAULT_BASE_URL
-from assay.agents.models.named import model_named
+from assay.agents.models.endpoint import base_url_set, parts_of
+from assay.agents.models.named import FREE, model_named
 from assay.agents.record import ACTIONS, TRACE
 from assay.bench.attempts import Cell, Isolation, Item, Outcome, attempt, diagnosed, keep_end, read_told
 from assay.bench.external import examine
@@ -67,7 +66,7 @@ class Setup:
     @property
     def paid(self) -> bool:
         """Whether a run may cost money: its model is one of an endpoint."""
-        return self.asks_model and self.model is not None and self.model.partition(":")[0] not in _FREE
+        return self.asks_model and self.model is not None and self.model.partition(":")[0] not in FREE
 
     def solver(self) -> Solver:
         """Return the solver that this is; *limits* are part of it, since they move answers."""
@@ -75,7 +74,7 @@ class Setup:
         if self.asks_model:
             told |= {"model": _model_label(self.model), "temperature": self.temperature}
         if self.paid:
-            told["endpoint"] = urlsplit(os.environ.get("OPENAI_BASE_URL", DEFAULT_BASE_URL)).hostname
+            told["endpoint"] = parts_of(base_url_set())[1]
         if isinstance(self.agent, CommandAgent):
             told |= {"command": list(self.agent.told.command), "needs": list(self.agent.told.needs)}
         else:
@@ -96,9 +95,6 @@ class Setup:
         if kind == "scripted" and Path(rest).is_file():
             total.update(Path(rest).read_bytes())
         return total.hexdigest()
-
-
-_FREE = frozenset({"scripted", "replayed"})
 
 
 def setup_of(
@@ -241,9 +237,9 @@ def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
 def _absolute(model: str | None) -> str | None:
     """Return the name of a model with its file from the root, so that it means the same in every folder."""
     kind, _, rest = (model or "").partition(":")
-    return f"{kind}:{Path(rest).absolute()}" if kind in _FREE and rest else model
+    return f"{kind}:{Path(rest).absolute()}" if kind in FREE and rest else model
 
 
 def _model_label(model: str | None) -> str:
     kind, _, rest = (model or "").partition(":")
-    return f"{kind}:{Path(rest).name}" if kind in _FREE else model or ""
+    return f"{kind}:{Path(rest).name}" if kind in FREE else model or ""

@@ -82,7 +82,7 @@ def read_settings(changes: Sequence[str]) -> RunSettings:
             if not isinstance(target, dict):
                 raise ConfigError(f"-c {key}: {part} is a value, not a group of settings.")
         target[parts[-1]] = value
-        parse_yaml(yaml.safe_dump(merged), RunSettings, f"-c {key}")
+        parse_yaml(yaml.safe_dump(merged), RunSettings, f"-c {key}", lines=False)
     return RunSettings.model_validate(merged)
 
 

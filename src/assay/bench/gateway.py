@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.agents.limits import Meter
-from assay.agents.models.endpoint import DEFAULT_BASE_URL
+from assay.agents.models.endpoint import base_url_set
 from assay.agents.models.scripted import running_upstream
 from assay.bench.inference import refusal
 from assay.errors import AssayError
@@ -63,7 +63,7 @@ class Gateway:
 def gateway(model: str, folder: Path, meter: Meter) -> Iterator[Gateway]:
     """Give the gateway to *model*, with its record and its socket in *folder*, while the block runs."""
     kind, _, rest = model.partition(":")
-    base, suffix = os.environ.get("OPENAI_BASE_URL", DEFAULT_BASE_URL).rstrip("/"), "/v1"
+    base, suffix = base_url_set().rstrip("/"), "/v1"
     record = folder / "model"
     with ExitStack() as stack:
         if kind == "scripted":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from assay.bench.repeats import counted, run_id, solver_label, why_not_ranked
 from assay.bench.store import RUN, RunStore, read_diagnosis, read_run, write_verdict
-from assay.errors import AssayError, UserError
+from assay.errors import AssayError, DatapackError, UserError
 from assay.grading.evidence import ROWS_KEPT, evidence_of
 from assay.grading.profiles import PROFILES, Profile
 from assay.grading.topology import Topology, topology_of
@@ -214,7 +214,7 @@ def grade_stores(
     """Grade the runs at *paths*, each a store or the folder of one attempt, against *cases* (their own stores' if None).
 
     What cannot be graded is told, and the rest goes on. With a *judge* its verdicts are kept beside the others and
-    returned. Raises UserError where there are no runs, and as `resolve`.
+    returned. Raises UserError where there are no runs, and as `cases_of`.
     """
     wanted: dict[Path, set[str] | None] = {}
     for path in paths:
@@ -224,7 +224,7 @@ def grade_stores(
             ids.add(run_id(read_run(path)))
     if empty := next((root for root in wanted if not any(RunStore(root).runs())), None):
         raise UserError(f"{empty} holds no runs; make some with `assay diagnose`.")
-    known = [case for root in ([cases] if cases else wanted) for case in resolve(root)]
+    known = [case for root in ([cases] if cases else wanted) for case in cases_of(root, cases)]
     problems: list[str] = []
     runs, verdicts, folders = [], [], []
     for root, ids in wanted.items():
@@ -240,6 +240,23 @@ def grade_stores(
             verdicts.append(verdict)
             folders.append(folder)
     return Graded(tuple(wanted), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems))
+
+
+def cases_of(store: Path, cases: Path | None = None) -> list[Case]:
+    """Return the incidents that runs of *store* are graded on: those in *cases*, else in the store itself.
+
+    Raises UserError as `resolve`, and for a store that was made apart from its incidents.
+    """
+    try:
+        return resolve(cases or store)
+    except DatapackError:
+        raise
+    except UserError as error:
+        if cases is not None or not any(RunStore(store).runs()):
+            raise
+        raise UserError(
+            f"{store} holds runs and no incidents; give --cases DIR, the folder that they were run on."
+        ) from error
 
 
 def _one_of(ids: set[str] | None) -> Callable[[Run], bool]:

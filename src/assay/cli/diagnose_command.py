@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.output import json_option, print_json, print_table, say
+from assay.cli.output import cases_apart, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from assay.bench.exams import Made
@@ -66,7 +66,7 @@ def command(
             (i["case"], i["method"], i["answer"], _yes(i["correct"]), f"{i['seconds']:.2f}", i["run"]) for i in items
         ]
         print_table("Diagnoses", ("incident", "method", "answer", "correct", "seconds", "run"), rows)
-        click.echo(f"Next: `assay grade {store.root}`.")
+        click.echo(f"Next: `assay grade {store.root}{cases_apart(path, output)}`.")
     context.exit(1 if any(item["status"] != "done" for item in items) else 0)
 
 

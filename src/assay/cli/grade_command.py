@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.output import json_option, percent, print_json, print_table, say
+from assay.cli.output import cases_apart, json_option, percent, print_json, print_table, say
 from assay.cli.summaries import plain_summary, print_summaries
 
 if TYPE_CHECKING:
@@ -70,17 +70,18 @@ def command(
             summary=[plain_summary(summary) for summary in summaries],
         )  # fmt: skip
     else:
-        _print(graded, profile, summaries, repeats, collapsed)
+        _print(graded, profile, summaries, repeats, collapsed, cases)
     context.exit(1 if graded.problems else 0)
 
 
 def _judge(name: str | None) -> Callable[[Verdict], Verdict] | None:
     if name is None:
         return None
-    from assay.agents.models.named import model_named
+    from assay.agents.models.named import model_named, require_endpoint
     from assay.bench.judging import judged, questions
 
     model = model_named(name)
+    require_endpoint(name)
 
     def judge(verdict: Verdict) -> Verdict:
         say(f"assay: judging {questions(verdict)} statements of {verdict.solver} on {verdict.item}")
@@ -90,8 +91,9 @@ def _judge(name: str | None) -> Callable[[Verdict], Verdict] | None:
 
 
 def _print(
-    graded: Graded, profile: str, summaries: Sequence[Summary], repeats: int, collapsed: Sequence[ModalAnswer]
-) -> None:
+    graded: Graded, profile: str, summaries: Sequence[Summary], repeats: int, collapsed: Sequence[ModalAnswer],
+    cases: Path | None,
+) -> None:  # fmt: skip
     from assay.bench.judging import SUPPORTED
     from assay.grading.aggregate import only, summarise
 
@@ -113,7 +115,8 @@ def _print(
     for answer in collapsed:
         said = answer.service or "nothing is wrong"
         click.echo(f"Collapsed: {answer.solver} answers {said} in {percent(answer.share)} of {answer.cases} cases.")
-    click.echo(f"{len(graded.verdicts)} verdicts. Next: `assay report {graded.stores[0]} -o DIR`.")
+    store = graded.stores[0]
+    click.echo(f"{len(graded.verdicts)} verdicts. Next: `assay report {store} -o DIR{cases_apart(cases, store)}`.")
 
 
 def _write_scores(path: Path, graded: Graded, metric: str) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -117,3 +118,8 @@ def stages() -> Iterator[Stages]:
         shown = Stages(progress)
         yield shown
         shown.finish()
+
+
+def cases_apart(cases: Path | None, output: Path | None) -> str:
+    """Return the option by which later commands find *cases* when the store *output* lies apart from them, else ''."""
+    return f" --cases {cases}" if cases is not None and output is not None and output != cases else ""

@@ -26,18 +26,17 @@ def command(
 
     A what-if: the verdicts are kept under a name of their own, are never ranked, and change nothing that was graded.
     """
-    from assay.bench.grades import grade_all
+    from assay.bench.grades import cases_of, grade_all
     from assay.bench.regrading import changed_profile, moved
     from assay.bench.store import RunStore
     from assay.errors import UserError
     from assay.grading.profiles import profile_named
-    from assay.telemetry.tree import resolve
 
     before, after = profile_named(profile), changed_profile(profile_named(profile), changes)
     runs = RunStore(store)
     if not list(runs.runs()):
         raise UserError(f"{store} holds no runs; make some with `assay diagnose`.")
-    known = resolve(cases or store)
+    known = cases_of(store, cases)
     problems: list[str] = []
 
     def report(_: Path, error: Exception) -> None:

@@ -19,16 +19,16 @@ import click
 @click.option("--title", default="Assay report", show_default=True, help="Title of the page.")
 def command(store: Path, output: Path, cases: Path | None, profile: str, title: str) -> None:
     """Write one HTML file about the runs of STORE that opens from disk without network."""
+    from assay.bench.grades import cases_of
     from assay.bench.judging import JUDGED
     from assay.bench.store import RunStore
     from assay.errors import UserError
     from assay.grading.profiles import profile_named
-    from assay.telemetry.tree import resolve
     from assay.web.report import write_report
     from assay.web.runs import case_reports, solver_summaries
 
     profile_named(profile.removesuffix(JUDGED))
-    known = resolve(cases or store)
+    known = cases_of(store, cases)
     reports = case_reports(RunStore(store), known, profile, reproduce=[f"assay diagnose {cases or store}"])
     if not reports:
         raise UserError(f"{store} holds no finished runs of these incidents; make some with `assay diagnose`.")

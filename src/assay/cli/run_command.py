@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.output import json_option, print_json, say
+from assay.cli.output import cases_apart, json_option, print_json, say
 from assay.cli.summaries import plain_summary, print_summaries
 
 if TYPE_CHECKING:
@@ -72,8 +72,15 @@ def command(
         )
     else:
         print_summaries(summaries, graded=bool(verdicts), repeats=repeats)
-        click.echo(f"{len(made)} runs in {store.root / 'runs'}. Next: `assay grade {store.root}`.")
+        click.echo(f"{len(made)} runs in {store.root / 'runs'}. {_next(items, suite, output)}")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
+
+
+def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
+    """Return what to do next."""
+    if aborted := sum(item["status"] == "aborted" for item in items):
+        return f"{aborted} of them aborted; the same command makes these again."
+    return f"Next: `assay grade {output or suite}{cases_apart(suite, output)}`."
 
 
 def _graded(

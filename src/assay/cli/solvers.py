@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 def solver_named(name: str, model: str | None, settings: RunSettings) -> str | Setup:
     """Return the agent called *name* ready to be run, or *name* itself for a method.
 
-    Raises UserError for one that is neither, or that cannot be run as it is asked for.
+    Raises UserError for one that is neither, or that cannot be run as it is asked for; also when nobody listens where its
+    model should be.
     """
     from assay.agents.base import AGENTS
+    from assay.agents.models.named import require_endpoint
     from assay.bench.agent_runs import setup_of
     from assay.errors import NotFoundError
     from assay.methods.base import METHODS
@@ -24,7 +26,7 @@ def solver_named(name: str, model: str | None, settings: RunSettings) -> str | S
     if name not in AGENTS.names() and ":" not in name and not name.endswith((".yaml", ".yml")):
         hint = "An external agent is named by its YAML file."
         raise NotFoundError("agent or method", name, [*AGENTS.names(), *METHODS.names()], hint)
-    return setup_of(
+    setup = setup_of(
         name,
         model=model,
         limits=settings.limits.model_dump(exclude_unset=True),
@@ -32,3 +34,6 @@ def solver_named(name: str, model: str | None, settings: RunSettings) -> str | S
         temperature=settings.temperature,
         sealing=settings.sealing,
     )
+    if setup.asks_model:
+        require_endpoint(str(setup.model))
+    return setup

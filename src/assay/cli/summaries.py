@@ -34,7 +34,11 @@ def print_summaries(summaries: Sequence[Summary], *, graded: bool, repeats: int)
     kept = [at for at in range(len(columns)) if at < 4 or any(row[at] is not None for row in rows)]
     print_table("Solvers", [columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
     if not graded:
-        click.echo("Nothing was graded: no truth is at hand for these incidents.")
+        from assay.bench.store import FINISHED
+
+        ended = any(status in FINISHED for s in summaries for status in s.statuses)
+        why = "no truth is at hand for these incidents" if ended else "no run came to a result"
+        click.echo(f"Nothing was graded: {why}.")
 
 
 def _spent(summary: Summary) -> str | None:

@@ -25,8 +25,8 @@ def load_yaml(path: Path, model: type[W]) -> W:
     return parse_yaml(text, model, str(path))
 
 
-def parse_yaml(text: str, model: type[W], name: str) -> W:
-    """Return the *model* in *text*; *name* stands for the file in errors."""
+def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W:
+    """Return the *model* in *text*; *name* stands for the file in errors, which name *lines* too where there are any."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         _refuse_repeated_keys(node, name)
@@ -39,7 +39,7 @@ def parse_yaml(text: str, model: type[W], name: str) -> W:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(_sentence(error, model, node, name)) from error
+        raise ConfigError(_sentence(error, model, node if lines else None, name)) from error
     except UserError as error:
         raise ConfigError(f"{name}: {error}") from error
 
@@ -49,7 +49,8 @@ def _sentence(error: ValidationError, model: type[Written], node: yaml.Node | No
     # A misspelt key is also a missing one: the line that is there helps more than the one that is not.
     first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
     location = [part for part in first["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
-    line, field = _line_of(node, location), ".".join(str(part) for part in location)
+    field = ".".join(str(part) for part in location)
+    place = f"{name}:{_line_of(node, location)}" if node is not None else name
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         near = nearest(str(location[-1]), _fields(model, location))
@@ -57,7 +58,8 @@ def _sentence(error: ValidationError, model: type[Written], node: yaml.Node | No
     elif first["type"] == "missing":
         message = "this key is required"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{name}:{line}: {field + ': ' if field else ''}{message}{'' if message.endswith(('?', '.')) else '.'}{more}"
+    named = f"{field}: " if field and not name.endswith(f" {field}") else ""
+    return f"{place}: {named}{message}{'' if message.endswith(('?', '.')) else '.'}{more}"
 
 
 def where(path: Path, field: str) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from assay.agents.models.base import Message, ModelError, Reply, ToolRequest, ToolSpec
 from assay.agents.models.scripted import counted
@@ -14,6 +15,23 @@ from assay.proxy.apis.chat import read_answer
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 """Where models are when OPENAI_BASE_URL says nothing."""
+
+
+def base_url_set() -> str:
+    """Return where models are: OPENAI_BASE_URL, or the public endpoint."""
+    return os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
+
+
+def parts_of(url: str) -> tuple[str, str, int]:
+    """Return scheme, host and port of the base *url* of an endpoint; raises UserError for what is none."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:  # a port that is no number
+        parts, port = urlsplit(""), 0
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise UserError(f"OPENAI_BASE_URL is {url!r}, which is no URL; write one as in http://127.0.0.1:8000/v1.")
+    return parts.scheme, parts.hostname, port
 
 
 class EndpointModel:
@@ -33,11 +51,12 @@ class EndpointModel:
         key = api_key or os.environ.get("OPENAI_API_KEY")
         if not key:
             raise UserError(f"The model {name!r} needs a key: set OPENAI_API_KEY (any text for a local endpoint).")
-        self._name = name
+        url = base_url or base_url_set()
+        self._name, self._host = name, parts_of(url)[1]
         # No connection waits between two questions: minutes may lie between them, and a stale one reads as a failed model.
         self._client = openai.OpenAI(
             api_key=key,
-            base_url=base_url,
+            base_url=url,
             timeout=timeout_s,
             max_retries=retries,
             default_headers={"Connection": "close"},
@@ -65,8 +84,10 @@ class EndpointModel:
         except openai.OpenAIError as error:
             response = getattr(error, "response", None)
             pause_s = _retry_after(response.headers) if response is not None else None
-            message = f"The model {self._name} did not answer: {error}"
-            raise ModelError(f"{message[:1000].rstrip('.')}.", getattr(error, "status_code", None), pause_s) from error
+            status = getattr(error, "status_code", None)
+            message = f"The model {self._name} did not answer: {error}"[:1000].rstrip(".")
+            where = "" if status is not None else f" ({self._host})"
+            raise ModelError(f"{message}{where}.", status, pause_s) from error
         except (ValueError, TypeError, AttributeError, KeyError) as error:  # what came is no chat completion
             raise ModelError(f"The endpoint of {self._name} sent something that is no chat completion.") from error
         if not answer.choices:

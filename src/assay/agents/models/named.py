@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from urllib.request import getproxies
 
 from assay.agents.models.base import Model
 from assay.errors import UserError
+
+ENDPOINT_TIMEOUT_S = 10.0
+FREE = frozenset({"scripted", "replayed"})
+"""Kinds of models that need no endpoint, no key and no money."""
 
 
 def model_named(name: str, *, retries: int = 2, timeout_s: float = 120.0) -> Model:
@@ -28,3 +34,26 @@ def model_named(name: str, *, retries: int = 2, timeout_s: float = 120.0) -> Mod
     from assay.agents.models.endpoint import EndpointModel
 
     return EndpointModel(name, retries=retries, timeout_s=timeout_s)
+
+
+def require_endpoint(model: str) -> None:
+    """Raise UserError unless *model* needs no endpoint, or somebody listens where OPENAI_BASE_URL says.
+
+    For commands, before they begin: without it every single run would use up its tries first. Behind a web proxy nothing
+    is tried.
+    """
+    if model.partition(":")[0] in FREE:
+        return
+    from assay.agents.models.endpoint import base_url_set, parts_of
+
+    base = base_url_set()
+    scheme, host, port = parts_of(base)
+    if scheme in getproxies():
+        return
+    try:
+        socket.create_connection((host, port), ENDPOINT_TIMEOUT_S).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UserError(
+            f"No model can be reached at {base} ({why}); start one there, or correct OPENAI_BASE_URL."
+        ) from error
