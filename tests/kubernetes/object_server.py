@@ -9,7 +9,7 @@ from typing import Any
 
 from tiny_api import TinyApi, write_kubeconfig
 
-from assay.testbed.kubernetes.api.client import KINDS
+from assay.testbed.kubernetes.api.kinds import KINDS
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 NO_ROOM = {
@@ -26,7 +26,7 @@ class ObjectServer(TinyApi):
 
     def __init__(self, react: Callable[[ObjectServer], None] = lambda _: None) -> None:
         self.objects: dict[tuple[str, str, str], Any] = {}
-        self.texts = {"/healthz": "ok"}
+        self.texts = {"/healthz": "ok", "/apis/policy": {"versions": [{"groupVersion": "policy/v1"}]}}
         self._react, self._versions = react, itertools.count(1)
         super().__init__(self.answer)
 

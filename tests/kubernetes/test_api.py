@@ -68,6 +68,25 @@ def test_an_object_that_is_not_there_is_none_and_its_deletion_no_error(tmp_path)
         assert api.delete("Pod", "a", "shop") is False
 
 
+@pytest.mark.parametrize(("served", "version"), [(["v1", "v1beta1"], "v1"), (["v1beta1"], "v1beta1"), (["v1"], "v1")])
+def test_a_kind_that_moved_is_asked_for_where_this_server_has_it(tmp_path, served, version):
+    """Disruption budgets are in policy/v1beta1 up to 1.24, in policy/v1 from 1.21 on."""
+
+    def script(_method, path, _query):
+        listed = [{"groupVersion": f"policy/{one}"} for one in served]
+        return 200, {"versions": listed} if path == "/apis/policy" else {"items": []}
+
+    with tiny_api(script, tmp_path) as (tiny, config):
+        api = Api.connect(config)
+        assert api.list("PodDisruptionBudget", "shop") == api.list("PodDisruptionBudget", "mall") == []
+        assert api.version_of("PodDisruptionBudget") == f"policy/{version}"
+        assert api.version_of("Deployment") == "apps/v1"
+        assert api.version_of("Pod") == "v1"
+    paths = [path for _, path, *_ in tiny.asked]
+    budgets = [f"/apis/policy/{version}/namespaces/{name}/poddisruptionbudgets" for name in ("shop", "mall")]
+    assert paths == ["/apis/policy", *budgets], "it is asked once"
+
+
 def test_an_overloaded_server_is_asked_again_within_bounds(tmp_path):
     answers = iter([status(503, "starting"), status(429, "slow down"), (200, {"items": []})])
     with tiny_api(lambda *_: next(answers), tmp_path) as (tiny, config):

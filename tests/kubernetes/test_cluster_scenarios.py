@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from test_injection import merged, values
-from tiny_api import tiny_api
+from tiny_api import tiny_api, write_kubeconfig
 
 from assay.agents.mcp_server import serving
 from assay.bench.sealing import sealing_refusal
@@ -222,15 +222,16 @@ def test_a_patch_is_tried_on_the_server_and_becomes_one_that_can_be_taken_back(t
     assert tiny.asked[-1][4]["spec"]["template"]["spec"]["containers"][0]["image"] == "image:1"
 
 
-def test_objects_are_whole_and_in_the_namespace_that_they_belong_to():
+def test_objects_are_whole_and_in_the_namespace_that_they_belong_to(tmp_path):
+    api = Api.connect(write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1"))
     policy = ObjectChange(kind="NetworkPolicy", name="deny", create={"spec": {"podSelector": {}}})
-    assert manifest(policy, NAMES) == {
+    assert manifest(api, policy, NAMES) == {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {"name": "deny", "namespace": "mine"},
         "spec": {"podSelector": {}},
     }
-    volume = manifest(ObjectChange(kind="PersistentVolume", name="v-{namespace}", create={"spec": {}}), NAMES)
+    volume = manifest(api, ObjectChange(kind="PersistentVolume", name="v-{namespace}", create={"spec": {}}), NAMES)
     assert (volume["apiVersion"], volume["metadata"]) == ("v1", {"name": "v-mine"})
     with pytest.raises(ValidationError, match="either `create` or `patch`"):
         ObjectChange(kind="Service", name="x")

@@ -11,7 +11,7 @@ from assay.model.cluster import CONTROL_PLANE, OnCluster
 from assay.model.scenario import OracleStep, Scenario
 from assay.testbed.kubernetes.access.kubectl import judge
 from assay.testbed.kubernetes.access.tools import TOOLS
-from assay.testbed.kubernetes.api.client import KINDS
+from assay.testbed.kubernetes.api.kinds import KINDS
 from assay.testbed.kubernetes.scenario.furnishing import FILLER
 
 VERBS = {name: tool.arguments for name, tool in TOOLS.items()}

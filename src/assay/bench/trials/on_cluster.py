@@ -64,7 +64,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, A
     (run_dir / ABOUT).write_text(
         json.dumps({"context": api.context, "version": version, "nodes": names.workers}) + "\n"
     )
-    objects = tuple(manifest(one, names) for one in block.objects)
+    objects = tuple(manifest(api, one, names) for one in block.objects)
     furnishing = Furnishing(block.stand_ins, block.fillers, block.exclusive, objects)
     deployed = substrate.deployed(
         system_of(scenario), name, seed=scenario.environment.seed + seed, rate_rps=scenario.environment.rate_rps,

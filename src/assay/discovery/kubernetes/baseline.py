@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from assay.errors import AssayError, OperationError
-from assay.testbed.kubernetes.api.client import FIELD_MANAGER, Api, ApiError, Object, path_of, version_of
+from assay.testbed.kubernetes.api.client import FIELD_MANAGER, Api, ApiError, Object
 from assay.testbed.kubernetes.observer import SYSTEM_NAMESPACE, send_probe
 from assay.testbed.kubernetes.running import KubernetesSystem
 
@@ -46,7 +46,7 @@ def taken(running: KubernetesSystem) -> Baseline:
 def objects_in(api: Api, namespace: str) -> dict[Key, Object]:
     """Return the objects of *namespace* that a reset covers; lists leave the kind out."""
     return {
-        (kind, item["metadata"]["name"]): {**item, "kind": kind, "apiVersion": version_of(kind)}
+        (kind, item["metadata"]["name"]): {**item, "kind": kind, "apiVersion": api.version_of(kind)}
         for kind in RESTORED
         for item in api.list(kind, namespace)
     }
@@ -91,7 +91,7 @@ def restore(running: KubernetesSystem, baseline: Baseline, target_url: str) -> N
         elif normal(found[key]) != wanted:
             version = found[key]["metadata"]["resourceVersion"]
             body = {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}
-            api.request("PUT", path_of(key[0], running.name, key[1]), body, query={"fieldManager": FIELD_MANAGER})
+            api.request("PUT", api.path_of(key[0], running.name, key[1]), body, query={"fieldManager": FIELD_MANAGER})
     verify(running, baseline, target_url)
 
 

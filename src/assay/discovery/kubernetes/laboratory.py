@@ -19,7 +19,7 @@ from assay.discovery.laboratory import Laboratory
 from assay.discovery.operator import Repair
 from assay.errors import AssayError, NotFoundError, OperationError, UserError
 from assay.model.scenario import OpsCall, Scenario
-from assay.testbed.kubernetes.api.client import ApiError, version_of
+from assay.testbed.kubernetes.api.client import ApiError
 from assay.testbed.kubernetes.faults.node_command import NodeCommand
 from assay.testbed.kubernetes.observer import Observer
 from assay.testbed.kubernetes.running import KubernetesSystem
@@ -66,7 +66,8 @@ class ClusterLaboratory(Laboratory):
                 self._at_nodes.enter_context(self._nodes.broken(given["node"], given["op"], NODE_LIMIT_S))
             elif change.verb == "create":
                 metadata = {"name": given["name"], "namespace": running.name}
-                head = {"apiVersion": version_of(given["kind"]), "kind": given["kind"], "metadata": metadata}
+                version = running.api.version_of(given["kind"])
+                head = {"apiVersion": version, "kind": given["kind"], "metadata": metadata}
                 running.api.create({**head, **given["body"]})
             elif change.verb == "patch":
                 running.api.patch(given["kind"], given["name"], given["patch"], running.name)

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from assay.model.trajectory import Action
-from assay.testbed.kubernetes.api.client import KINDS, Api, Object
+from assay.testbed.kubernetes.api.client import Api, Object
+from assay.testbed.kubernetes.api.kinds import KINDS
 from assay.testbed.kubernetes.api.mirror import Mirror
 from assay.testbed.kubernetes.api.readings import owner_of
 

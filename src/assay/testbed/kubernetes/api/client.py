@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 import yaml
 
 from assay.errors import LostError, OperationError, StartError, UserError
+from assay.testbed.kubernetes.api.kinds import FORMER, KINDS
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -36,42 +37,6 @@ PATCH_TYPES = {
 
 Object = dict[str, Any]
 
-KINDS: dict[str, tuple[str, str, bool]] = {
-    "Namespace": ("api/v1", "namespaces", False),
-    "Node": ("api/v1", "nodes", False),
-    "Pod": ("api/v1", "pods", True),
-    "Service": ("api/v1", "services", True),
-    "Endpoints": ("api/v1", "endpoints", True),
-    "ConfigMap": ("api/v1", "configmaps", True),
-    "Secret": ("api/v1", "secrets", True),
-    "ServiceAccount": ("api/v1", "serviceaccounts", True),
-    "Event": ("api/v1", "events", True),
-    "ResourceQuota": ("api/v1", "resourcequotas", True),
-    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims", True),
-    "PersistentVolume": ("api/v1", "persistentvolumes", False),
-    "StorageClass": ("apis/storage.k8s.io/v1", "storageclasses", False),
-    "Deployment": ("apis/apps/v1", "deployments", True),
-    "ReplicaSet": ("apis/apps/v1", "replicasets", True),
-    "StatefulSet": ("apis/apps/v1", "statefulsets", True),
-    "DaemonSet": ("apis/apps/v1", "daemonsets", True),
-    "Job": ("apis/batch/v1", "jobs", True),
-    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies", True),
-    "Lease": ("apis/coordination.k8s.io/v1", "leases", True),
-    "Role": ("apis/rbac.authorization.k8s.io/v1", "roles", True),
-    "RoleBinding": ("apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
-    "ClusterRole": ("apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
-    "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
-    "PodDisruptionBudget": ("apis/policy/v1beta1", "poddisruptionbudgets", True),
-    "LimitRange": ("api/v1", "limitranges", True),
-    **{
-        kind: ("apis/chaos-mesh.org/v1alpha1", kind.lower(), True)
-        for kind in (
-            "PodChaos", "NetworkChaos", "StressChaos", "HTTPChaos", "DNSChaos", "TimeChaos", "JVMChaos", "IOChaos"
-        )
-    },
-}  # fmt: skip
-"""Kind to group and version, plural, and whether it lives in namespaces."""
-
 
 class ApiError(OperationError):
     """The API server refused or failed a request; *status* is HTTP's, *answer* the whole of what it said."""
@@ -85,24 +50,13 @@ class DeniedError(UserError):
     """The cluster does not know this user (401) or does not let it do this (403)."""
 
 
-def path_of(kind: str, namespace: str | None = None, name: str | None = None) -> str:
-    """Return the path of an object, or of a collection when no *name* is given."""
-    group, plural, namespaced = KINDS[kind]
-    inside = f"/namespaces/{namespace}" if namespaced and namespace else ""
-    return f"/{group}{inside}/{plural}" + (f"/{name}" if name else "")
-
-
-def version_of(kind: str) -> str:
-    """Return the apiVersion of *kind*: the group, a slash and the version, the version alone for the core."""
-    return KINDS[kind][0].removeprefix("apis/").removeprefix("api/")
-
-
 class Api:
     """A connection to one cluster, as the user of one context of a kubeconfig."""
 
     def __init__(self, connected: Callable[[str | None], tuple[ApiClient, str]], context: str | None) -> None:
         """Connect by *connected*, which reads the kubeconfig and returns a client for a context, and the context."""
         self._connected = connected
+        self._groups: dict[str, str] = {}
         self._client, self.context = connected(context)
         self.server: str = self._client.configuration.host
 
@@ -111,6 +65,27 @@ class Api:
         """Return a connection by *kubeconfig* (kubectl's own rules when None); raises UserError for an unusable one."""
         file = str(kubeconfig) if kubeconfig else None
         return cls(partial(_connected, file), context)
+
+    def group_of(self, kind: str) -> str:
+        """Return the path of the group and version in which this server has *kind*, asked once where there are several."""
+        group, former = KINDS[kind][0], FORMER.get(kind)
+        if former is None:
+            return group
+        if kind not in self._groups:
+            listed = self.request("GET", f"/{group.rpartition('/')[0]}")["versions"]
+            there = {f"apis/{version['groupVersion']}" for version in listed}
+            self._groups[kind] = group if group in there else former
+        return self._groups[kind]
+
+    def version_of(self, kind: str) -> str:
+        """Return the apiVersion of *kind*: group, slash and version; the version alone for the core."""
+        return self.group_of(kind).removeprefix("apis/").removeprefix("api/")
+
+    def path_of(self, kind: str, namespace: str | None = None, name: str | None = None) -> str:
+        """Return the path of an object, or of a collection when no *name* is given."""
+        _, plural, namespaced = KINDS[kind]
+        inside = f"/namespaces/{namespace}" if namespaced and namespace else ""
+        return f"/{self.group_of(kind)}{inside}/{plural}" + (f"/{name}" if name else "")
 
     def request(
         self,
@@ -157,7 +132,7 @@ class Api:
     def get(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
         """Return an object, None when there is none."""
         try:
-            return cast("Object", self.request("GET", path_of(kind, namespace, name)))
+            return cast("Object", self.request("GET", self.path_of(kind, namespace, name)))
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -166,7 +141,7 @@ class Api:
     def list(self, kind: str, namespace: str | None = None, selector: str | None = None) -> list[Object]:
         """Return the objects of *kind*, of all namespaces when none is given."""
         query = {"labelSelector": selector} if selector else None
-        return cast("list[Object]", self.request("GET", path_of(kind, namespace), query=query)["items"])
+        return cast("list[Object]", self.request("GET", self.path_of(kind, namespace), query=query)["items"])
 
     def create(self, manifest: Object, *, replace: bool = False) -> Object:
         """Create the object of *manifest*; one of the same name is an error, or is merged into with *replace*."""
@@ -175,7 +150,7 @@ class Api:
         try:
             return cast(
                 "Object",
-                self.request("POST", path_of(kind, namespace), manifest, query={"fieldManager": FIELD_MANAGER}),
+                self.request("POST", self.path_of(kind, namespace), manifest, query={"fieldManager": FIELD_MANAGER}),
             )
         except ApiError as error:
             if error.status != 409 or not replace:
@@ -184,7 +159,7 @@ class Api:
 
     def try_out(self, manifest: Object) -> str | None:
         """Return why the server would refuse to create *manifest*, None when it would not: nothing is made."""
-        path = path_of(manifest["kind"], manifest["metadata"].get("namespace"))
+        path = self.path_of(manifest["kind"], manifest["metadata"].get("namespace"))
         try:
             self.request("POST", path, manifest, query={"fieldManager": FIELD_MANAGER, "dryRun": "All"})
         except (ApiError, DeniedError) as error:
@@ -199,7 +174,7 @@ class Api:
             "Object",
             self.request(
                 "PATCH",
-                path_of(kind, namespace, name),
+                self.path_of(kind, namespace, name),
                 change,
                 query={"fieldManager": FIELD_MANAGER},
                 content_type=PATCH_TYPES[how],
@@ -209,7 +184,7 @@ class Api:
     def delete(self, kind: str, name: str, namespace: str | None = None) -> bool:
         """Delete an object; return whether there was one."""
         try:
-            self.request("DELETE", path_of(kind, namespace, name), query={"propagationPolicy": "Background"})
+            self.request("DELETE", self.path_of(kind, namespace, name), query={"propagationPolicy": "Background"})
         except ApiError as error:
             if error.status == 404:
                 return False
@@ -223,9 +198,9 @@ class Api:
         query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": timeout_s}
         answer = None
         try:
-            answer = self._send("GET", path_of(kind, namespace), None, query, "application/json", timeout_s + 10)
+            answer = self._send("GET", self.path_of(kind, namespace), None, query, "application/json", timeout_s + 10)
             if answer.status >= 400:
-                raise self._refusal("GET", path_of(kind, namespace), answer.status, answer.data)
+                raise self._refusal("GET", self.path_of(kind, namespace), answer.status, answer.data)
             pending = b""
             for chunk in answer.stream(65536):
                 *lines, pending = (pending + chunk).split(b"\n")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from assay.errors import AssayError, LostError, StartError
-from assay.testbed.kubernetes.api.client import Api, ApiError, Object, path_of
+from assay.testbed.kubernetes.api.client import Api, ApiError, Object
 
 RETRY_S, RETRY_LIMIT_S = 0.5, 10.0
 GONE = 410
@@ -78,7 +78,7 @@ class Mirror:
             pause = min(pause * 2, RETRY_LIMIT_S)
 
     def _list(self) -> None:
-        answer = self.api.request("GET", path_of(self.kind, self.namespace))
+        answer = self.api.request("GET", self.api.path_of(self.kind, self.namespace))
         self.lists += 1
         found = {_key(item): item for item in answer["items"]}
         gone = [item for key, item in self.objects.items() if key not in found]

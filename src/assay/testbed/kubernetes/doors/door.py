@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.errors import LostError
 from assay.model.system import System
-from assay.testbed.kubernetes.api.client import TRIES, Api, path_of
+from assay.testbed.kubernetes.api.client import TRIES, Api
 from assay.testbed.kubernetes.api.readings import is_ready
 from assay.testbed.kubernetes.doors.wanted import DOOR_PORT, KEY_HEADER, Wanted
 from assay.testbed.kubernetes.manifests.system import KEY_SECRET
@@ -53,7 +53,7 @@ class Doors:
         raw_answer: bool = False,
     ) -> Any:
         """Send one request to the door of *pod*; raises what `Api.request` raises, a refusal of the door included."""
-        proxied = f"{path_of('Pod', self.namespace, f'{pod}:{port}')}/proxy/{path}"
+        proxied = f"{self.api.path_of('Pod', self.namespace, f'{pod}:{port}')}/proxy/{path}"
         headers = {KEY_HEADER: self.key}
         return self.api.request(
             method, proxied, body, headers=headers, timeout_s=timeout_s, tries=tries, raw_answer=raw_answer

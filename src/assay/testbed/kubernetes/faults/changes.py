@@ -18,15 +18,13 @@ from typing import Any
 from assay.errors import AssayError, OperationError, RefusedError, StartError
 from assay.testbed.kubernetes.api.client import (
     FIELD_MANAGER,
-    KINDS,
     PATCH_TYPES,
     Api,
     ApiError,
     DeniedError,
     Object,
-    path_of,
-    version_of,
 )
+from assay.testbed.kubernetes.api.kinds import KINDS
 from assay.testbed.kubernetes.api.readings import owner_of, why_not_ready
 from assay.testbed.kubernetes.manifests import roles
 from assay.testbed.kubernetes.manifests.image import IMAGE
@@ -52,11 +50,6 @@ class Change:
     how: str = "merge"
     delete: bool = False
 
-    @property
-    def path(self) -> str:
-        """Return the path of the object."""
-        return path_of(self.kind, self.namespace, self.name)
-
 
 @dataclass(frozen=True)
 class Request:
@@ -73,13 +66,13 @@ def undo_of(api: Api, change: Change) -> Request | None:
 
     Raises RefusedError when the change cannot be made, or not taken back.
     """
-    standing = api.get(change.kind, change.name, change.namespace)
+    standing, path = api.get(change.kind, change.name, change.namespace), _path(api, change)
     if change.create is not None:
         if standing is not None:
             raise RefusedError(
                 f"{change.kind} {change.name} is there already; an injection never replaces what it did not make."
             )
-        return Request("DELETE", change.path)
+        return Request("DELETE", path)
     if standing is None:
         raise RefusedError(f"There is no {change.kind} {change.name} to change.")
     if change.delete:
@@ -91,8 +84,12 @@ def undo_of(api: Api, change: Change) -> Request | None:
     if change.how != "merge":
         raise RefusedError("Only merge patches can be taken back; write the change as one.")
     return Request(
-        "PATCH", f"{change.path}?fieldManager={FIELD_MANAGER}", _inverse(change.patch, standing), PATCH_TYPES["merge"]
+        "PATCH", f"{path}?fieldManager={FIELD_MANAGER}", _inverse(change.patch, standing), PATCH_TYPES["merge"]
     )
+
+
+def _path(api: Api, change: Change) -> str:
+    return api.path_of(change.kind, change.namespace, change.name)
 
 
 def _inverse(patch: Any, standing: Any) -> Any:
@@ -159,7 +156,7 @@ def _make(api: Api, change: Change) -> None:
     if change.create is not None:
         api.create(change.create)
     elif change.delete:
-        api.request("DELETE", change.path, query={"gracePeriodSeconds": "0"})
+        api.request("DELETE", _path(api, change), query={"gracePeriodSeconds": "0"})
     else:
         api.patch(change.kind, change.name, change.patch, change.namespace, how=change.how)
 
@@ -229,9 +226,9 @@ def _undo_objects(
 
 def _right(name: str, change: Change, subject: Object, labels: dict[str, str]) -> list[Object]:
     """Return a role, and its binding to *subject*, for undoing one *change* and nothing else."""
-    _, plural, namespaced = KINDS[change.kind]
+    group, plural, namespaced = KINDS[change.kind]
     rule = {
-        "apiGroups": [version_of(change.kind).rpartition("/")[0]],
+        "apiGroups": [group.split("/")[1] if group.startswith("apis/") else ""],
         "resources": [plural],
         "resourceNames": [change.name],
         "verbs": ["delete" if change.create is not None else "patch"],

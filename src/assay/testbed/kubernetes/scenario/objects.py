@@ -8,20 +8,21 @@ from typing import Any
 
 from assay.errors import OperationError, RefusedError
 from assay.model.cluster import ObjectChange, ObjectState
-from assay.testbed.kubernetes.api.client import KINDS, PATCH_TYPES, Api, Object, path_of, version_of
+from assay.testbed.kubernetes.api.client import PATCH_TYPES, Api, Object
+from assay.testbed.kubernetes.api.kinds import KINDS
 from assay.testbed.kubernetes.faults.changes import Change
 from assay.testbed.kubernetes.scenario.names import Names
 
 LOOK_EVERY_S = 0.5
 
 
-def manifest(change: ObjectChange, names: Names) -> Object:
+def manifest(api: Api, change: ObjectChange, names: Names) -> Object:
     """Return the object that *change* makes."""
     body = names.fill(change.create or {})
     metadata = {**body.pop("metadata", {}), "name": names.fill(change.name)}
     if KINDS[change.kind][2]:
         metadata["namespace"] = change.namespace or names.namespace
-    return {"apiVersion": version_of(change.kind), "kind": change.kind, "metadata": metadata, **body}
+    return {"apiVersion": api.version_of(change.kind), "kind": change.kind, "metadata": metadata, **body}
 
 
 def changes_of(api: Api, asked: Sequence[ObjectChange], names: Names) -> list[Change]:
@@ -33,13 +34,13 @@ def changes_of(api: Api, asked: Sequence[ObjectChange], names: Names) -> list[Ch
     for one in asked:
         name, place = str(names.fill(one.name)), (one.namespace or names.namespace) if KINDS[one.kind][2] else None
         if one.create is not None:
-            found.append(Change(one.kind, name, place, create=manifest(one, names)))
+            found.append(Change(one.kind, name, place, create=manifest(api, one, names)))
             continue
         standing = api.get(one.kind, name, place)
         if standing is None:
             raise RefusedError(f"There is no {one.kind} {name} to change.")
         wanted = api.request(
-            "PATCH", path_of(one.kind, place, name), names.fill(one.patch), query={"dryRun": "All"},
+            "PATCH", api.path_of(one.kind, place, name), names.fill(one.patch), query={"dryRun": "All"},
             content_type=PATCH_TYPES["strategic"],
         )  # fmt: skip
         found.append(Change(one.kind, name, place, patch=_difference(_said(standing), _said(wanted))))

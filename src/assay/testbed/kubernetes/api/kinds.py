@@ -1,0 +1,41 @@
+"""The kinds of objects that are known here, and where the API has them."""
+
+from __future__ import annotations
+
+KINDS: dict[str, tuple[str, str, bool]] = {
+    "Namespace": ("api/v1", "namespaces", False),
+    "Node": ("api/v1", "nodes", False),
+    "Pod": ("api/v1", "pods", True),
+    "Service": ("api/v1", "services", True),
+    "Endpoints": ("api/v1", "endpoints", True),
+    "ConfigMap": ("api/v1", "configmaps", True),
+    "Secret": ("api/v1", "secrets", True),
+    "ServiceAccount": ("api/v1", "serviceaccounts", True),
+    "Event": ("api/v1", "events", True),
+    "ResourceQuota": ("api/v1", "resourcequotas", True),
+    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims", True),
+    "PersistentVolume": ("api/v1", "persistentvolumes", False),
+    "StorageClass": ("apis/storage.k8s.io/v1", "storageclasses", False),
+    "Deployment": ("apis/apps/v1", "deployments", True),
+    "ReplicaSet": ("apis/apps/v1", "replicasets", True),
+    "StatefulSet": ("apis/apps/v1", "statefulsets", True),
+    "DaemonSet": ("apis/apps/v1", "daemonsets", True),
+    "Job": ("apis/batch/v1", "jobs", True),
+    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies", True),
+    "Lease": ("apis/coordination.k8s.io/v1", "leases", True),
+    "Role": ("apis/rbac.authorization.k8s.io/v1", "roles", True),
+    "RoleBinding": ("apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+    "ClusterRole": ("apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets", True),
+    "LimitRange": ("api/v1", "limitranges", True),
+    **{
+        kind: ("apis/chaos-mesh.org/v1alpha1", kind.lower(), True)
+        for kind in (
+            "PodChaos", "NetworkChaos", "StressChaos", "HTTPChaos", "DNSChaos", "TimeChaos", "JVMChaos", "IOChaos"
+        )
+    },
+}  # fmt: skip
+"""Kind to group and version, plural, and whether it lives in namespaces."""
+FORMER = {"PodDisruptionBudget": "apis/policy/v1beta1"}
+"""Group and version of the kinds that servers of 1.20 have under another one."""
