@@ -12,10 +12,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the cluster's own modules are named from the root of the checkout
 
+from object_server import SmallCluster
 from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import Cluster
+from tiny_api import served
 
+from assay.testbed.kubernetes import substrate
+from assay.testbed.kubernetes.api import client, mirror
 from assay.testbed.kubernetes.api.client import Api
+from assay.testbed.kubernetes.faults import changes
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +65,21 @@ def namespace(api, kubectl, request):
     yield name
     kubectl("delete", "namespace", name, "--wait=false")
     kubectl("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force", "--wait=false")
+
+
+@pytest.fixture
+def small_cluster(tmp_path, monkeypatch):
+    """Serve a `SmallCluster`, with a kubeconfig in its ``config`` and without long waits between two looks."""
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(mirror, "RETRY_S", 0.01)
+    for module in (substrate, changes):
+        monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
+    server = SmallCluster()
+    server.texts |= {"/version": {"gitVersion": "v1.20.2"}, "/readyz": "ok"}
+    server.config = tmp_path / "config"
+    server.login("t")
+    with served(server):
+        yield server
 
 
 def until(condition, timeout_s=180.0, every_s=0.2):

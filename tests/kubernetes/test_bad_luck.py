@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from object_server import NO_ROOM, READY, ObjectServer, SmallCluster
-from tiny_api import served
+from object_server import NO_ROOM, READY, ObjectServer
 
-from assay.bench.trials.on_cluster import ClusterStage
 from assay.cli import cli
 from assay.errors import LostError, OperationError, StartError, UserError
 from assay.model.files import load_yaml
@@ -23,20 +21,16 @@ from assay.model.system import System
 from assay.model.trajectory import parse_timeline
 from assay.testbed.kubernetes import observer as observing
 from assay.testbed.kubernetes import substrate as module
-from assay.testbed.kubernetes.api import client, mirror
+from assay.testbed.kubernetes.api import client
 from assay.testbed.kubernetes.api.client import Api, DeniedError
 from assay.testbed.kubernetes.faults import changes as changing
 from assay.testbed.kubernetes.faults import under_test
 from assay.testbed.kubernetes.faults.changes import Change, injected
-from assay.testbed.kubernetes.faults.node_command import NodeCommand
 from assay.testbed.kubernetes.faults.offers import Offers
 from assay.testbed.kubernetes.faults.under_test import ClusterUnderTest
 from assay.testbed.kubernetes.observer import Observer, api_health
 from assay.testbed.kubernetes.running import Watched
-from assay.testbed.kubernetes.scenario.names import Names
-from assay.testbed.kubernetes.settings import ClusterSettings
 from assay.testbed.kubernetes.substrate import KubernetesSubstrate
-from assay.testbed.scenarios import load_scenario
 from conftest import until
 
 FINALIZER = "Some resources are remaining: widgets.example.com has 1 resource instances."
@@ -44,17 +38,8 @@ TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
 
 
 @pytest.fixture
-def cluster(tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(mirror, "RETRY_S", 0.01)
-    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(changing, "LOOK_EVERY_S", 0.01)
-    server = SmallCluster()
-    server.texts |= {"/version": {"gitVersion": "v1.20.2"}, "/readyz": "ok"}
-    server.config = tmp_path / "config"
-    server.login("t")
-    with served(server):
-        yield server
+def cluster(small_cluster):
+    return small_cluster
 
 
 @pytest.fixture
@@ -321,22 +306,6 @@ def test_a_lost_node_is_in_the_record(cluster, observed):
     cluster.objects["Node", "", "worker1"]["status"] = {"conditions": [lost]}
     observed.mirrors["Node"]._list()
     assert observed()[1]["nodes_not_ready"] == ["worker1"]
-
-
-def test_a_trial_in_which_a_node_is_lost_that_nobody_stopped_is_no_result(cluster, substrate):
-    running, names = substrate.deploy(TINY, "mine"), Names("mine", "mine-watch", "ours:1", ("worker1", "worker2"))
-
-    def require_alive(scenario):
-        scenario = load_scenario(scenario)
-        stage = ClusterStage(scenario, scenario.cluster, ClusterSettings(), running, names, NodeCommand((), "here"))
-        stage.require_alive()
-
-    cluster.put("Node", "", "worker1", spec={}, status=READY)
-    with pytest.raises(LostError, match="which breaks no node: worker2 of here"):
-        require_alive("unreachable-service")
-    require_alive("node-not-ready")
-    cluster.put("Node", "", "worker2", spec={}, status=READY)
-    require_alive("unreachable-service")
 
 
 def test_readings_of_a_watch_that_dropped_are_missing_until_it_is_resumed_and_that_is_counted(cluster, observed):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import stat
 import time
 
 import pytest
 
 from assay.errors import OperationError, UserError
-from assay.testbed.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, judge
+from assay.testbed.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, judge, require_near
 
 ALLOWED = [
     ("get pods", "get pods", False),
@@ -178,3 +180,31 @@ def test_an_output_without_end_is_cut(program):
 def test_a_program_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UserError, match="There is no kubectl-none"):
         Kubectl(tmp_path, "kubectl-none")
+
+
+@pytest.mark.parametrize(
+    ("own", "server", "words"),
+    [
+        ("v1.20.2", "v1.20.15", None),
+        ("v1.28.0", "v1.27.3-gke.100", None),
+        ("v1.27.1", "v1.28.4+k3s1", None),
+        ("v1.33.0", "v1.20.2", "v1.33.0 and the server v1.20.2, more than one minor version apart"),
+        ("v2.20.0", "v1.20.2", "more than one minor version apart"),
+        ("nonsense", "v1.20.2", "does not tell its version"),
+    ],
+)
+def test_a_kubectl_that_is_not_the_servers_is_refused(tmp_path, own, server, words):
+    program = tmp_path / "kubectl"
+    told = json.dumps({"clientVersion": {"gitVersion": own}})
+    program.write_text(f"#!/bin/sh\n[ \"$*\" = 'version --client --output=json' ] && echo '{told}'\n")
+    program.chmod(0o755)
+    if words is None:
+        require_near(str(program), server)
+        return
+    with pytest.raises(UserError, match=re.escape(words)):
+        require_near(str(program), server)
+
+
+def test_a_kubectl_that_is_not_there_is_named():
+    with pytest.raises(UserError, match="There is no kubectl-of-nobody; install kubectl"):
+        require_near("kubectl-of-nobody", "v1.20.2")

@@ -17,7 +17,6 @@ from assay.model.system import System
 from assay.model.trajectory import parse_timeline
 from assay.testbed.apps import load_system
 from assay.testbed.kubernetes import substrate as module
-from assay.testbed.kubernetes.api.topology import topology
 from assay.testbed.kubernetes.manifests.system import Deployed, render
 from assay.testbed.kubernetes.observer import Observer, send_probe
 from assay.testbed.kubernetes.substrate import KubernetesSubstrate
@@ -96,7 +95,7 @@ def test_telemetry_of_every_process_arrives_at_the_receiver(running, kubectl):
 
 
 def test_topology_comes_from_owners_nodes_and_endpoints(running):
-    found = topology(running.api, ["tiny"])
+    found = running.topology()
     (pod,) = {b for a, b in found if a == ("Service", "tiny", "front")}
     (replicas,) = {a for a, b in found if b == pod and a[0] == "ReplicaSet"}
     (node,) = {a for a, b in found if b == pod and a[0] == "Node"}

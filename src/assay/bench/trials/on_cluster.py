@@ -23,7 +23,7 @@ from assay.model.incident import Window
 from assay.model.scenario import Scenario
 from assay.testbed.kubernetes.access import account
 from assay.testbed.kubernetes.access.audit import Audit
-from assay.testbed.kubernetes.access.kubectl import Kubectl
+from assay.testbed.kubernetes.access.kubectl import Kubectl, require_near
 from assay.testbed.kubernetes.access.tools import ClusterToolbox
 from assay.testbed.kubernetes.api.readings import is_ready
 from assay.testbed.kubernetes.faults.changes import injected
@@ -53,6 +53,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, A
     substrate = KubernetesSubstrate(settings.kubeconfig, settings.context, image=settings.image)
     api, name = substrate.api, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
     version = api.require()
+    require_near(settings.kubectl, version)
     nodes = NodeCommand(settings.node_command, api.context)
     if block.nodes or block.node_tool:
         nodes.require()
@@ -61,9 +62,8 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, A
         raise RefusedError(
             f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} for pods."
         )
-    (run_dir / ABOUT).write_text(
-        json.dumps({"context": api.context, "version": version, "nodes": names.workers}) + "\n"
-    )
+    about = {"context": api.context, "version": version, "nodes": names.workers}
+    (run_dir / ABOUT).write_text(json.dumps(about) + "\n")
     objects = tuple(manifest(api, one, names) for one in block.objects)
     furnishing = Furnishing(block.stand_ins, block.fillers, block.exclusive, objects)
     deployed = substrate.deployed(
@@ -71,6 +71,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, A
         furnishing=furnishing,
     )  # fmt: skip
     with deployed as running:
+        (run_dir / ABOUT).write_text(json.dumps({**about, "topology": sorted(running.topology())}) + "\n")
         yield ClusterStage(scenario, block, settings, running, names, nodes)
 
 

@@ -14,6 +14,7 @@ from assay.errors import LostError
 from assay.model.incident import FaultPlan
 from assay.model.system import System
 from assay.testbed.faults.preconditions import require
+from assay.testbed.kubernetes.api import topology
 from assay.testbed.kubernetes.api.client import Api, DeniedError, Object
 from assay.testbed.kubernetes.api.readings import cores, is_over, is_ready
 from assay.testbed.kubernetes.doors.door import Doors, ledger_of
@@ -148,6 +149,10 @@ class KubernetesSystem:
         return Watched(
             (self.name,), named or {f"{entry}.{self.name}": url for entry, url in urls.items()}, self.watch_namespace
         )
+
+    def topology(self) -> set[tuple[topology.Entity, topology.Entity]]:
+        """Return who owns, carries or serves whom: deployment, replica set, pod, node, service; see `topology.py`."""
+        return topology.topology(self.api, self.name)
 
     def _image(self) -> str:
         """Return the image that everything of this system runs."""

@@ -6,6 +6,7 @@ no other cluster, user or server can be named, nothing waits for a terminal or a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -166,12 +167,7 @@ class Kubectl:
     """Runs judged calls with the binary *program* and the credentials in *kubeconfig*, in an empty folder of their own."""
 
     def __init__(self, kubeconfig: Path, program: str = "kubectl") -> None:
-        found = shutil.which(program)
-        if found is None:
-            raise UserError(
-                f"There is no {program}; install kubectl, or name it as `kubectl` in the plan's cluster block."
-            )
-        self._program, self._kubeconfig = found, kubeconfig.resolve()
+        self._program, self._kubeconfig = _found(program), kubeconfig.resolve()
 
     def run(self, request: Request, given: str | None = None, timeout_s: float = TIMEOUT_S) -> str:
         """Return what kubectl printed; raises OperationError with its words when it fails or takes too long."""
@@ -183,6 +179,33 @@ class Kubectl:
         if code:
             raise OperationError(f"kubectl {request.verb} ended with {code}:\n{printed}")
         return printed
+
+
+def require_near(program: str, server: str) -> None:
+    """Raise UserError unless *program* is there and within one minor version of the *server*, as kubectl itself asks."""
+    with tempfile.TemporaryDirectory(prefix="assay-kubectl-") as home:
+        printed, code = _bounded([_found(program), "version", "--client", "--output=json"], home, None, TIMEOUT_S)
+    try:
+        own = str(json.loads(printed)["clientVersion"]["gitVersion"])
+        (major, minor), (served_major, served_minor) = _minor(own), _minor(server)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{program} does not tell its version (it ended with {code}); is it kubectl?") from error
+    if major != served_major or abs(minor - served_minor) > 1:
+        apart = f"{program} is {own} and the server {server}, more than one minor version apart"
+        raise UserError(f"{apart}: name another one as `kubectl` in the plan's cluster block.")
+
+
+def _minor(version: str) -> tuple[int, int]:
+    """Return major and minor of a version such as ``v1.27.3-gke.100``."""
+    major, minor = version.removeprefix("v").split(".")[:2]
+    return int(major), int(minor)
+
+
+def _found(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise UserError(f"There is no {program}; install kubectl, or name it as `kubectl` in the plan's cluster block.")
+    return found
 
 
 def _bounded(command: Sequence[str], home: str, given: str | None, timeout_s: float) -> tuple[str, int | None]:

@@ -11,13 +11,9 @@ Entity = tuple[str, str, str]
 """Kind, namespace ('' for none) and name."""
 
 
-def topology(api: Api, namespaces: Iterable[str]) -> set[tuple[Entity, Entity]]:
-    """Return the (owner or carrier, owned or carried) pairs in *namespaces*, by one list per kind and namespace."""
-    found: set[tuple[Entity, Entity]] = set()
-    for namespace in namespaces:
-        listed = {kind: api.list(kind, namespace) for kind in ("Pod", "ReplicaSet", "Endpoints", "Job")}
-        found |= edges(listed)
-    return found
+def topology(api: Api, namespace: str) -> set[tuple[Entity, Entity]]:
+    """Return the (owner or carrier, owned or carried) pairs in *namespace*, by one list per kind."""
+    return edges({kind: api.list(kind, namespace) for kind in ("Pod", "ReplicaSet", "Endpoints", "Job")})
 
 
 def edges(listed: Mapping[str, Iterable[Object]]) -> set[tuple[Entity, Entity]]:

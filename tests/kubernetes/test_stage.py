@@ -1,0 +1,73 @@
+"""The stage of a trial on a cluster, from what it asks before it deploys anything to what it leaves: nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from object_server import READY
+
+from assay.bench.trials.on_cluster import ABOUT, ClusterStage, staged
+from assay.errors import LostError, RefusedError, UserError
+from assay.testbed.kubernetes.faults.node_command import NodeCommand
+from assay.testbed.kubernetes.scenario.names import Names
+from assay.testbed.kubernetes.settings import ClusterSettings
+from assay.testbed.kubernetes.substrate import KubernetesSubstrate
+from assay.testbed.scenarios import load_scenario, system_of
+
+UNREACHABLE = load_scenario("unreachable-service")
+
+
+@pytest.fixture
+def block(small_cluster, tmp_path):
+    """Return the plan's block for the cluster, which has one node and a kubectl of its version."""
+    program, told = tmp_path / "kubectl", json.dumps({"clientVersion": {"gitVersion": "v1.20.2"}})
+    program.write_text(f"#!/bin/sh\necho '{told}'\n")
+    program.chmod(0o755)
+    small_cluster.put("Node", "", "worker1", spec={}, status=READY)
+    return {"kubeconfig": str(small_cluster.config), "kubectl": str(program)}
+
+
+def test_a_stage_says_where_it_is_and_what_stands_behind_each_service_and_leaves_nothing(
+    small_cluster, block, tmp_path
+):
+    with staged(UNREACHABLE, 0, tmp_path, block) as stage:
+        stage.require_alive()
+        name = stage.running.name
+        assert small_cluster.namespaces() == [name, f"{name}-watch"]
+        about = json.loads((tmp_path / ABOUT).read_text())
+    assert (about["context"], about["version"], about["nodes"]) == ("here", "v1.20.2", ["worker1"])
+    assert [["Deployment", name, "auth-service"], ["Pod", name, "auth-service-1"]] in about["topology"]
+    assert small_cluster.namespaces() == []
+
+
+@pytest.mark.parametrize(
+    ("scenario", "change", "error", "words"),
+    [
+        ("unreachable-service", {"kubectl": "kubectl-of-nobody"}, UserError, "There is no kubectl-of-nobody"),
+        ("node-not-ready", {}, RefusedError, "no command for nodes is known"),
+        ("crowded-node", {"node_command": ["true"]}, RefusedError, "needs 4 nodes; here has 1 for pods"),
+    ],
+)
+def test_what_cannot_be_performed_is_refused_before_anything_is_made(
+    small_cluster, block, tmp_path, scenario, change, error, words
+):
+    with pytest.raises(error, match=words), staged(load_scenario(scenario), 0, tmp_path, {**block, **change}):
+        pytest.fail("it was deployed")
+    assert {method for method, *_ in small_cluster.asked} <= {"GET"}
+
+
+def test_a_trial_in_which_a_node_is_lost_that_nobody_stopped_is_no_result(small_cluster, block, tmp_path):
+    names = Names("mine", "mine-watch", "ours:1", ("worker1", "worker2"))
+    running = KubernetesSubstrate(small_cluster.config).deploy(system_of(UNREACHABLE), "mine")
+
+    def require_alive(name):
+        scenario = load_scenario(name)
+        stage = ClusterStage(scenario, scenario.cluster, ClusterSettings(), running, names, NodeCommand((), "here"))
+        stage.require_alive()
+
+    with pytest.raises(LostError, match="which breaks no node: worker2 of here"):
+        require_alive("unreachable-service")
+    require_alive("node-not-ready")
+    small_cluster.put("Node", "", "worker2", spec={}, status=READY)
+    require_alive("unreachable-service")
