@@ -363,7 +363,11 @@ def test_a_store_apart_from_its_incidents_is_graded_as_the_command_says(tmp_path
         assert f"{store} holds runs and no incidents; give --cases DIR" in call(*command, code=2)[1]
     out = call("grade", store, "--cases", tree.root)[0].replace("\n", "")
     assert f"Next: `assay report {store} -o DIR --cases {tree.root}`." in out
-    assert call("report", store, "-o", tmp_path / "r", "--cases", tree.root)
+    call("report", store, "-o", tmp_path / "r", "--cases", tree.root)
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert f"assay diagnose {tree.root} -o {store}" in page
+    assert f"assay grade {store} --cases {tree.root}" in page
+    assert "assay run" not in page
 
 
 def test_a_setting_that_is_wrong_is_named_without_a_line(tmp_path, call):

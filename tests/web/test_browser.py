@@ -167,6 +167,18 @@ def test_an_answer_shows_its_sql_with_status_and_rows(open_report, full):
     assert "windows\nnormal, abnormal" in text.replace("\t", "\n")
 
 
+def test_on_a_phone_names_of_services_and_solvers_have_room_for_a_word(open_report, full):
+    page = open_report([full], 390)
+    page.tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    shares = "nodes => nodes.map(one => one.firstElementChild.clientWidth / one.clientWidth)"
+    ranked = page.tab.eval_on_selector_all(".ranking li", shares)
+    assert ranked
+    assert min(ranked) > 0.5
+    widths = page.tab.eval_on_selector_all(".grades th[scope=row]", "nodes => nodes.map(one => one.clientWidth)")
+    assert min(widths) >= 120
+    page.check_calm()
+
+
 def test_charts_begin_with_root_and_entry_and_take_any_service(open_report, full):
     page = open_report([full])
     labels = "assayReport.shown.charts.plots[0].series.slice(1).map(s => s.label)"

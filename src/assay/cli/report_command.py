@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from assay.cli.output import cases_apart
+
+if TYPE_CHECKING:
+    from assay.bench.store import RunStore
 
 
 @click.command("report")
@@ -29,7 +35,7 @@ def command(store: Path, output: Path, cases: Path | None, profile: str, title: 
 
     profile_named(profile.removesuffix(JUDGED))
     known = cases_of(store, cases)
-    reports = case_reports(RunStore(store), known, profile, reproduce=[f"assay diagnose {cases or store}"])
+    reports = case_reports(RunStore(store), known, profile, reproduce=_commands(RunStore(store), cases, output))
     if not reports:
         raise UserError(f"{store} holds no finished runs of these incidents; make some with `assay diagnose`.")
     output.mkdir(parents=True, exist_ok=True)
@@ -37,3 +43,18 @@ def command(store: Path, output: Path, cases: Path | None, profile: str, title: 
     if len(reports) == 1 and all(set(summary.pass_at) <= {1} for summary in solvers):
         solvers = []  # the table of grades says the same
     click.echo(str(write_report(reports, output / "report.html", title=title, solvers=solvers)))
+
+
+def _commands(store: RunStore, cases: Path | None, output: Path) -> list[str]:
+    """Return the commands that make such a report: agents have names and files of their own, which a run does not tell."""
+    from assay.bench.store import read_run
+
+    kinds = {read_run(run_dir).solver.kind for run_dir in store.runs()}
+    made = {"method": "assay diagnose {}", "agent": "assay run {} -a AGENT"}
+    apart = f" -o {store.root}" if cases else ""
+    asked = cases_apart(cases, store.root)
+    return [
+        *(command.format(cases or store.root) + apart for kind, command in made.items() if kind in kinds),
+        f"assay grade {store.root}{asked}",
+        f"assay report {store.root} -o {output}{asked}",
+    ]
