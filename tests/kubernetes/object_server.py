@@ -61,6 +61,9 @@ class ObjectServer(TinyApi):
         elif method == "DELETE":
             del self.objects[key]
         elif method == "PUT":
+            named = body["metadata"].get("resourceVersion")
+            if named not in (None, self.objects[key]["metadata"]["resourceVersion"]):
+                return 409, {"message": "another version stands"}
             self.put(*key, **{k: v for k, v in body.items() if k not in ("kind", "apiVersion")})
         elif method == "PATCH":
             patched = strategic(self.objects[key], body)

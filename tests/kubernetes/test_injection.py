@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from tiny_api import tiny_api
 
 from assay.errors import OperationError, RefusedError
+from assay.model.incident import FaultPlan
 from assay.testbed.kubernetes.api.client import Api
+from assay.testbed.kubernetes.faults import inject
 from assay.testbed.kubernetes.faults.changes import Change, _inverse, injected, undo_of
 from conftest import until
 
@@ -159,6 +161,26 @@ def test_an_undo_that_fails_here_is_left_to_the_cluster_and_said(tmp_path, answe
             broken.append(True)
         removed = [path.rpartition("/")[2] for method, path, *_ in tiny.asked if method == "DELETE"]
     assert removed == ["deny"], "what could be undone is undone, and the undo's pod stays"
+
+
+def test_of_two_that_find_a_former_injection_over_one_begins(small_cluster):
+    """Both look before either writes: the server lets one of them replace what has passed."""
+    api, plan = Api.connect(small_cluster.config), FaultPlan(fault="PodKill", target={"service": "back"})
+    passed = {"plan": "PodKill on back", "until": "1"}
+    small_cluster.put("ConfigMap", "mine-watch", inject.ACTIVITY, data=passed)
+    with inject._alone(api, "mine-watch", plan):
+        assert inject.activity(api, "mine-watch") == plan.name
+        with pytest.raises(RefusedError, match="is still active"), inject._alone(api, "mine-watch", plan):
+            pytest.fail("it began")
+    assert inject.activity(api, "mine-watch") is None
+    small_cluster.put("ConfigMap", "mine-watch", inject.ACTIVITY, data=passed)
+    before = api.get("ConfigMap", inject.ACTIVITY, "mine-watch")
+    with inject._alone(api, "mine-watch", plan):
+        small_cluster.refuse = lambda method, _path: (200, before) if method == "GET" else ...
+        with pytest.raises(RefusedError, match="just begun"), inject._alone(api, "mine-watch", plan):
+            pytest.fail("it began")
+        small_cluster.refuse = lambda _method, _path: ...
+        assert inject.activity(api, "mine-watch") == plan.name, "the first goes on"
 
 
 INJECTOR = """

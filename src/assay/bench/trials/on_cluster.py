@@ -28,6 +28,7 @@ from assay.testbed.kubernetes.access.tools import ClusterToolbox
 from assay.testbed.kubernetes.api.readings import is_ready
 from assay.testbed.kubernetes.faults.changes import injected
 from assay.testbed.kubernetes.faults.node_command import NodeCommand
+from assay.testbed.kubernetes.manifests.system import watch_of
 from assay.testbed.kubernetes.observer import send_probe
 from assay.testbed.kubernetes.running import KubernetesSystem
 from assay.testbed.kubernetes.scenario.furnishing import Furnishing
@@ -57,7 +58,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, A
     nodes = NodeCommand(settings.node_command, api.context)
     if block.nodes or block.node_tool:
         nodes.require()
-    names = Names(name, f"{name}-watch", settings.image, workers(api.list("Node")))
+    names = Names(name, watch_of(name), settings.image, workers(api.list("Node")))
     if len(names.workers) < block.workers:
         raise RefusedError(
             f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} for pods."

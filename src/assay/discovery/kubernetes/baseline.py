@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from assay.errors import AssayError, OperationError
-from assay.testbed.kubernetes.api.client import FIELD_MANAGER, Api, ApiError, Object
+from assay.testbed.kubernetes.api.client import Api, ApiError, Object
 from assay.testbed.kubernetes.observer import SYSTEM_NAMESPACE, send_probe
 from assay.testbed.kubernetes.running import KubernetesSystem
 
@@ -90,8 +90,7 @@ def restore(running: KubernetesSystem, baseline: Baseline, target_url: str) -> N
             api.create(dict(wanted))
         elif normal(found[key]) != wanted:
             version = found[key]["metadata"]["resourceVersion"]
-            body = {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}
-            api.request("PUT", api.path_of(key[0], running.name, key[1]), body, query={"fieldManager": FIELD_MANAGER})
+            api.replace({**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}})
     verify(running, baseline, target_url)
 
 

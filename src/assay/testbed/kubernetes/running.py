@@ -23,7 +23,7 @@ from assay.testbed.kubernetes.faults.inject import activity, injecting
 from assay.testbed.kubernetes.faults.offers import WayName, offers_of
 from assay.testbed.kubernetes.faults.ways import require_ways
 from assay.testbed.kubernetes.manifests.image import IMAGE
-from assay.testbed.kubernetes.manifests.system import LOAD, PROBE
+from assay.testbed.kubernetes.manifests.system import LOAD, PROBE, watch_of
 from assay.testbed.runtime.settings import SERVICE_PORT
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class KubernetesSystem:
     @property
     def watch_namespace(self) -> str:
         """Where its receiver and probe live."""
-        return f"{self.name}-watch"
+        return watch_of(self.name)
 
     @property
     def namespaces(self) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from assay.testbed.kubernetes.faults.changes import clear_cluster_roles
 from assay.testbed.kubernetes.faults.offers import WayName
 from assay.testbed.kubernetes.faults.ways import require_ways
 from assay.testbed.kubernetes.manifests.image import IMAGE
-from assay.testbed.kubernetes.manifests.system import Deployed
+from assay.testbed.kubernetes.manifests.system import Deployed, watch_of
 from assay.testbed.kubernetes.running import KubernetesSystem, what_holds
 from assay.testbed.kubernetes.scenario.furnishing import FurnishedSystem, Furnishing
 from assay.testbed.kubernetes.scenario.sharing import await_turn, systems_on
@@ -248,7 +248,7 @@ class KubernetesSubstrate:
                 while untold:
                     self.api.delete("Namespace", untold[-1])
                     untold.pop()
-                clear_cluster_roles(self.api, f"{name}-watch")
+                clear_cluster_roles(self.api, watch_of(name))
                 found = [self.api.get("Namespace", one) for one in namespaces] if wait else []
             except LostError as error:
                 if time.monotonic() > deadline:

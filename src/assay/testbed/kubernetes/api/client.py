@@ -181,6 +181,12 @@ class Api:
             ),
         )
 
+    def replace(self, item: Object) -> Object:
+        """Replace an object by *item*, whole; ApiError 409 when another version stands than the one that *item* names."""
+        metadata = item["metadata"]
+        path = self.path_of(item["kind"], metadata.get("namespace"), metadata["name"])
+        return cast("Object", self.request("PUT", path, item, query={"fieldManager": FIELD_MANAGER}))
+
     def delete(self, kind: str, name: str, namespace: str | None = None) -> bool:
         """Delete an object; return whether there was one."""
         try:

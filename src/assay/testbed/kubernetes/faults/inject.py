@@ -20,10 +20,10 @@ from assay.model.incident import FaultPlan
 from assay.model.system import System
 from assay.testbed.faults.inject import BEFORE_S, EFFECT_TIMEOUT_S, RECOVERY_TIMEOUT_S, inject
 from assay.testbed.faults.injection import SystemUnderTest
-from assay.testbed.kubernetes.api.client import Api, ApiError
+from assay.testbed.kubernetes.api.client import Api, ApiError, Object
 from assay.testbed.kubernetes.faults.offers import Offers
 from assay.testbed.kubernetes.faults.under_test import ClusterUnderTest
-from assay.testbed.kubernetes.manifests.system import MANAGED
+from assay.testbed.kubernetes.manifests.system import MANAGED, watch_of
 
 ACTIVITY = "activity"
 SPARE_S = 120.0
@@ -46,7 +46,7 @@ def injecting(
     """
     told: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue()
     runner = _Runner(told)
-    with _alone(api, f"{name}-watch", plan), tempfile.TemporaryDirectory(prefix="assay-injection-") as folder:
+    with _alone(api, watch_of(name), plan), tempfile.TemporaryDirectory(prefix="assay-injection-") as folder:
         under_test = ClusterUnderTest(
             api, name, system, Path(folder), offers, runner.lease, limit_s=limit_s(plan), image=image
         )
@@ -119,17 +119,21 @@ async def _settled(system: ClusterUnderTest, lease: asyncio.Event) -> None:
 @contextmanager
 def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
     """Hold the system for this injection; raises RefusedError while another one holds it."""
-    held = {
+    held: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": ACTIVITY, "namespace": namespace, "labels": MANAGED},
         "data": {"plan": plan.name, "until": f"{time.time() + limit_s(plan) + RECOVERY_TIMEOUT_S:.0f}"},
     }
-    if (other := activity(api, namespace)) is not None:
+    standing = api.get("ConfigMap", ACTIVITY, namespace)
+    if (other := _active(standing)) is not None:
         raise RefusedError(f"{other} is still active; wait for its end.")
-    api.delete("ConfigMap", ACTIVITY, namespace)
     try:
-        api.create(held)
+        if standing is None:
+            api.create(held)
+        else:  # of several that find one that has passed the server lets one replace it
+            version = standing["metadata"]["resourceVersion"]
+            api.replace({**held, "metadata": {**held["metadata"], "resourceVersion": version}})
     except ApiError as error:
         if error.status == 409:
             raise RefusedError("Another injection has just begun; wait for its end.") from error
@@ -143,7 +147,10 @@ def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
 
 def activity(api: Api, namespace: str) -> str | None:
     """Return what is being injected into the system that *namespace* watches over, None when nothing is."""
-    held = api.get("ConfigMap", ACTIVITY, namespace)
+    return _active(api.get("ConfigMap", ACTIVITY, namespace))
+
+
+def _active(held: Object | None) -> str | None:
     if held is None or float(held["data"]["until"]) < time.time():
         return None
     return str(held["data"]["plan"])

@@ -25,7 +25,7 @@ from assay.testbed.kubernetes.api.readings import is_over, is_ready
 from assay.testbed.kubernetes.doors.door import Doors
 from assay.testbed.kubernetes.doors.wanted import Lookup, Pressure, Wanted
 from assay.testbed.kubernetes.faults.offers import Offers
-from assay.testbed.kubernetes.manifests.system import LOAD
+from assay.testbed.kubernetes.manifests.system import LOAD, watch_of
 from assay.testbed.local.fleet import Fleet, Replica
 from assay.testbed.local.state import SystemState
 from assay.testbed.runtime.ledger import LedgerWriter
@@ -58,7 +58,7 @@ class ClusterUnderTest:
         limit_s: float,
         image: str,
     ) -> None:
-        self.api, self.name, self.watch_namespace, self.image = api, name, f"{name}-watch", image
+        self.api, self.name, self.watch_namespace, self.image = api, name, watch_of(name), image
         self._lease = lease
         self.system, self.offers = system, offers
         self.deadline = time.time() + limit_s

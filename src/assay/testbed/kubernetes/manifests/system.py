@@ -31,6 +31,11 @@ SMALL = {"cpu": "10m", "memory": "48Mi"}
 """What everything asks of the scheduler: systems of many pods fit on small machines, and limits are what bounds them."""
 
 
+def watch_of(name: str) -> str:
+    """Return the namespace of what watches over the system *name*."""
+    return f"{name}-watch"
+
+
 @dataclass(frozen=True)
 class Deployed:
     """One instance of *system*: the *name* is its namespace, what watches over it lives in another.
@@ -50,7 +55,7 @@ class Deployed:
     @property
     def watch_namespace(self) -> str:
         """Where receiver and probe live; nobody who is graded gets in."""
-        return f"{self.name}-watch"
+        return watch_of(self.name)
 
     def labels(self, component: str) -> dict[str, str]:
         """Return the labels of the *component*'s objects."""
