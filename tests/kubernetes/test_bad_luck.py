@@ -198,6 +198,19 @@ def test_who_may_not_see_roles_of_the_cluster_removes_a_system_all_the_same(clus
     assert cluster.namespaces() == []
 
 
+def test_who_may_see_neither_nodes_nor_leases_observes_the_rest(cluster, substrate, api, tmp_path):
+    substrate.deploy(TINY, "mine")
+    hidden = ("/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")
+    cluster.refuse = lambda _method, path: (403, {"message": "no"}) if path in hidden else ...
+    observer = Observer(api, Watched(("mine",), {}), tmp_path / "timeline.jsonl")
+    observer.stopping.set()
+    observer.run()
+    (tick,) = parse_timeline((tmp_path / "timeline.jsonl").read_text()).ticks
+    assert [(o.depth, o.value) for o in tick.observations] == [("D1", 1.0), ("D2", 1.0), ("D4", 1.0)]
+    beside = json.loads((tmp_path / "timeline.control-plane.jsonl").read_text())
+    assert (beside["ready"], beside["nodes_not_ready"], beside["lease_ages_s"]) == (True, [], {})
+
+
 def test_half_a_name_that_is_taken_is_refused_and_the_other_half_given_back(cluster, substrate):
     cluster.put("Namespace", "", "mine-watch", status={"phase": "Active"})
     with pytest.raises(UserError, match=r"namespace mine-watch exists on here; stop its system"):

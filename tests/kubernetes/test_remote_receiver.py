@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession, web
 from tiny_api import write_kubeconfig
 
-from assay.errors import OperationError, RefusedError
+from assay.errors import LostError, OperationError, RefusedError
 from assay.telemetry.otlp.client import ReceiverControl, start_receiver
 from assay.telemetry.otlp.spool import read_frames
 from assay.testbed.kubernetes.api.client import Api
@@ -27,7 +27,7 @@ class Cluster:
     """An API server that knows one receiver, and passes on what is meant for its door."""
 
     def __init__(self, folder):
-        self.folder, self.ready = folder, True
+        self.folder, self.ready, self.pod = folder, True, "receiver-1"
         self.process = start_receiver(folder / "state", die_with_stdin=True, timeout_s=120)
         self.control = ReceiverControl(folder / "state")
         self.data = f"http://127.0.0.1:{self.control.port}/v1/traces"
@@ -70,7 +70,7 @@ class Cluster:
         async def pods(_):
             conditions = [{"type": "Ready", "status": "True" if self.ready else "False"}]
             return web.json_response(
-                {"items": [{"metadata": {"name": "receiver-1"}, "status": {"conditions": conditions}}]}
+                {"items": [{"metadata": {"name": self.pod}, "status": {"conditions": conditions}}]}
             )
 
         async def secret(_):
@@ -145,3 +145,12 @@ def test_a_receiver_that_is_not_there_or_does_not_know_the_session_is_named(clus
     cluster.control.close_session("one")
     with pytest.raises(OperationError, match="one"):
         receiver.close_session("one")
+
+
+def test_what_a_receiver_on_a_lost_node_had_recorded_is_told_to_be_gone(cluster, tmp_path):
+    receiver = RemoteReceiver(cluster.api(), "shop-watch")
+    receiver.open_session(tmp_path / "here", "one")
+    cluster.pod = "receiver-2"
+    with pytest.raises(LostError, match="shop-watch was replaced: what receiver-1 had recorded went with it"):
+        receiver.close_session("one")
+    assert not (tmp_path / "here").exists()
