@@ -41,7 +41,6 @@ import assay.testbed.kubernetes.pods.__main__
 import assay.telemetry.otlp.receiver, assay.telemetry.otlp.control, uvloop, httptools
 from assay.testbed.kubernetes.pods import keeper, node_agent, receiver
 from assay.testbed.kernel import detour, packets, partition, probe, shaping
-from assay.testbed import capabilities
 load_system("shop")
 Instruments("http://127.0.0.1:1", {"service.name": "x"})
 json.dump(sorted({getattr(m, "__file__", None) or "" for m in list(sys.modules.values())}), sys.stdout)
