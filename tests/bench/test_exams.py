@@ -370,6 +370,40 @@ def test_a_store_apart_from_its_incidents_is_graded_as_the_command_says(tmp_path
     assert "assay run" not in page
 
 
+def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path, call):
+    tree = make_tree(tmp_path / "t", count=2)
+    call("diagnose", tree.root, "-m", "constant")
+    first, second = sorted((tree.root / "incidents").iterdir())
+    whole = (first / "abnormal_traces.parquet").read_bytes()
+    (first / "abnormal_traces.parquet").write_text("junk")
+    out, err = call("diagnose", tree.root, "-m", "constant", "-m", "chance", "--json", code=1)
+    told = json.loads(out)
+    assert {item["case"] for item in told["items"]} == {second.name}
+    assert "abnormal_traces.parquet cannot be read" in told["problems"][0]
+    assert f"left out: {first}" in err
+    told = json.loads(call("grade", tree.root, "--json", code=1)[0])
+    assert {item["case"] for item in told["items"]} == {second.name}
+    assert "abnormal_traces.parquet cannot be read" in told["problems"][0]
+    (first / "abnormal_traces.parquet").write_bytes(whole)
+    damaged = next((tree.root / "runs").glob("*/1/run.json"))
+    damaged.write_text("{")
+    call("report", tree.root, "-o", tmp_path / "r", code=1)
+    assert second.name in (tmp_path / "r" / "report.html").read_text()
+
+
+def test_a_place_that_cannot_be_written_to_is_told_before_anything_runs(tmp_path, call):
+    tree = make_tree(tmp_path / "t", count=1)
+    (tmp_path / "file").touch()
+    here, file = (tree.root, "-a", "constant"), tmp_path / "file"
+    for command in (("run", *here, "-o", file), ("diagnose", tree.root, "-m", "constant", "-o", file)):
+        assert "is a file" in call(*command, code=2)[1]
+    for option in ("--scores", "--tables"):
+        assert "is a directory" in call("grade", tree.root, option, tmp_path, code=2)[1]
+        assert "there is no folder" in call("grade", tree.root, option, tmp_path / "none" / "x", code=2)[1]
+    assert "there is no folder" in call("run", *here, "--scores", tmp_path / "none" / "x", code=2)[1]
+    assert not (tree.root / "runs").exists()
+
+
 def test_a_setting_that_is_wrong_is_named_without_a_line(tmp_path, call):
     err = call("run", tmp_path, "-a", "constant", "-c", "limits.tool_cals=3", code=2)[1]
     assert err == "Error: -c limits.tool_cals: there is no such key; did you mean 'tool_calls'?\n"

@@ -224,14 +224,16 @@ def grade_stores(
             ids.add(run_id(read_run(path)))
     if empty := next((root for root in wanted if not any(RunStore(root).runs())), None):
         raise UserError(f"{empty} holds no runs; make some with `assay diagnose`.")
-    known = [case for root in ([cases] if cases else wanted) for case in cases_of(root, cases)]
     problems: list[str] = []
+
+    def unread(_: Path, error: AssayError) -> None:
+        problems.append(str(error))
+
+    known = [case for root in ([cases] if cases else wanted) for case in cases_of(root, cases, unread)]
     runs, verdicts, folders = [], [], []
     for root, ids in wanted.items():
         store = RunStore(root)
-        for verdict in grade_all(
-            store, known, profile, lambda _, error: problems.append(str(error)), only=_one_of(ids)
-        ):
+        for verdict in grade_all(store, known, profile, unread, only=_one_of(ids)):
             folder = store.runs_dir / verdict.run
             runs.append(read_run(folder))
             if judge is not None:
@@ -242,13 +244,13 @@ def grade_stores(
     return Graded(tuple(wanted), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems))
 
 
-def cases_of(store: Path, cases: Path | None = None) -> list[Case]:
+def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:
     """Return the incidents that runs of *store* are graded on: those in *cases*, else in the store itself.
 
-    Raises UserError as `resolve`, and for a store that was made apart from its incidents.
+    Raises UserError, and tells *on_error*, as `resolve`; also for a store that was made apart from its incidents.
     """
     try:
-        return resolve(cases or store)
+        return resolve(cases or store, on_error)
     except DatapackError:
         raise
     except UserError as error:

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.output import cases_apart, json_option, print_json, print_table, say
+from assay.cli.output import FOLDER, cases_apart, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from assay.bench.exams import Made
 
-_PATH = click.Path(path_type=Path)
-
 
 @click.command("diagnose")
-@click.argument("path", type=_PATH)
+@click.argument("path", type=click.Path(path_type=Path))
 @click.option("-m", "--method", "methods", multiple=True, help="Method to run; repeat for more, all when left out.")
 @click.option(
     "-a", "--agent", "agents", multiple=True, help="Agent to run instead, by name or agent.yaml; repeat for more."
 )
 @click.option("--model", help="Of an agent: scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
-@click.option("-o", "--output", type=_PATH, help="Folder of the run store; PATH itself when left out.")
+@click.option("-o", "--output", type=FOLDER, help="Folder of the run store; PATH itself when left out.")
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=1), help="Limit per run, s; 120 for methods, an agent's own."
 )
@@ -50,7 +48,11 @@ def command(
         method_named(name)  # an unknown one is refused before anything runs
     solvers = [*chosen, *(solver_named(name, model, settings) for name in agents)]
     store = RunStore(output or path)
-    work = plan(open_suite(path), solvers, 1, settings.seed)
+    problems: list[str] = []
+    opened = open_suite(path, lambda _, error: problems.append(str(error)))
+    for problem in problems:
+        say(f"assay: left out: {problem}")
+    work = plan(opened, solvers, 1, settings.seed)
     require_apart_from(store, work)
     if any(not isinstance(solver, str) and solver.paid for solver in solvers):
         say(f"assay: {estimate(store, work, settings.mask, settings.price, again=again).sentence()}.")
@@ -60,14 +62,14 @@ def command(
         say(f"assay: {item['case']}: {item['method']}: {item['answer']}")
         items.append(item)
     if as_json:
-        print_json("diagnose", items)
+        print_json("diagnose", items, problems=problems)
     else:
         rows = [
             (i["case"], i["method"], i["answer"], _yes(i["correct"]), f"{i['seconds']:.2f}", i["run"]) for i in items
         ]
         print_table("Diagnoses", ("incident", "method", "answer", "correct", "seconds", "run"), rows)
         click.echo(f"Next: `assay grade {store.root}{cases_apart(path, output)}`.")
-    context.exit(1 if any(item["status"] != "done" for item in items) else 0)
+    context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
 def _item(made: Made) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.output import cases_apart, json_option, percent, print_json, print_table, say
+from assay.cli.output import NewFile, cases_apart, json_option, percent, print_json, print_table, say
 from assay.cli.summaries import plain_summary, print_summaries
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ _PATH = click.Path(path_type=Path)
 @click.argument("runs", nargs=-1, required=True, type=_PATH, metavar="RUN...")
 @click.option("--cases", type=_PATH, help="Tree with incidents and truth; the runs' own stores when left out.")
 @click.option("--profile", default="default", show_default=True, help="default, lenient or compat.")
-@click.option("--scores", type=_PATH, help="CSV file to write the score table to.")
+@click.option("--scores", type=NewFile(), help="CSV file to write the score table to.")
 @click.option("--metric", default="any_service", show_default=True, help="Metric of the score table.")
-@click.option("--tables", type=_PATH, help="Markdown file to write the tables of a results page to.")
+@click.option("--tables", type=NewFile(), help="Markdown file to write the tables of a results page to.")
 @click.option(
     "--judge", help="Model that says of each statement whether it supports its claim; named as in `assay run`."
 )

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from assay.cli.output import json_option, print_json, print_table, say
+from assay.cli.output import FOLDER, json_option, print_json, print_table, say
 
 
 @click.command("import")
 @click.argument("format_", metavar="FORMAT")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the incident tree.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the incident tree.")
 @json_option
 @click.pass_context
 def command(context: click.Context, format_: str, path: Path, output: Path, *, as_json: bool) -> None:

@@ -46,6 +46,25 @@ def print_json(command: str, items: Sequence[dict[str, Any]], **further: Any) ->
     click.echo(json.dumps(payload, indent=1, allow_nan=False, default=str))
 
 
+class NewFile(click.Path):
+    """The path of a file that is to be written: its folder is there, and it is no folder itself."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return *value* as a path; a command ends before it has done anything where nothing could be written."""
+        path = super().convert(value, param, ctx)
+        assert isinstance(path, Path)
+        if not path.absolute().parent.is_dir():
+            self.fail(f"there is no folder {path.parent}; make it, or name another place.", param, ctx)
+        return path
+
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+"""The path of a folder, which need not be there."""
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table; None shows as a dash, fractions are expected to be formatted by the caller."""
     table = Table(title=title, title_justify="left", header_style="bold")

@@ -36,12 +36,12 @@ def command(
     runs = RunStore(store)
     if not list(runs.runs()):
         raise UserError(f"{store} holds no runs; make some with `assay diagnose`.")
-    known = cases_of(store, cases)
     problems: list[str] = []
 
     def report(_: Path, error: Exception) -> None:
         problems.append(str(error))
 
+    known = cases_of(store, cases, report)
     first, second = (grade_all(runs, known, chosen, report) for chosen in (before, after))
     items: list[dict[str, Any]] = moved(first, second)
     for problem in dict.fromkeys(problems):

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from assay.cli.output import cases_apart
+from assay.cli.output import FOLDER, cases_apart, say
 
 if TYPE_CHECKING:
     from assay.bench.store import RunStore
+    from assay.errors import AssayError
 
 
 @click.command("report")
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder; report.html is written into it."
-)
+@click.option("-o", "--output", required=True, type=FOLDER, help="Folder; report.html is written into it.")
 @click.option(
     "--cases", type=click.Path(path_type=Path), help="Tree with incidents and truth; STORE itself when left out."
 )
 @click.option("--profile", default="default", show_default=True, help="Grading profile of the verdicts that are shown.")
 @click.option("--title", default="Assay report", show_default=True, help="Title of the page.")
-def command(store: Path, output: Path, cases: Path | None, profile: str, title: str) -> None:
+@click.pass_context
+def command(context: click.Context, store: Path, output: Path, cases: Path | None, profile: str, title: str) -> None:
     """Write one HTML file about the runs of STORE that opens from disk without network."""
     from assay.bench.grades import cases_of
     from assay.bench.judging import JUDGED
@@ -34,8 +35,15 @@ def command(store: Path, output: Path, cases: Path | None, profile: str, title: 
     from assay.web.runs import case_reports, solver_summaries
 
     profile_named(profile.removesuffix(JUDGED))
-    known = cases_of(store, cases)
-    reports = case_reports(RunStore(store), known, profile, reproduce=_commands(RunStore(store), cases, output))
+    problems: list[str] = []
+
+    def unread(_: Path, error: AssayError) -> None:
+        problems.append(str(error))
+
+    known, runs = cases_of(store, cases, unread), RunStore(store)
+    reports = case_reports(runs, known, profile, _commands(runs, cases, output), unread)
+    for problem in problems:
+        say(f"assay: left out: {problem}")
     if not reports:
         raise UserError(f"{store} holds no finished runs of these incidents; make some with `assay diagnose`.")
     output.mkdir(parents=True, exist_ok=True)
@@ -43,13 +51,18 @@ def command(store: Path, output: Path, cases: Path | None, profile: str, title: 
     if len(reports) == 1 and all(set(summary.pass_at) <= {1} for summary in solvers):
         solvers = []  # the table of grades says the same
     click.echo(str(write_report(reports, output / "report.html", title=title, solvers=solvers)))
+    context.exit(1 if problems else 0)
 
 
 def _commands(store: RunStore, cases: Path | None, output: Path) -> list[str]:
     """Return the commands that make such a report: agents have names and files of their own, which a run does not tell."""
     from assay.bench.store import read_run
+    from assay.errors import AssayError
 
-    kinds = {read_run(run_dir).solver.kind for run_dir in store.runs()}
+    kinds = set()
+    for run_dir in store.runs():
+        with suppress(AssayError):  # what cannot be read is told by the report itself
+            kinds.add(read_run(run_dir).solver.kind)
     made = {"method": "assay diagnose {}", "agent": "assay run {} -a AGENT"}
     apart = f" -o {store.root}" if cases else ""
     asked = cases_apart(cases, store.root)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.output import cases_apart, json_option, print_json, say
+from assay.cli.output import FOLDER, NewFile, cases_apart, json_option, print_json, say
 from assay.cli.summaries import plain_summary, print_summaries
 
 if TYPE_CHECKING:
@@ -15,19 +15,17 @@ if TYPE_CHECKING:
     from assay.bench.repeats import Summary
     from assay.telemetry.tree import Case
 
-_FOLDER = click.Path(path_type=Path)
-
 
 @click.command("run")
-@click.argument("suite", type=_FOLDER)
+@click.argument("suite", type=click.Path(path_type=Path))
 @click.option(
     "-a", "--agent", "agents", multiple=True, required=True, help="Agent, agent.yaml or method; repeat for more."
 )
 @click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
 @click.option("--repeats", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of every incident.")
 @click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Runs side by side.")
-@click.option("-o", "--output", type=_FOLDER, help="Folder of the run store; SUITE itself when left out.")
-@click.option("--scores", type=_FOLDER, help="CSV file to write the score table of the ranked runs to.")
+@click.option("-o", "--output", type=FOLDER, help="Folder of the run store; SUITE itself when left out.")
+@click.option("--scores", type=NewFile(), help="CSV file to write the score table of the ranked runs to.")
 @click.option("-c", "--change", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in mask.drop=logs.")
 @json_option
 @click.pass_context

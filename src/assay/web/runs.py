@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from assay.bench.grades import OnError
 from assay.bench.repeats import Summary, counted, most_repeats, summarise_runs
 from assay.bench.store import RunStore, read_diagnosis, read_run, read_verdicts
+from assay.errors import AssayError
 from assay.model.run import RunStatus
 from assay.telemetry.content import content_hash
 from assay.telemetry.tree import Case
@@ -13,22 +16,36 @@ from assay.web.payload import Answer, CaseReport, build_case
 
 
 def case_reports(
-    store: RunStore, cases: Sequence[Case], profile: str = "default", reproduce: Sequence[str] = ()
-) -> list[CaseReport]:
-    """Return one report per case that has runs in *store*, in the order of *cases*; verdicts are those of *profile*."""
+    store: RunStore, cases: Sequence[Case], profile: str = "default", reproduce: Sequence[str] = (),
+    on_error: OnError | None = None,
+) -> list[CaseReport]:  # fmt: skip
+    """Return one report per case that has runs in *store*, in the order of *cases*; verdicts are those of *profile*.
+
+    *on_error* is told of runs that cannot be read, and the rest goes on; without it the first one is raised.
+    """
     answers: dict[str, list[Answer]] = {}
     for run_dir in store.runs():
-        run = read_run(run_dir)
-        if run.status in (RunStatus.RUNNING, RunStatus.ABORTED):
-            continue
-        verdict = next((v for v in read_verdicts(run_dir) if v.profile == profile), None)
-        answer = Answer(run=run, diagnosis=read_diagnosis(run_dir), verdict=verdict)
-        answers.setdefault(run.item_hash, []).append(answer)
+        try:
+            if (answer := _answer(run_dir, profile)) is not None:
+                answers.setdefault(answer.run.item_hash, []).append(answer)
+        except AssayError as error:
+            if on_error is None:
+                raise
+            on_error(run_dir, error)
     return [
         build_case(case.datapack, case.truth, case.annotation, answers[digest], reproduce=reproduce)
         for case in cases
         if (digest := content_hash(case.datapack.path)) in answers
     ]
+
+
+def _answer(run_dir: Path, profile: str) -> Answer | None:
+    """Return what the attempt in *run_dir* came to, None when it came to nothing."""
+    run = read_run(run_dir)
+    if run.status in (RunStatus.RUNNING, RunStatus.ABORTED):
+        return None
+    verdict = next((v for v in read_verdicts(run_dir) if v.profile == profile), None)
+    return Answer(run=run, diagnosis=read_diagnosis(run_dir), verdict=verdict)
 
 
 def solver_summaries(reports: Sequence[CaseReport], cases: Sequence[Case]) -> list[Summary]:
