@@ -9,6 +9,7 @@ from tiny_api import tiny_api
 
 from assay.errors import LostError, StartError, UserError
 from assay.testbed.kubernetes.api import client as module
+from assay.testbed.kubernetes.api import mirror as following
 from assay.testbed.kubernetes.api.client import Api, ApiError, DeniedError
 from assay.testbed.kubernetes.api.mirror import Mirror
 
@@ -178,6 +179,25 @@ def test_a_mirror_lists_again_only_when_its_place_in_history_is_gone(tmp_path):
         assert ("DELETED", "b") in seen, "what had gone while nobody watched is told"
         mirror.stop()
         until(lambda: not mirror._thread.is_alive())
+
+
+def test_a_watch_that_is_asked_for_again_is_not_yet_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "RETRY_S", 0.01)
+    fresh = []
+
+    def script(_method, _path, query):
+        if "watch" not in query:
+            return 200, {"metadata": {"resourceVersion": "30"}, "items": []}
+        fresh.append(mirror.fresh)
+        return None
+
+    with tiny_api(script, tmp_path) as (_, config):
+        mirror = Mirror(Api.connect(config), "Pod", "shop").start()
+        until(lambda: len(fresh) > 3)
+        mirror.stop()
+        until(lambda: not mirror._thread.is_alive())
+    assert fresh[0], "it has just been listed"
+    assert not any(fresh[1:])
 
 
 def test_a_mirror_says_why_it_cannot_list(tmp_path):

@@ -26,7 +26,7 @@ FaultLayer = Literal[
 
 Predicate = Literal[
     "v_outcome", "v_temporal", "v_depth", "v_probe", "alerts_cleared", "v_placement", "v_no_regression", "v_impact",
-    "v_blast_radius",
+    "v_blast_radius", "v_control_plane",
 ]  # fmt: skip
 """What a run is judged by; the first four are the paper's and always hold, the others where a scenario commits them."""
 
@@ -173,6 +173,14 @@ class BlastRadius(Written):
     also_allowed: tuple[str, ...] = ()
 
 
+class ControlPlane(Written):
+    """What is asked of a cluster's control plane at the end, beside D4; none of it counts unless a scenario says so."""
+
+    ready: bool = Field(default=True, description="/readyz says so in every reading")
+    api_latency_s: float | None = Field(default=None, gt=0, description="median time in which /readyz is answered")
+    lease_age_s: float | None = Field(default=None, gt=0, description="what scheduler and controllers renew in time")
+
+
 class Verification(Written):
     """What is committed before the run. Defaults are the paper's, but for the cadence (5 s there)."""
 
@@ -195,6 +203,7 @@ class Verification(Written):
     no_regression: NoRegression | None = None
     impact: Impact | None = None
     blast_radius: BlastRadius | None = None
+    control_plane: ControlPlane | None = Field(default=None, description="with substrate kubernetes")
 
     @model_validator(mode="after")
     def _a_window_has_a_share(self) -> Self:
@@ -210,6 +219,7 @@ class Verification(Written):
             "v_no_regression": self.no_regression,
             "v_impact": self.impact,
             "v_blast_radius": self.blast_radius,
+            "v_control_plane": self.control_plane,
         }
         committed = [name for name, block in further.items() if block is not None]
         return ("v_outcome", "v_temporal", "v_depth", "v_probe", *committed)  # type: ignore[arg-type]
@@ -275,6 +285,8 @@ class Scenario(Written):
         payload = self.model_dump(mode="json", by_alias=True)
         if self.cluster is None:
             del payload["cluster"]
+        if self.verification.control_plane is None:
+            del payload["verification"]["control_plane"]
         return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def prompt(self, arm: str = "baseline") -> str:

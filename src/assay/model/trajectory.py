@@ -117,6 +117,26 @@ class AlertReading(Noun):
     firing: tuple[Alert, ...] = ()
 
 
+class ControlPlaneReading(Noun):
+    """How a cluster's API server answered at one tick, and what else is said of the cluster; D4 holds none of it.
+
+    *reached* is whether there was an answer at all, *failing* are the checks of ``/readyz`` that fail, *lease_ages_s* the
+    seconds since each lease of the control plane was renewed (None: never).
+    """
+
+    time_ns: int
+    ready: bool
+    latency_s: float
+    reached: bool = True
+    failing: tuple[str, ...] = ()
+    lease_ages_s: dict[str, float | None] = Field(default_factory=dict)
+    nodes_not_ready: tuple[str, ...] = ()
+    watches_resumed: int = 0
+
+
+CONTROL_PLANE_SUFFIX = ".control-plane.jsonl"
+"""What replaces the suffix of a timeline in the name of the file that lies beside it."""
+
 PhaseName = Literal["deployed", "baseline", "triggered", "agent_started", "agent_ended", "ended"]
 """The instants of a trial: deployed; end of the healthy stretch; the last fault applied; the agent's time; the end."""
 

@@ -59,6 +59,7 @@ METRICS: dict[str, MetricWord] = {
     "v_probe": _share("V probe", "End-to-end probes were answered throughout."),
     "v_placement": _share("V placement", "Workloads are where they were."),
     "v_no_regression": _share("V no regr.", "Nothing that worked before is broken after."),
+    "v_control_plane": _share("V control", "The control plane answers as committed."),
     "certificate": _share("Certificate", "All committed verifiers passed."),
     "impact_user_minutes": MetricWord(title="Impact", unit="user min", about="User minutes lost on the way."),
     "blast_radius": MetricWord(title="Blast radius", unit="services", about="Services hurt on the way."),

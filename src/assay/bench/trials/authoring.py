@@ -135,6 +135,8 @@ def _names(scenario: Scenario, system: System) -> list[Finding]:
         for name in committed.protected_services
         if name not in entries
     ]
+    if committed.control_plane is not None and scenario.cluster is None:
+        found.append(Finding("verification.control_plane", "only a cluster has one that could be asked"))
     for rule in committed.alerts.triggering if committed.alerts else ():
         if rule.service not in known:
             found.append(Finding("verification.alerts", f"{rule.service} is no service of {system.system}"))

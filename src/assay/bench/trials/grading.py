@@ -15,7 +15,16 @@ from assay.grading.verifiers import Recording, TrajectoryVerdict, certify
 from assay.model.base import Noun
 from assay.model.run import RunStatus
 from assay.model.scenario import Profile, Scenario
-from assay.model.trajectory import Action, AlertReading, OperatorDiagnosis, Phase, TraceStep, parse_timeline
+from assay.model.trajectory import (
+    CONTROL_PLANE_SUFFIX,
+    Action,
+    AlertReading,
+    ControlPlaneReading,
+    OperatorDiagnosis,
+    Phase,
+    TraceStep,
+    parse_timeline,
+)
 from assay.telemetry.content import whole_file
 
 N = TypeVar("N", bound=Noun)
@@ -59,6 +68,7 @@ def read_recording(run_dir: Path) -> Recording:
         actions=_lines(run_dir / ACTIONS, Action),
         alerts=_lines(run_dir / ALERTS, AlertReading),
         diagnoses=_lines(run_dir / DIAGNOSES, OperatorDiagnosis) if (run_dir / DIAGNOSES).exists() else None,
+        control_plane=_lines(timeline.with_suffix(CONTROL_PLANE_SUFFIX), ControlPlaneReading),
         probes_on=not read_run(run_dir).arm.endswith(PROBES_OFF),
     )
 

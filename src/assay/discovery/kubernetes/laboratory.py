@@ -19,6 +19,7 @@ from assay.discovery.laboratory import Laboratory
 from assay.discovery.operator import Repair
 from assay.errors import AssayError, NotFoundError, OperationError, UserError
 from assay.model.scenario import OpsCall, Scenario
+from assay.model.trajectory import CONTROL_PLANE_SUFFIX
 from assay.testbed.kubernetes.api.client import ApiError
 from assay.testbed.kubernetes.faults.node_command import NodeCommand
 from assay.testbed.kubernetes.observer import Observer
@@ -108,7 +109,7 @@ class ClusterLaboratory(Laboratory):
         finally:
             observer.stopping.set()
             thread.join()
-            timeline.with_suffix(".control-plane.jsonl").unlink(missing_ok=True)
+            timeline.with_suffix(CONTROL_PLANE_SUFFIX).unlink(missing_ok=True)
         if failure:
             raise OperationError(f"The cluster could not be observed: {failure[0]}") from failure[0]
 

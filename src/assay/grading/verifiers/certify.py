@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from assay.grading.verifiers import further
+from assay.grading.verifiers.control_plane import v_control_plane
 from assay.grading.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
 from assay.grading.verifiers.diagnosed import diagnosis_metrics
 from assay.grading.verifiers.evidence import Evidence, Recording, gather
@@ -67,6 +68,8 @@ def judge(
             evidence, committed.blast_radius, scenario.named_entities()
         )
         found.append(judgement)
+    if committed.control_plane is not None:
+        found.append(v_control_plane(evidence, committed.control_plane))
     return tuple(found), numbers
 
 

@@ -17,6 +17,7 @@ from assay.grading.verifiers.users import Counts, counts_of
 from assay.model.trajectory import (
     Action,
     AlertReading,
+    ControlPlaneReading,
     Depth,
     Observation,
     OperatorDiagnosis,
@@ -49,6 +50,7 @@ class Recording:
     alerts: tuple[AlertReading, ...] = ()
     probes_on: bool = True
     diagnoses: tuple[OperatorDiagnosis, ...] | None = None
+    control_plane: tuple[ControlPlaneReading, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from assay.errors import AssayError, LostError
-from assay.model.trajectory import Depth, Entity, Observation, Probe, Tick
+from assay.model.trajectory import CONTROL_PLANE_SUFFIX, ControlPlaneReading, Depth, Entity, Observation, Probe, Tick
 from assay.telemetry.clock import boot_id
 from assay.testbed.kubernetes.api import readings
 from assay.testbed.kubernetes.api.client import Api, ApiError, DeniedError, Object
@@ -51,7 +51,7 @@ class Observer:
         self.mirrors |= {"Lease": Mirror(api, "Lease", SYSTEM_NAMESPACE), "Node": Mirror(api, "Node")}
         self.stopping = threading.Event()
         self._out = _appending(out)
-        self._health = _appending(out.with_suffix(".control-plane.jsonl"))
+        self._health = _appending(out.with_suffix(CONTROL_PLANE_SUFFIX))
         self._probes: list[Probe] = []
         self._known: dict[str, Entity] = {}
         self._probed = 0
@@ -154,13 +154,14 @@ class Observer:
     def _note_beside(self, began: int, health: Mapping[str, Any]) -> None:
         """Write how the API server answered, how old leases are, which nodes are lost, how often watches were resumed."""
         leases = {
-            item["metadata"]["name"]: round(_age_s(item["spec"].get("renewTime")), 1)
-            for item in self.mirrors["Lease"].all()
+            item["metadata"]["name"]: _age_s(item["spec"].get("renewTime")) for item in self.mirrors["Lease"].all()
         }
         lost = sorted(node["metadata"]["name"] for node in self.mirrors["Node"].all() if not readings.is_ready(node))
         resumed = sum(mirror.drops for mirror in self.mirrors.values())
-        beside = {"lease_ages_s": leases, "nodes_not_ready": lost, "watches_resumed": resumed}
-        _write(self._health, {"time_ns": began, **health, **beside})
+        reading = ControlPlaneReading(
+            time_ns=began, **health, lease_ages_s=leases, nodes_not_ready=tuple(lost), watches_resumed=resumed
+        )
+        _write(self._health, reading.model_dump(mode="json"))
 
     def _components(self, health: Mapping[str, Any]) -> dict[str, bool]:
         """Return the health of a control plane that is no pods: what the API server says of itself and of its parts."""
@@ -253,10 +254,10 @@ def _observed(depth: Depth, began: int, value: float | None, failing: tuple[str,
     return Observation(depth=depth, started_ns=began, ended_ns=time.time_ns(), value=value, failing=failing)
 
 
-def _age_s(renewed: str | None) -> float:
+def _age_s(renewed: str | None) -> float | None:
     if renewed is None:
-        return float("inf")
-    return (datetime.now(UTC) - datetime.fromisoformat(renewed.replace("Z", "+00:00"))).total_seconds()
+        return None
+    return round((datetime.now(UTC) - datetime.fromisoformat(renewed.replace("Z", "+00:00"))).total_seconds(), 1)
 
 
 def _appending(path: Path) -> int:

@@ -197,8 +197,18 @@ class Api:
             raise
         return True
 
-    def watch(self, kind: str, version: str, namespace: str | None = None, timeout_s: int = 300) -> Iterator[Object]:
-        """Yield the events after resource *version* until the server ends the watch; raises what `request` raises."""
+    def watch(
+        self,
+        kind: str,
+        version: str,
+        namespace: str | None = None,
+        timeout_s: int = 300,
+        begun: Callable[[], None] = lambda: None,
+    ) -> Iterator[Object]:
+        """Yield the events after resource *version* until the server ends the watch; raises what `request` raises.
+
+        *begun* is called when the server has accepted it, which may be long before the first event.
+        """
         import urllib3
 
         query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": timeout_s}
@@ -207,6 +217,7 @@ class Api:
             answer = self._send("GET", self.path_of(kind, namespace), None, query, "application/json", timeout_s + 10)
             if answer.status >= 400:
                 raise self._refusal("GET", self.path_of(kind, namespace), answer.status, answer.data)
+            begun()
             pending = b""
             for chunk in answer.stream(65536):
                 *lines, pending = (pending + chunk).split(b"\n")

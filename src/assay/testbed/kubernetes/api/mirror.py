@@ -61,7 +61,6 @@ class Mirror:
             try:
                 if not self._version:
                     self._list()
-                self.error = None
                 began = time.monotonic()
                 self._follow()
                 self.drops += 1
@@ -84,6 +83,7 @@ class Mirror:
         gone = [item for key, item in self.objects.items() if key not in found]
         self.objects = found
         self._version = answer["metadata"]["resourceVersion"]
+        self._well()
         self._synced.set()
         for item in gone:
             self._tell("DELETED", item)
@@ -92,7 +92,7 @@ class Mirror:
 
     def _follow(self) -> None:
         """Apply events until the watch ends."""
-        for event in self.api.watch(self.kind, self._version, self.namespace):
+        for event in self.api.watch(self.kind, self._version, self.namespace, begun=self._well):
             if self._stopping.is_set():
                 return
             item, what = event["object"], event["type"]
@@ -106,6 +106,10 @@ class Mirror:
             else:
                 self.objects[_key(item)] = item
             self._tell(what, item)
+
+    def _well(self) -> None:
+        """Note that the server has answered: not before that is a watch resumed."""
+        self.error = None
 
     def _tell(self, what: str, item: Object) -> None:
         if self._changed is not None:
