@@ -214,6 +214,17 @@ def test_a_failure_is_attributed_by_time_and_not_by_ticks():
     assert judged(far, scenario(), **phases)["v_probe"].passed
 
 
+def test_a_failure_after_a_probe_of_the_aftermath_is_put_down_to_it_too():
+    broken = {23: ("db",), 24: ()}
+    made = timeline([1.0] * 25, d4=broken, probes=[probe("p", 11), probe("late", 22.5), probe("last", 24)])
+    found = judged(made, scenario(), **AGENT)
+    assert found["v_outcome"].passed  # it is back at the end, and the agent is out since 20 s
+    assert found["v_temporal"].passed
+    assert "db first fails within 10 s of late to front" in found["v_probe"].reason
+    quiet = timeline([1.0] * 25, d4=broken, probes=[probe("p", 11), probe("last", 24)])
+    assert judged(quiet, scenario(), **AGENT)["v_probe"].passed
+
+
 def test_a_failure_at_the_trigger_is_the_faults_and_not_the_probes():
     broken = dict.fromkeys(range(5, 16), ("db",))
     made = timeline([1.0] * 25, d4=broken, probes=[probe("p", 2)])
@@ -340,6 +351,19 @@ def test_a_verdict_carries_every_predicate_and_says_when_it_is_a_what_if():
     assert certify(recording(made, **AGENT), committed, profile="paper").what_if
     again = type(verdict).model_validate_json(verdict.pretty_json())
     assert again.pretty_json() == verdict.pretty_json()
+
+
+@pytest.mark.parametrize("d1", [[], ["missed"] * 25])
+def test_a_record_without_a_single_reading_passes_nothing_that_is_committed(d1):
+    further = {"alerts": {}, "placement": {"spread": [{"service": "front"}]}, "no_regression": {}, "blast_radius": {},
+               "impact": {"max_failed_requests": 1}}  # fmt: skip
+    for committed in (scenario(committed_depth="D3", **further), scenario(committed_depth="D1", profile="paper")):
+        found = judged(timeline(d1), committed, **AGENT)
+        assert {name for name, j in found.items() if j.failed} == {*found}
+        assert {*committed.verification.predicates()} <= {*found} or committed.verification.profile == "paper"
+    off = judged(timeline(d1), scenario(), **AGENT, probes_on=False)
+    assert {name for name, j in off.items() if not j.failed} == {"v_probe"}
+    assert off["v_probe"].status == "not_applicable"
 
 
 def test_an_empty_timeline_fails_everything_and_breaks_nothing():

@@ -162,6 +162,14 @@ def test_parts_and_services_that_fail_at_the_end_are_regressions_too():
     assert "pay fails" in regressed([], probes=dead).reason
 
 
+def test_what_was_last_seen_before_the_repair_is_no_evidence_that_it_works():
+    old = [probe("a", 1), probe("b", 12), probe("c", 15, target="pay"), probe("d", 22)]
+    assert "nothing was read of pay after the agent's end" in regressed([], probes=old).reason
+    assert regressed([], probes=old).failed
+    assert regressed([], probes=old, except_for=["pay"]).passed
+    assert regressed([], probes=[*old, probe("e", 23, target="pay")]).passed
+
+
 def test_a_kind_of_request_that_most_users_no_longer_get_is_a_regression():
     def load(end_failed):
         return {0: {"front GET /": (0, 0)}, 4: {"front GET /": (40, 1)}, 20: {"front GET /": (100, 30)},
@@ -251,6 +259,15 @@ def test_what_the_timeline_saw_change_counts_without_any_record_of_it():
     assert found.failed
     assert "cart-0 has another version" in found.reason
     assert found.tick == 15
+
+
+def test_without_a_record_of_entities_nobody_saw_what_moved():
+    committed = scenario(truth={"root_causes": ["front"]}, blast_radius={})
+    blind = judged(timeline([1.0] * 25), committed)["v_blast_radius"]
+    assert blind.failed
+    assert blind.reason.startswith("missing evidence: no entities were recorded")
+    seen = judged(timeline([1.0] * 25), committed, actions=[change(12, touched=["cart"])])["v_blast_radius"]
+    assert "touched what the truth does not name: cart" in seen.reason
 
 
 def test_a_false_alarm_forgives_no_change():

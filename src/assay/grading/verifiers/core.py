@@ -354,8 +354,8 @@ def _attributed(evidence: Evidence, window_s: float, *, paper: bool) -> tuple[in
     had = counted[np.maximum(until, low)] > counted[low]
     has = counted[np.maximum(high, after)] > counted[after]
     newly = has & ~had
-    if not paper:  # only what the verifier did while the agent was at work
-        newly &= ((probes.started >= evidence.agent_started) & (probes.started <= evidence.agent_ended))[:, None]
+    if not paper:  # not what the fault did: a part that fails when it is applied often follows a probe as well
+        newly &= (probes.started >= evidence.agent_started)[:, None]
     hit = np.flatnonzero(newly.any(axis=1))
     if not len(hit):
         return None

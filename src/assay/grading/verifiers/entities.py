@@ -25,7 +25,7 @@ def entities_at(ticks: Iterable[Tick], *, until_ns: int) -> dict[str, Entity] | 
     for tick in ticks:
         if not (tick.entities or tick.gone):
             continue
-        if tick.observations and max(o.ended_ns for o in tick.observations if o.depth != "D3") > until_ns:
+        if max((o.ended_ns for o in tick.observations if o.depth != "D3"), default=0) > until_ns:
             break
         seen = True
         known.update((entity.id, entity) for entity in tick.entities)

@@ -104,6 +104,8 @@ def no_regression(evidence: Evidence, committed: NoRegression) -> Judgement:
             spare[entity.service] -= 1
             continue
         broken.append(f"{entity.id} {'is not ready' if entity.id in after else 'is gone'}")
+    if not broken and (stale := _unread_at_the_end(evidence, spared)):
+        return missing(name, f"nothing was read of {stale} after the agent's end and its last change")
     broken += [
         f"{part} fails"
         for depth in ("D2", "D3", "D4")
@@ -163,6 +165,8 @@ def blast_radius(evidence: Evidence, committed: BlastRadius, named: frozenset[st
         at, _ = sorted(touched.values())[committed.max_entities]
         listed = ", ".join(f"{entity} ({how})" for entity, (_, how) in touched.items())
         judged = _failed(evidence, name, f"touched what the truth does not name: {listed}", at)
+    elif not any(tick.entities for tick in ticks):
+        judged = missing(name, "no entities were recorded, so what moved was not seen")
     else:
         listed = ", ".join(touched) or "nothing"
         judged = _passed(evidence, name, f"touched besides what the truth names: {listed}")
@@ -199,6 +203,17 @@ def _spread(rule: Spread, final: dict[str, Entity]) -> str | None:
 
 def _hosts(final: dict[str, Entity], service: str) -> Counter[str]:
     return Counter(e.host for e in final.values() if e.service == service and e.ready and e.host is not None)
+
+
+def _unread_at_the_end(evidence: Evidence, spared: set[str]) -> str | None:
+    """Return the first depth, or service that was probed before, whose last reading is older than the final state."""
+    for depth in ("D2", "D4"):
+        series = evidence.judged[depth]
+        if len(series) and series.started[-1] < evidence.final_from:
+            return depth
+    probes = evidence.probes
+    last = {target: int(probes.started[row]) for row, target in enumerate(probes.targets)}
+    return next((s for s, began in sorted(last.items()) if began < evidence.final_from and s not in spared), None)
 
 
 def _newly_failing_at_the_end(evidence: Evidence, depth: str) -> tuple[str, ...]:
