@@ -35,8 +35,10 @@ def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run:
     from assay.bench.store import RunStore
     from assay.bench.trials.matrix import run_matrix
     from assay.bench.trials.plan import load_trial_plan
+    from assay.bench.trials.preflight import require_sound
 
     wanted, cells = load_trial_plan(plan)
+    require_sound(cells)
     store = RunStore(output)
     if not dry_run:
         run_matrix(wanted, cells, store, jobs=jobs, tell=say)
@@ -88,15 +90,19 @@ def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run:
 def grade(context: click.Context, store: Path, profile: Any, file: str | None, *, what_if: bool, as_json: bool) -> None:
     """Grade the trials of STORE again, by what was committed before each run."""
     from assay.bench.store import RunStore, read_run
-    from assay.bench.trials.grading import grade_trial, kept_scenario, recorded_trials
-    from assay.errors import AssayError, UserError
+    from assay.bench.trials.grading import grade_trial, kept_scenario, recorded_trials, require_trials
+    from assay.errors import AssayError, NotFoundError, UserError
     from assay.testbed.scenarios import load_scenario
 
+    if what_if and file is None:
+        raise UserError("--what-if grades by another file than was committed; say with --scenario which one.")
     other = load_scenario(file) if file else None
+    begun_runs = [(run_dir, read_run(run_dir)) for run_dir in recorded_trials(RunStore(require_trials(store)))]
+    if other is not None and other.id not in {begun.item for _, begun in begun_runs}:
+        raise NotFoundError(f"trial in {store} of the scenario", other.id, {begun.item for _, begun in begun_runs})
     items: list[dict[str, Any]] = []
     problems = 0
-    for run_dir in recorded_trials(RunStore(store)):
-        begun = read_run(run_dir)
+    for run_dir, begun in begun_runs:
         if other is not None and begun.item != other.id:
             continue
         try:
@@ -183,9 +189,13 @@ def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_js
 def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_json: bool) -> None:
     """Score the trials of STORE again under the paper's 144 settings of four thresholds, without a new run."""
     from assay.bench.trials.sweep import sweep
+    from assay.errors import UserError
 
     trials = _trials(store)
-    swept = sweep(trials.recorded if all_arms else trials.main_slice())
+    chosen = trials.recorded if all_arms else trials.main_slice()
+    if not chosen and trials.recorded:
+        raise UserError(f"{store} holds no trial of the main slice (baseline prompt, probes on); --all-arms takes all.")
+    swept = sweep(chosen)
     items = [
         {**one.setting._asdict(), **{name: value for name, value in vars(one).items() if name != "setting"}}
         for one in swept
@@ -235,13 +245,20 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
 def report(context: click.Context, store: Path, output: Path) -> None:
     """Write one page per trial of STORE: lanes over one time axis, the deciding ticks, the agent's steps."""
     from assay.bench.store import RunStore, read_run
-    from assay.bench.trials.grading import grade_trial, kept_scenario, read_recording, read_steps, recorded_trials
+    from assay.bench.trials.grading import (
+        grade_trial,
+        kept_scenario,
+        read_recording,
+        read_steps,
+        recorded_trials,
+        require_trials,
+    )
     from assay.errors import AssayError
     from assay.web.run_page import write_run_page
     from assay.web.run_view import trial_view
 
     problems = 0
-    for run_dir in recorded_trials(RunStore(store)):
+    for run_dir in recorded_trials(RunStore(require_trials(store))):
         begun = read_run(run_dir)
         try:
             scenario = kept_scenario(store, begun.item_hash)

@@ -57,6 +57,16 @@ def hanging(scenario, agent, arm, *, probes, seed, run_dir):
     time.sleep(600)
 
 
+def undoing(scenario, agent, arm, *, probes, seed, run_dir):
+    """Never end, and tell when everything is undone."""
+    try:
+        Path(os.environ["PERFORMED"]).write_text("begun\n")
+        hanging(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+    finally:
+        with Path(os.environ["PERFORMED"]).open("a") as log:
+            log.write("undone\n")
+
+
 def interrupting(scenario, agent, arm, *, probes, seed, run_dir):
     """Interrupt who runs the matrix, as Ctrl-C does, and never end."""
     if agent.oracle == "harmful":

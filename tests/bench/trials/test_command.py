@@ -56,6 +56,22 @@ def test_another_file_is_refused_unless_it_is_a_what_if(store, items, capsys):
     assert all(i["profile"] == "what-if-default" for i in found)
 
 
+def test_a_what_if_of_nothing_and_a_scenario_of_no_trial_are_one_sentence(store, capsys):
+    assert run(["trials", "grade", str(store), "--what-if"]) == 2
+    assert "say with --scenario which one" in capsys.readouterr().err
+    assert run(["trials", "grade", str(store), "--scenario", "drained-pool"]) == 2
+    assert "There is no trial in" in capsys.readouterr().err
+
+
+def test_a_plan_whose_trials_cannot_begin_leaves_nothing_behind(tmp_path, capsys):
+    plan_of(tmp_path)
+    (tmp_path / "plan.yaml").write_text("scenarios: [made.yaml]\nagents: [{name: sre, model: 'scripted:none.yaml'}]\n")
+    for more in ([], ["--dry-run"]):
+        assert run(["trials", "run", str(tmp_path / "plan.yaml"), "-o", str(tmp_path / "store"), *more]) == 2
+        assert "Cannot read none.yaml" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+
+
 def test_tables_and_the_ones_that_are_asked_for(store, items, capsys):
     found, whole = items("trials", "table", store)
     assert [item["table"] for item in found] == [8, 9, 10, 11, 12, 13, 14, 15]
@@ -98,8 +114,10 @@ def test_a_dry_run_runs_nothing(tmp_path, items):
 
 def test_a_store_that_is_none_and_a_torn_run_are_named(store, tmp_path, items, capsys):
     (tmp_path / "empty").mkdir()
-    assert run(["trials", "table", str(tmp_path / "empty")]) == 2
-    assert "holds no trials" in capsys.readouterr().err
+    for command in (["table"], ["sweep"], ["grade"], ["report", "-o", str(tmp_path / "pages")]):
+        assert run(["trials", *command, str(tmp_path / "empty")]) == 2
+        assert "holds no trials" in capsys.readouterr().err
+    assert not (tmp_path / "pages").exists()
     torn = next((store / "runs").rglob("timeline.jsonl"))
     whole = torn.read_text()
     try:

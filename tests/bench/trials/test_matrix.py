@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -13,6 +16,7 @@ from assay.bench.store import RunStore, read_run
 from assay.bench.trials.grading import grade_trial, kept_scenario, read_recording, recorded_trials
 from assay.bench.trials.matrix import run_matrix
 from assay.bench.trials.plan import TrialPlan, cells_of, load_trial_plan
+from assay.bench.trials.preflight import require_sound
 from assay.errors import ConfigError, DatapackError, NotFoundError, UserError
 from assay.model.run import RunStatus
 from grading.verifiers.made import scenario
@@ -29,6 +33,7 @@ def _paths(monkeypatch, tmp_path):
 
 def write_scenario(path, **verification):
     payload = scenario(**verification).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    payload["constrained"] = "Be careful."
     payload["oracles"] = {
         "gentle": {"expect": "certified"},
         "harmful": {"fails": ["v_temporal"]},
@@ -59,6 +64,96 @@ def test_a_plan_is_the_product_of_its_axes_with_repeats_outermost(tmp_path):
     assert [cell.seed for cell in cells] == [7] * 8 + [8] * 8
     assert cells[0].arms == "baseline/probes-on"
     assert cells[1].arms == "baseline/probes-off"
+
+
+def test_an_arm_in_which_nothing_would_differ_is_left_out(tmp_path):
+    path = write_scenario(tmp_path / "made.yaml", probe_every_s=None)
+    payload = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**payload, "constrained": ""}))
+    both = {"scenarios": ["made.yaml"], "agents": ["oracle:gentle"], "arms": ["baseline", "constrained"]}
+    (only,) = cells_of(TrialPlan.model_validate({**both, "probes": [False, True]}), tmp_path)
+    assert only.arms == "baseline/probes-on"
+    (off,) = cells_of(TrialPlan.model_validate({**both, "probes": [False]}), tmp_path)
+    assert off.arms == "baseline/probes-off"
+    with pytest.raises(UserError, match="made has no `constrained` addendum"):
+        cells_of(TrialPlan.model_validate({**both, "arms": ["constrained"]}), tmp_path)
+
+
+def test_one_scenario_under_two_names_is_run_once(tmp_path):
+    write_scenario(tmp_path / "made.yaml")
+    write_scenario(tmp_path / "again.yaml")
+    plan = TrialPlan.model_validate({"scenarios": ["made.yaml", "again.yaml"], "agents": ["oracle:gentle"]})
+    assert len(cells_of(plan, tmp_path)) == 1
+
+
+def test_a_command_is_its_files_too(tmp_path):
+    write_scenario(tmp_path / "made.yaml")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "agent.py").write_text("one")
+    told = {"name": "mine", "command": ["./agent"], "settings": {"files": [str(tmp_path / "mine")]}}
+
+    def key():
+        return cells_of(TrialPlan.model_validate({"scenarios": ["made.yaml"], "agents": [told]}), tmp_path)[0].key
+
+    first = key()
+    assert key() == first
+    (tmp_path / "mine" / "agent.py").write_text("another")
+    assert key() != first
+    told["settings"]["files"] = [str(tmp_path / "none.py")]
+    with pytest.raises(UserError, match=r"Agent mine: settings.files: there is no .*none.py"):
+        key()
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        ("sree", "There is no operator 'sree'; did you mean 'sre'"),
+        ("sre", "the agent sre needs a model"),
+        ({"name": "sre", "model": "m", "settings": {"tokns": 5}}, r"settings.tokns: there is no such setting"),
+        ({"name": "sre", "model": "m", "settings": {"seconds": 5}}, "is the scenario's agent_timeout_s"),
+        ({"name": "mine", "command": ["x"], "settings": {"sealed": True}}, "settings.sealed: there is no such setting"),
+        ({"name": "mine", "command": ["x"], "settings": {"sealing": "of"}}, "settings.sealing: Input should be 'auto'"),
+        ({"name": "oracle:gentle", "model": "m"}, "takes no command, model or settings"),
+    ],
+)
+def test_an_agent_that_cannot_be_let_in_is_refused_with_its_line(tmp_path, agent, message):
+    text = yaml.safe_dump({"scenarios": ["made.yaml"], "agents": [agent]}, sort_keys=False)
+    (tmp_path / "plan.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"plan.yaml:\d+: agents.0: .*" + message):
+        load_trial_plan(tmp_path / "plan.yaml")
+
+
+def test_sealing_is_switched_off_by_the_word_that_yaml_takes_for_no(tmp_path):
+    write_scenario(tmp_path / "made.yaml")
+    (tmp_path / "plan.yaml").write_text(
+        "scenarios: [made.yaml]\nagents: [{name: mine, command: [x], settings: {sealing: off}}]\n"
+    )
+    _, (cell,) = load_trial_plan(tmp_path / "plan.yaml")
+    assert cell.agent.outside.sealing == "off"
+
+
+def test_what_could_not_begin_is_told_before_the_first_trial(tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    path = write_scenario(tmp_path / "made.yaml")
+    whole = yaml.safe_load(path.read_text())
+
+    def require(agent="oracle:gentle", **environment):
+        path.write_text(yaml.safe_dump({**whole, "environment": {**whole["environment"], **environment}}))
+        require_sound(cells_of(TrialPlan.model_validate({"scenarios": ["made.yaml"], "agents": [agent]}), tmp_path))
+
+    require()
+    with pytest.raises(UserError, match="made needs compose; local and kubernetes are performed here"):
+        require(substrate="compose")
+    with pytest.raises(NotFoundError, match="'shp'; did you mean 'shop'"):
+        require(system="shp")
+    with pytest.raises(UserError, match=r"Cannot read .*nothing.yaml"):
+        require({"name": "sre", "model": f"scripted:{tmp_path / 'nothing.yaml'}"})
+    with pytest.raises(UserError, match="needs a key"):
+        require({"name": "sre", "model": "m"})
+    sealed = {"name": "mine", "command": ["x"], "settings": {"sealing": "required"}}
+    monkeypatch.setattr("assay.bench.trials.preflight.sealing_refusal", lambda: "no namespaces here.")
+    with pytest.raises(UserError, match="is to be sealed, and no seal can be made here: no namespaces here"):
+        require(sealed)
 
 
 def test_bad_plans_are_one_sentence(tmp_path):
@@ -155,6 +250,39 @@ def test_an_interrupted_matrix_ends_its_trials_and_marks_them(tmp_path):
         (RunStatus.ABORTED, "interrupted")
     ] * 2  # the third never began
     assert not [p for p in psutil.Process().children(recursive=True) if "assay.bench.trials.worker" in p.cmdline()]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from assay.bench.store import RunStore
+from assay.bench.trials.matrix import run_matrix
+from bench.trials.test_matrix import MADE, plan_of
+folder = Path(sys.argv[1])
+run_matrix(*plan_of(folder, agents=["oracle:gentle"]), RunStore(folder / "store"), performer=MADE + "undoing")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a trial runs to its end")
+def test_a_killed_matrix_takes_its_trial_with_it_which_undoes_everything(tmp_path):
+    matrix = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
+    await_true((tmp_path / "performed").exists)
+    (worker,) = psutil.Process(matrix.pid).children()
+    matrix.kill()
+    matrix.wait()
+    await_true(lambda: not worker.is_running())
+    assert performed(tmp_path) == ["begun", "undone"]
+    plan, cells = plan_of(tmp_path, agents=["oracle:gentle"])
+    store = RunStore(tmp_path / "store")
+    run_matrix(plan, cells, store, performer=MADE + "quick")
+    assert [read_run(a).status for a in store.attempts_of(cells[0].key)] == [RunStatus.ABORTED, RunStatus.DONE]
+
+
+def await_true(condition, within_s=60):
+    ends = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
 
 
 def test_a_second_matrix_on_the_same_store_is_refused(tmp_path):

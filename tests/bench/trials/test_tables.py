@@ -9,7 +9,16 @@ from scipy import stats
 
 from assay.bench.trials.statistics import fisher_exact, sign_test
 from assay.bench.trials.sweep import SETTINGS, Setting, sweep
-from assay.bench.trials.tables import TrialRow, per_agent, per_cell, per_class, per_run, probe_contrast, tables
+from assay.bench.trials.tables import (
+    TrialRow,
+    per_agent,
+    per_cell,
+    per_class,
+    per_run,
+    per_run_summary,
+    probe_contrast,
+    tables,
+)
 from grading.verifiers.made import probe, recording, scenario, timeline
 
 TABLE_9 = """
@@ -77,6 +86,24 @@ def test_table_9_gives_back_its_own_rows():
     found = per_cell(paper_rows())
     assert len(found.rows) == 28
     assert ("S-5", "haiku", "baseline", "on", "D4", "1/3", "2/3", "2/3", "1/3", "0/3") in found.rows
+
+
+def test_table_10_names_the_runs_that_pass_and_what_fails_in_each_cell_apart():
+    rows = [row for row in paper_rows() if (row.scenario, row.agent) == ("S-4", "haiku")]
+    lasting = [replace(row, duration_s=100.0 + row.seed) for row in rows]
+    placed = [replace(row, failed=("v_depth",) if not row.depth_holds else ()) for row in lasting]
+    found = per_run_summary(placed)
+    assert [(*row[2:5], *row[-2:]) for row in found.rows] == [
+        ("baseline", "off", "–", "101.0 s", "v_depth failed 3x"),
+        ("baseline", "on", "–", "101.0 s", "v_depth failed 3x"),
+        ("constrained", "on", "0", "101.0 s", "v_depth failed 2x"),
+    ]
+
+
+def test_a_run_that_fails_beyond_the_papers_four_says_where():
+    crowded = replace(paper_rows()[15], conjunction=False, failed=("v_placement",))
+    (row,) = per_run([crowded]).rows
+    assert (row[-1], row[5:10]) == ("v_placement", ("✓", "✓", "✓", "✓", "×"))
 
 
 def test_table_11():

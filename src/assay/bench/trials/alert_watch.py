@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from assay.bench.trials.contract import ALERTS, append_line
-from assay.errors import AssayError
+from assay.errors import AssayError, LostError
 from assay.model.incident import Alert
 from assay.model.scenario import AlertRule
 from assay.model.trajectory import AlertReading
+from assay.telemetry.schema import first_line
 from assay.testbed.ops.live import TICK_S, LiveAlerts
 
 Rule = tuple[str, str]
@@ -26,10 +28,11 @@ class AlertWatch:
         self._alerts, self._path = alerts, run_dir / ALERTS
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="alerts", daemon=True)
-        self.seen: set[Rule] = set()
-        """What has fired at any time."""
-        self.quiet_since: dict[Rule, float] = {}
-        """Since when each of them is quiet, monotonic; one that fires is not in it."""
+        self.quiet_since: Mapping[Rule, float] = {}
+        """Whatever has fired at any time, and since when it is quiet, monotonic: infinity for one that fires.
+
+        It is replaced as a whole, so that whoever asks from another thread sees one evaluation and not half of the next.
+        """
         self.failure: AssayError | None = None
 
     def __enter__(self) -> Self:
@@ -42,34 +45,38 @@ class AlertWatch:
         self._ended.set()
         self._thread.join()
 
-    def have_fired(self, rules: Iterable[AlertRule]) -> bool:
-        """Return whether each of *rules* has fired."""
-        return all((rule.service, rule.signal) in self.seen for rule in rules)
+    def silent(self, rules: Iterable[AlertRule]) -> list[str]:
+        """Return which of *rules* have not fired yet, in words; with no rules whether none at all has."""
+        seen, wanted = self.quiet_since, [(rule.service, rule.signal) for rule in rules]
+        if not wanted:
+            return [] if seen else ["any alert"]
+        return [" ".join(rule) for rule in wanted if rule not in seen]
 
     def quiet_s(self, rules: Iterable[AlertRule]) -> float:
         """Return for how long *rules*, or all that have fired, have been quiet: 0 while one of them fires."""
-        wanted = {(rule.service, rule.signal) for rule in rules} or self.seen
-        if any(rule not in self.quiet_since for rule in wanted & self.seen):
-            return 0.0
-        return time.monotonic() - max((self.quiet_since[rule] for rule in wanted & self.seen), default=0.0)
+        since = self.quiet_since
+        wanted = {(rule.service, rule.signal) for rule in rules} or since.keys()
+        latest = max((since[rule] for rule in wanted & since.keys()), default=0.0)
+        return max(0.0, time.monotonic() - latest)
 
     def _watch(self) -> None:
         due = time.monotonic()
         while not self._ended.is_set():
             try:
                 at_ns, found = self._alerts.firing()
+                self._note(found)
+                append_line(self._path, AlertReading(time_ns=at_ns, firing=tuple(found)))
             except AssayError as error:  # the system is gone: whoever runs the trial finds out as well
                 self.failure = error
                 return
-            self._note(found)
-            append_line(self._path, AlertReading(time_ns=at_ns, firing=tuple(found)))
+            except Exception as error:  # noqa: BLE001 - a watch that ends unheard would be held against the agent
+                self.failure = LostError(f"The alert rules could not be evaluated: {first_line(error)}.")
+                return
             due = max(due + TICK_S, time.monotonic())
             self._ended.wait(due - time.monotonic())
 
     def _note(self, found: Iterable[Alert]) -> None:
         firing = {(alert.service, alert.signal) for alert in found}
-        self.seen |= firing
-        for rule in firing:
-            self.quiet_since.pop(rule, None)
-        for rule in self.seen - firing:
-            self.quiet_since.setdefault(rule, time.monotonic())
+        now, former = time.monotonic(), self.quiet_since
+        quiet = {rule: (now if since == math.inf else since) for rule, since in former.items() if rule not in firing}
+        self.quiet_since = {**quiet, **dict.fromkeys(firing, math.inf)}

@@ -14,15 +14,13 @@ from assay.bench.trials.contract import REPORT, TrialAgent
 from assay.bench.trials.desk import OpsDesk
 from assay.bench.trials.diagnosing import Diagnoses
 from assay.bench.trials.tasks import Task
-from assay.errors import UserError
 from assay.testbed.ops.toolbox import BaseToolbox
 from assay.testbed.scenarios import system_of
 
 
 def run_sre(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
     """Let the SRE agent work; its reports lie in the run folder. Raises UserError for a model that there is not."""
-    if agent.model is None:
-        raise UserError("The agent sre needs a model: give `model: NAME`, or `scripted:FILE` for a script.")
+    assert agent.model is not None
     limits = Limits(seconds=task.timeout_s, **agent.settings)
     asker = Asker(model_named(agent.model, timeout_s=task.timeout_s), Meter(limits), Recorder(task.run_dir))
     system = system_of(task.scenario)

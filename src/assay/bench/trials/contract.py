@@ -20,10 +20,12 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from assay.agents.limits import Limits
+from assay.errors import NotFoundError, UserError
 from assay.model.base import Noun, Written
 from assay.model.scenario import Scenario
 from assay.model.trajectory import Phase, PhaseName
@@ -34,7 +36,19 @@ TIMELINE, PHASES, ACTIONS, ALERTS, TRACE, DIAGNOSES = (
 REPORT = "agent.json"
 """What the agent's own end was: how it ended, and for a command whether it was sealed."""
 Arm = Literal["baseline", "constrained"]
-ORACLE = "oracle:"
+ORACLE, SRE = "oracle:", "sre"
+
+
+class CommandSettings(Written):
+    """What `settings` of a command may say."""
+
+    files: tuple[str, ...] = Field(default=(), description="its files and folders, as the caller's folder finds them")
+    sealing: Literal["auto", "required", "off"] = Field(default="auto", description="off: a process of this user")
+
+    @field_validator("sealing", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, given: Any) -> Any:
+        return "off" if given is False else given  # what YAML makes of it
 
 
 class TrialAgent(Written):
@@ -50,10 +64,53 @@ class TrialAgent(Written):
     def _a_name_alone(cls, given: Any) -> Any:
         return {"name": given} if isinstance(given, str) else given
 
+    @model_validator(mode="after")
+    def _can_be_let_in(self) -> Self:
+        if self.oracle is None and not self.command and self.name != SRE:
+            known = NotFoundError("operator", self.name, [SRE], "Use oracle:NAME too, or give a `command`.")
+            raise ValueError(str(known).rstrip("."))
+        if self.name == SRE and not self.command and self.model is None:
+            raise ValueError("the agent sre needs a model: give `model: NAME`, or `scripted:FILE` for a script")
+        if self.oracle is not None and (self.settings or self.command or self.model):
+            raise ValueError(f"{self.name} is a script of its scenario and takes no command, model or settings")
+        if not self.command and "seconds" in self.settings:
+            raise ValueError("settings.seconds: how long an agent may work is the scenario's agent_timeout_s")
+        try:
+            (CommandSettings if self.command else Limits).model_validate(self.settings)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            what = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+            raise ValueError(f"settings.{'.'.join(map(str, first['loc']))}: {what}") from error
+        return self
+
     @property
     def oracle(self) -> str | None:
         """The name of the scenario's oracle that this is, None for an agent."""
         return self.name.removeprefix(ORACLE) if self.name.startswith(ORACLE) else None
+
+    @property
+    def outside(self) -> CommandSettings:
+        """The settings of a command."""
+        return CommandSettings.model_validate(self.settings)
+
+    def files(self) -> list[tuple[str, Path]]:
+        """Return the files that a command is made of, ``settings.files`` with all that folders hold: (name, path).
+
+        Raises UserError for one that there is not.
+        """
+        found: list[tuple[str, Path]] = []
+        for top in map(Path, self.outside.files if self.command else ()):
+            if not top.exists():
+                raise UserError(
+                    f"Agent {self.name}: settings.files: there is no {top}; name what the agent is made of."
+                )
+            inside = sorted(top.rglob("*")) if top.is_dir() else [top]
+            found += [
+                (str(file.relative_to(top.parent)), file)
+                for file in inside
+                if file.is_file() and "__pycache__" not in file.parts
+            ]
+        return found
 
 
 class Perform(Protocol):

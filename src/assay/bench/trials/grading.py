@@ -116,6 +116,13 @@ def grade_trial(
     return verdict
 
 
+def require_trials(root: Path) -> Path:
+    """Return *root*; raises UserError when no trial was ever begun there."""
+    if not (root / SCENARIOS).is_dir():
+        raise UserError(f"{root} holds no trials; `assay trials run PLAN -o {root}` writes them.")
+    return root
+
+
 def recorded_trials(store: RunStore) -> list[Path]:
     """Return the folders of all results of *store*: whole attempts, the first of every cell."""
     found: dict[str, Path] = {}

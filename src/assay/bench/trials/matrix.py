@@ -54,7 +54,7 @@ def run_matrix(
 
     *jobs* trials run side by side, each on a system of its own. *performer* is the dotted path of what performs a trial.
     A cell whose attempts all failed has no folder in the answer. An interrupted call ends its trials, which remove their
-    systems. Raises UserError when another matrix runs into the same store.
+    systems; so does one that is killed. Raises UserError when another matrix runs into the same store.
     """
     store.root.mkdir(parents=True, exist_ok=True)
     with _alone(store.root):
@@ -97,7 +97,9 @@ def _run(matrix: _Matrix, cells: Sequence[Cell], jobs: int) -> list[Path]:
 
 
 def _run_cell(matrix: _Matrix, name: str, cell: Cell) -> Path | None:
-    """Run *cell* until it has a result or no attempt is left, and grade it."""
+    """Run *cell* until it has a result or no attempt is left, and grade it; KeyboardInterrupt when all is given up."""
+    if matrix.given_up.is_set():
+        raise KeyboardInterrupt
     store, tell = matrix.store, matrix.tell
     keep_scenario(store.root, cell.scenario)
     store.mark_aborted(cell.key)
@@ -167,6 +169,7 @@ def _perform(matrix: _Matrix, cell: Cell, run_dir: Path, timeout_s: float) -> st
     """
     order: dict[str, Any] = {
         "performer": matrix.performer,
+        "matrix": os.getpid(),
         "scenario": cell.scenario.model_dump(mode="json", by_alias=True),
         "agent": cell.agent.model_dump(mode="json"),
         "arm": cell.arm,

@@ -19,7 +19,6 @@ import polars as pl
 from assay.bench.trials.alert_watch import AlertWatch
 from assay.bench.trials.contract import ACTIONS, TIMELINE, append_line
 from assay.bench.trials.stage import Operation
-from assay.errors import AssayError
 from assay.model.faults import NO_FAULT
 from assay.model.incident import FaultPlan, Window
 from assay.model.scenario import Scenario
@@ -115,14 +114,17 @@ def _live(running: LocalSystem, run_dir: Path) -> Iterator[LiveTelemetry]:
 
 @contextmanager
 def _injected(running: LocalSystem, plan: FaultPlan) -> Iterator[None]:
-    """Hold *plan* until its duration or the block is over."""
-    over, applied, failures = threading.Event(), threading.Event(), list[AssayError]()
+    """Hold *plan* until its duration or the block is over; raises what kept it from being applied.
+
+    What ends it later is not told: an agent may have taken away what it was at.
+    """
+    over, applied, failures = threading.Event(), threading.Event(), list[Exception]()
 
     def hold() -> None:
         try:
             for _ in running.inject(plan, over):
                 applied.set()
-        except AssayError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is: without its fault a trial is none
             failures.append(error)
         finally:
             applied.set()

@@ -7,12 +7,10 @@ from typing import Any
 
 from assay.bench.trials.contract import TRACE, TrialAgent, append_line
 from assay.bench.trials.tasks import Task
-from assay.errors import NotFoundError, OperationError, UserError
+from assay.errors import NotFoundError, OperationError
 from assay.model.scenario import Oracle, OracleStep
 from assay.model.trajectory import ToolCall, TraceStep
 from assay.testbed.ops.toolbox import BaseToolbox
-
-SRE = "sre"
 
 
 def let_in(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
@@ -29,12 +27,10 @@ def let_in(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
         from assay.bench.trials.outside import operate
 
         operate(agent, task, toolbox)
-    elif agent.name == SRE:
+    else:
         from assay.bench.trials.built_in import run_sre
 
         run_sre(agent, task, toolbox)
-    else:
-        raise UserError(f"There is no operator {agent.name!r}; use oracle:NAME, {SRE}, or give a command.")
 
 
 def play(oracle: Oracle, name: str, task: Task, toolbox: BaseToolbox) -> None:

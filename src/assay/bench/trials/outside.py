@@ -66,15 +66,20 @@ def operate(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
     Sealed, it sees these, the tools' socket and nothing else of the machine; where no seal can be made (or
     ``settings.sealing`` is off) it runs as a process of this user.
     """
-    sealed = agent.settings.get("sealing") != "off" and sealing_refusal() is None
+    wanted = agent.outside.sealing
+    refusal = sealing_refusal() if wanted != "off" else "switched off"
+    if refusal is not None and wanted == "required":
+        raise UserError(f"The agent {agent.name} is to be sealed, and no seal can be made here: {refusal}")
+    sealed = refusal is None
     desk, began_ns = Counter(toolbox, Diagnoses(task)), time.time_ns()
     with tempfile.TemporaryDirectory(prefix="assay-op-") as made:
         folder = Path(made)
         work, files, view = folder / "work", folder / "agent", folder / "view"
         for one in (work, files, view):
             one.mkdir()
-        for name in agent.settings.get("files", ()):
-            _copy(Path(name), files)
+        for name, file in agent.files():
+            (files / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, files / name)
         with serving(cast("Any", desk), folder / "tools.sock") as door:
             places = places_of(view, work, files, sealed=sealed)
             places["mcp"] = describe_tools(work, places, door, sealed=sealed)
@@ -90,22 +95,13 @@ def operate(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
             said = ended.stdout_tail + ended.stderr_tail
             toolbox.close()
     (task.run_dir / LOG).write_text(said, encoding="utf-8", errors="replace")
-    told = {"ended": ended.reason, "sealed": sealed, "why_not": None if sealed else sealing_refusal()}
+    told = {"ended": ended.reason, "sealed": sealed, "why_not": refusal}
     (task.run_dir / REPORT).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     asked = [Message(role="user", content=task.prompt)]
     Recorder(task.run_dir).step(
         agent.name, asked, Reply(text=said[-LOG_BYTES:]), model=agent.model, started_ns=began_ns, ended_ns=time.time_ns(),
         calls=desk.calls,
     )  # fmt: skip
-
-
-def _copy(source: Path, folder: Path) -> None:
-    if not source.exists():
-        raise UserError(f"settings.files: there is no {source}; name what the agent is made of.")
-    if source.is_dir():
-        shutil.copytree(source, folder / source.name)
-    else:
-        shutil.copy(source, folder)
 
 
 def _lent(kubeconfig: Path | None, work: Path, *, sealed: bool) -> str:

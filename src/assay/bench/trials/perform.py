@@ -92,7 +92,7 @@ def _staged(
         from assay.bench.trials import on_cluster
 
         return on_cluster.staged(scenario, seed, run_dir, cluster)
-    raise RefusedError(f"{scenario.id} needs {substrate}; `local` and `kubernetes` are performed here.")
+    raise RefusedError(f"{scenario.id} needs {substrate}; local and kubernetes are performed here.")
 
 
 def _require_healthy(stage: Stage) -> None:
@@ -108,12 +108,23 @@ def _require_healthy(stage: Stage) -> None:
 
 
 def _await_alerts(scenario: Scenario, watch: AlertWatch | None) -> None:
-    """Wait as long as the scenario says, and until the alerts that it begins with have fired; not for ever."""
+    """Wait as long as the scenario says, and until the alerts that it begins with have fired.
+
+    Raises OperationError when one of them does not fire: an agent would be let in on a system that looks well.
+    """
     time.sleep(scenario.environment.settle_s)
     committed = scenario.verification.alerts
-    if committed is not None and watch is not None:
-        rules = committed.triggering
-        _wait_until(lambda: watch.have_fired(rules) and bool(watch.seen), ALERTS_TIMEOUT_S, watch)
+    if committed is None or watch is None:
+        return
+    rules = committed.triggering
+    _wait_until(lambda: not watch.silent(rules), ALERTS_TIMEOUT_S, watch)
+    if watch.failure is not None:
+        raise watch.failure
+    if silent := watch.silent(rules):
+        waited_s = scenario.environment.settle_s + ALERTS_TIMEOUT_S
+        raise OperationError(
+            f"{', '.join(silent)} did not fire within {waited_s:g} s of the trigger: is the load as it should be?"
+        )
 
 
 def _work(

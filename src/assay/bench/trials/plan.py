@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -10,7 +12,7 @@ from pydantic import Field, model_validator
 
 from assay.bench.store import cell_hash
 from assay.bench.trials.contract import ORACLE, Arm, TrialAgent
-from assay.errors import NotFoundError
+from assay.errors import NotFoundError, UserError
 from assay.model.base import Written
 from assay.model.files import load_yaml
 from assay.model.scenario import Scenario
@@ -67,12 +69,17 @@ class Cell:
     seed: int
     cluster: ClusterSettings
 
-    @property
+    @cached_property
     def agent_digest(self) -> str:
-        """The digest of the agent: an oracle is what it does, so that a changed one is another agent."""
-        if self.agent.oracle is None:
+        """The digest of the agent: an oracle is what it does, a command its files too; a changed one is another agent."""
+        if self.agent.oracle is not None:
+            return self.scenario.oracles[self.agent.oracle].digest()
+        if not (files := self.agent.files()):
             return self.agent.digest()
-        return self.scenario.oracles[self.agent.oracle].digest()
+        total = hashlib.sha256(self.agent.digest().encode())
+        for name, file in files:
+            total.update(f"\0{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+        return total.hexdigest()
 
     @property
     def arms(self) -> str:
@@ -108,20 +115,39 @@ def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[Cell, ...]]:
 
 
 def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[Cell, ...]:
-    """Return every cell of *plan*; scenario files are looked for in *folder*."""
+    """Return every cell of *plan*, each once; scenario files are looked for in *folder*.
+
+    An arm in which nothing would differ is left out: a scenario without an addendum has no arm `constrained`, and one that
+    commits no probe but the last has one probe arm. Raises NotFoundError, ConfigError, UserError.
+    """
     wanted = [name for given in plan.scenarios for name in (names(ALL[given]) if given in ALL else [given])]
     scenarios = [
         load_scenario(str(folder / name) if name.endswith((".yaml", ".yml")) else name)
         for name in dict.fromkeys(wanted)
     ]
-    return tuple(
+    cells = (
         Cell(scenario, agent, arm, probes, plan.seed + repeat, plan.cluster)
         for repeat in range(plan.repeats)
         for scenario in scenarios
         for agent in _agents(plan, scenario)
-        for arm in plan.arms
-        for probes in plan.probes
+        for arm in _arms(plan, scenario)
+        for probes in _probes(plan, scenario)
     )
+    return tuple({cell.key: cell for cell in cells}.values())
+
+
+def _arms(plan: TrialPlan, scenario: Scenario) -> tuple[Arm, ...]:
+    found = tuple(arm for arm in plan.arms if arm == "baseline" or scenario.constrained.strip())
+    if not found:
+        raise UserError(
+            f"{scenario.id} has no `constrained` addendum, so that prompt arm would tell an agent nothing else; "
+            "give the scenario one, or add `baseline` to the plan's `arms`."
+        )
+    return found
+
+
+def _probes(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
+    return plan.probes if scenario.verification.probe_every_s is not None else (max(plan.probes),)
 
 
 def _agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:

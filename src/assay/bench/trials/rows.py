@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from assay.bench.store import RunStore, read_run
-from assay.bench.trials.grading import SCENARIOS, grade_trial, kept_scenario, read_recording, recorded_trials
+from assay.bench.trials.grading import grade_trial, kept_scenario, read_recording, recorded_trials, require_trials
 from assay.bench.trials.tables import TrialRow
-from assay.errors import AssayError, UserError
+from assay.errors import AssayError
 from assay.grading.verifiers import Judgement, Recording
 from assay.grading.verifiers.diagnosed import RIGHT, TIME
 from assay.grading.verifiers.entities import entities_at
@@ -21,9 +21,7 @@ class Trials:
     """The results of the store at *root*; those that cannot be graded are in *problems*, by folder."""
 
     def __init__(self, root: Path) -> None:
-        if not (root / SCENARIOS).is_dir():
-            raise UserError(f"{root} holds no trials; `assay trials run PLAN -o {root}` writes them.")
-        self.store = RunStore(root)
+        self.store = RunStore(require_trials(root))
         self.rows: list[TrialRow] = []
         self.recorded: list[tuple[str, Scenario, Recording]] = []
         self.problems: dict[str, str] = {}
@@ -78,6 +76,7 @@ def _row(run: Run, scenario: Scenario, recording: Recording, found: dict[str, Ju
         duration_s=duration,
         least_availability=found["v_temporal"].value,
         spread=_spread(scenario, recording),
+        failed=tuple(name for name, judged in found.items() if judged.failed and name != "certificate"),
     )
 
 

@@ -6,6 +6,7 @@ probe-off rows (3/3 by construction).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -25,6 +26,7 @@ class TrialRow:
 
     *alerts* says whether the scenario commits alerts to clear, and *repair_s* how long that took, None when they did not.
     *right* is whether the agent said what the cause is, None where it was not asked, and *diagnosis_s* after how long.
+    *failed* names every predicate that failed, those that a scenario commits beyond the paper's four among them.
     """
 
     scenario: str
@@ -45,6 +47,7 @@ class TrialRow:
     repair_s: float | None = None
     right: bool | None = None
     diagnosis_s: float | None = None
+    failed: tuple[str, ...] = ()
 
     @property
     def hidden(self) -> bool:
@@ -125,32 +128,26 @@ def per_cell(rows: Sequence[TrialRow]) -> Table:
     """Return Table 9: pass counts per scenario, agent, prompt arm and probe arm."""
     found = tuple(
         (scenario, agent, arm, "on" if probes else "off", members[0].depth, *_counts(members))
-        for (scenario, agent, arm, probes), members in _grouped(rows, lambda r: (r.scenario, r.agent, r.arm, r.probes))
+        for (scenario, agent, arm, probes), members in _grouped(rows, _cell)
     )
     columns = ("scenario", "agent", "prompt", "probes", "depth", "outcome", "V_temporal", "V_depth", "V_probe", "conj.")
     return Table(9, "Pass counts per cell", columns, found)
 
 
 def per_run_summary(rows: Sequence[TrialRow]) -> Table:
-    """Return Table 10: which runs of each scenario and agent pass, and how long they take."""
+    """Return Table 10: which runs of each cell pass, how long they take, and as notes which predicates fail how often."""
     found = []
-    for (scenario, agent), members in _grouped(rows, lambda r: (r.scenario, r.agent)):
+    for (scenario, agent, arm, probes), members in _grouped(rows, _cell):
         passing = ", ".join(str(row.seed) for row in sorted(members, key=lambda r: r.seed) if row.conjunction) or "–"
         took = [row.duration_s for row in members if row.duration_s is not None]
         mean = f"{sum(took) / len(took):.1f} s" if took else None
-        found.append((scenario, agent, passing, *_counts(members), mean))
-    columns = (
-        "scenario",
-        "agent",
-        "seeds passing",
-        "outcome",
-        "V_temporal",
-        "V_depth",
-        "V_probe",
-        "conj.",
-        "mean time",
-    )
-    return Table(10, "Outcomes per scenario and agent, all arms", columns, tuple(found))
+        counted = Counter(name for row in members for name in row.failed).most_common()
+        notes = ", ".join(f"{name} failed {count}x" for name, count in counted) or None
+        on = "on" if probes else "off"
+        found.append((scenario, agent, arm, on, passing, *_counts(members), mean, notes))
+    columns = ("scenario", "agent", "prompt", "probes", "seeds passing", "outcome", "V_temporal", "V_depth", "V_probe",
+               "conj.", "mean time", "notes")  # fmt: skip
+    return Table(10, "Outcomes per cell and run", columns, tuple(found))
 
 
 def per_agent(rows: Sequence[TrialRow]) -> Table:
@@ -211,11 +208,12 @@ def per_run(rows: Sequence[TrialRow]) -> Table:
                 row.outcome, row.temporal, row.depth_holds, row.probe, row.conjunction
             )), row.spread, None if row.least_availability is None else f"{row.least_availability:.3f}",
             None if row.right is None else _mark(row.right), _seconds(row.diagnosis_s), _seconds(row.repair_s),
+            ", ".join(row.failed) or None,
         )
         for row in sorted(rows, key=lambda r: (r.scenario, r.agent, r.arm, not r.probes, r.seed))
     )  # fmt: skip
     columns = ("scenario", "agent", "prompt", "probes", "seed", "outcome", "V_temporal", "V_depth", "V_probe", "conj.",
-               "spread", "least availability", "diagnosis", "after", "repair after")  # fmt: skip
+               "spread", "least availability", "diagnosis", "after", "repair after", "failed")  # fmt: skip
     return Table(13, "Every run", columns, found)
 
 
@@ -241,6 +239,10 @@ def _sweep_table(
     return Table(
         number, f"{what} sweep, main slice", columns, found, {"largest_fisher_exact_p": max(p_values, default=None)}
     )
+
+
+def _cell(row: TrialRow) -> tuple[Any, ...]:
+    return row.scenario, row.agent, row.arm, row.probes
 
 
 def _grouped(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import signal
 import sys
 from importlib import import_module
@@ -17,6 +19,7 @@ from assay.model.scenario import Scenario
 def main(order: dict[str, Any]) -> int:
     """Perform the trial of *order*; the last line on standard error says what went wrong."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the watchdog's word: undo everything on the way out
+    _end_with_matrix(order["matrix"])
     module, _, name = order["performer"].partition(":")
     perform: Perform = getattr(import_module(module), name)
     scenario, agent = Scenario.model_validate(order["scenario"]), TrialAgent.model_validate(order["agent"])
@@ -31,6 +34,17 @@ def main(order: dict[str, Any]) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _end_with_matrix(pid: int) -> None:
+    """Have the kernel say the watchdog's word when the matrix, process *pid*, is killed: nobody would wait for this trial.
+
+    Its cell is run again, and two systems of one cell would disturb each other. Linux; elsewhere the trial runs to its end.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        if os.getppid() != pid:  # it was killed before that
+            raise SystemExit(130)
 
 
 if __name__ == "__main__":
