@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @click.command("discover")
 @click.argument("scenario_name", metavar="SCENARIO")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the search; resumable.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the search; resumable.",
+)  # fmt: skip
 @click.option("--target", help="Workload to fault; the scenario's first root cause when left out.")
 @click.option("-n", "count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Candidates.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
@@ -41,13 +44,15 @@ def command(
     from assay.discovery.evolve import evolve
     from assay.discovery.hunt import SUMMARY, Hunt, summary
     from assay.discovery.search import random_candidates
-    from assay.errors import UserError
+    from assay.errors import RefusedError, UserError
     from assay.telemetry.content import whole_file
     from assay.testbed.scenarios import load_scenario, system_of
 
     if model is not None and search != "evolve":
         raise UserError("--model rewrites candidates of an evolution; add `--search evolve` or leave it out.")
     scenario = load_scenario(scenario_name)
+    if scenario.environment.substrate == "compose":
+        raise RefusedError(f"{scenario.id} needs compose; faults are searched on local and kubernetes.")
     system, workload = system_of(scenario), target or _target_of(scenario)
     settings = _settings(scenario, cluster)
     library, task = _vocabulary(scenario, workload, settings)

@@ -103,6 +103,15 @@ def test_every_scenario_that_ships_is_valid_and_fits(capsys):
         assert run(["scenarios", "check", name]) == 0, capsys.readouterr().out
 
 
+def test_a_scenario_with_a_stage_of_its_own_is_checked_without_a_system(capsys):
+    file = Path(__file__).parents[3] / "examples" / "compose" / "scenario.yaml"
+    assert run(["scenarios", "check", str(file)]) == 0
+    assert "Committed depth D3, proposed from the fault's layer: D3." in capsys.readouterr().out
+    assert run(["discover", str(file), "-o", "nowhere"]) == 2
+    assert "faults are searched on local and kubernetes" in capsys.readouterr().err
+    assert not Path("nowhere").exists()
+
+
 def test_the_list_has_the_promised_keys(capsys):
     assert run(["scenarios", "--json"]) == 0
     whole = json.loads(capsys.readouterr().out)

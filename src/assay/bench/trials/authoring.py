@@ -89,12 +89,15 @@ Verbs = Mapping[str, type[Written]]
 """What an operator can do: a verb, and the model of its arguments."""
 
 
-def findings(scenario: Scenario, system: System, verbs: Verbs) -> list[Finding]:
-    """Return what does not fit: the depth, names that *system* does not have, calls that are none of *verbs*."""
+def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[Finding]:
+    """Return what does not fit: the depth, names that *system* does not have, calls that are none of *verbs*.
+
+    Without a *system*, where a stage of the author's own brings it (Compose), names and calls are not looked at.
+    """
     return [
         *_depth(scenario),
-        *_names(scenario, system),
-        *_verbs(scenario, verbs),
+        *(_names(scenario, system) if system is not None else ()),
+        *(_verbs(scenario, verbs) if system is not None else ()),
         *on_cluster(scenario),
         *_oracles(scenario),
         *_record(scenario),
