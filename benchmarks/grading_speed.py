@@ -63,9 +63,9 @@ def reasons(store: RunStore, printed: dict[str, Any]) -> Iterator[str]:
             yield f"evidence not graded: {NAMES.sub('...', metric['reason'])}"
         elif metric["value"] < 1.0:
             (verdict,) = read_verdicts(store.runs_dir / item["run"])
-            yield from (
-                f"statement: {e.status}: {e.message or e.finding}" for e in verdict.evidence if e.status != "ok"
-            )
+            for one in verdict.evidence:
+                if one.status != "ok":
+                    yield f"statement: {one.status}: {one.message.partition(chr(10))[0]}"
 
 
 def make(root: Path) -> None:
