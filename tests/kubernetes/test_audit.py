@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from assay.testbed.kubernetes.access.audit import Audit, WatchedWrites, last_manager, logged_action
+from assay.model.cluster import CLUSTER_WIDE, GRANTABLE
+from assay.testbed.kubernetes.access.audit import KIND_OF, WATCHED, Audit, WatchedWrites, last_manager, logged_action
 
 
 def service(selector="auth", manager="kubectl-patch", version=1):
@@ -109,6 +110,11 @@ def test_the_last_manager_is_who_wrote_last_status_apart():
     )
     assert last_manager(item) == "kubectl-patch"
     assert last_manager({"metadata": {}}) == ""
+
+
+def test_whatever_may_be_granted_in_a_namespace_is_watched():
+    resources = {name for name in GRANTABLE if "/" not in name and name not in CLUSTER_WIDE}
+    assert {KIND_OF[name] for name in resources} - {"Event", "Endpoints"} == set(WATCHED)
 
 
 AGENT = "system:serviceaccount:mine-watch:operator"

@@ -29,8 +29,9 @@ MACHINERY = ("kube-", "k3s", "kubelet", "Go-http-client", "cloud-controller", "b
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 WATCHED = (
     "Pod", "Service", "ConfigMap", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "NetworkPolicy",
-    "PersistentVolumeClaim", "ResourceQuota", "LimitRange",
+    "PersistentVolumeClaim", "ResourceQuota", "LimitRange", "PodDisruptionBudget", "Job",
 )  # fmt: skip
+"""Whatever a scenario may let an agent write in the system's namespace, but for events and endpoints: those follow."""
 READ_EVERY_S = 0.5
 
 
