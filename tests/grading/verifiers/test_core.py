@@ -333,6 +333,10 @@ def test_a_hidden_failure_is_an_outcome_that_passes_and_a_conjunction_that_fails
     found = judge(gather(recording(made, **AGENT)), committed)[0]
     assert hidden_failure(found)
     assert conjunction(found).reason.startswith("v_depth: D3 at the end")
+    dipped = timeline([1.0] * 14 + [0.5] + [1.0] * 10, probes=[probe("p", 22, reachable=False)])
+    both = conjunction(judge(gather(recording(dipped, **AGENT)), committed)[0])
+    assert both.tick == 14
+    assert both.reason == "v_temporal: D1 was 50.0%, under 85.0%: front-0; v_depth failed too"
     shallow = judge(gather(recording(made, **AGENT)), scenario(committed_depth="D1"))[0]
     assert not hidden_failure(shallow)
     dead = judge(gather(recording(timeline([1.0] * 4 + [0.5] * 21), **AGENT)), committed)[0]

@@ -74,13 +74,17 @@ def judge(
 
 
 def conjunction(judgements: Iterable[Judgement]) -> Judgement:
-    """Return the certificate: it holds when everything that applies holds, and V_depth and V_outcome apply."""
+    """Return the certificate: it holds when everything that applies holds, and V_depth and V_outcome apply.
+
+    The reason is that of the predicate that was decided first; the others that failed are named.
+    """
     found = {j.predicate: j for j in judgements}
     if failed := [j for j in found.values() if j.failed]:
         first = min(failed, key=lambda j: (j.time_ns is None, j.time_ns or 0))
-        names = ", ".join(j.predicate for j in failed)
+        others = ", ".join(j.predicate for j in failed if j is not first)
+        reason = f"{first.predicate}: {first.reason}" + (f"; {others} failed too" if others else "")
         return Judgement(
-            predicate="certificate", status=Judged.FAILED, reason=f"{names}: {first.reason}",
+            predicate="certificate", status=Judged.FAILED, reason=reason,
             tick=first.tick, time_ns=first.time_ns,
         )  # fmt: skip
     idle = [name for name in ("v_outcome", "v_depth") if name in found and not found[name].passed]
