@@ -19,7 +19,9 @@ from assay.bench.trials.desk import OpsDesk
 from assay.bench.trials.outside import operate
 from assay.bench.trials.tasks import Task
 from assay.errors import UserError
-from assay.testbed.ops.tools import TOOLS, Toolbox
+from assay.telemetry.schema import empty
+from assay.testbed.ops.live import READ
+from assay.testbed.ops.tools import TOOLS, Toolbox, definitions
 from assay.testbed.scenarios import load_scenario
 
 AGENT = Path(__file__).with_name("outside_agent.py")
@@ -69,6 +71,45 @@ def test_any_client_operates_and_every_call_is_recorded(desk, tmp_path):
         ("restart", "error", True, ()),
         ("describe", "error", False, ()),
     ]
+
+
+class Quiet:
+    """Telemetry in which nothing has arrived, and alert rules by which nothing fires."""
+
+    def tables(self):
+        return {name: empty(name) for name in READ}
+
+    def firing(self):
+        return 0, []
+
+
+EACH_TOOL = {
+    "alerts": {}, "metrics": {"metric": "cpu"}, "traces": {"service": "web"}, "search_logs": {"pattern": "("},
+    "summarise": {"since_s": 5.0}, "wait": {"seconds": 0.01}, "ps": {}, "describe": {"target": "nobody"},
+    "logs": {"target": "web", "lines": 3}, "exec_curl": {"source": "web", "url": "http://catalog:8080/items"},
+    "config_get": {"target": "web"}, "firewall_list": {}, "restart": {"target": "web", "replica": 1},
+    "scale": {"service": "web", "replicas": 99}, "config_set": {"target": "web", "key": "A", "value": "1"},
+    "config_unset": {"target": "web", "key": "A"}, "release": {"service": "web", "version": "v2"},
+    "firewall_delete": {"rule": "rule-1"},
+}  # fmt: skip
+"""A call of every tool; some are wrong."""
+
+
+def test_every_tool_says_and_records_over_mcp_what_it_does_when_it_is_called_directly(tmp_path):
+    assert set(EACH_TOOL) == set(TOOLS)
+    recorded = {"direct": [], "mcp": []}
+    boxes = {name: Toolbox(Running(), Quiet(), Quiet(), kept.append) for name, kept in recorded.items()}
+    direct = [boxes["direct"].call(name, arguments) for name, arguments in EACH_TOOL.items()]
+    with serving(OpsDesk(boxes["mcp"]), tmp_path / "s.sock") as path:
+        offered, answers = talk(path, *EACH_TOOL.items())
+    assert [(tool.name, tool.description, tool.input_schema) for tool in offered] == list(map(tuple, definitions()))
+    said = [(answer.content[0].text, "error" if answer.is_error else "ok") for answer in answers]
+    assert said == [(outcome.output, outcome.status) for outcome in direct]
+    assert {status for _, status in said} == {"ok", "error"}
+    moments = {"started_ns", "ended_ns"}
+    plain = {name: [action.model_dump(exclude=moments) for action in kept] for name, kept in recorded.items()}
+    assert plain["mcp"] == plain["direct"]
+    assert len(plain["mcp"]) == len(TOOLS)
 
 
 @pytest.mark.parametrize("sealing", ["auto", "off"])
