@@ -28,6 +28,7 @@ from assay.testbed.kubernetes.faults import under_test
 from assay.testbed.kubernetes.faults.changes import Change, injected
 from assay.testbed.kubernetes.faults.offers import Offers
 from assay.testbed.kubernetes.faults.under_test import ClusterUnderTest
+from assay.testbed.kubernetes.manifests.system import Deployed
 from assay.testbed.kubernetes.observer import Observer, api_health
 from assay.testbed.kubernetes.running import Watched
 from assay.testbed.kubernetes.substrate import KubernetesSubstrate
@@ -95,6 +96,20 @@ def test_what_could_not_be_removed_is_named_with_what_clears_it_later(cluster, s
             f"{module.socket.gethostname()}:1:0"
         )
     assert [(row["name"], row["phase"]) for row in substrate.status()] == [("mine", "cleared")]
+    assert cluster.namespaces() == []
+
+
+def test_what_was_cut_short_before_there_was_a_system_is_shown_and_can_be_removed(cluster, substrate):
+    whole = Deployed(TINY, "mine")
+    for item in whole.namespaces():
+        substrate.api.create(item)
+    (row,) = substrate.status()
+    assert (row["phase"], row["system"], row["reason"]) == (
+        "starting",
+        None,
+        "its namespaces are there, it is not (yet)",
+    )
+    substrate.remove("mine")
     assert cluster.namespaces() == []
 
 

@@ -71,9 +71,14 @@ class KubernetesSystem:
 
     def definition(self) -> System:
         """Return the system that runs here; its hosts are the nodes that its replicas are on."""
+        if (system := self._described()) is None:
+            raise LostError(f"The namespace {self.name} of {self.api.context} holds no system any more.")
+        return system
+
+    def _described(self) -> System | None:
         described = self.api.get("ConfigMap", "system", self.name)
         if described is None:
-            raise LostError(f"The namespace {self.name} of {self.api.context} holds no system any more.")
+            return None
         system = System.model_validate(yaml.safe_load(described["data"]["system.yaml"]))
         pods = self.api.list("Pod", self.name)
         nodes = {
@@ -90,10 +95,11 @@ class KubernetesSystem:
         pods = [pod for pod in self.pods() if not is_over(pod)]
         missing = sorted(pod["metadata"]["name"] for pod in pods if not is_ready(pod))
         leaving = namespace["status"]["phase"] == "Terminating"
-        system = self.definition() if not leaving else None
+        system = self._described() if not leaving else None
+        why = what_holds(namespace) if leaving else "" if system else "its namespaces are there, it is not (yet)"
         return {
             "name": self.name,
-            "phase": "stopping" if leaving else "starting" if missing or not pods else "ready",
+            "phase": "stopping" if leaving else "starting" if missing or not pods or not system else "ready",
             "replicas": len(pods),
             "ready": len(pods) - len(missing),
             "not_ready": missing,
@@ -107,7 +113,7 @@ class KubernetesSystem:
             "rate_rps": self._rate() if system else None,
             "isolation": "kubernetes",
             "context": self.api.context,
-            "reason": what_holds(namespace) if leaving else "",
+            "reason": why,
         }
 
     def pods(self) -> list[Object]:
