@@ -164,7 +164,12 @@ def test_commands_start_show_and_remove_systems_on_the_cluster_of_kubectl(cluste
         return CliRunner().invoke(cli, [*words, "--isolation", "kubernetes"], catch_exceptions=False).output
 
     tiny = str(Path(__file__).parents[1] / "testbed" / "tiny.yaml")
-    assert "`assay down mine --isolation kubernetes`" in assay("up", tiny, "--name", "mine")
+    with pytest.raises(UserError, match="Only pods run an image"):
+        CliRunner().invoke(cli, ["up", tiny, "--image", "mine:1"], catch_exceptions=False)
+    up = assay("up", tiny, "--name", "mine", "--image", "registry.example/runtime:1")
+    assert "`assay down mine --isolation kubernetes`" in up
+    images = {item["spec"]["template"]["spec"]["containers"][0]["image"] for _, item in cluster.of("Deployment")}
+    assert images == {"registry.example/runtime:1"}
     with pytest.raises(UserError, match="may be others' too: name the systems"):
         assay("down", "--all")
     cluster.holding = FINALIZER

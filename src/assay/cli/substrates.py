@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from assay.errors import UserError
+
 if TYPE_CHECKING:
     from assay.model.system import Setting
     from assay.testbed.kubernetes.substrate import KubernetesSubstrate
@@ -32,12 +34,17 @@ def where(setting: Setting | None) -> str:
     return f" --isolation {KUBERNETES}" if setting == KUBERNETES else ""
 
 
-def substrate_of(setting: Setting | None) -> LocalSubstrate | KubernetesSubstrate:
-    """Return what runs systems in *setting*: this machine, or for ``kubernetes`` the cluster of kubectl's own choice."""
+def substrate_of(setting: Setting | None, image: str | None = None) -> LocalSubstrate | KubernetesSubstrate:
+    """Return what runs systems in *setting*: this machine, or for ``kubernetes`` the cluster of kubectl's own choice.
+
+    There every pod runs *image*. Raises UserError for one elsewhere.
+    """
     if setting != KUBERNETES:
+        if image is not None:
+            raise UserError(f"Only pods run an image: give --image with --isolation {KUBERNETES}.")
         from assay.testbed.local.substrate import LocalSubstrate
 
         return LocalSubstrate()
     from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 
-    return KubernetesSubstrate()
+    return KubernetesSubstrate(image=image) if image else KubernetesSubstrate()

@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes pod names and load repeatable.")
 @click.option("--rate", "rate_rps", type=click.FloatRange(min=0.1), help="Load in requests per second.")
 @setting_option
+@click.option("--image", help="On a cluster: what every pod runs, when your registry calls it otherwise.")
 @json_option
 def command(
-    system: str, name: str | None, seed: int, rate_rps: float | None, isolation: Setting | None, *, as_json: bool
+    system: str,
+    name: str | None,
+    seed: int,
+    rate_rps: float | None,
+    isolation: Setting | None,
+    image: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Start SYSTEM (a name, or the path of a YAML file) with its stores and load, and leave it running."""
     from assay.testbed.apps import load_system
@@ -29,7 +37,7 @@ def command(
     app = load_system(system)
     with stages() as shown:
         shown.begin(f"starting {app.system}")
-        substrate: Any = substrate_of(isolation)
+        substrate: Any = substrate_of(isolation, image)
         running = substrate.deploy(app, name or app.system, seed=seed, rate_rps=rate_rps, isolation=isolation)
     status = running.status()
     if as_json:
