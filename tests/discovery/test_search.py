@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 
 from assay.agents.models.base import Message
+from assay.cli import run
 from assay.discovery.blocks import audit_cases, blocks
 from assay.discovery.composition import Composition, parse
 from assay.discovery.evolve import mutator
 from assay.discovery.guard import refusal
 from assay.discovery.hunt import ATTEMPTS, Hunt, findings, read_attempts, summary
-from assay.discovery.laboratory import Attempt, scored
+from assay.discovery.laboratory import Attempt, LocalLaboratory, scored
 from assay.discovery.operator import Repair
 from assay.discovery.search import families_of, mutated, random_candidates
 from assay.errors import ConfigError, NotFoundError, UserError
@@ -159,14 +161,45 @@ def test_a_search_that_goes_on_tries_only_what_is_not_known(tmp_path, monkeypatc
         for number, candidate in enumerate(candidates[:2], 1)
     ]
     with Hunt(SCENARIO, "catalog", tmp_path, {"seed": 7}) as hunt, pytest.raises(StartedError):
-        list(hunt.all(candidates[:1], lambda _: None))
+        hunt.attempt(1, candidates[0])
     (tmp_path / ATTEMPTS).write_text("".join(one.canonical_json() + "\n" for one in known))
     with Hunt(SCENARIO, "catalog", tmp_path, {"seed": 7}) as hunt:
-        assert list(hunt.all(candidates[:2], lambda _: None)) == known
+        assert [hunt.attempt(number, one) for number, one in enumerate(candidates[:2], 1)] == known
         with pytest.raises(StartedError):
             hunt.attempt(2, candidates[2])  # another candidate than the one that is known under its number
         with pytest.raises(StartedError):
             hunt.attempt(3, candidates[2])
+
+
+class Unrun(LocalLaboratory):
+    """The guard's word on candidates, and nothing that runs: whatever may be applied counts as benign."""
+
+    def verify(self):
+        """Nothing was changed."""
+
+    def _tried(self, _composition):
+        return {"result": "benign", "fitness": 0.0, "raw_fitness": 0.0, "reason": "-"}
+
+    def restore(self, _composition):
+        """Nothing was changed."""
+
+
+def test_an_audit_tries_the_invalid_classes_first_and_reports_what_the_guard_says(tmp_path, monkeypatch, capsys):
+    @contextmanager
+    def unrun(scenario, target, folder, **_):
+        yield Unrun(scenario, target, None, folder)
+
+    monkeypatch.setattr("assay.discovery.hunt.laboratory", unrun)
+    command = ["discover", "bad-release", "-n", "2", "--seed", "7", "-o", str(tmp_path / "found"), "--json"]
+    assert run([*command, "--audit"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert [item["number"] for item in whole["items"]] == [1, 2, 3, 4, 5]
+    assert [item["result"] for item in whole["items"]] == ["benign", "refused", "refused", "benign", "benign"]
+    assert [one["number"] for one in whole["summary"]["findings"]] == [2, 3]
+    drawn = [Composition.model_validate(item["composition"]) for item in whole["items"][3:]]
+    assert drawn == [candidate.composition for candidate in random_candidates(LIBRARY, 2, 7)]
+    assert run(command) == 2
+    assert "holds another search" in capsys.readouterr().err
 
 
 def test_a_folder_holds_one_search_and_a_torn_line_is_dropped(tmp_path):

@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 @click.option(
     "--cluster", type=click.Path(path_type=Path), help="YAML file that says which cluster, for its scenarios."
 )
+@click.option("--audit", is_flag=True, help="Try a candidate of each invalid class first: the guard must refuse it.")
 @click.option("--model", help="Model of OPENAI_BASE_URL that rewrites candidates; a seeded mutator when left out.")
 @json_option
 def command(
     scenario_name: str, output: Path, target: str | None, count: int, seed: int, search: str, model: str | None,
-    cluster: Path | None, *, as_json: bool,
+    cluster: Path | None, *, audit: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken."""
     from assay.discovery.evolve import evolve
     from assay.discovery.hunt import SUMMARY, Hunt, summary
-    from assay.discovery.search import random_candidates
+    from assay.discovery.search import compose, random_candidates
     from assay.errors import RefusedError, UserError
     from assay.telemetry.content import whole_file
     from assay.testbed.scenarios import load_scenario, system_of
@@ -56,19 +57,28 @@ def command(
     system, workload = system_of(scenario), target or _target_of(scenario)
     settings = _settings(scenario, cluster)
     library, task = _vocabulary(scenario, workload, settings)
+    invalid = [compose([block]) for block in _invalid(scenario, workload)] if audit else []
     commitment = {"search": search, "seed": seed, "model": model, "blocks": [block.name for block in library]}
+    commitment |= {"audit": True} if audit else {}
     with Hunt(scenario, workload, output, commitment, settings) as hunt:
         say(f"{count} candidates against {workload} of {system.system}; the folder can be continued after a break.")
+        whole = count + len(invalid)
+
+        def tried(number: int, candidate: Any) -> Attempt:
+            one = hunt.attempt(number, candidate)
+            say(_line(one, whole))
+            return one
+
+        attempts = [tried(number, candidate) for number, candidate in enumerate(invalid, 1)]
         if search == "random":
-            attempts = list(hunt.all(random_candidates(library, count, seed), lambda one: say(_line(one, count))))
+            drawn = enumerate(random_candidates(library, count, seed), len(invalid) + 1)
+            attempts += [tried(number, candidate) for number, candidate in drawn]
         else:
 
-            def tried(number: int, candidate: Any) -> Attempt:
-                one = hunt.attempt(number, candidate)
-                say(_line(one, count))
-                return one
+            def evolved(number: int, candidate: Any) -> Attempt:
+                return tried(len(invalid) + number, candidate)
 
-            attempts = evolve(tried, library, task, iterations=count, seed=seed, model=model)
+            attempts += evolve(evolved, library, task, iterations=count, seed=seed, model=model)
     found = summary(attempts)
     with whole_file(output / SUMMARY) as partial:
         partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -103,6 +113,17 @@ def _vocabulary(scenario: Scenario, target: str, settings: dict[str, Any] | None
     node = primitives.NODE_VERB if nodes else ""
     told = primitives.TASK.format(services=", ".join(system.services), target=target, node=node)
     return primitives.primitives(system, target, nodes=nodes), told
+
+
+def _invalid(scenario: Scenario, target: str) -> Sequence[Block]:
+    """Return a candidate of each invalid class of App. H.3."""
+    from assay.discovery import blocks
+    from assay.discovery.kubernetes import primitives
+    from assay.testbed.scenarios import system_of
+
+    if scenario.environment.substrate == "kubernetes":
+        return primitives.audit_cases(target)
+    return blocks.audit_cases(system_of(scenario), target)
 
 
 def _target_of(scenario: Scenario) -> str:

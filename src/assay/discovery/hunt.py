@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -70,13 +70,6 @@ class Hunt:
             log.flush()
             os.fsync(log.fileno())
         return found
-
-    def all(self, candidates: Iterable[Candidate], on_attempt: Callable[[Attempt], None]) -> Iterator[Attempt]:
-        """Yield an attempt for each of *candidates*, in order."""
-        for number, candidate in enumerate(candidates, 1):
-            attempt = self.attempt(number, candidate)
-            on_attempt(attempt)
-            yield attempt
 
     def _on_a_system(self) -> Laboratory:
         if self._laboratory is None:
