@@ -11,6 +11,7 @@ from assay.cli.output import json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from assay.bench.trials.rows import Trials
+    from assay.bench.trials.tables import Table
 
 STORE = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
@@ -141,7 +142,7 @@ def grade(context: click.Context, store: Path, profile: Any, file: str | None, *
                 i["judgements"][-1]["status"],
                 i["judgements"][-1]["reason"],
             )
-            for i in items
+            for i in sorted(items, key=lambda i: (i["scenario"], i["agent"], i["arm"], i["seed"]))
         ]
         print_table("What-if" if any(i["what_if"] for i in items) else "Certificates", columns, rows)
     context.exit(1 if problems else 0)
@@ -175,7 +176,7 @@ def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_js
         print_json("trials table", items, problems=trials.problems)
     else:
         for one in found:
-            print_table(f"Table {one.number}. {one.title}", one.columns, one.rows)
+            print_table(f"Table {one.number}. {one.title}", *_told(one))
             for name, value in one.statistics.items():
                 click.echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
     context.exit(1 if trials.problems else 0)
@@ -269,6 +270,14 @@ def report(context: click.Context, store: Path, output: Path) -> None:
             say(f"{run_dir}: {error}")
             problems += 1
     context.exit(1 if problems else 0)
+
+
+def _told(table: Table) -> tuple[list[str], list[list[Any]]]:
+    """Return the columns and rows of *table* without the columns that say nothing: a terminal is narrow."""
+    kept = [
+        i for i in range(len(table.columns)) if not table.rows or any(row[i] not in (None, "") for row in table.rows)
+    ]
+    return [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows]
 
 
 def _trials(store: Path) -> Trials:

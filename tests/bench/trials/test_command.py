@@ -85,6 +85,9 @@ def test_tables_and_the_ones_that_are_asked_for(store, items, capsys):
     }  # fmt: skip
     assert run(["trials", "table", str(store), "8"]) == 0
     assert "Table 8." in capsys.readouterr().out
+    assert "spread" in items("trials", "table", store, 13)[0][0]["rows"][0]
+    assert run(["trials", "table", str(store), "13"]) == 0
+    assert "spread" not in capsys.readouterr().out  # no scenario commits one
 
 
 def test_the_sweep_has_144_settings_and_its_range(store, items):

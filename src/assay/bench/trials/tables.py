@@ -135,18 +135,18 @@ def per_cell(rows: Sequence[TrialRow]) -> Table:
 
 
 def per_run_summary(rows: Sequence[TrialRow]) -> Table:
-    """Return Table 10: which runs of each cell pass, how long they take, and as notes which predicates fail how often."""
+    """Return Table 10: which runs of each cell pass, how long they take, and which predicates fail how often."""
     found = []
     for (scenario, agent, arm, probes), members in _grouped(rows, _cell):
         passing = ", ".join(str(row.seed) for row in sorted(members, key=lambda r: r.seed) if row.conjunction) or "–"
         took = [row.duration_s for row in members if row.duration_s is not None]
         mean = f"{sum(took) / len(took):.1f} s" if took else None
         counted = Counter(name for row in members for name in row.failed).most_common()
-        notes = ", ".join(f"{name} failed {count}x" for name, count in counted) or None
+        failed = ", ".join(f"{name} {count}x" for name, count in counted) or None
         on = "on" if probes else "off"
-        found.append((scenario, agent, arm, on, passing, *_counts(members), mean, notes))
+        found.append((scenario, agent, arm, on, passing, *_counts(members), mean, failed))
     columns = ("scenario", "agent", "prompt", "probes", "seeds passing", "outcome", "V_temporal", "V_depth", "V_probe",
-               "conj.", "mean time", "notes")  # fmt: skip
+               "conj.", "mean time", "failed")  # fmt: skip
     return Table(10, "Outcomes per cell and run", columns, tuple(found))
 
 
