@@ -239,7 +239,7 @@ class Api:
         path = self._client.configuration.ssl_ca_cert
         return Path(path).read_bytes() if path and self.verifies else None
 
-    def answers(self, timeout_s: float = READ_TIMEOUT_S) -> bool:
+    def answers(self, timeout_s: float) -> bool:
         """Tell whether the server answers at all, asked once: a watch is the last to notice that nobody is there."""
         try:
             self.request("GET", "/readyz", timeout_s=timeout_s, tries=1)

@@ -191,7 +191,7 @@ class ClusterUnderTest:
             asked = [self._poll_one(replica) for replica in self.fleet.replicas.values() if self._listens(replica)]
             answers = await asyncio.gather(*asked)
             await self._poll_load()
-            if self._pods.fresh and (any(answers) or await asyncio.to_thread(self.api.answers)):
+            if self._pods.fresh and (any(answers) or await asyncio.to_thread(self.api.answers, ANSWER_TIMEOUT_S)):
                 self._answered = time.monotonic()
             elif time.monotonic() - self._answered > LOST_AFTER_S:
                 raise self._pods.error or OperationError(f"The pods of {self.name} could not be followed.")
