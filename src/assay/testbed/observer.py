@@ -147,12 +147,11 @@ class Observer:
         replicas: dict[str, list[str]] = {}
         for replica in status["pids"]:
             replicas.setdefault(replica.rpartition("-")[0], []).append(replica)
-        shares = {
-            s: 1 - len(missing & set(replicas.get(s, ()))) / max(len(replicas.get(s, ())), 1) for s in self.protected
-        }
+        own = {service: replicas.get(service, []) for service in self.protected}
+        shares = {service: _share(len(set(ids) - missing), len(ids)) for service, ids in own.items()}
         empty = tuple(service for service, share in shares.items() if share == 0)
         return [
-            _observed("D1", began, ended, status["ready"] / status["replicas"], tuple(sorted(missing))),
+            _observed("D1", began, ended, _share(status["ready"], status["replicas"]), tuple(sorted(missing))),
             _observed("D2", began, ended, min(shares.values(), default=1.0), empty),
         ]
 
@@ -214,6 +213,11 @@ class Observer:
 
     def _write(self, line: dict[str, Any]) -> None:
         os.write(self._file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+
+def _share(ready: int, replicas: int) -> float:
+    """Return the share of replicas that are ready: none of them when an operator has scaled everything away."""
+    return ready / replicas if replicas else 0.0
 
 
 def _observed(depth: Depth, began: int, ended: int, value: float | None, failing: tuple[str, ...]) -> Observation:

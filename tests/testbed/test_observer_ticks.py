@@ -1,0 +1,63 @@
+"""What the observer writes of a system that answers strangely; what it observes is made, the observer is real."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from assay.errors import LostError
+from assay.testbed.observer import Observer, read_timeline
+
+WHOLE = {
+    "ready": 2, "replicas": 2, "not_ready": [], "pids": {"front-0": 1, "back-0": 2}, "stores": {}, "load": {},
+    "entities": [["front-0", "front", True, "host-a", "v1"], ["back-0", "back", True, "host-a", "v1"]],
+}  # fmt: skip
+NOTHING = {"ready": 0, "replicas": 0, "not_ready": [], "pids": {}, "stores": {}, "load": {}, "entities": []}
+
+
+class Told:
+    """A system that gives one answer after the other, and the last for ever."""
+
+    receiver = None
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def status(self):
+        return {"endpoints": {"front": []}, "backends": {"front": []}, "probe_paths": {"front": "/"}}
+
+    def command(self, _op):
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def observed(folder, *answers):
+    async def watch():
+        observer = Observer(Told(*answers), folder / "timeline.jsonl", 0.02, None, [])
+        asyncio.get_running_loop().call_later(0.3, observer.stopping.set)
+        await observer.run()
+
+    asyncio.run(watch())
+    ticks = read_timeline(folder / "timeline.jsonl").ticks
+    return ticks, [next((o.value for o in tick.observations if o.depth == "D1"), None) for tick in ticks]
+
+
+def test_an_operator_who_scales_everything_away_does_not_take_the_recorder_with_it(tmp_path):
+    ticks, ready = observed(tmp_path, WHOLE, WHOLE, NOTHING)
+    read = [value for value in ready if value is not None]
+    assert read[:2] == [1.0, 1.0]
+    assert set(read[2:]) == {0.0}
+    assert next(tick.gone for tick in ticks if tick.gone) == ("back-0", "front-0")
+    last = {o.depth: o for o in ticks[-1].observations}
+    assert (last["D2"].value, last["D2"].failing) == (0.0, ("front",))
+    assert last["D3"].value == 0.0  # nowhere to send the last probe
+
+
+def test_a_supervisor_that_does_not_answer_for_a_while_is_no_healthy_one(tmp_path):
+    ticks, ready = observed(tmp_path, WHOLE, LostError("gone"), WHOLE)
+    silent = next(tick for tick in ticks if any("supervisor" in o.failing for o in tick.observations))
+    assert {o.depth: o.value for o in silent.observations} == pytest.approx({"D1": None, "D2": None, "D4": 0.0})
+    assert ready[-1] == 1.0
