@@ -29,7 +29,7 @@ def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window,
     """
     ticks = pl.DataFrame({"tick": range(usual.end_ns + _TICK_NS, end_ns + 1, _TICK_NS)}, schema={"tick": pl.Int64})
     handled = _handled(traces)
-    baseline = _baseline(handled, usual)
+    baseline = usual_values(traces, usual)
     fired = [*_request_alerts(_windows(handled, ticks, baseline), slo), *_saturation_alerts(metrics, ticks, slo)]
     first: dict[tuple[str, str], Alert] = {}
     for alert in sorted(fired, key=lambda a: (a.time_ns, a.service, a.signal)):
@@ -37,14 +37,29 @@ def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window,
     return sorted(first.values(), key=lambda a: (a.time_ns, a.service, a.signal))
 
 
-def firing(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window, at_ns: int) -> list[Alert]:
-    """Return what fires at the instant *at_ns*, over the window that trails it, in order of service and signal."""
+def firing(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, baseline: pl.DataFrame, at_ns: int) -> list[Alert]:
+    """Return what fires at the instant *at_ns*, over the window that trails it, in order of service and signal.
+
+    *baseline* is what `usual_values` told when the healthy stretch was still in the tables.
+    """
     ticks = pl.DataFrame({"tick": [at_ns]}, schema={"tick": pl.Int64})
-    handled = _handled(traces)
-    recent = handled.filter(pl.col("ended_ns").is_between(at_ns - _WINDOW_NS, at_ns, closed="left"))
-    windows = _windows(recent, ticks, _baseline(handled, usual))
-    found = [*_request_alerts(windows, slo), *_saturation_alerts(metrics, ticks, slo)]
+    recent = _handled(traces).filter(pl.col("ended_ns").is_between(at_ns - _WINDOW_NS, at_ns, closed="left"))
+    found = [*_request_alerts(_windows(recent, ticks, baseline), slo), *_saturation_alerts(metrics, ticks, slo)]
     return sorted(found, key=lambda alert: (alert.service, alert.signal))
+
+
+def usual_values(traces: pl.DataFrame, usual: Window) -> pl.DataFrame:
+    """Return per service the usual p99 (ms), share of errors and requests per window, of the stretch *usual*."""
+    return (
+        _handled(traces)
+        .filter(pl.col("ended_ns").is_between(usual.start_ns, usual.end_ns, closed="left"))
+        .group_by("service_name")
+        .agg(
+            usual_p99=pl.col("ms").quantile(0.99, "linear"),
+            usual_errors=pl.col("failed").mean(),
+            usual_count=pl.len() * WINDOW_S / usual.seconds,
+        )
+    )
 
 
 def describe(found: list[Alert]) -> str:
@@ -62,19 +77,6 @@ def _handled(traces: pl.DataFrame) -> pl.DataFrame:
         service_name="service_name",
         ms=pl.col("duration") / 1e6,
         failed=pl.col("attr.status_code") == "Error",
-    )
-
-
-def _baseline(handled: pl.DataFrame, usual: Window) -> pl.DataFrame:
-    """Return per service the usual p99, error share and requests per window."""
-    return (
-        handled.filter(pl.col("ended_ns").is_between(usual.start_ns, usual.end_ns, closed="left"))
-        .group_by("service_name")
-        .agg(
-            usual_p99=pl.col("ms").quantile(0.99, "linear"),
-            usual_errors=pl.col("failed").mean(),
-            usual_count=pl.len() * WINDOW_S / usual.seconds,
-        )
     )
 
 

@@ -21,7 +21,7 @@ from assay.telemetry.otlp.requests import parse, unpack
 from assay.telemetry.otlp.spool import Kind, frames_after, spool_path
 from assay.telemetry.otlp.traces import TraceColumns
 from assay.telemetry.schema import empty
-from assay.testbed.alerts import TICK_S, firing
+from assay.testbed.alerts import TICK_S, firing, usual_values
 
 KEPT_S = 900.0
 """How far back the tables go."""
@@ -79,16 +79,24 @@ class LiveTelemetry:
 
 
 class LiveAlerts:
-    """The alert rules over live *telemetry*; what is *usual* is the stretch between two instants before anything broke."""
+    """The alert rules over live *telemetry*; what is *usual* is the stretch between two instants before anything broke.
+
+    It is read once, as soon as all of it has arrived: the tables do not reach back to it for ever.
+    """
 
     def __init__(self, telemetry: LiveTelemetry, slo: Slo, usual: Window) -> None:
         self._telemetry, self._slo, self._usual = telemetry, slo, usual
+        self._baseline: pl.DataFrame | None = None
 
     def firing(self) -> tuple[int, list[Alert]]:
         """Return the latest instant of which everything has arrived, in ns of UTC, and what fires then."""
         at_ns = time.time_ns() - int(ARRIVAL_S * 1e9)
         tables = self._telemetry.tables()
-        return at_ns, firing(tables["traces"], tables["metrics"], self._slo, self._usual, at_ns)
+        baseline = self._baseline
+        if baseline is None:
+            baseline = usual_values(tables["traces"], self._usual)
+            self._baseline = baseline if at_ns >= self._usual.end_ns else None
+        return at_ns, firing(tables["traces"], tables["metrics"], self._slo, baseline, at_ns)
 
 
 __all__ = ["TICK_S", "LiveAlerts", "LiveTelemetry"]

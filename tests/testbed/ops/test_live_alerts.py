@@ -1,0 +1,53 @@
+"""The alert rules over live tables: what is usual is known for as long as a trial lasts."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from assay.model.incident import Window
+from assay.model.system import Slo
+from assay.testbed.ops import live
+from assay.testbed.ops.live import ARRIVAL_S, KEPT_S, LiveAlerts
+from testbed.test_alerts import SECOND, START, readings, stream
+
+
+class Kept:
+    """Tables as they are kept: nothing that is older than a while."""
+
+    def __init__(self, clock, *streams):
+        self.clock, self.streams = clock, streams
+
+    def tables(self):
+        both, now = pl.concat(self.streams), START + int(self.clock[0] * SECOND)
+        at = pl.col("time").cast(pl.Int64)
+        return {"traces": both.filter(at.is_between(now - int(KEPT_S * SECOND), now)), "metrics": readings(0.1)}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    seconds = [0.0]
+    monkeypatch.setattr(live.time, "time_ns", lambda: START + int(seconds[0] * SECOND))
+    return seconds
+
+
+def test_a_service_that_fails_fires_however_long_ago_it_was_well(clock):
+    long = int(KEPT_S) + 200
+    telemetry = Kept(clock, stream(to_s=60), stream(from_s=60, to_s=long + 20, failed=True))
+    alerts = LiveAlerts(telemetry, Slo(), Window(start_ns=START, end_ns=START + 40 * SECOND))
+    clock[0] = 41 + ARRIVAL_S
+    assert alerts.firing()[1] == []
+    for clock[0] in (80, long):
+        assert [(a.service, a.signal) for a in alerts.firing()[1]] == [("cart", "error_rate")]
+    assert telemetry.tables()["traces"]["time"].min() > stream(to_s=60)["time"].max()  # the healthy stretch is gone
+
+
+def test_what_is_usual_is_not_settled_before_all_of_it_has_arrived(clock):
+    telemetry = Kept(clock, stream(rate=1, to_s=30), stream(rate=8, from_s=30, to_s=60))
+    alerts = LiveAlerts(telemetry, Slo(), Window(start_ns=START, end_ns=START + 40 * SECOND))
+    clock[0] = 31
+    alerts.firing()
+    assert alerts._baseline is None
+    clock[0] = 50
+    alerts.firing()
+    assert alerts._baseline.item(0, "usual_count") == pytest.approx((30 + 80) / 4, abs=0.5)
