@@ -5,6 +5,7 @@ Whatever happens, the system is removed at the end; it belongs to this process, 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -130,14 +131,22 @@ def _await_alerts(scenario: Scenario, watch: AlertWatch | None) -> None:
 def _work(
     scenario: Scenario, agent: TrialAgent, arm: Arm, stage: Stage, operation: Operation, seed: int, run_dir: Path
 ) -> None:
-    """Let the agent in, and out again when its time is over."""
+    """Let the agent in, and out again when it is done; once its time is over its tools refuse every call.
+
+    The script of an oracle is played to its end: its time is no matter of budget.
+    """
     stage.let_in()
     mark_phase(run_dir, "agent_started")
     prompt, timeout_s = operation.fill(scenario.prompt(arm)), scenario.environment.agent_timeout_s
     task = Task(scenario, prompt, timeout_s, seed, run_dir, operation.fill, operation.kubeconfig)
+    over = threading.Timer(timeout_s, operation.toolbox.close)
+    over.daemon = True
+    if agent.oracle is None:
+        over.start()
     try:
         let_in(agent, task, operation.toolbox)
     finally:
+        over.cancel()
         operation.toolbox.close()
         mark_phase(run_dir, "agent_ended")
         stage.let_out()
