@@ -56,6 +56,8 @@ def test_two_of_the_three_invalid_classes_reach_outside_the_reset_boundary():
         ("firewall delete", {"rule": "rule-1"}),
         ("write file", {"target": "/etc/passwd"}),
         ("scale", {}),
+        ("restart", {"target": ["catalog"]}),
+        ("config set", {"target": {"name": "catalog"}, "key": "A", "value": "1"}),
     ],
 )
 def test_what_a_restored_baseline_would_not_cover_is_refused(verb, arguments):

@@ -101,6 +101,8 @@ def test_what_reaches_outside_is_refused_before_it_acts():
     mounted = {"spec": {"template": {"spec": {"volumes": [{"name": "root", "hostPath": {"path": "/"}}]}}}}
     for verb, arguments, words in (
         ("patch", {"kind": "Deployment", "name": TARGET, "patch": mounted}, "reaches a node by hostPath"),
+        ("delete", {"kind": ["Deployment"], "name": TARGET}, "kind and name are words"),
+        ("delete", {"kind": "Deployment", "name": {"of": TARGET}}, "kind and name are words"),
         ("create", {"kind": "ConfigMap", "name": "x", "body": {"metadata": {"namespace": "kube-system"}}}, "metadata"),
         ("delete", {"kind": "ConfigMap", "name": "system"}, "what the baseline is read from"),
         ("create", {"kind": "ConfigMap", "name": "x", "body": "text"}, "given as str"),

@@ -53,6 +53,8 @@ def _outside(change: OpsCall, system: System) -> str | None:
     named = change.arguments.get("target") or change.arguments.get("service") or change.arguments.get("host")
     if change.verb not in RESTORED:
         return f"`{change.verb}` changes what the baseline is restored from, or what it cannot restore"
+    if not isinstance(named, str):
+        return f"`{change.verb}` names nothing of the system that it would be done to"
     if named in system.stores or (named not in system.services and named not in system.hosts and named != NAMES):
         return f"`{change.verb}` on {named} changes the control plane, which the baseline does not cover"
     return None

@@ -42,6 +42,8 @@ def _outside(change: OpsCall, *, nodes: bool) -> str | None:
 def _of_object(change: OpsCall) -> str | None:
     kind, name = change.arguments["kind"], change.arguments["name"]
     body = change.arguments.get("body") or change.arguments.get("patch") or {}
+    if not isinstance(kind, str) or not isinstance(name, str):
+        return f"`{change.verb}` names no object: kind and name are words"
     if kind not in RESTORED:
         return f"{kind} {name} lies outside of what the reset covers"
     if (kind, name) in OURS:
