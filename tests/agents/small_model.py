@@ -19,8 +19,9 @@ from pathlib import Path
 
 import xllamacpp
 
-CONTEXT, LONGEST, THREADS = 8192, 200, 2
-"""Tokens of a conversation and of one answer: the model has no more to say, and goes on for ever."""
+CONTEXT, LONGEST, THREADS = 8192, 200, 1
+"""Tokens of a conversation and of one answer, after which it has no more to say; threads that wait for each other are slow
+on a busy machine."""
 
 
 def started() -> xllamacpp.Server:
