@@ -204,6 +204,18 @@ def test_an_audit_tries_the_invalid_classes_first_and_reports_what_the_guard_say
     assert "holds another search" in capsys.readouterr().err
 
 
+def test_an_evolution_that_cannot_begin_leaves_nothing_behind(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("openevolve")
+    out = tmp_path / "found"
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    assert run(["discover", "bad-release", "--search", "evolve", "--model", "m", "-o", str(out)]) == 2
+    assert "No model can be reached at http://127.0.0.1:9/v1" in capsys.readouterr().err
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert run(["discover", "bad-release", "--search", "evolve", "-o", str(out)]) == 2
+    assert "needs openevolve, which is not installed" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_a_folder_holds_one_search_and_a_torn_line_is_dropped(tmp_path):
     with Hunt(SCENARIO, "catalog", tmp_path, {"seed": 1}):
         pass

@@ -42,7 +42,7 @@ def command(
     cluster: Path | None, *, audit: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken."""
-    from assay.discovery.evolve import evolve
+    from assay.discovery.evolve import evolve, require_evolution
     from assay.discovery.hunt import SUMMARY, Hunt, summary
     from assay.discovery.search import compose, random_candidates
     from assay.errors import RefusedError, UserError
@@ -51,6 +51,8 @@ def command(
 
     if model is not None and search != "evolve":
         raise UserError("--model rewrites candidates of an evolution; add `--search evolve` or leave it out.")
+    if search == "evolve":
+        require_evolution(model)
     scenario = load_scenario(scenario_name)
     if scenario.environment.substrate == "compose":
         raise RefusedError(f"{scenario.id} needs compose; faults are searched on local and kubernetes.")

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.agents.models.base import Message, Reply
+from assay.agents.models.named import require_endpoint
 from assay.agents.models.server import running_server
 from assay.discovery.blocks import Block
 from assay.discovery.composition import Composition, parse
@@ -50,11 +51,10 @@ def evolve(
 ) -> list[Attempt]:
     """Let openevolve make *iterations* candidates from a healthy start and have each tried by *attempt*.
 
-    *model* is one of the endpoint in OPENAI_BASE_URL; None is a mutator with *seed*, which needs no model. Raises
-    RefusedError when openevolve is not installed and OperationError when it fails.
+    *model* is one of the endpoint in OPENAI_BASE_URL; None is a mutator with *seed*, which needs no model. Raises what
+    `require_evolution` raises, and OperationError when openevolve fails.
     """
-    if importlib.util.find_spec("openevolve") is None:
-        raise RefusedError("Evolution needs openevolve, which is not installed; run `pip install 'assay[discover]'`.")
+    require_evolution(model)
     found = list[Attempt]()
 
     def try_text(text: str) -> dict[str, Any]:
@@ -74,6 +74,14 @@ def evolve(
         order = {"iterations": iterations, "seed": seed, "model": model or MUTATOR, "base_url": base_url, "task": task}
         _serve(folder, order, try_text)
     return found
+
+
+def require_evolution(model: str | None) -> None:
+    """Raise RefusedError when openevolve is not installed, UserError when nobody listens where *model* should be."""
+    if importlib.util.find_spec("openevolve") is None:
+        raise RefusedError("Evolution needs openevolve, which is not installed; run `pip install 'assay[discover]'`.")
+    if model is not None:
+        require_endpoint(model)
 
 
 def mutator(library: Sequence[Block], seed: int) -> Callable[..., Reply]:
