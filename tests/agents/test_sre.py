@@ -106,6 +106,18 @@ def test_the_linter_stops_a_call_and_the_model_mends_it(tmp_path):
     assert report.diagnosis == DIAGNOSIS
 
 
+def test_what_is_asked_for_beside_a_report_comes_too_late(tmp_path):
+    tools = Tools()
+    both = (
+        ToolRequest(id="1", tool="restart", arguments={"target": "web"}),
+        ToolRequest(id="2", tool="report_mitigation", arguments=MITIGATION),
+        ToolRequest(id="3", tool="restart", arguments={"target": "orders"}),
+    )
+    report, _ = work([calls("report_diagnosis", **DIAGNOSIS), Reply(tool_requests=both)], tools, tmp_path)
+    assert report.mitigation == MITIGATION
+    assert [arguments["target"] for _, arguments, _ in tools.calls] == ["web"]
+
+
 def test_an_error_of_the_system_is_reflected_on_but_not_for_ever(tmp_path):
     failing = [calls("describe", target="orders")] * 5
     _, sent = work(failing, Tools([("Error: no", "error")] * 5), tmp_path, model_calls=6)

@@ -119,7 +119,7 @@ class _Talk:
     failures: int = 0
 
     def act(self, reply: Reply) -> Iterator[ToolCall]:
-        """Carry out what *reply* asks for, and take it with its outcome into the conversation."""
+        """Carry out what *reply* asks for, until a report is handed in, and take it with its outcome into the conversation."""
         if not reply.tool_requests:
             return
         self.messages.append(Message(role="assistant", content=reply.text, tool_requests=reply.tool_requests))
@@ -129,6 +129,8 @@ class _Talk:
             content = self._reflected(call) if call.status == "error" else call.output
             self.messages.append(Message(role="tool", content=content, tool_call_id=request.id))
             yield call
+            if self.handed_in is not None:
+                return
 
     def shorten(self) -> None:
         """Put summaries in the place of long outputs; one that nobody summarises is cut."""
