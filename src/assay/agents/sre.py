@@ -119,7 +119,7 @@ class _Talk:
     failures: int = 0
 
     def act(self, reply: Reply) -> Iterator[ToolCall]:
-        """Carry out what *reply* asks for, until a report is handed in, and take it with its outcome into the conversation."""
+        """Carry out what *reply* asks for until a report is handed in; take it with its outcome into the conversation."""
         if not reply.tool_requests:
             return
         self.messages.append(Message(role="assistant", content=reply.text, tool_requests=reply.tool_requests))
