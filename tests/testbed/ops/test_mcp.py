@@ -14,12 +14,15 @@ from mcp.client.stdio import stdio_client
 
 from assay.agents import mcp_bridge
 from assay.agents.mcp_server import serving
+from assay.bench.trials import outside
 from assay.bench.trials.contract import TrialAgent
 from assay.bench.trials.desk import OpsDesk
+from assay.bench.trials.diagnosing import Diagnoses
 from assay.bench.trials.outside import operate
 from assay.bench.trials.tasks import Task
 from assay.errors import UserError
 from assay.telemetry.schema import empty
+from assay.testbed.ops import toolbox as toolbox_module
 from assay.testbed.ops.live import READ
 from assay.testbed.ops.tools import TOOLS, Toolbox, definitions
 from assay.testbed.scenarios import load_scenario
@@ -110,6 +113,30 @@ def test_every_tool_says_and_records_over_mcp_what_it_does_when_it_is_called_dir
     plain = {name: [action.model_dump(exclude=moments) for action in kept] for name, kept in recorded.items()}
     assert plain["mcp"] == plain["direct"]
     assert len(plain["mcp"]) == len(TOOLS)
+
+
+def test_calls_without_end_fill_neither_the_record_nor_the_trace(tmp_path, monkeypatch):
+    monkeypatch.setattr(toolbox_module, "CALLS_LIMIT", 5)
+    monkeypatch.setattr(outside, "CALLS_LIMIT", 8)
+    recorded = []
+    toolbox = Toolbox(Running(), None, None, recorded.append)
+    task = Task(load_scenario("drained-pool"), "Alert.", 60.0, 0, tmp_path)
+    desk = outside.Counter(toolbox, Diagnoses(task))
+    huge = {"propagation": ["x" * 10**6] * 500, "root_causes": [10**5] * 500, "condition": "y" * 10**6}
+    for _ in range(4):
+        desk.call("ps", {"stray": "z" * 10**6})
+        desk.call("report_diagnosis", huge)
+    for _ in range(20):
+        desk.call("ps", {})
+        desk.call("report_diagnosis", huge)
+    assert (len(recorded), len(desk.calls)) == (4, 8)
+    assert desk.call("ps", {}).output == "Error: there are no more than 8 calls."
+    assert len("".join(call.model_dump_json() for call in desk.calls)) < 200_000
+    assert (tmp_path / "diagnoses.jsonl").read_text().count("\n") == 4
+    assert (tmp_path / "diagnoses.jsonl").stat().st_size < 200_000
+    for _ in range(3):
+        answer = toolbox.call("ps", {})
+    assert (len(recorded), answer.output) == (5, "Error: there are no more than 5 calls.")
 
 
 @pytest.mark.parametrize("sealing", ["auto", "off"])

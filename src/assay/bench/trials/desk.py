@@ -7,7 +7,10 @@ from typing import Any
 
 from assay.agents.models.base import ToolSpec
 from assay.model.trajectory import ToolCall
-from assay.testbed.ops.toolbox import BaseToolbox
+from assay.testbed.ops.toolbox import BaseToolbox, kept
+
+ARGUMENTS_TRACED = 2**16
+"""Characters of a call's arguments in the trace: a manifest fits in."""
 
 
 class OpsDesk:
@@ -26,7 +29,6 @@ class OpsDesk:
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
         """Return the call with what came of it."""
         outcome = self._toolbox.call(tool, arguments, step_id)
-        given = {str(key): value for key, value in arguments.items()}
-        return ToolCall(
-            tool=tool, arguments=given, output=outcome.output, status="ok" if outcome.status == "ok" else "error"
-        )
+        given = kept({str(key): value for key, value in arguments.items()}, ARGUMENTS_TRACED)
+        status = "ok" if outcome.status == "ok" else "error"
+        return ToolCall(tool=tool[:64], arguments=given, output=outcome.output, status=status)

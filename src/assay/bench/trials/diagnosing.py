@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from assay.agents.models.base import ToolSpec
@@ -21,6 +22,10 @@ REPORT_DIAGNOSIS: ToolSpec = DIAGNOSIS_REPORT.model_copy(
 """The tool of external operators; to the built-in agent it is the end of its first part."""
 
 
+NAMES_KEPT, NAME_KEPT, CONDITION_KEPT = 100, 200, 4_000
+"""What of a diagnosis is taken down: names, characters of each, and of the condition."""
+
+
 class Diagnoses:
     """The diagnoses of one trial. From here on the run folder says that one was asked for, also when none comes."""
 
@@ -34,8 +39,12 @@ class Diagnoses:
         """Write down what was *told*: arguments that the linter let pass."""
         line = OperatorDiagnosis(
             time_ns=time.time_ns(),
-            root_causes=tuple(self._open.get(str(name), str(name)) for name in told["root_causes"]),
-            propagation=tuple(map(str, told["propagation"])),
-            condition=told["condition"],
+            root_causes=tuple(self._open.get(name, name) for name in _names(told["root_causes"])),
+            propagation=tuple(_names(told["propagation"])),
+            condition=told["condition"][:CONDITION_KEPT],
         )
         append_line(self._path, line)
+
+
+def _names(told: Iterable[Any]) -> list[str]:
+    return [str(name)[:NAME_KEPT] for name in islice(told, NAMES_KEPT)]

@@ -23,7 +23,7 @@ from assay.bench.trials.diagnosing import REPORT_DIAGNOSIS, Diagnoses
 from assay.bench.trials.tasks import Task
 from assay.errors import UserError
 from assay.model.trajectory import ToolCall
-from assay.testbed.ops.toolbox import BaseToolbox
+from assay.testbed.ops.toolbox import CALLS_LIMIT, BaseToolbox, kept
 
 LOG = "agent.log"
 LOG_BYTES = 64 * 2**10
@@ -42,7 +42,10 @@ class Counter(OpsDesk):
         return (*super().specs(changing=changing), REPORT_DIAGNOSIS)
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Return the call with what came of it; all calls of a command are its one step."""
+        """Return the call with what came of it; all calls of a command are its one step, as far as they are kept."""
+        if len(self.calls) >= CALLS_LIMIT:
+            refused = f"Error: there are no more than {CALLS_LIMIT} calls."
+            return ToolCall(tool=tool[:64], arguments={}, output=refused, status="error")
         own = tool == REPORT_DIAGNOSIS.name
         call = self._diagnosed(arguments) if own else super().call(tool, arguments, step_id or 1)
         self.calls.append(call)
@@ -50,7 +53,7 @@ class Counter(OpsDesk):
 
     def _diagnosed(self, arguments: Mapping[str, Any]) -> ToolCall:
         given = {str(key): value for key, value in arguments.items()}
-        told = ToolCall(tool=REPORT_DIAGNOSIS.name, arguments=given, output="Taken.")
+        told = ToolCall(tool=REPORT_DIAGNOSIS.name, arguments=kept(given), output="Taken.")
         problem = lint(told.tool, given, {told.tool: REPORT_DIAGNOSIS}, ())
         if problem is not None:
             return told.model_copy(update={"output": f"Error: {problem}", "status": "error"})

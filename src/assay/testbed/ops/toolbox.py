@@ -21,6 +21,8 @@ from assay.testbed.ops import seeing
 OUTPUT_LIMIT = 8_000
 ARGUMENTS_LIMIT = 2_000
 """What of the arguments is kept in the record of a call: an agent may send anything."""
+CALLS_LIMIT = 2_000
+"""Calls of one agent; what comes after them is refused and not even recorded, so that nobody fills a disk."""
 
 
 class Tool(NamedTuple):
@@ -69,6 +71,7 @@ class BaseToolbox(ABC):
     def __init__(self, tools: Mapping[str, Tool], record: Callable[[Action], None]) -> None:
         self.tools, self._record = tools, record
         self._turn = threading.Lock()
+        self._calls = 0
         self._closed = threading.Event()
 
     @abstractmethod
@@ -91,6 +94,9 @@ class BaseToolbox(ABC):
     def call(self, name: str, given: Mapping[str, Any], step_id: int | None = None) -> Outcome:
         """Carry out one call and record it; whatever is wrong with it is told, never raised."""
         with self._turn:
+            self._calls += 1
+            if self._calls > CALLS_LIMIT:
+                return Outcome(f"Error: there are no more than {CALLS_LIMIT} calls.", "error")
             began_ns = time.time_ns()
             done = self._attempt(str(name), given)
             told = Outcome(_cut(done.output), done.status)
@@ -98,7 +104,7 @@ class BaseToolbox(ABC):
             self._record(
                 Action(
                     tool=str(name)[:64],
-                    arguments=_kept(given),
+                    arguments=kept(given),
                     started_ns=began_ns,
                     ended_ns=time.time_ns(),
                     step_id=step_id,
@@ -141,10 +147,10 @@ def _cut(output: str) -> str:
     return output[:OUTPUT_LIMIT] + f"\n... ({len(output) - OUTPUT_LIMIT} more characters; ask for less)"
 
 
-def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments as they are recorded: whole unless they are huge or no JSON."""
+def kept(given: Mapping[str, Any], limit: int = ARGUMENTS_LIMIT) -> dict[str, Any]:
+    """Return the arguments as they are recorded: whole unless they are longer than *limit* characters, or no JSON."""
     try:
-        if len(seeing.as_json(dict(given))) <= ARGUMENTS_LIMIT:
+        if len(seeing.as_json(dict(given))) <= limit:
             return dict(given)
     except (TypeError, ValueError, RecursionError):
         return {"unreadable": True}
