@@ -120,8 +120,8 @@ def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
     """
     nodes = entries.get_column("node").hash(4).alias("node")  # numbers group and join several times faster than names
     made = exits.select("caller_entry", "callee_entry", callee=pl.col("callee_node").hash(4)).drop_nulls()
-    made = made.with_columns(pair=pl.col("caller_entry").hash(5) ^ pl.col("callee")).unique("pair")
     made = made.select("caller_entry", "callee")
+    made = made[made.select(pl.col("caller_entry").hash(5) ^ pl.col("callee")).to_series().arg_unique()]
     made = made.with_columns(node=nodes.gather(made.get_column("caller_entry")))
     before = entries.select("period").with_columns(nodes).filter(pl.col("period") == "normal")
     served = before.group_by("node").len("served").filter(pl.col("served") >= ALWAYS_OF)

@@ -113,8 +113,11 @@ def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, cal
         callee_kind=of("kind", callee),
     )
     exits = exits.with_columns(place=pl.col("caller_node").hash(4) ^ pl.col("operation").hash(5))
-    exits = exits.join(_usual_callee(exits), on="place", how="left", maintain_order="left")
-    exits = _with_unconsumed(exits)
+    usual = _usual_callee(exits)
+    row = exits.select("place").join(
+        usual.select("place").with_row_index("row"), on="place", how="left", maintain_order="left"
+    )
+    exits = _with_unconsumed(exits.hstack(usual.drop("place").select(pl.all().gather(row.get_column("row")))))
     lacks = pl.col("callee_entry").is_null()
     asynchronous = pl.col("producer") | (pl.col("callee_kind") == "consumer").fill_null(value=False)
     waited = ~pl.col("virtual") & ~asynchronous

@@ -10,6 +10,7 @@ from assay.causes.spans import Index
 
 Floats = NDArray[np.float64]
 _LARGEST = 2**62
+_KEY_BITS = 63
 
 
 def with_waits(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -59,8 +60,7 @@ def _critical(caller: Index, begin: Index, finish: Index) -> Floats:
     """Return per exit the nanoseconds in which its caller waits for it and for nothing that ends later."""
     if not caller.size:
         return np.zeros(0)
-    by = pl.DataFrame({"caller": caller, "finish": -finish, "begin": -begin})
-    order = by.select(pl.arg_sort_by("caller", "finish", "begin")).to_series().to_numpy()
+    order = _latest_first(caller, begin, finish)
     group, start, stop = caller[order], begin[order], finish[order]
     first = np.r_[True, group[1:] != group[:-1]]
     # A running minimum per group in one pass: each group is shifted below all values of the one before.
@@ -73,6 +73,19 @@ def _critical(caller: Index, begin: Index, finish: Index) -> Floats:
     critical = np.empty(caller.size)
     critical[order] = (np.minimum(stop, before) - start).clip(min=0)
     return critical
+
+
+def _latest_first(caller: Index, begin: Index, finish: Index) -> Index:
+    """Return the order of exits by their caller, the last to finish first, then the last to begin."""
+    bits = int(finish.max()).bit_length()
+    if bits + int(caller.max()).bit_length() < _KEY_BITS:
+        key = (caller << bits) | ((1 << bits) - 1 - finish)
+        order = np.argsort(key, kind="stable")  # exits are by time, so mostly in order: the fastest way then
+        told = key[order]
+        if not np.any(told[1:] == told[:-1]):
+            return order
+    by = pl.DataFrame({"caller": caller, "finish": -finish, "begin": -begin})
+    return by.select(pl.arg_sort_by("caller", "finish", "begin")).to_series().to_numpy()
 
 
 def _shapes(exits: pl.DataFrame, rows: Index, caller: Index, size: int) -> NDArray[np.uint64]:
