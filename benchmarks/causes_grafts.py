@@ -83,7 +83,7 @@ def graft(source: Path, target: Path, service: str, delay_ms: float, *, network:
     target.mkdir()
     for file in source.glob("*.parquet"):
         if file.name != "abnormal_traces.parquet":
-            (target / file.name).symlink_to(file)
+            (target / file.name).symlink_to(file.resolve())
     shutil.copy(source / "env.json", target / "env.json")
     spans = pl.read_parquet(source / "abnormal_traces.parquet")
     rng = random.Random(seed)
