@@ -14,14 +14,14 @@ from grading.verifiers.made import at, change, diagnosis, entity, probe, recordi
 HOSTILE = "</style><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e"
 
 
-def made_view(text="", diagnoses=None):
+def made_view(text="", diagnoses=None, **verification):
     d1 = [1.0] * 4 + [(0.9, ("front-0",))] * 10 + [(0.55, ("cart-0", "front-0"))] * 2 + [1.0] * 15
     load = {s: {"front GET /": (20 * s, max(0, 4 * (s - 4)))} for s in range(31)}
     probes = [probe("p1", 2), probe("p2", 15, took=3.0, reachable=False), probe("p3", 27)]
     made = timeline(d1, d4={14: ("db",)}, probes=probes, load=load, entities={0: [entity("front-0"), entity("cart-0")]})
     actions = [change(11, tool="logs", mutating=False), change(12, tool=f"restart {text}", touched=["cart"])]
     recorded = recording(made, deployed=0, triggered=4, started=10, ended=20, actions=actions, diagnoses=diagnoses)
-    committed = scenario(committed_depth="D3", blast_radius={}, truth={"root_causes": ["front"]})
+    committed = scenario(committed_depth="D3", blast_radius={}, truth={"root_causes": ["front"]}, **verification)
     run = Run(cell="c", attempt=1, item="made", item_hash=committed.digest(), system="shop", solver_hash="h",
               solver=Solver(name=f"agent {text}", kind="agent"), arm="baseline/probes-on")  # fmt: skip
     steps = [
@@ -55,6 +55,11 @@ def test_the_deciding_ticks_are_marked_and_the_verdict_is_said_first():
     assert "Hidden failure" in page
     assert page.index("Hidden failure") < page.index("v_temporal")
     assert render_run_page(made_view()) == page
+
+
+def test_probes_that_nobody_committed_are_off_in_words_too():
+    assert dict(made_view().facts)["probes"] == "every 20 s"
+    assert dict(made_view(probe_every_s=None).facts)["probes"] == "off but for the last"
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,8 @@ def trial_view(
 
 def _facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
     committed = scenario.verification
-    probes = "off but for the last" if run.arm.endswith("probes-off") else f"every {committed.probe_every_s or 0:g} s"
+    every_s = None if run.arm.endswith("probes-off") else committed.probe_every_s
+    probes = "off but for the last" if every_s is None else f"every {every_s:g} s"
     return (
         ("agent", plain(run.solver.name, 200)),
         ("scenario", f"{scenario.id} ({scenario.category})"),
