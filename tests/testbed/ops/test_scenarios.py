@@ -181,6 +181,14 @@ def test_what_separates_is_one_predicate_and_the_outcome_is_not_it():
             assert "v_outcome" not in oracle.fails, (one.id, name)
 
 
+def test_a_wrong_clock_shows_in_every_page_and_not_in_half_of_them():
+    """Who signs on the host whose clock is wrong is believed there; the last probe must not fall on one of those."""
+    scenario = load_scenario("clock-skew-tokens")
+    services = system_of(scenario).services
+    assert [services["account"].host] == list(scenario.truth.root_causes)
+    assert services["web"].host not in {None, services["account"].host}
+
+
 def test_an_alert_names_no_cause():
     """What is told is a symptom: no service, store or host of the truth that is not itself what users or pages name."""
     for one in map(load_scenario, names("local")):
