@@ -153,7 +153,7 @@ def test_the_truth_as_an_answer_gets_everything(faults: list[Any], profile: str)
     assert {got[name] for name in (*PAIR, "any_service", "fault_kind_accuracy")} == {1.0}
 
 
-@given(FAULTS, CLAIMS, PROFILE)
+@given(FAULTS, CLAIMS, ORDERLESS)
 def test_the_assignment_is_the_best_of_all_assignments(faults: list[Any], claims: list[Any], profile: str) -> None:
     chosen = profile_named(profile)
     roots = true_roots(truth(*faults), chosen)

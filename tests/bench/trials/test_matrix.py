@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -240,6 +241,15 @@ def test_trials_run_side_by_side_and_keep_their_order(tmp_path):
     assert [line["event"] for line in store.attempts()] == ["begun"] * 3 + ["ended"] * 3
 
 
+@pytest.fixture
+def _interruptible():
+    """Ctrl-C reaches this process also where it was started in the background, which lets it be ignored."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupted_matrix_ends_its_trials_and_marks_them(tmp_path):
     plan, cells = plan_of(tmp_path)
     store = RunStore(tmp_path / "store")
