@@ -36,9 +36,11 @@ $(VENV)/.developed: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@$(BIN)/assay demo
 
-# What starts no system runs on all cores; systems and browsers get the machine for themselves.
+# One process more than there are cores: tests wait for what they started. Systems and browsers get the machine for themselves.
+WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
+
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
 	$(BIN)/python -m pytest --durations=25 -m "(live or browser) and not faults and not slow"
 
 test-faults: $(VENV)/.developed
@@ -59,7 +61,7 @@ kind-up: $(VENV)/.installed
 	kind load docker-image --name assay $$($(BIN)/python -m assay.testbed.kubernetes.manifests.image)
 
 test-quick: $(VENV)/.developed
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff format --check .
