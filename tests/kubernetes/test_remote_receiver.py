@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import threading
+import urllib.error
 import urllib.request
 
 import pytest
 from aiohttp import ClientSession, web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from receiver_pod import SECOND, ReceiverPod, handled
 from tiny_api import write_kubeconfig
 
 from assay.errors import LostError, OperationError, RefusedError
-from assay.telemetry.otlp.client import ReceiverControl, start_receiver
-from assay.telemetry.otlp.spool import read_frames
+from assay.telemetry.otlp.spool import read_frames, spool_path
 from assay.testbed.kubernetes.api.client import Api
 from assay.testbed.kubernetes.doors import remote_receiver
 from assay.testbed.kubernetes.doors.remote_receiver import RemoteReceiver
-from assay.testbed.kubernetes.pods.receiver import door
 
 KEY = "k" * 32
 PROXY = "/api/v1/namespaces/shop-watch/pods/receiver-1:9090/proxy"
@@ -28,43 +27,18 @@ class Cluster:
 
     def __init__(self, folder):
         self.folder, self.ready, self.pod = folder, True, "receiver-1"
-        self.process = start_receiver(folder / "state", die_with_stdin=True, timeout_s=120)
-        self.control = ReceiverControl(folder / "state")
-        self.data = f"http://127.0.0.1:{self.control.port}/v1/traces"
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-        self._thread.start()
-        assert self._started.wait(30)
+        self.receiver = ReceiverPod(folder)
+        self.control, self.asked = self.receiver.control, []
+        self.door = self.receiver.door(KEY)
+        application = web.Application()
+        application.add_routes(self._routes())
+        self.url = self.receiver.site(application)
 
     def api(self):
         return Api.connect(write_kubeconfig(self.folder / "config", self.url))
 
     def stop(self):
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
-        self.process.stdin.close()
-        self.process.wait()
-
-    async def _serve(self):
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        self.url = await self._site(web.Application(), self._routes)
-        self.door = await self._site(door(self.control, self.folder / "spools", KEY))
-        self._started.set()
-        await self._ended.wait()
-        for runner in self._runners:
-            await runner.cleanup()
-
-    _runners: tuple = ()
-
-    async def _site(self, application, routes=None):
-        if routes:
-            application.add_routes(routes())
-        runner = web.AppRunner(application)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self._runners = (*self._runners, runner)
-        return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+        self.receiver.stop()
 
     def _routes(self):
         async def pods(_):
@@ -77,7 +51,10 @@ class Cluster:
             return web.json_response({"data": {"key": base64.b64encode(KEY.encode()).decode()}})
 
         async def proxied(request):
+            if self.pod not in PROXY:
+                return web.json_response({"message": "pods not found"}, status=404)
             target = self.door + request.path_qs.removeprefix(PROXY)
+            self.asked.append(request.path_qs.removeprefix(PROXY))
             headers = {"X-Door-Key": request.headers["X-Door-Key"]}
             async with ClientSession() as session, session.request(request.method, target, headers=headers) as answer:
                 return web.Response(body=await answer.read(), status=answer.status, content_type=answer.content_type)
@@ -96,24 +73,14 @@ def cluster(tmp_path):
     cluster.stop()
 
 
-def export(cluster, body):
-    """Send *body* to the receiver as a request of traces."""
-    sent = urllib.request.Request(cluster.data, data=body, method="POST")
-    sent.add_header("Content-Type", "application/x-protobuf")
-    with urllib.request.urlopen(sent) as answer:
-        return answer.status
-
-
 def test_a_session_is_recorded_there_and_its_spool_lies_here_when_it_is_closed(cluster, tmp_path, monkeypatch):
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
     monkeypatch.setattr(remote_receiver, "PIECE_BYTES", 64)
     receiver, folder = RemoteReceiver(cluster.api(), "shop-watch"), tmp_path / "here"
     receiver.open_session(folder, ".recording-1")
     request = ExportTraceServiceRequest()
     for number in range(10):
         request.resource_spans.add().scope_spans.add().spans.add(name=f"span {number}", span_id=bytes(8))
-        assert export(cluster, request.SerializeToString()) == 200
+        cluster.receiver.send(request)
     stats = receiver.close_session(".recording-1")
     assert stats.signals["traces"].kept_items == sum(range(1, 11))
     (spool,) = [path for path in folder.iterdir() if "traces" in path.name]
@@ -154,3 +121,35 @@ def test_what_a_receiver_on_a_lost_node_had_recorded_is_told_to_be_gone(cluster,
     with pytest.raises(LostError, match="shop-watch was replaced: what receiver-1 had recorded went with it"):
         receiver.close_session("one")
     assert not (tmp_path / "here").exists()
+
+
+def test_what_is_recorded_can_be_read_here_while_it_is_recorded_and_travels_once(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote_receiver, "PIECE_BYTES", 256)
+    receiver, folder = RemoteReceiver(cluster.api(), "shop-watch"), tmp_path / "here"
+    folder.mkdir()
+    spool = spool_path(folder, "traces")
+    spool.write_bytes(b"left by a process that was killed")
+    receiver.open_session(folder, ".live")
+    for number in range(1, 4):
+        cluster.receiver.send(handled("front", number * SECOND))
+        receiver.refresh(".live")
+        assert len([frame for frame in read_frames(spool) if frame.payload]) == number
+    receiver.refresh(".live")
+    offsets = [path for path in cluster.asked if "spool-traces" in path]
+    assert len(offsets) == len(set(offsets)) > 3
+    there = (tmp_path / "spools" / ".live" / spool.name).read_bytes()
+    assert spool.read_bytes() == there
+    receiver.close_session(".live")
+    assert spool.read_bytes() == there
+
+
+def test_whoever_reads_along_is_told_when_the_receiver_is_another_one(cluster, tmp_path):
+    receiver = RemoteReceiver(cluster.api(), "shop-watch")
+    receiver.open_session(tmp_path / "here", ".live")
+    receiver.refresh(".live")
+    cluster.door = cluster.receiver.door(KEY)  # a new container in the same pod: the session ended with the former
+    with pytest.raises(OperationError, match=r"there is no session \.live; it ended with a receiver before this one"):
+        receiver.refresh(".live")
+    cluster.pod = "receiver-2"
+    with pytest.raises(LostError, match="shop-watch was replaced"):
+        receiver.refresh(".live")

@@ -272,6 +272,11 @@ class Scenario(Written):
             raise ValueError(
                 "trigger.operations and trigger.faults are for a local system; on a cluster give cluster.changes"
             )
+        if self.cluster is not None and self.cluster.stand_ins and self.verification.alerts is not None:
+            raise ValueError(
+                "verification.alerts: the services are stand-ins, which send no telemetry for alert rules; take a system "
+                "whose services are real, or leave `alerts` out"
+            )
         if self.no_fault and self.verification.blast_radius is None:
             raise ValueError("a no_fault scenario commits `blast_radius`: the right action is none")
         judged = self.verification.predicates()

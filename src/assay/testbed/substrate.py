@@ -21,6 +21,10 @@ class Receiver(Protocol):
         """Start to record everything that arrives."""
         ...
 
+    def refresh(self, name: str) -> None:
+        """Have what the open session has recorded until now in its directory, where its spool can be read."""
+        ...
+
     def close_session(self, name: str) -> SessionStats:
         """Stop the session; its whole spool is in its directory then."""
         ...

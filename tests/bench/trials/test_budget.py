@@ -32,7 +32,7 @@ class NoStage:
 )
 def test_once_the_time_is_over_tools_refuse(tmp_path, monkeypatch, agent, answers):
     recorded = []
-    toolbox = Toolbox(None, None, None, recorded.append)
+    toolbox = Toolbox(None, None, recorded.append)
 
     def late(_agent, task, tools):
         tools.call("wait", {"seconds": 0.01})

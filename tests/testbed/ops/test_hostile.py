@@ -19,6 +19,7 @@ from assay.testbed.local.state import SystemState
 from assay.testbed.local.substrate import LocalSubstrate
 from assay.testbed.ops.arguments import parse_url
 from assay.testbed.ops.live import LiveAlerts, LiveTelemetry
+from assay.testbed.ops.sight import Sight
 from assay.testbed.ops.tools import OUTPUT_LIMIT, TOOLS, Toolbox, definitions
 from live import state_folder
 
@@ -53,7 +54,7 @@ class Range:
         self.recorded = []
         now = time.time_ns()
         alerts = LiveAlerts(telemetry, load_system(PREY).slo, Window(start_ns=now - 10**9, end_ns=now))
-        self.toolbox = Toolbox(running, telemetry, alerts, self.recorded.append)
+        self.toolbox = Toolbox(running, Sight(telemetry, alerts), self.recorded.append)
         self.tripwire = Tripwire()
         self.secret = folder / "secret.txt"
         self.secret.write_text(SECRET)
@@ -194,7 +195,7 @@ def test_an_upstream_that_leads_to_the_machine_leads_nowhere(place):
 @pytest.mark.live
 @pytest.mark.timeout(120)
 def test_calls_after_the_time_is_over_reach_nothing(place):
-    late = Toolbox(place.running, None, None, place.recorded.append)
+    late = Toolbox(place.running, None, place.recorded.append)
     late.close()
     outcome = late.call("restart", {"target": "all"})
     assert outcome.status == "error"

@@ -22,10 +22,13 @@ Rule = tuple[str, str]
 
 
 class AlertWatch:
-    """A thread that evaluates *alerts* every two seconds while the block runs and appends readings in *run_dir*."""
+    """A thread that evaluates *alerts* every two seconds while the block runs and appends readings in *run_dir*.
 
-    def __init__(self, alerts: LiveAlerts, run_dir: Path) -> None:
-        self._alerts, self._path = alerts, run_dir / ALERTS
+    It gives up when none could be had for *patience_s*: until then a reading that is missing is a missing reading.
+    """
+
+    def __init__(self, alerts: LiveAlerts, run_dir: Path, *, patience_s: float = 0.0) -> None:
+        self._alerts, self._path, self._patience_s = alerts, run_dir / ALERTS, patience_s
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="alerts", daemon=True)
         self.quiet_since: Mapping[Rule, float] = {}
@@ -60,15 +63,17 @@ class AlertWatch:
         return max(0.0, time.monotonic() - latest)
 
     def _watch(self) -> None:
-        due = time.monotonic()
+        due = last = time.monotonic()
         while not self._ended.is_set():
             try:
                 at_ns, found = self._alerts.firing()
                 self._note(found)
                 append_line(self._path, AlertReading(time_ns=at_ns, firing=tuple(found)))
+                last = time.monotonic()
             except AssayError as error:  # the system is gone: whoever runs the trial finds out as well
-                self.failure = error
-                return
+                if time.monotonic() - last >= self._patience_s:
+                    self.failure = error
+                    return
             except Exception as error:  # noqa: BLE001 - a watch that ends unheard would be held against the agent
                 self.failure = LostError(f"The alert rules could not be evaluated: {first_line(error)}.")
                 return

@@ -13,8 +13,10 @@ from assay.testbed.kubernetes.access.kubectl import judge
 from assay.testbed.kubernetes.access.tools import TOOLS
 from assay.testbed.kubernetes.api.kinds import KINDS
 from assay.testbed.kubernetes.scenario.furnishing import FILLER
+from assay.testbed.ops.sight import LOOKS
 
-VERBS = {name: tool.arguments for name, tool in TOOLS.items()}
+LOOKING = {name.replace("_", " "): tool.arguments for name, tool in LOOKS.items()}
+VERBS = {**LOOKING, **{name: tool.arguments for name, tool in TOOLS.items() if name not in LOOKS}}
 """What an oracle can do on a cluster, and the models of its arguments."""
 _WORKER = re.compile(r"\{worker(\d+)\}")
 
@@ -44,8 +46,6 @@ def on_cluster(scenario: Scenario) -> Iterator[Finding]:
         yield Finding(
             "cluster.exclusive", "a broken node is felt by every system on the cluster; say `exclusive: true`"
         )
-    if scenario.verification.alerts is not None:
-        yield Finding("verification.alerts", "no alert rules are evaluated on a cluster: its telemetry stays there")
     most = max((int(number) for number in _WORKER.findall(scenario.model_dump_json())), default=0)
     if most > block.workers:
         yield Finding("cluster.workers", f"{{worker{most}}} is named, and {block.workers} nodes are asked for")
@@ -66,6 +66,8 @@ def _step(step: OracleStep, block: OnCluster) -> str | None:
     """Return why a step would be refused, None when it would not."""
     if step.verb == "node" and step.arguments.get("op") not in block.node_tool:
         return f"{step.arguments.get('op')} at nodes is not granted; add it to cluster.node_tool"
+    if step.verb in LOOKING and block.stand_ins:
+        return f"{step.verb}: the services are stand-ins, which send no telemetry that could be looked at"
     if step.verb not in ("kubectl", "kubectl_read"):
         return None
     try:

@@ -1,4 +1,7 @@
-"""A trial on a cluster: objects in namespaces of their own, changes of objects that the cluster takes back, kubectl."""
+"""A trial on a cluster: objects in namespaces of their own, changes of objects that the cluster takes back, kubectl.
+
+What is seen of a system that sends telemetry is the same as on this machine: the receiver beside it is read from here.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from assay.bench.trials.alert_watch import AlertWatch
 from assay.bench.trials.contract import ACTIONS, TIMELINE, append_line
+from assay.bench.trials.sights import live_telemetry, users_are_served
 from assay.bench.trials.stage import Operation
 from assay.errors import AssayError, LostError, OperationError, RefusedError
 from assay.model.cluster import OnCluster
@@ -37,6 +42,8 @@ from assay.testbed.kubernetes.scenario.objects import await_state, changes_of, m
 from assay.testbed.kubernetes.settings import ClusterSettings
 from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 from assay.testbed.observer import recorded_by
+from assay.testbed.ops.live import LiveAlerts, LiveTelemetry
+from assay.testbed.ops.sight import Sight
 from assay.testbed.scenarios import system_of
 
 ABOUT = "cluster.json"
@@ -44,6 +51,10 @@ ABOUT = "cluster.json"
 MACHINERY_S = 900.0
 """Beside what a scenario grants: after this long the cluster itself takes back what was changed."""
 HEALTHY_WITHIN_S = 3.0
+UNSEEN_S = 60.0
+"""How long the telemetry may be out of reach before a trial is given up; a reading of less than that is missing."""
+CLOCKS_APART_S = 1.0
+"""Alerts are evaluated by this machine's clock over what pods noted by theirs."""
 
 
 @contextmanager
@@ -71,14 +82,15 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, A
         system_of(scenario), name, seed=scenario.environment.seed + seed, rate_rps=scenario.environment.rate_rps,
         furnishing=furnishing,
     )  # fmt: skip
-    with deployed as running:
+    with deployed as running, ExitStack() as stack:
         (run_dir / ABOUT).write_text(json.dumps({**about, "topology": sorted(running.topology())}) + "\n")
-        yield ClusterStage(scenario, block, settings, running, names, nodes)
+        telemetry = None if block.stand_ins else stack.enter_context(live_telemetry(running.receiver, run_dir))
+        yield ClusterStage(scenario, block, settings, running, names, nodes, telemetry)
 
 
 @dataclass
 class ClusterStage:
-    """What *scenario* describes, as it is *running* on the cluster of *settings*."""
+    """What *scenario* describes, as it is *running* on the cluster of *settings*; stand-ins send no *telemetry*."""
 
     scenario: Scenario
     block: OnCluster
@@ -86,6 +98,7 @@ class ClusterStage:
     running: KubernetesSystem
     names: Names
     nodes: NodeCommand
+    telemetry: LiveTelemetry | None = None
     _audit: Audit | None = field(default=None, init=False)
 
     def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
@@ -112,12 +125,23 @@ class ClusterStage:
             answer = send_probe(self.running.api, self.running.watch_namespace, url, HEALTHY_WITHIN_S)
             if answer["status"] != 200:
                 return f"{service} answers {answer['status'] or answer['error']}"
-        return None
+        return self._blindness()
+
+    def _blindness(self) -> str | None:
+        """Return why what is usual could not be told from the telemetry; None when it could, or when there is none."""
+        if self.telemetry is None:
+            return None
+        served = users_are_served(self.telemetry, system_of(self.scenario).entries())
+        if abs(ahead_s := self.telemetry.clock_ahead_s) > CLOCKS_APART_S:
+            return f"the clock of the receiver's node is {ahead_s:+.1f} s from this machine's"
+        return None if served else "users are not served in time, by the telemetry that has arrived"
 
     @contextmanager
     def operated(self, usual: Window, run_dir: Path) -> Iterator[Operation]:
-        """Provide kubectl as a user who may do what the scenario lists, and record what is written to the API."""
-        del usual  # telemetry, and with it alerts, stays in the cluster
+        """Provide kubectl as a user who may do what the scenario lists, and record what is written to the API.
+
+        Where there is telemetry, tools that look at it and alerts by the system's SLO come with it.
+        """
         lock, path = threading.Lock(), run_dir / ACTIONS
 
         def record(action: Any) -> None:
@@ -131,9 +155,13 @@ class ClusterStage:
             self._audit = stack.enter_context(
                 Audit(self.running.api, self.running.name, record, log=self.settings.audit_log, user=user)
             )
-            kubectl = Kubectl(kubeconfig, self.settings.kubectl)
-            toolbox = ClusterToolbox(kubectl, self.nodes, self.block.node_tool, self.names, record)
-            yield Operation(toolbox, fill=self.names.fill, kubeconfig=kubeconfig)
+            kubectl, sight, watch = Kubectl(kubeconfig, self.settings.kubectl), None, None
+            if self.telemetry is not None:
+                alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+                sight = Sight(self.telemetry, alerts)
+                watch = stack.enter_context(AlertWatch(alerts, run_dir, patience_s=UNSEEN_S))
+            toolbox = ClusterToolbox(kubectl, self.nodes, self.block.node_tool, self.names, record, sight)
+            yield Operation(toolbox, watch, self.names.fill, kubeconfig)
 
     @contextmanager
     def _access(self, folder: Path) -> Iterator[Path]:

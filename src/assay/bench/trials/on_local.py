@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import threading
-import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from assay.bench.trials.alert_watch import AlertWatch
 from assay.bench.trials.contract import ACTIONS, TIMELINE, append_line
+from assay.bench.trials.sights import live_telemetry, users_are_served
 from assay.bench.trials.stage import Operation
 from assay.model.faults import NO_FAULT
 from assay.model.incident import FaultPlan, Window
@@ -25,13 +22,10 @@ from assay.model.scenario import Scenario
 from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
 from assay.testbed.observer import observing
 from assay.testbed.ops.live import LiveAlerts, LiveTelemetry
+from assay.testbed.ops.sight import Sight
 from assay.testbed.ops.tools import Toolbox
 from assay.testbed.scenarios import system_of
 
-SERVED_OVER_S, SERVED_SHARE, SERVED_WITHIN_NS = 6.0, 0.95, 1_500_000_000
-"""Users are served when of the last seconds' requests so many were answered, and so soon."""
-LIVE = ".live"
-"""Folder of the telemetry while the trial lasts, in the run folder."""
 LONGEST_S = 24 * 3600.0
 """A fault of the catalogue holds until its trial is over, whatever its plan says: what ends by itself needs no repair."""
 
@@ -42,7 +36,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path) -> Iterator[LocalStage]
     environment, name = scenario.environment, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
     system = system_of(scenario)
     deployed = LocalSubstrate().deployed(system, name, seed=environment.seed + seed, rate_rps=environment.rate_rps)
-    with deployed as running, _live(running, run_dir) as telemetry:
+    with deployed as running, live_telemetry(running.receiver, run_dir) as telemetry:
         yield LocalStage(scenario, running, telemetry)
 
 
@@ -69,7 +63,7 @@ class LocalStage:
         """Return what is not ready, or that users are not served in time."""
         if missing := self.running.status()["not_ready"]:
             return f"{', '.join(missing)} not ready"
-        served = _served(self.telemetry, system_of(self.scenario).entries())
+        served = users_are_served(self.telemetry, system_of(self.scenario).entries())
         return None if served else "users are not served in time"
 
     @contextmanager
@@ -78,7 +72,7 @@ class LocalStage:
         alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
         record = partial(append_line, run_dir / ACTIONS)
         with AlertWatch(alerts, run_dir) as watch:
-            yield Operation(Toolbox(self.running, self.telemetry, alerts, record), watch)
+            yield Operation(Toolbox(self.running, Sight(self.telemetry, alerts), record), watch)
 
     @contextmanager
     def broken(self) -> Iterator[None]:
@@ -100,16 +94,6 @@ class LocalStage:
     def require_alive(self) -> None:
         """Raise LostError when the supervisor is gone."""
         self.running.status()
-
-
-@contextmanager
-def _live(running: LocalSystem, run_dir: Path) -> Iterator[LiveTelemetry]:
-    folder = run_dir / LIVE
-    try:
-        with LiveTelemetry(running.receiver, folder) as telemetry:
-            yield telemetry
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -139,15 +123,3 @@ def _injected(running: LocalSystem, plan: FaultPlan) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-def _served(telemetry: LiveTelemetry, entries: Collection[str]) -> bool:
-    """Return whether nearly all requests of the last seconds were answered well and in time."""
-    since = time.time_ns() - int(SERVED_OVER_S * 1e9)
-    handled = telemetry.tables()["traces"].filter(
-        pl.col("service_name").is_in(list(entries))
-        & (pl.col("attr.span_kind") == "Server")
-        & (pl.col("time").cast(pl.Int64) >= since)
-    )
-    good = handled.filter((pl.col("attr.status_code") != "Error") & (pl.col("duration") < SERVED_WITHIN_NS))
-    return handled.height > 0 and good.height >= SERVED_SHARE * handled.height

@@ -39,6 +39,9 @@ class ReceiverControl:
         """Start to record everything that arrives into *directory*, which is created."""
         self._call(command="open_session", directory=str(Path(directory).absolute()), name=name)
 
+    def refresh(self, name: str) -> None:
+        """Have all that session *name* has recorded in its directory: on this machine the receiver writes there itself."""
+
     def close_session(self, name: str) -> SessionStats:
         """Stop the session; when this returns its spool is on the disk and complete."""
         return SessionStats.model_validate(self._call(command="close_session", name=name))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import polars as pl
 
-from assay.errors import LostError
+from assay.errors import AssayError
 from assay.model.incident import Alert, Window
 from assay.model.system import Slo
-from assay.telemetry.otlp.client import ReceiverControl
 from assay.telemetry.otlp.logs import LogColumns
 from assay.telemetry.otlp.metrics import MetricColumns
 from assay.telemetry.otlp.requests import parse, unpack
@@ -22,6 +21,7 @@ from assay.telemetry.otlp.spool import Kind, frames_after, spool_path
 from assay.telemetry.otlp.traces import TraceColumns
 from assay.telemetry.schema import empty
 from assay.testbed.alerts import TICK_S, firing, usual_values
+from assay.testbed.substrate import Receiver
 
 KEPT_S = 900.0
 """How far back the tables go."""
@@ -34,17 +34,22 @@ _COLUMNS = {"traces": TraceColumns, "logs": LogColumns, "metrics": MetricColumns
 class LiveTelemetry:
     """The tables of what *receiver* has accepted since the block was entered, by way of a session in *folder*.
 
-    `tables` reads what has come since; threads may ask at the same time.
+    `tables` reads what has come since; threads may ask at the same time. Where the receiver is, on this machine or in a
+    cluster, is the receiver's own affair.
     """
 
-    def __init__(self, receiver: ReceiverControl, folder: Path) -> None:
+    def __init__(self, receiver: Receiver, folder: Path) -> None:
         self._receiver, self._folder = receiver, folder
         self._offsets = dict.fromkeys(_COLUMNS, 0)
         self._columns: dict[str, Any] = {signal: make() for signal, make in _COLUMNS.items()}
         self._tables = {modality: empty(modality) for modality in READ}
         self._lock = threading.Lock()
+        self._asked_ns = self.since_ns = 0
+        self.clock_ahead_s = 0.0
+        """By how much at least the receiver's clock is ahead of this machine's, negative when behind; read with tables."""
 
     def __enter__(self) -> Self:
+        self._asked_ns = time.time_ns()
         self._receiver.open_session(self._folder, self._folder.name)
         self.since_ns = time.time_ns()
         return self
@@ -52,12 +57,16 @@ class LiveTelemetry:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(LostError):  # what ended it is told by whoever was at work
+        with suppress(AssayError):  # nobody reads it any more, and what ended it is told by whoever was at work
             self._receiver.close_session(self._folder.name)
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Return traces, logs, metrics and metrics_sum as far as they have arrived, in the datapack's columns."""
+        """Return traces, logs, metrics and metrics_sum as far as they have arrived, in the datapack's columns.
+
+        Raises AssayError when the receiver cannot be asked.
+        """
         with self._lock:
+            self._receiver.refresh(self._folder.name)
             for signal in _COLUMNS:
                 self._read(signal)
             return dict(self._tables)
@@ -66,7 +75,10 @@ class LiveTelemetry:
         columns = self._columns[signal]
         for end, frame in frames_after(spool_path(self._folder, signal), self._offsets[signal]):
             self._offsets[signal] = end
-            if frame.kind != Kind.OPENED:
+            if frame.kind == Kind.OPENED:  # between the asking and the answer, by our clock
+                nearest_ns = min(max(frame.received_ns, self._asked_ns), self.since_ns)
+                self.clock_ahead_s = (frame.received_ns - nearest_ns) / 1e9
+            else:
                 columns.add(parse(signal, unpack(frame.kind, frame.payload)), frame.received_ns)
         if not columns.rows:
             return

@@ -26,7 +26,7 @@ CALLS_LIMIT = 2_000
 
 
 class Tool(NamedTuple):
-    """One tool: the model of its arguments, its verb (None: it looks at telemetry), and whether it changes something."""
+    """One tool: the model of its arguments, its verb where it has one, and whether it changes something."""
 
     arguments: type[Written]
     verb: str | None = None

@@ -5,7 +5,6 @@ Tools are plain data and functions; what serves them to a model, over MCP or in 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from assay.model.trajectory import Action
 from assay.testbed.local.substrate import LocalSystem
 from assay.testbed.ops import arguments as args
 from assay.testbed.ops import seeing
-from assay.testbed.ops.live import LiveAlerts, LiveTelemetry
+from assay.testbed.ops.sight import LOOKS, Look, Sight
 from assay.testbed.ops.toolbox import (
     OUTPUT_LIMIT,
     BaseToolbox,
@@ -26,11 +25,7 @@ from assay.testbed.ops.toolbox import (
 )
 
 TOOLS: Mapping[str, Tool] = {
-    "alerts": Tool(args.Alerts),
-    "metrics": Tool(args.Metrics),
-    "traces": Tool(args.Traces),
-    "search_logs": Tool(args.SearchLogs),
-    "summarise": Tool(args.Summarise),
+    **LOOKS,
     "wait": Tool(args.Wait),
     "ps": Tool(args.Ps, "ps"),
     "describe": Tool(args.Describe, "describe"),
@@ -54,18 +49,19 @@ def definitions(*, changing: bool = True) -> tuple[ToolDefinition, ...]:
 
 
 class Toolbox(BaseToolbox):
-    """The tools over the running system *running* and its live *telemetry*; every call is told to *record*."""
+    """The tools over the running system *running* and the *sight* of its telemetry; every call is told to *record*."""
 
-    def __init__(
-        self, running: LocalSystem, telemetry: LiveTelemetry, alerts: LiveAlerts, record: Callable[[Action], None]
-    ) -> None:
+    def __init__(self, running: LocalSystem, sight: Sight, record: Callable[[Action], None]) -> None:
         super().__init__(TOOLS, record)
-        self._running, self._telemetry, self._alerts = running, telemetry, alerts
+        self._running, self._sight = running, sight
 
     def carry_out(self, tool: Tool, asked: Written) -> Done:
         """Return what the system or its telemetry answers."""
-        if tool.verb is None:
-            return Done(self._see(asked))
+        if isinstance(asked, args.Wait):
+            return Done(self.pause(asked.seconds))
+        if isinstance(asked, Look):
+            return Done(self._sight.tell(asked))
+        assert tool.verb is not None
         result = self._operate(tool.verb, asked)
         return Done(seeing.as_json(result), _touched(asked, result) if tool.mutating else ())
 
@@ -80,21 +76,6 @@ class Toolbox(BaseToolbox):
             del told["url"]
             told |= {"service": url.service, "port": url.port, "path": url.path}
         return self._running.operate(verb, told)
-
-    def _see(self, asked: Written) -> str:
-        if isinstance(asked, args.Wait):
-            return self.pause(asked.seconds)
-        if isinstance(asked, args.Alerts):
-            return seeing.tell_alerts(self._alerts.firing()[1])
-        tables, now_ns = self._telemetry.tables(), time.time_ns()
-        if isinstance(asked, args.Metrics):
-            return seeing.tell_metrics(tables, asked, now_ns)
-        if isinstance(asked, args.Traces):
-            return seeing.tell_traces(tables, asked, now_ns)
-        if isinstance(asked, args.SearchLogs):
-            return seeing.tell_logs(tables, asked, now_ns)
-        assert isinstance(asked, args.Summarise)
-        return seeing.tell_summary(tables, asked, now_ns)
 
 
 def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:

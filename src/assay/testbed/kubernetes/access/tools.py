@@ -1,4 +1,4 @@
-"""The tools of an agent that operates a cluster: kubectl, what it may do at nodes, and waiting."""
+"""The tools of an agent that operates a cluster: kubectl, what it may do at nodes, and those that look at telemetry."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from assay.testbed.kubernetes.access.kubectl import Kubectl, judge
 from assay.testbed.kubernetes.faults.node_command import NodeCommand
 from assay.testbed.kubernetes.scenario.names import Names
 from assay.testbed.ops.arguments import Wait
+from assay.testbed.ops.sight import LOOKS, Look, Sight
 from assay.testbed.ops.toolbox import BaseToolbox, Done, Tool
 
 Word = Annotated[str, Field(max_length=16_384)]
@@ -44,16 +45,20 @@ class NodeCall(Written):
 
 
 TOOLS: Mapping[str, Tool] = {
+    **LOOKS,
     "kubectl_read": Tool(KubectlRead),
     "kubectl": Tool(KubectlCall, mutating=True),
     "node": Tool(NodeCall, mutating=True),
     "wait": Tool(Wait),
 }
-"""Every tool by its name; `node` only where the scenario grants something at nodes."""
+"""Every tool by its name; `node` only where the scenario grants something at nodes, looks where there is telemetry."""
 
 
 class ClusterToolbox(BaseToolbox):
-    """kubectl as the agent's own user, and of *nodes* the operations that are *granted*; every call is told to *record*."""
+    """kubectl as the agent's own user, and of *nodes* the operations that are *granted*; every call is told to *record*.
+
+    What the system's telemetry tells comes by *sight*; stand-ins send none, and then the tools for it are not there.
+    """
 
     def __init__(
         self,
@@ -62,15 +67,21 @@ class ClusterToolbox(BaseToolbox):
         granted: Sequence[NodeOp],
         names: Names,
         record: Callable[[Action], None],
+        sight: Sight | None = None,
     ) -> None:
-        super().__init__({name: tool for name, tool in TOOLS.items() if name != "node" or granted}, record)
+        absent = {*(() if granted else ("node",)), *(() if sight else LOOKS)}
+        super().__init__({name: tool for name, tool in TOOLS.items() if name not in absent}, record)
         self._kubectl, self._nodes, self._granted, self._names = kubectl, nodes, granted, names
+        self._sight = sight
 
     def carry_out(self, tool: Tool, asked: Written) -> Done:
-        """Return what kubectl, or the command for nodes, answers."""
+        """Return what kubectl, the command for nodes or the telemetry answers."""
         del tool
         if isinstance(asked, Wait):
             return Done(self.pause(asked.seconds))
+        if isinstance(asked, Look):
+            assert self._sight is not None
+            return Done(self._sight.tell(asked))
         if isinstance(asked, NodeCall):
             if asked.op not in self._granted:
                 raise UserError(f"{asked.op} is not granted; there are {', '.join(self._granted)}.")

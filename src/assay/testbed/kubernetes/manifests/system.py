@@ -23,7 +23,7 @@ STORE_PORTS = {"postgresql": 5432, "valkey": 6379, "nats": 4222}
 INSTANCE_LABEL, PURPOSE_LABEL = "app.kubernetes.io/instance", "app.kubernetes.io/component"
 MANAGED = {"app.kubernetes.io/managed-by": "assay"}
 KEY_SECRET = "door"  # noqa: S105 - the name of an object
-"""The secret that holds what the doors of pods are opened with, in both namespaces."""
+"""The secret that holds what the doors of pods are opened with, another one in each of the two namespaces."""
 SETTING = "SETTING_"
 """What the names of a service's settings begin with in the environment of its pods."""
 UID = 1000
@@ -40,8 +40,9 @@ def watch_of(name: str) -> str:
 class Deployed:
     """One instance of *system*: the *name* is its namespace, what watches over it lives in another.
 
-    *endpoint* is where telemetry goes; None has a receiver of ours beside it. *key* opens the doors of the pods, by which
-    faults are ordered: it is a secret, and another one every time.
+    *endpoint* is where telemetry goes; None has a receiver of ours beside it. *key* opens the doors of the system's pods,
+    by which faults are ordered, *watch_key* those of what watches over it: whoever runs commands in a pod of the system can
+    read the one, and not the other. Both are secrets, and others every time.
     """
 
     system: System
@@ -51,6 +52,7 @@ class Deployed:
     image: str = IMAGE
     endpoint: str | None = None
     key: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    watch_key: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @property
     def watch_namespace(self) -> str:
@@ -89,7 +91,7 @@ class Deployed:
 
     def watchers(self) -> list[Object]:
         """Return the receiver, unless telemetry goes elsewhere, and the probe."""
-        found: list[Object] = [self._secret(KEY_SECRET, {"key": self.key}, self.watch_namespace)]
+        found: list[Object] = [self._secret(KEY_SECRET, {"key": self.watch_key}, self.watch_namespace)]
         if self.endpoint is None:
             container = self._container(RECEIVER, arguments=["receiver"], ports=[RECEIVER_PORT], door=True)
             found += self._deployment(RECEIVER, container, namespace=self.watch_namespace)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from assay.errors import LostError
 from assay.telemetry.otlp.client import ReceiverControl, start_receiver
 from assay.testbed.kubernetes.doors.lock import locked
 from assay.testbed.kubernetes.doors.wanted import DOOR_PORT
@@ -34,7 +35,11 @@ def main() -> None:
 
 
 def door(control: ReceiverControl, spools: Path, key: str) -> web.Application:
-    """Return what answers to orders about recording sessions; their spools are below *spools*."""
+    """Return what answers to orders about recording sessions; their spools are below *spools*.
+
+    Those of a container before this one in the pod are removed: its sessions went with it, and nothing is added to them.
+    """
+    shutil.rmtree(spools, ignore_errors=True)
 
     async def open_session(request: web.Request) -> web.Response:
         name = _name(request)
@@ -47,6 +52,8 @@ def door(control: ReceiverControl, spools: Path, key: str) -> web.Application:
 
     async def listed(request: web.Request) -> web.Response:
         folder = spools / _name(request)
+        if not folder.is_dir():
+            raise LostError(f"there is no session {folder.name}; it ended with a receiver before this one")
         return web.json_response({path.name: path.stat().st_size for path in sorted(folder.iterdir())})
 
     async def piece(request: web.Request) -> web.Response:
