@@ -145,6 +145,15 @@ def test_a_truncated_table(tmp_path):
         annotate(Datapack.open(pack.path), [FAULT])
 
 
+def test_a_value_that_does_not_fit_its_column(tmp_path):
+    pack = make_pack(tmp_path / "pack", systems.deep(), EFFECT)
+    file = pack.path / "abnormal_traces.parquet"
+    pl.read_parquet(file).with_columns(duration=pl.lit("soon")).write_parquet(file)
+    with pytest.raises(DatapackError, match=r"pack: a table of traces cannot be read .*copy or record") as caught:
+        annotate(Datapack.open(pack.path), [FAULT])
+    assert "\n" not in str(caught.value)
+
+
 def test_nan_and_infinite_metrics_change_nothing(tmp_path):
     effect = Effect(own_ms={"payment": 80}, cpu={"payment": 0.9})
     tables = frames(systems.deep(), effect)

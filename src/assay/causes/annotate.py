@@ -62,11 +62,9 @@ def open_pack(pack: Datapack, settings: Settings | None = None, system_graph: Sy
     settings = settings or Settings()
     require_readable(pack, settings.limits.memory_mb)
     calls = read_calls(pack)
-    metrics = pack.both("metrics").collect()
+    metrics, histograms = (pack.collect(pack.both(m), m) for m in ("metrics", "metrics_histogram"))
     graph = system_graph or infer_graph(calls, metrics)
-    return Opened(
-        pack, calls, metrics, pack.both("metrics_histogram").collect(), graph, calibrate(calls, settings.thresholds)
-    )
+    return Opened(pack, calls, metrics, histograms, graph, calibrate(calls, settings.thresholds))
 
 
 def annotate(

@@ -46,4 +46,4 @@ def parted_at_fault(pack: Datapack, faults: Sequence[Fault]) -> Datapack:
         "normal": whole.model_copy(update={"end_ns": began}),
         "abnormal": after.model_copy(update={"start_ns": began}),
     }
-    return Parted(pack.path, pack.incident.model_copy(update=windows), pack.env, pack.warnings)
+    return Parted(pack.path, pack.incident.model_copy(update=windows), pack.env)

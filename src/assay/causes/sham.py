@@ -34,7 +34,7 @@ def halves(pack: Datapack) -> Halves:
         "abnormal": Window(start_ns=middle, end_ns=whole.end_ns),
     }
     incident = pack.incident.model_copy(update={**windows, "alerts": ()})
-    return Halves(path=pack.path, incident=incident, env=pack.env, warnings=pack.warnings)
+    return Halves(path=pack.path, incident=incident, env=pack.env)
 
 
 def sham(pack: Datapack, truth: Truth | None, type_: str, service: str) -> tuple[Datapack, Fault]:

@@ -118,7 +118,7 @@ def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, list[str]]:
     status = pl.col("attr.http.response.status_code")
     root = pl.col("parent_span_id").fill_null("") == ""
     links = {"links": pl.col("attr.links").cast(pl.String)} if "attr.links" in columns else {}
-    frame = raw.select(
+    wanted = raw.select(
         "period",
         "trace",
         root=root,
@@ -134,8 +134,8 @@ def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, list[str]]:
         told=~told.is_in(["Unset", "UNSET", "unset", ""]) | status.is_not_null(),
         response_bytes=pl.col("attr.http.response.content_length").cast(pl.Float64),
         **links,
-    ).collect()
-    frame = _in_order(frame)
+    )
+    frame = _in_order(pack.collect(wanted, "traces"))
     inside = frame.select(_inside_windows(pack)).to_series()
     strayed = int((~inside).sum())
     frame = frame.filter(inside) if strayed else frame
@@ -204,12 +204,10 @@ def _logged_errors(pack: Datapack) -> pl.DataFrame:
     those that at least HABIT of the traces through the service have: they are how it always talks.
     """
     template = pl.col("message").str.replace_all(_VARIABLE, "").str.slice(0, 400)
-    logs = (
-        pack.both("logs")
-        .filter(pl.col("level").is_in(_ERRORS) & (pl.col("span_id").fill_null("") != ""))
-        .select("period", "service_name", "message", trace="trace_id", key=span_key(), template=template)
-        .collect()
-    )
+    failures = pl.col("level").is_in(_ERRORS) & (pl.col("span_id").fill_null("") != "")
+    wanted = pack.both("logs").filter(failures)
+    wanted = wanted.select("period", "service_name", "message", trace="trace_id", key=span_key(), template=template)
+    logs = pack.collect(wanted, "logs")
     if not logs.height:
         return pl.DataFrame()
     named = logs.get_column("message").str.extract_many(pack.services(), leftmost=True)

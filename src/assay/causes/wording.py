@@ -43,13 +43,13 @@ def changed_lines(pack: Datapack, calls: Calls, service: str) -> list[Line]:
     text = pl.col("message")
     for pattern, instead in _VALUES:
         text = text.str.replace_all(pattern, instead)
-    lines = (
+    written = (
         pack.both("logs")
         .filter((pl.col("service_name") == service) & (pl.col("trace_id") != ""))
         .select(pl.col("period").cast(PERIOD), trace=pl.col("trace_id").hash(1), text=text.str.slice(0, 200))
         .unique()
-        .collect()
     )
+    lines = pack.collect(written, "logs")
     through = calls.entries.filter(pl.col("service") == service).select("period", "trace", "node").unique()
     told = through.join(lines, on=["period", "trace"], how="inner").group_by("node", "text", "period").len("told")
     table = (

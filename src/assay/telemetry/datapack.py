@@ -25,12 +25,11 @@ LOAD_GENERATORS = frozenset({"loadgenerator", "load-generator", "locust", "wrk2"
 
 @dataclass(frozen=True, eq=False)
 class Datapack:
-    """One recorded incident: its tables, its description, and what was odd about them (*warnings*)."""
+    """One recorded incident: its tables and its description."""
 
     path: Path
     incident: Incident
     env: dict[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, path: Path) -> Datapack:
@@ -49,15 +48,12 @@ class Datapack:
         env = read_object(path / ENV) if (path / ENV).exists() else {}
         incident = _read_incident(path) if (path / INCIDENT).exists() else None
         with ThreadPoolExecutor(1) as beside:  # hashing needs no look at the tables, nor they at it
-            hashed = incident is None or bool(incident.content_hash)
-            digest = beside.submit(content_hash, path) if hashed else None
-            ranges, warnings = _look(path)
+            digest = beside.submit(content_hash, path) if incident is None else None
+            ranges = _look(path)
         if incident is None:
             assert digest is not None
             incident = _synthesised(digest.result(), env, ranges)
-        elif digest is not None and incident.content_hash != digest.result():
-            warnings = (*warnings, f"{path} was changed after it was written: its content hash differs.")
-        return cls(path, incident, env, warnings)
+        return cls(path, incident, env)
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
         """Return a lazy table: the columns of SCHEMA[*modality*], then extra ones; no rows when the file is missing."""
@@ -65,12 +61,25 @@ class Datapack:
 
     def read(self, period: str, modality: str) -> pl.DataFrame:
         """Return what `scan` describes, in memory; raises DatapackError when the file turns out to be damaged."""
-        return _collect(self.scan(period, modality), self.path, period, modality)
+        return _collected(self.scan(period, modality), _table(self.path, period, modality))
 
     def both(self, modality: str) -> pl.LazyFrame:
         """Return both periods of *modality* below each other with an extra column `period` (normal, abnormal)."""
         parts = [self.scan(period, modality).with_columns(period=pl.lit(period)) for period in PERIODS]
         return pl.concat(parts, how="diagonal")
+
+    def collect(self, frame: pl.LazyFrame, modality: str) -> pl.DataFrame:
+        """Return *frame*, which was made from `both` of *modality*; raises DatapackError when a file is damaged."""
+        return _collected(frame, f"{self.path}: a table of {modality}")
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about the incident, in sentences; looked for when asked: comparing all ids takes its time."""
+        found = [about for period in PERIODS for about in _about_traces(self.path, period)]
+        told = self.incident.content_hash
+        if told and told != content_hash(self.path):
+            found.append(f"{self.path} was changed after it was written: its content hash differs.")
+        return tuple(found)
 
     def services(self) -> list[str]:
         """Return the names of all services that appear in any trace, sorted, without load generators.
@@ -112,7 +121,7 @@ def _scan(path: Path, period: str, modality: str) -> pl.LazyFrame:
     file = path / f"{period}_{modality}.parquet"
     if not file.exists():
         return empty(modality).lazy()
-    where = f"{path}: {file.name}"
+    where = _table(path, period, modality)
     try:
         frame = pl.scan_parquet(file, glob=False)
         frame.collect_schema()
@@ -121,11 +130,15 @@ def _scan(path: Path, period: str, modality: str) -> pl.LazyFrame:
     return conform(frame, modality, where)
 
 
-def _collect(frame: pl.LazyFrame, path: Path, period: str, modality: str) -> pl.DataFrame:
+def _table(path: Path, period: str, modality: str) -> str:
+    return f"{path}: {period}_{modality}.parquet"
+
+
+def _collected(frame: pl.LazyFrame, where: str) -> pl.DataFrame:
     try:
         return frame.collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise _damaged(f"{path}: {period}_{modality}.parquet", error) from error
+        raise _damaged(where, error) from error
 
 
 def _damaged(where: str, error: BaseException) -> DatapackError:
@@ -136,50 +149,31 @@ Ranges = dict[str, dict[str, Window]]
 """Windows by period and modality."""
 
 
-def _look(path: Path) -> tuple[Ranges, tuple[str, ...]]:
-    """Return the window of each table that has rows, and what is odd about the traces.
-
-    Every table is touched, so that a damaged one is found now.
-    """
+def _look(path: Path) -> Ranges:
+    """Return the window of each table that has rows; every table is touched, so that one cut short is found now."""
     names = [(period, modality) for period in PERIODS for modality in MODALITIES]
-    frames = [_summary(path, period, modality) for period, modality in names]
+    time = pl.col("time").dt.epoch("ns")
+    frames = [_scan(path, *name).select(start=time.min(), end=time.max()) for name in names]
     try:
         told = pl.collect_all(frames)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):  # one by one: which of them is damaged?
-        told = [_collect(frame, path, *name) for frame, name in zip(frames, names, strict=True)]
+        told = [_collected(frame, _table(path, *name)) for frame, name in zip(frames, names, strict=True)]
     ranges: Ranges = {period: {} for period in PERIODS}
-    warnings: list[str] = []
-    for (period, modality), summary in zip(names, told, strict=True):
-        start, end, *counts = summary.row(0)
+    for (period, modality), window in zip(names, told, strict=True):
+        start, end = window.row(0)
         if start is not None:
             ranges[period][modality] = Window(start_ns=start, end_ns=end + 1)
-        if modality == "traces":
-            warnings += _about_traces(path, period, *counts)
     for period in PERIODS:
         if not ranges[period]:
             raise DatapackError(f"{path} has no rows at all in its {period} period; record it again with load running.")
-    return ranges, tuple(warnings)
+    return ranges
 
 
-def _summary(path: Path, period: str, modality: str) -> pl.LazyFrame:
-    """Return first and last time of a table; of traces the rows as well, and how many ids they have at least."""
-    time = pl.col("time").dt.epoch("ns")
-    frame = _scan(path, period, modality)
-    if modality != "traces":
-        return frame.select(start=time.min(), end=time.max())
-    # Equal ids have equal hashes: as many hashes as rows is as many ids as rows, and several times cheaper to know.
-    hashed = pl.col("trace_id").hash(1) ^ pl.col("span_id").hash(2)
-    return frame.select(start=time.min(), end=time.max(), rows=pl.len(), hashes=hashed.n_unique())
-
-
-def _about_traces(path: Path, period: str, rows: int, hashes: int) -> tuple[str, ...]:
-    where = f"{path}: {period}_traces.parquet"
+def _about_traces(path: Path, period: str) -> tuple[str, ...]:
+    where, frame = _table(path, period, "traces"), _scan(path, period, "traces")
+    spans, rows = _collected(frame.select(pl.struct("trace_id", "span_id").n_unique(), pl.len()), where).row(0)
     if not rows:
         return (f"{where} has no rows.",)
-    if hashes == rows:
-        return ()
-    frame = _scan(path, period, "traces").select(pl.struct("trace_id", "span_id").n_unique())
-    spans = _collect(frame, path, period, "traces").item()
     return (f"{where} repeats the ids of {rows - spans} spans; they are kept.",) if rows > spans else ()
 
 
