@@ -20,7 +20,7 @@ from tiny_api import served
 from assay.testbed.kubernetes import substrate
 from assay.testbed.kubernetes.api import client, mirror
 from assay.testbed.kubernetes.api.client import Api
-from assay.testbed.kubernetes.faults import changes
+from assay.testbed.kubernetes.faults import undoing
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +72,7 @@ def small_cluster(tmp_path, monkeypatch):
     """Serve a `SmallCluster`, with a kubeconfig in its ``config`` and without long waits between two looks."""
     monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(mirror, "RETRY_S", 0.01)
-    for module in (substrate, changes):
+    for module in (substrate, undoing):
         monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
     server = SmallCluster()
     server.texts |= {"/version": {"gitVersion": "v1.20.2"}, "/readyz": "ok"}

@@ -9,7 +9,9 @@ from typing import Any
 
 from tiny_api import TinyApi, write_kubeconfig
 
+from assay.testbed.kubernetes.api.client import PATCH_TYPES
 from assay.testbed.kubernetes.api.kinds import KINDS
+from assay.testbed.kubernetes.api.readings import owner_of
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 NO_ROOM = {
@@ -52,6 +54,8 @@ class ObjectServer(TinyApi):
             return 200, {"items": found, "metadata": {"resourceVersion": "1"}}
         body = self.asked[-1][4]
         key = (kind, namespace, name or (body or {}).get("metadata", {}).get("name", ""))
+        if "dryRun" in query and method == "POST":
+            return 201, body
         if method == "POST":
             if key in self.objects:
                 return 409, {"message": "it exists"}
@@ -66,7 +70,11 @@ class ObjectServer(TinyApi):
                 return 409, {"message": "another version stands"}
             self.put(*key, **{k: v for k, v in body.items() if k not in ("kind", "apiVersion")})
         elif method == "PATCH":
-            patched = strategic(self.objects[key], body)
+            named = body.get("metadata", {}).get("resourceVersion")
+            if named not in (None, self.objects[key]["metadata"]["resourceVersion"]):
+                return 409, {"message": "another version stands"}
+            merge = merged if self.asked[-1][3]["Content-Type"] == PATCH_TYPES["merge"] else strategic
+            patched = merge(self.objects[key], body)
             self.put(*key, **{k: v for k, v in patched.items() if k not in ("kind", "apiVersion")})
         if method != "GET":
             self._react(self)
@@ -92,8 +100,19 @@ class SmallCluster(ObjectServer):
                 metadata = {"labels": {"app": name}, "ownerReferences": [owner]}
                 spec = {"containers": [{"name": name, "image": "ours:1"}]}
                 self.put("Pod", space, f"{name}-1", metadata=metadata, spec=spec, status=self.pods)
-            if kind == "Pod" and name.startswith("undo-"):
-                item["status"] = self.pods
+            if kind == "Job":
+                template, owner = item["spec"]["template"], {"kind": kind, "name": name, "controller": True}
+                for number in range(item["spec"]["parallelism"]):
+                    metadata = {**template["metadata"], "ownerReferences": [owner]}
+                    self.put(
+                        "Pod", space, f"{name}-{number}", metadata=metadata, spec=template["spec"], status=self.pods
+                    )
+            if (
+                kind == "Pod"
+                and (owner_of(item) or ("", ""))[0] == "Job"
+                and ("Job", space, name[:-2]) not in self.objects
+            ):
+                del self.objects[kind, space, name]
             if kind == "Namespace":
                 item.setdefault("status", {"phase": "Active"})
 
@@ -136,6 +155,19 @@ def place(path: str) -> tuple[str | None, str, str]:
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]
     return PLACES.get((group, rest[0])), namespace, rest[1] if len(rest) > 1 else ""
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """Return *target* after a merge patch, as RFC 7396 has it, word for word."""
+    if not isinstance(patch, dict):
+        return patch
+    target = copy.deepcopy(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            target.pop(name, None)
+        else:
+            target[name] = merged(target.get(name), value)
+    return target
 
 
 def strategic(target: Any, patch: Any) -> Any:

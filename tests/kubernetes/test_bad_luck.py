@@ -23,8 +23,7 @@ from assay.testbed.kubernetes import observer as observing
 from assay.testbed.kubernetes import substrate as module
 from assay.testbed.kubernetes.api import client
 from assay.testbed.kubernetes.api.client import Api, DeniedError
-from assay.testbed.kubernetes.faults import changes as changing
-from assay.testbed.kubernetes.faults import under_test
+from assay.testbed.kubernetes.faults import under_test, undoing
 from assay.testbed.kubernetes.faults.changes import Change, injected
 from assay.testbed.kubernetes.faults.offers import Offers
 from assay.testbed.kubernetes.faults.under_test import ClusterUnderTest
@@ -295,7 +294,7 @@ def test_pods_without_room_are_named_with_the_schedulers_reason_and_nothing_stay
 
 
 def test_an_undo_without_room_means_that_nothing_is_injected(cluster, api, monkeypatch):
-    monkeypatch.setattr(changing, "UNDO_READY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(undoing, "UNDO_READY_TIMEOUT_S", 0.2)
     cluster.pods = NO_ROOM
     cluster.put("Service", "mine", "auth", spec={"selector": {"app": "auth"}})
     change = Change("Service", "auth", "mine", patch={"spec": {"selector": {"app": "wrong"}}})

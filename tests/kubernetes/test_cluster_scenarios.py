@@ -12,8 +12,9 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from object_server import merged
 from pydantic import ValidationError
-from test_injection import merged, values
+from test_injection import values
 from tiny_api import tiny_api, write_kubeconfig
 
 from assay.agents.mcp_server import serving
@@ -35,7 +36,14 @@ from assay.testbed.kubernetes.api.client import Api
 from assay.testbed.kubernetes.faults.node_command import NodeCommand
 from assay.testbed.kubernetes.scenario.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
 from assay.testbed.kubernetes.scenario.names import Names, takes_pods, workers
-from assay.testbed.kubernetes.scenario.objects import _difference, await_state, changes_of, found_at, manifest
+from assay.testbed.kubernetes.scenario.objects import (
+    _difference,
+    await_state,
+    broken_nodes,
+    changes_of,
+    found_at,
+    manifest,
+)
 from assay.testbed.kubernetes.scenario.sharing import in_the_way
 from assay.testbed.scenarios import load_scenario, names, system_of
 from testbed.ops.test_mcp import talk
@@ -170,6 +178,16 @@ def test_a_path_leads_through_lists_by_type_name_and_number():
     assert [found_at(item, path) for path in ("status.none.x", "spec.containers.7", "spec.containers.db.image")] == [
         None
     ] * 3
+
+
+def test_nodes_that_a_scenario_breaks_are_no_place_for_its_undo_as_long_as_there_are_others():
+    def broken(name, *workers):
+        return set(broken_nodes(load_scenario(name).cluster, Names("mine", "mine-watch", "image:1", workers)))
+
+    assert broken("tainted-nodes", "a", "b", "c", "d") == {"a", "b"}
+    assert broken("node-not-ready", "a", "b", "c", "d") == {"b"}
+    assert broken("tainted-nodes", "a", "b") == set()
+    assert broken("slow-control-plane", "a") == broken("unreachable-service", "a", "b") == set()
 
 
 def test_a_state_is_waited_for_and_what_stands_instead_is_told(tmp_path):

@@ -106,6 +106,11 @@ def injected(substrate, fault, target, prefer=None, duration_s=20.0, **parameter
     return last
 
 
+def watchers(system):
+    """Return what runs where the watchers are."""
+    return {pod["metadata"]["labels"].get("app") for pod in system.api.list("Pod", system.watch_namespace)}
+
+
 @pytest.mark.parametrize(("fault", "service", "way", "parameters"), ON_SERVICES, ids=lambda value: str(value)[:18])
 def test_a_fault_of_a_service_is_seen_to_act_and_taken_back(substrate, faulty, nodes, fault, service, way, parameters):
     last = injected(substrate, fault, {"service": service}, way, **parameters)
@@ -115,8 +120,7 @@ def test_a_fault_of_a_service_is_seen_to_act_and_taken_back(substrate, faulty, n
     assert (told["type"], told["service"]) == (fault, service)
     assert told["pod"].startswith(f"{service}-")
     assert until(lambda: faulty.status()["phase"] == "ready")
-    left = faulty.api.list("Pod", "faults-watch")
-    assert {pod["metadata"]["labels"].get("app") for pod in left} == {"receiver", "probe"}, "no undo stays"
+    until(lambda: watchers(faulty) == {"receiver", "probe"}, 30)  # no undo stays
 
 
 def test_a_node_that_is_down_is_lost_and_comes_back(substrate, faulty, nodes):

@@ -38,7 +38,7 @@ from assay.testbed.kubernetes.observer import send_probe
 from assay.testbed.kubernetes.running import KubernetesSystem
 from assay.testbed.kubernetes.scenario.furnishing import Furnishing
 from assay.testbed.kubernetes.scenario.names import Names, takes_pods, workers
-from assay.testbed.kubernetes.scenario.objects import await_state, changes_of, manifest
+from assay.testbed.kubernetes.scenario.objects import await_state, broken_nodes, changes_of, manifest
 from assay.testbed.kubernetes.settings import ClusterSettings
 from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 from assay.testbed.observer import recorded_by
@@ -189,9 +189,10 @@ class ClusterStage:
         environment, api = self.scenario.environment, self.running.api
         limit_s = environment.settle_s + environment.agent_timeout_s + environment.aftermath_s + MACHINERY_S
         changes = changes_of(api, self.block.changes, self.names)
+        avoid = broken_nodes(self.block, self.names)
         with ExitStack() as held:
             for own, part in groupby(changes, lambda change: change.namespace == self.running.name):
-                made = injected(api, list(part), self.names.watch, limit_s, image=self.names.image)
+                made = injected(api, list(part), self.names.watch, limit_s, image=self.names.image, avoid=avoid)
                 held.enter_context(_forgiven(made) if own else made)
             for one in self.block.nodes:
                 held.enter_context(self.nodes.broken(self.names.node(one.node), one.op, limit_s))

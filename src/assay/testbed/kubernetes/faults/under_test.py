@@ -2,7 +2,7 @@
 
 It stands where the supervisor of `local` stands, so that an injection is the same there and here. It lives in the process
 of whoever injects; what that process leaves behind ends by itself: an order to a pod at its deadline, a change of objects
-by the undo pod.
+by the undo in the cluster.
 """
 
 from __future__ import annotations

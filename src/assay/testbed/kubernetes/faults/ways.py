@@ -1,7 +1,7 @@
 """How a cluster carries out each fault type: one table, and why a way that is named there cannot be gone.
 
 =========== ======================================================================================================
-object      a few changes of API objects, with an undo pod in the cluster (`changes.py`)
+object      a few changes of API objects, with an undo in the cluster (`changes.py`)
 pod         an order to the keeper of the pod that is hit, with an end (`pods/keeper.py`): the runtime's own faults,
             look-ups, and companions in the pod's container
 node        a pod on the node, with an end of its own (`pods/node_agent.py`); only where nodes may be

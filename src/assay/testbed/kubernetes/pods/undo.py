@@ -2,9 +2,10 @@
 
     python -m assay.testbed.kubernetes.pods undo
 
-Runs as a pod that was there before the injection. It reads, from a mounted file, the requests that undo it and the
-deadline, waits, and sends them with the rights of its service account, which has those and no others. Only the standard
-library is imported.
+Runs in pods that were there before the injection. Each reads, from a mounted file, the requests that undo it and the
+deadline, waits, and sends them with the rights of its service account, which has those and no others. Whoever is done first
+removes the order: a pod that was away, on a node that came back, finds none and touches nothing that was changed since.
+Only the standard library is imported.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from typing import Any
 
 ORDER_FILE = Path("/etc/assay/undo/order.json")
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-TRIES, PAUSE_S = 60, 2.0
-DONE = frozenset({404, 409})
-"""Answers that say that there is nothing left to do: what was to be removed is gone, what was to be made is there."""
+ROUNDS, PAUSE_S, TIMEOUT_S = 60, 2.0, 10.0
+GONE = 404
+"""There is nothing left to do: the object is gone."""
+CONFLICT = 409
+"""Others wrote to the object meanwhile, and the server gave up: nothing was done."""
 
 
 def main() -> None:
@@ -33,39 +36,63 @@ def main() -> None:
     order = json.loads(ORDER_FILE.read_text())
     while (left := order["deadline"] - time.time()) > 0:
         time.sleep(min(left, 5.0))
-    sys.exit(0 if all([_send_until_done(request) for request in order["requests"]]) else 1)  # noqa: C419 - each is tried
+    sys.exit(0 if undone(order) else 1)
 
 
-def _send_until_done(request: dict[str, Any]) -> bool:
-    """Send *request* until it is done or nothing more can be hoped for; return whether it is."""
-    for _ in range(TRIES):
-        try:
-            _send(request)
-        except urllib.error.HTTPError as error:
-            if error.code in DONE:
-                return True
-            print(f"{request['method']} {request['path']}: {error.code} {error.read().decode(errors='replace')[:200]}")
-            if error.code < 500 and error.code != 429:
-                return False
-        except OSError as error:
-            print(f"{request['method']} {request['path']}: {error}")
-        else:
+def undone(order: dict[str, Any]) -> bool:
+    """Send the requests of *order*, in rounds, until each is done; return whether they are, by us or somebody else.
+
+    Each may be sent twice: it names what shall stand and no version of what stands now.
+    """
+    left = list(order["requests"])
+    for _ in range(ROUNDS):
+        standing = _status({"method": "GET", "path": order["path"]})
+        if standing == GONE:
             return True
+        if standing:
+            left = [request for request in left if not _is_done(_status(request))]
+            if not left and _is_done(_status({"method": "DELETE", "path": order["path"]})):
+                return True
         time.sleep(PAUSE_S)
     return False
 
 
-def _send(request: dict[str, Any]) -> None:
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-    if ":" in host:
-        host = f"[{host}]"
-    sent = urllib.request.Request(f"https://{host}:{port}{request['path']}", method=request["method"])
+def _is_done(status: int) -> bool:
+    return status == GONE or 200 <= status < 300
+
+
+def _status(request: dict[str, Any]) -> int:
+    """Send *request*; return the status of the answer, 0 when there is none."""
+    try:
+        return _send(request)
+    except urllib.error.HTTPError as error:
+        if error.code != GONE:
+            print(f"{request['method']} {request['path']}: {error.code} {error.read().decode(errors='replace')[:200]}")
+        return error.code
+    except OSError as error:
+        print(f"{request['method']} {request['path']}: {error}")
+        return 0
+
+
+def _send(request: dict[str, Any]) -> int:
+    sent = urllib.request.Request(server() + request["path"], method=request["method"])  # noqa: S310 - https
     sent.add_header("Authorization", f"Bearer {(ACCOUNT / 'token').read_text().strip()}")
     sent.add_header("User-Agent", "kubectl")
     data = None
     if request.get("body") is not None:
         data = json.dumps(request["body"]).encode()
         sent.add_header("Content-Type", request["content_type"])
-    context = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
-    with urllib.request.urlopen(sent, data, timeout=10, context=context) as answer:  # noqa: S310
+    with urllib.request.urlopen(sent, data, timeout=TIMEOUT_S, context=trust()) as answer:  # noqa: S310
         answer.read()
+        return int(answer.status)
+
+
+def server() -> str:
+    """Return the address of the API server, as every pod is told it."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def trust() -> ssl.SSLContext | None:
+    """Return whom to trust: the cluster's own authority."""
+    return ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.errors import OperationError, RefusedError
-from assay.model.cluster import ObjectChange, ObjectState
+from assay.model.cluster import ObjectChange, ObjectState, OnCluster
 from assay.testbed.kubernetes.api.client import PATCH_TYPES, Api, Object
 from assay.testbed.kubernetes.api.kinds import KINDS
 from assay.testbed.kubernetes.faults.changes import Change
@@ -45,6 +45,14 @@ def changes_of(api: Api, asked: Sequence[ObjectChange], names: Names) -> list[Ch
         )  # fmt: skip
         found.append(Change(one.kind, name, place, patch=_difference(_said(standing), _said(wanted))))
     return found
+
+
+def broken_nodes(block: OnCluster, names: Names) -> frozenset[str]:
+    """Return the nodes that *block* breaks or changes, no place for its undo; none when those are all there are."""
+    named = [names.node(one.node) for one in block.nodes]
+    named += [str(names.fill(one.name)) for one in block.changes if one.kind == "Node"]
+    broken = frozenset(named) & frozenset(names.workers)
+    return broken if len(broken) < len(names.workers) else frozenset()
 
 
 def _said(item: Object) -> Object:
