@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import threading
 import time
-import urllib.request
 from itertools import count
 from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 from aiohttp import web
+from object_server import SmallCluster
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -58,7 +62,7 @@ class ReceiverPod:
         signal = "traces" if kind == "trace" else kind
         url = f"http://127.0.0.1:{self.control.port}/v1/{signal}"
         headers = {"Content-Type": "application/x-protobuf"}
-        with urllib.request.urlopen(urllib.request.Request(url, request.SerializeToString(), headers)) as answer:
+        with urlopen(Request(url, request.SerializeToString(), headers)) as answer:
             assert answer.status == 200
 
     async def _site(self, application):
@@ -68,6 +72,42 @@ class ReceiverPod:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+
+
+class WatchedCluster(SmallCluster):
+    """A small cluster whose receiver is a real one: the API server passes on what is meant for its door."""
+
+    def __init__(self, receiver):
+        super().__init__()
+        self.receiver, self.healthy = receiver, lambda: True
+        self.texts |= {"/version": {"gitVersion": "v1.20.2"}, "/readyz": "ok"}
+        self._door, self._opening = None, threading.Lock()
+
+    def answer(self, method, path, query):
+        parts = path.split("/")
+        if "watch" in query:
+            time.sleep(1.0)  # a watch in which nothing happens
+        elif parts[-3:-1] == ["serviceaccounts", "operator"]:
+            return 201, {"status": {"token": "t-1"}}
+        elif "/services/probe:8080/proxy/" in path:
+            return 200, {"status": 200 if self.healthy() else 502, "latency_s": 0.01, "error": ""}
+        elif "/pods/receiver-1:9090/proxy/" in path:
+            return self.passed_on(method, path, query)
+        status, found = super().answer(method, path, query)
+        if parts[-2:] == ["secrets", "door"] and status == 200:
+            found = {**found, "data": {"key": base64.b64encode(found["stringData"]["key"].encode()).decode()}}
+        return status, found
+
+    def passed_on(self, method, path, query):
+        namespace, _, asked = path.partition("/pods/receiver-1:9090/proxy/")
+        key = self.objects["Secret", namespace.rpartition("/")[2], "door"]["stringData"]["key"]
+        headers = next(sent for _, at, _, sent, _ in reversed(self.asked) if at == path)
+        with self._opening:
+            self._door = self._door or self.receiver.door(key)
+        url = f"{self._door}/{asked}" + (f"?{urlencode(query)}" if query else "")
+        with urlopen(Request(url, headers={"X-Door-Key": headers["X-Door-Key"]}, method=method)) as answer:
+            body, kind = answer.read(), answer.headers["Content-Type"]
+        return answer.status, json.loads(body) if "json" in kind else body
 
 
 def handled(service, *ended_ns, failed=False, ms=10):

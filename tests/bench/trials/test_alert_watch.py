@@ -71,6 +71,18 @@ def test_a_watch_that_ends_is_heard_of(tmp_path, failure):
     assert str(failure).rstrip(".") in str(watch.failure)
 
 
+def test_readings_that_are_missing_for_a_while_are_missing_and_no_more(tmp_path):
+    away = LostError("The API server cannot be reached.")
+    with AlertWatch(Said([ERRORS], away, away, away, []), tmp_path, patience_s=30.0) as watch:
+        await_true(lambda: watch.quiet_s(RULES) > 0)
+        assert watch.failure is None
+    with AlertWatch(Said([ERRORS], away), tmp_path, patience_s=0.3) as watch:
+        began = time.monotonic()
+        await_true(lambda: watch.failure is away)
+        assert time.monotonic() - began >= 0.3
+        assert watch.quiet_s(RULES) == 0.0
+
+
 def made(*rules):
     committed = scenario(alerts={"triggering": [{"service": s, "signal": g} for s, g in rules], "hold_s": 0})
     environment = committed.environment.model_copy(update={"settle_s": 0.0})
