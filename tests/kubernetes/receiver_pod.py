@@ -151,16 +151,15 @@ def measured(service, name, *values, at_ns):
 
 
 class Users(threading.Thread):
-    """Users of front while the block runs, whose requests fail while *failing* says so."""
+    """Users of front while the block runs, some at once ten times a second, who fail while *failing* says so."""
 
-    def __init__(self, pod: ReceiverPod, failing, rate_rps=20.0) -> None:
+    def __init__(self, pod: ReceiverPod, failing) -> None:
         super().__init__(name="users", daemon=True)
-        self._pod, self._failing, self._pause_s = pod, failing, 1 / rate_rps
-        self._over = threading.Event()
+        self._pod, self._failing, self._over = pod, failing, threading.Event()
 
     def run(self) -> None:
-        while not self._over.wait(self._pause_s):
-            self._pod.send(handled("front", time.time_ns(), failed=self._failing()))
+        while not self._over.wait(0.1):
+            self._pod.send(handled("front", *([time.time_ns()] * 4), failed=self._failing()))
 
     def __enter__(self):
         self.start()

@@ -347,12 +347,16 @@ def test_a_trial_on_a_cluster_begins_when_its_alert_fires_and_is_judged_by_wheth
             probes=False, seed=0, run_dir=run_dir,
         )  # fmt: skip
     actions = [Action.model_validate_json(line) for line in (run_dir / ACTIONS).read_text().splitlines()]
-    called = [(one.tool, one.output.partition(" (")[0]) for one in actions if one.tool in ("alerts", "kubectl")]
-    assert called[0][0] == "alerts"
-    assert called[0][1].startswith("- front: ")
-    assert called[1:] == [("kubectl", "scaled\n"), ("alerts", "No alert fires.")]
+    before, after = (one.output for one in actions if one.tool == "alerts")
+    assert "[error_rate]" in before
+    assert "[error_rate]" not in after
     readings = [AlertReading.model_validate_json(line) for line in (run_dir / ALERTS).read_text().splitlines()]
-    assert {(a.service, a.signal) for one in readings for a in one.firing} == {("front", "error_rate")}
+    fired = [{(a.service, a.signal) for a in one.firing} for one in readings]
+    assert [("front", "error_rate") in one for one in (fired[0], set().union(*fired), fired[-1])] == [
+        False,
+        True,
+        False,
+    ]
     judged = certify(recorded(run_dir, probes=False), scenario).judgement("alerts_cleared")
     assert judged.passed, judged.reason
     assert not (run_dir / ".live").exists()
