@@ -71,11 +71,24 @@ def test_a_watch_that_ends_is_heard_of(tmp_path, failure):
     assert str(failure).rstrip(".") in str(watch.failure)
 
 
+class Standing:
+    """A stage whose system is there."""
+
+    def require_alive(self):
+        """It is."""
+
+
 def test_readings_that_are_missing_for_a_while_are_missing_and_no_more(tmp_path):
     away = LostError("The API server cannot be reached.")
     with AlertWatch(Said([ERRORS], away, away, away, []), tmp_path, patience_s=30.0) as watch:
         await_true(lambda: watch.quiet_s(RULES) > 0)
         assert watch.failure is None
+        perform._require_alive(Standing(), watch)
+    with AlertWatch(Said([ERRORS], away), tmp_path, patience_s=30.0) as watch:
+        await_true(lambda: watch.unread is away)
+        assert watch.failure is None
+        with pytest.raises(LostError, match="cannot be reached"):
+            perform._require_alive(Standing(), watch)
     with AlertWatch(Said([ERRORS], away), tmp_path, patience_s=0.3) as watch:
         began = time.monotonic()
         await_true(lambda: watch.failure is away)

@@ -37,6 +37,9 @@ class AlertWatch:
         It is replaced as a whole, so that whoever asks from another thread sees one evaluation and not half of the next.
         """
         self.failure: AssayError | None = None
+        """Why it gave up."""
+        self.unread: AssayError | None = None
+        """Why the latest reading is missing; None when it is there."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -69,8 +72,9 @@ class AlertWatch:
                 at_ns, found = self._alerts.firing()
                 self._note(found)
                 append_line(self._path, AlertReading(time_ns=at_ns, firing=tuple(found)))
-                last = time.monotonic()
+                last, self.unread = time.monotonic(), None
             except AssayError as error:  # the system is gone: whoever runs the trial finds out as well
+                self.unread = error
                 if time.monotonic() - last >= self._patience_s:
                     self.failure = error
                     return

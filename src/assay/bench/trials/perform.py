@@ -168,7 +168,10 @@ def _wait_until(condition: Callable[[], bool], timeout_s: float, watch: AlertWat
 
 
 def _require_alive(stage: Stage, watch: AlertWatch | None) -> None:
-    """Raise LostError when the system ended while it was watched: then the machinery failed, and nobody is graded."""
-    if watch is not None and watch.failure is not None:
-        raise watch.failure
+    """Raise LostError when the system ended while it was watched: then the machinery failed, and nobody is graded.
+
+    Nor is anybody when the last of its alerts could not be read.
+    """
+    if watch is not None and (lost := watch.failure or watch.unread) is not None:
+        raise lost
     stage.require_alive()
