@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import stat
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -91,18 +92,25 @@ def test_pods_of_every_resource_that_may_be_granted_have_their_group():
     assert set(account.GROUPS) <= {one.partition("/")[0] for one in GRANTABLE}
 
 
-def cluster(admits):
-    def answer(method, path, query):
+@contextmanager
+def cluster(folder, *ways, impersonates=True):
+    """Serve a cluster that admits ordinary pods and those with *ways* to a node; yield it and a kubeconfig."""
+
+    def answer(_method, path, query):
         if path.endswith("/token"):
             return 201, {"status": {"token": "t-1"}}
         assert query == {"dryRun": "All"}, "nothing is made"
-        return (201, {}) if admits else (403, {"message": "privileged pods are forbidden"})
+        if not impersonates:
+            return 403, {"message": "users is forbidden: cannot impersonate resource"}
+        way = tiny.asked[-1][4]["metadata"]["name"].removeprefix("assay-way-")
+        return (201, {}) if way in (*ways, "none") else (403, {"message": f"{way} pods are forbidden"})
 
-    return answer
+    with tiny_api(answer, folder) as (tiny, config):
+        yield tiny, config
 
 
 def test_the_kubeconfig_holds_the_agents_token_and_nothing_of_the_administrators(tmp_path):
-    with tiny_api(cluster(admits=False), tmp_path) as (tiny, config):
+    with cluster(tmp_path) as (tiny, config):
         api = Api.connect(config)
         token = account.issue_token(api, "mine-watch", 60)
         path = account.write_kubeconfig(api, "mine", token, tmp_path / "agent")
@@ -129,7 +137,7 @@ def test_the_authority_of_the_server_is_lent(tmp_path):
 
 
 def test_a_cluster_that_admits_ways_to_its_nodes_lets_no_agent_in(tmp_path):
-    with tiny_api(cluster(admits=True), tmp_path) as (tiny, config):
+    with cluster(tmp_path, *(way.lower() for way in account.WAYS_TO_A_NODE)) as (tiny, config):
         with pytest.raises(RefusedError, match="hostPath, privileged, hostNetwork, hostPID, which are a way"):
             account.require_closed(Api.connect(config), "mine", "image:1")
         asked = [(headers["Impersonate-User"], path) for _, path, _, headers, _ in tiny.asked]
@@ -139,6 +147,19 @@ def test_a_cluster_that_admits_ways_to_its_nodes_lets_no_agent_in(tmp_path):
     assert bodies["assay-way-privileged"]["containers"][0]["securityContext"] == {"privileged": True}
 
 
+def test_one_way_that_is_open_is_enough_and_it_is_named(tmp_path):
+    with cluster(tmp_path, "hostpid") as (_, config):
+        assert account.ways_to_a_node(Api.connect(config), "mine", "image:1") == ["hostPID"]
+
+
 def test_a_cluster_that_refuses_them_does(tmp_path):
-    with tiny_api(cluster(admits=False), tmp_path) as (_, config):
+    with cluster(tmp_path) as (_, config):
+        account.require_closed(Api.connect(config), "mine", "image:1")
+
+
+def test_refusals_of_whoever_may_not_ask_for_the_controller_tell_nothing(tmp_path):
+    with (
+        cluster(tmp_path, impersonates=False) as (_, config),
+        pytest.raises(RefusedError, match=r"cannot be told.*an ordinary one: .*cannot impersonate"),
+    ):
         account.require_closed(Api.connect(config), "mine", "image:1")

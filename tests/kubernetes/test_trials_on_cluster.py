@@ -8,25 +8,27 @@ import time
 
 import pytest
 from tests.kubernetes.native.cache import Cache
+from tests.kubernetes.native.images import BOX_IMAGE
 
 from assay.bench.store import RunStore
 from assay.bench.trials.contract import ACTIONS, TrialAgent
 from assay.bench.trials.grading import grade_trial
 from assay.bench.trials.matrix import run_matrix
 from assay.bench.trials.plan import TrialPlan, cells_of
-from assay.model.cluster import STANDARD
+from assay.model.cluster import STANDARD, AccessRule
 from assay.model.trajectory import Action
 from assay.testbed.kubernetes.access import account
 from assay.testbed.kubernetes.access.audit import Audit
-from conftest import until
+from assay.testbed.kubernetes.scenario.objects import found_at
+from conftest import applied, until, web
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 KUBECTL = str(Cache.default().binaries / "kubectl")
 
 
 def plan(cluster, **changes):
-    """Return a plan for S-4 on the native cluster, which has no policy that keeps pods off its nodes."""
-    settings = {"kubeconfig": str(cluster.kubeconfig), "kubectl": KUBECTL, "open_nodes": True}
+    """Return a plan for S-4 on the native cluster, whose policies keep pods off its nodes."""
+    settings = {"kubeconfig": str(cluster.kubeconfig), "kubectl": KUBECTL}
     agents = ({"name": "oracle:gentle"}, {"name": "oracle:shallow"})
     return TrialPlan(scenarios=("unreachable-service",), agents=agents, cluster=settings, **changes)
 
@@ -52,12 +54,15 @@ def test_the_repair_that_stops_at_the_selector_passes_the_outcome_and_fails_the_
     assert [name for name, passed in shallow.items() if not passed] == ["v_depth", "certificate"]
 
 
+NAME_SERVICE = AccessRule(resources=("pods",), verbs=("get", "list", "watch", "delete"), namespace="kube-system")
+
+
 @pytest.fixture
-def operator(api, namespace, tmp_path):
-    """Make an agent's account with the standard rights in *namespace*; return its kubectl."""
+def operator(api, namespace, tmp_path, request):
+    """Make an agent's account with the standard rights in *namespace*, and those of a parameter; return its kubectl."""
     watch = f"{namespace[:30]}-w"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": watch}})
-    made = account.role_objects(namespace, watch, STANDARD)
+    made = account.role_objects(namespace, watch, (*STANDARD, *getattr(request, "param", ())))
     for item in made:
         api.create(item)
     kubeconfig = account.write_kubeconfig(api, namespace, account.issue_token(api, watch, 600), tmp_path / "agent")
@@ -69,8 +74,8 @@ def operator(api, namespace, tmp_path):
     run.watch = watch
     yield run
     for item in made:
-        if "namespace" not in item["metadata"]:
-            api.delete(item["kind"], item["metadata"]["name"])
+        if item["metadata"].get("namespace") not in (namespace, watch):
+            api.delete(item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
     api.delete("Namespace", watch)
 
 
@@ -127,6 +132,83 @@ def test_what_is_granted_works_and_is_recorded_also_outside_of_the_tools(operato
         ("create", "mine", "ok"), ("patch", "mine", "ok"), ("delete", "mine", "ok"), ("delete", "any", "error"),
     ]  # fmt: skip
     assert all(began <= action.started_ns <= time.time_ns() for action in [*recorded, *logged])
+
+
+@pytest.mark.parametrize("operator", [(NAME_SERVICE,)], indirect=True, ids=["name-service"])
+def test_a_pod_of_the_name_service_that_is_deleted_is_recorded_by_watch_and_by_log(operator, api, cluster, namespace):
+    watched, logged = [], []
+    user, log = f"system:serviceaccount:{operator.watch}:operator", cluster.folder / "audit.log"
+    pod = api.list("Pod", "kube-system", "k8s-app=kube-dns")[0]["metadata"]["name"]
+    with (
+        Audit(api, namespace, watched.append, rules=[NAME_SERVICE]) as by_watch,
+        Audit(api, namespace, logged.append, log=log, user=user) as by_log,
+    ):
+        by_watch.begin()
+        by_log.begin()
+        assert operator("delete", "pod", pod, "-n", "kube-system", "--wait=false").returncode == 0
+        assert operator("delete", "pods", "-n", "kube-system", "-l", "tier=none").returncode == 0
+        until(lambda: logged, 60)
+        until(lambda: dns_ready(api), 60)
+    told = [(a.arguments["verb"], a.arguments["kind"], a.arguments["name"], a.arguments["namespace"]) for a in watched]
+    assert told == [("delete", "Pod", pod, "kube-system")]
+    assert [(a.arguments["verb"], a.arguments["name"], a.status) for a in logged] == [("delete", pod, "ok")]
+
+
+def dns_ready(api):
+    return api.get("Deployment", "coredns", "kube-system")["status"].get("readyReplicas") == 2
+
+
+def test_pods_that_a_controller_removes_are_not_the_agents_deletions_and_those_that_it_deletes_are(
+    operator, api, kubectl, namespace
+):
+    applied(kubectl, web("web", namespace, 3))
+    until(lambda: api.get("Deployment", "web", namespace).get("status", {}).get("readyReplicas") == 3)
+    watched = []
+    with Audit(api, namespace, watched.append) as audit:
+        audit.begin()
+        assert operator("rollout", "restart", "deployment/web").returncode == 0
+        assert operator("rollout", "status", "deployment/web", "--timeout=100s").returncode == 0
+        assert operator("scale", "deployment/web", "--replicas=1").returncode == 0
+        until(lambda: len(api.list("Pod", namespace, "app=web")) == 1)
+        (last,) = api.list("Pod", namespace, "app=web")
+        assert operator("delete", "pod", last["metadata"]["name"]).returncode == 0
+        time.sleep(1)
+    deleted = [a.arguments["name"] for a in watched if a.arguments["verb"] == "delete"]
+    assert deleted == [last["metadata"]["name"]]
+
+
+# --- ways to a node -----------------------------------------------------------------------------------------------------
+
+
+def test_the_cluster_is_closed_to_whoever_makes_pods_of_deployments_and_open_where_that_is_granted(api, namespace):
+    until(lambda: api.get("ServiceAccount", "default", namespace))
+    account.require_closed(api, namespace, BOX_IMAGE)
+    assert account.ways_to_a_node(api, "kube-system", BOX_IMAGE) == list(account.WAYS_TO_A_NODE)
+
+
+@pytest.mark.parametrize("way", [*account.WAYS_TO_A_NODE, "none"])
+def test_pods_that_are_a_way_to_their_node_are_refused_directly_and_by_way_of_a_deployment(
+    operator, api, namespace, way
+):
+    pod = account._pod(way, account.WAYS_TO_A_NODE.get(way, {}), namespace, BOX_IMAGE)
+    pod["spec"]["terminationGracePeriodSeconds"] = 1
+    until(lambda: api.get("ServiceAccount", "default", namespace))
+    direct = operator("create", "-f", "-", feed=json.dumps(pod))
+    template = {"metadata": {"labels": {"app": "way"}}, "spec": pod["spec"]}
+    wanted = {"replicas": 1, "selector": {"matchLabels": {"app": "way"}}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "way"}, "spec": wanted}
+    assert operator("create", "-f", "-", feed=json.dumps(deployment)).returncode == 0
+    if way == "none":
+        assert direct.returncode == 0, "an ordinary pod is none"
+        until(lambda: (api.get("Deployment", "way", namespace).get("status") or {}).get("readyReplicas") == 1)
+        return
+    assert direct.returncode != 0
+    assert "pod security policy" in direct.stderr
+    refused = until(
+        lambda: found_at(api.get("Deployment", "way", namespace), "status.conditions.ReplicaFailure.message")
+    )
+    assert "pod security policy" in refused
+    assert api.list("Pod", namespace) == []
 
 
 def test_two_trials_at_once_do_not_disturb_one_another(cluster, tmp_path):

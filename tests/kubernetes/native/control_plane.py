@@ -175,7 +175,7 @@ class ControlPlane:
             f"--token-auth-file={tokens}", "--authorization-mode=Node,RBAC",
             f"--service-account-key-file={pki / 'sa.key'}", f"--service-account-signing-key-file={pki / 'sa.key'}",
             "--service-account-issuer=https://kubernetes.default.svc",
-            "--allow-privileged=true", "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged=true", "--enable-admission-plugins=NodeRestriction,PodSecurityPolicy",
             "--default-not-ready-toleration-seconds=30", "--default-unreachable-toleration-seconds=30",
             f"--audit-policy-file={self.folder / 'audit.yaml'}", f"--audit-log-path={self.folder / 'audit.log'}",
             "--profiling=false",

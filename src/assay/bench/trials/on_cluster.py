@@ -153,8 +153,11 @@ class ClusterStage:
             kubeconfig = stack.enter_context(self._access(folder))
             user = f"system:serviceaccount:{self.names.watch}:{account.ACCOUNT}"
             self._audit = stack.enter_context(
-                Audit(self.running.api, self.running.name, record, log=self.settings.audit_log, user=user)
-            )
+                Audit(
+                    self.running.api, self.running.name, record, rules=self.block.rules(), log=self.settings.audit_log,
+                    user=user,
+                )
+            )  # fmt: skip
             kubectl, sight, watch = Kubectl(kubeconfig, self.settings.kubectl), None, None
             if self.telemetry is not None:
                 alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)

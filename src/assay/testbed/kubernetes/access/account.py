@@ -97,8 +97,15 @@ def write_kubeconfig(api: Api, namespace: str, token: str, path: Path) -> Path:
 
 
 def ways_to_a_node(api: Api, namespace: str, image: str) -> list[str]:
-    """Return which pods that reach their node the cluster would let a deployment in *namespace* make; nothing is made."""
-    return [way for way, spec in WAYS_TO_A_NODE.items() if _admitted(api, _pod(way, spec, namespace, image))]
+    """Return which pods that reach their node the cluster would let a deployment in *namespace* make; nothing is made.
+
+    Raises RefusedError when it refuses an ordinary pod too: then its refusals tell nothing.
+    """
+    if (reason := _refusal(api, _pod("none", {}, namespace, image))) is not None:
+        raise RefusedError(
+            f"What pods the cluster {api.context} admits cannot be told, since it refuses an ordinary one: {reason}"
+        )
+    return [way for way, spec in WAYS_TO_A_NODE.items() if _refusal(api, _pod(way, spec, namespace, image)) is None]
 
 
 def require_closed(api: Api, namespace: str, image: str) -> None:
@@ -110,17 +117,18 @@ def require_closed(api: Api, namespace: str, image: str) -> None:
         )
 
 
-def _admitted(api: Api, pod: Object) -> bool:
+def _refusal(api: Api, pod: Object) -> str | None:
+    """Return in the server's words why it would refuse *pod* of a deployment, None when it would not."""
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
     try:
         api.request("POST", path, pod, query={"dryRun": "All"}, headers={"Impersonate-User": CONTROLLER})
-    except DeniedError:
-        return False
+    except DeniedError as error:
+        return str(error)
     except ApiError as error:
         if error.status == 422:
-            return False
+            return str(error)
         raise
-    return True
+    return None
 
 
 def _pod(way: str, spec: dict[str, Any], namespace: str, image: str) -> Object:
@@ -130,4 +138,5 @@ def _pod(way: str, spec: dict[str, Any], namespace: str, image: str) -> Object:
     if way == "hostPath":
         container["volumeMounts"] = [{"name": "host", "mountPath": "/host"}]
     metadata = {"name": f"assay-way-{way.lower()}", "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+    common = {"automountServiceAccountToken": False, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**common, **spec}}
