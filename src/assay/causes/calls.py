@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from assay.causes.exits import find_exits
-from assay.causes.spans import Index, Spans, at, nullable, read_spans
+from assay.causes.names import coded, codes, distinct_pairs, known
+from assay.causes.spans import Index, Spans, at, index_of, nullable, read_spans
 from assay.causes.waits import with_waits
 from assay.telemetry.datapack import Datapack
 
@@ -84,6 +85,8 @@ def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
     entry_of = np.full(spans.parent.size, -1, dtype=np.int64)
     entry_of[rows] = np.arange(rows.size)
     frame, parent = spans.frame, spans.parent[rows]
+    begun = frame[rows]
+    node = begun.select(pl.concat_str("service", pl.lit("::"), "operation")).to_series()
 
     def inside(column: str, *, also_exits: bool = False) -> pl.Series:
         """Tell for each entry whether *column* is true anywhere in it."""
@@ -95,20 +98,16 @@ def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
 
     # Without status codes an exception inside the service is the only sign that the request failed.
     unknown = pl.lit(not spans.status_known)
-    entries = (
-        frame[rows]
-        .with_row_index("entry")
-        .with_columns(
-            pl.col("entry").cast(pl.Int64),
-            node=pl.concat_str("service", pl.lit("::"), "operation"),
-            duration_ms=(pl.col("end_ns") - pl.col("time_ns")) / 1e6,
-            logged_error=inside("logged_error", also_exits=True),
-            failed=pl.col("error") | (unknown & inside("error")),
-            own_error=pl.col("own_error") | (unknown & inside("own_error")),
-            surface=pl.Series((parent < 0) | at(spans.generator, parent, 0)),
-            caller_entry=nullable(at(entry_of, at(spans.entry, parent, -1), -1)),
-            row=pl.Series(rows),
-        )
+    entries = begun.with_row_index("entry").with_columns(
+        pl.col("entry").cast(pl.Int64),
+        node=coded(node, frame.get_column("service")),
+        duration_ms=(pl.col("end_ns") - pl.col("time_ns")) / 1e6,
+        logged_error=inside("logged_error", also_exits=True),
+        failed=pl.col("error") | (unknown & inside("error")),
+        own_error=pl.col("own_error") | (unknown & inside("own_error")),
+        surface=pl.Series((parent < 0) | at(spans.generator, parent, 0)),
+        caller_entry=nullable(at(entry_of, at(spans.entry, parent, -1), -1)),
+        row=pl.Series(rows),
     )
     return entries.drop("error", "key", strict=False), entry_of
 
@@ -118,28 +117,20 @@ def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
 
     Null where the baseline is too thin to say so, unless the operation calls no one.
     """
-    nodes = entries.get_column("node").hash(4).alias("node")  # numbers group and join several times faster than names
-    made = exits.select("caller_entry", "callee_entry", callee=pl.col("callee_node").hash(4)).drop_nulls()
-    made = made.select("caller_entry", "callee")
-    made = made[made.select(pl.col("caller_entry").hash(5) ^ pl.col("callee")).to_series().arg_unique()]
-    made = made.with_columns(node=nodes.gather(made.get_column("caller_entry")))
-    before = entries.select("period").with_columns(nodes).filter(pl.col("period") == "normal")
-    served = before.group_by("node").len("served").filter(pl.col("served") >= ALWAYS_OF)
-    normal = (entries.get_column("period") == "normal").gather(made.get_column("caller_entry"))
-    usual = (
-        made.filter(normal)
-        .group_by("node", "callee")
-        .len("had")
-        .join(served, on="node")
-        .filter(pl.col("had") >= ALWAYS * pl.col("served"))
+    node, normal = codes(entries.get_column("node")), (entries.get_column("period") == "normal").to_numpy()
+    reached = exits.get_column("callee_entry").is_not_null().to_numpy()
+    caller, callee = distinct_pairs(
+        index_of(exits.get_column("caller_entry")), np.where(reached, codes(exits.get_column("callee_node")), -1)
     )
-    wanted = dict(usual.group_by("node").len().iter_rows())
-    has = made.join(usual, on=["node", "callee"], how="semi").get_column("caller_entry").to_numpy()
-    found = pl.Series(np.bincount(has, minlength=entries.height))
-    needed = nodes.replace_strict(wanted, default=0, return_dtype=pl.Int64)
-    calls_out, known = made.get_column("node").unique(), served.get_column("node")
-    unknown = nodes.is_in(calls_out.implode()) & ~nodes.is_in(known.implode())
-    return pl.select(pl.when(~unknown).then(found < needed)).to_series()
+    size = known(entries.get_column("node")).len()
+    served = np.bincount(node[normal], minlength=size)
+    way = node[caller] * size + callee
+    ways, had = np.unique(way[normal[caller]], return_counts=True)
+    usual = ways[(served[ways // size] >= ALWAYS_OF) & (had >= ALWAYS * served[ways // size])]
+    needed = np.bincount(usual // size, minlength=size)
+    has = np.bincount(caller[np.isin(way, usual)], minlength=node.size)
+    unknown = np.isin(np.arange(size), node[caller]) & (served < ALWAYS_OF)
+    return pl.select(pl.when(pl.lit(pl.Series(~unknown[node]))).then(pl.lit(pl.Series(has < needed[node])))).to_series()
 
 
 def usual_callees(calls: Calls) -> pl.DataFrame:
@@ -166,7 +157,9 @@ def usual_callees(calls: Calls) -> pl.DataFrame:
 
 def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Tell the requests behind one wildcard route apart by what they call first: `/*` is no operation."""
-    wild = entries.get_column("operation").str.contains("*", literal=True)
+    operations = entries.get_column("operation")
+    routes = [name for name in known(operations) if "*" in name]
+    wild = operations.is_in(routes)
     if not wild.any():
         return entries, exits
     first = (
@@ -176,12 +169,14 @@ def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.Dat
         .agg(first=pl.col("callee_node").first())
     )
     entries = entries.join(first, left_on="entry", right_on="caller_entry", how="left", maintain_order="left")
-    split = pl.concat_str("node", pl.lit(BEHIND), "first")
-    entries = entries.with_columns(node=pl.when(wild).then(pl.coalesce(split, "node")).otherwise("node")).drop("first")
-    nodes = entries.get_column("node")
+    plain = pl.col("node").cast(pl.String)
+    split = pl.concat_str(plain, pl.lit(BEHIND), "first")
+    names = entries.select(pl.when(wild).then(pl.coalesce(split, plain)).otherwise(plain)).to_series()
+    nodes = coded(names, entries.get_column("node"), exits.get_column("caller_node"), exits.get_column("callee_node"))
     callers, callees = (nodes.gather(exits.get_column(c)) for c in ("caller_entry", "callee_entry"))
-    return entries, exits.with_columns(
-        caller_node=pl.coalesce(callers, "caller_node"), callee_node=pl.coalesce(callees, "callee_node")
+    return entries.with_columns(node=nodes).drop("first"), exits.with_columns(
+        caller_node=pl.coalesce(callers, pl.col("caller_node").cast(nodes.dtype)),
+        callee_node=pl.coalesce(callees, pl.col("callee_node").cast(nodes.dtype)),
     )
 
 

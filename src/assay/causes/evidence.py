@@ -121,7 +121,10 @@ def real_links(scene: Scene) -> pl.DataFrame:
     """
     real = ~pl.col("asynchronous") & ~pl.col("virtual")
     links = scene.calls.exits.filter(real).with_columns(
-        peer=pl.when("store").then(pl.concat_str(pl.lit("store:"), "name")).otherwise("callee_service"),
+        pl.col("caller_service").cast(pl.String),
+        peer=pl.when("store")
+        .then(pl.concat_str(pl.lit("store:"), "name"))
+        .otherwise(pl.col("callee_service").cast(pl.String)),
         wait_ms=pl.when("store").then("duration_ms").otherwise("gap_ms"),
     )
     links = links.with_columns(to="peer")

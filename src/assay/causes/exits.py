@@ -34,7 +34,8 @@ def find_exits(spans: Spans, entries: pl.DataFrame, entry_of: Index) -> pl.DataF
     places = [
         np.concatenate([getattr(p, name) for p in found]) for name in ("span", "caller", "callee", "virtual", "linked")
     ]
-    order = np.lexsort((places[2], places[0]))  # rows of spans are in the order of time
+    # Rows of spans are in the order of time, and so are those of each part: a stable sort merges them.
+    order = np.argsort(places[0] * (spans.parent.size + 1) + places[2], kind="stable")
     at_ = _Places(*(column[order] for column in places))
     caller = nullable(at(entry_of, at(spans.entry, at_.caller, -1), -1))
     return _expected(_frame(spans, at_), entries, caller, nullable(at(entry_of, at_.callee, -1)))
@@ -105,7 +106,7 @@ def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, cal
     exits = exits.with_columns(
         caller_entry=caller,
         callee_entry=callee,
-        caller_node=pl.coalesce(nodes.gather(caller), "service"),
+        caller_node=pl.coalesce(nodes.gather(caller), pl.col("service").cast(nodes.dtype)),
         callee_node=nodes.gather(callee),
         callee_service=of("service", callee),
         callee_ms=of("duration_ms", callee),

@@ -80,7 +80,7 @@ def carry_errors(calls: Calls, sources: Sources, roots: frozenset[str], slow: fr
     if bypasses:
         bad = _spread(traffic, carried, by_root.to_numpy())
     hit = exits.filter(pl.Series(_hit(traffic, bad)))
-    cause = pl.when("store").then(pl.lit("")).otherwise(pl.col("callee_node").fill_null(""))
+    cause = pl.when("store").then(pl.lit("")).otherwise(pl.col("callee_node").cast(pl.String).fill_null(""))
     pairs = hit.group_by(cause.alias("cause"), "caller_node").len().sort("cause", "caller_node")
     at_links = exits.filter(pl.col("exit").is_in(sorted(sources.exits)) & pl.col("callee_service").is_in(sorted(roots)))
     return CarriedErrors(

@@ -23,7 +23,8 @@ def refused(calls: Calls) -> pl.DataFrame:
     )
     if not calls.status_known or not alone.height:
         return nothing
-    process = pl.when(pl.col("pod") == "").then("service").otherwise("pod")
+    service, pod = (pl.col(c).cast(pl.String) for c in ("service", "pod"))
+    process = pl.when(pod == "").then(service).otherwise(pod)
     missing = (
         alone.select("entry", "node", "end_ns", process=process)
         .join(usual_callees(calls), on="node", how="inner")

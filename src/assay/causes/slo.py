@@ -7,6 +7,7 @@ from pydantic import Field
 
 from assay.causes.added import added_time
 from assay.causes.calls import Calls
+from assay.causes.spans import KIND
 from assay.causes.states import Thresholds, beyond_chance
 from assay.model.base import Written
 
@@ -59,7 +60,7 @@ def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame
         felt_ms=pl.lit(None, pl.Float64),
         felt_failed="failed",
         shape=pl.lit(0, pl.UInt64),
-        kind=pl.lit("server"),
+        kind=pl.lit("server", KIND),
     )
     if surface:
         unserved = unserved.filter(pl.col("service").is_in(surface))

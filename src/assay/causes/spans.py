@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from assay.causes.names import coded, codes, known
 from assay.telemetry.datapack import Datapack
 from assay.telemetry.schema import PERIODS
 
@@ -25,6 +26,8 @@ Flags = NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
 
 PERIOD = pl.Enum(PERIODS)
+KIND = pl.Enum(["", "server", "consumer", "client", "producer", "internal"])
+"""Kinds of spans: none told, and internal, which stands for all others too."""
 
 USUAL = 0.5
 """An operation with a child in another service in at least this share of its baseline is an exit."""
@@ -36,7 +39,7 @@ _STRAY_NS = 60 * 10**9
 """How far outside its window a span may lie: requests run over the boundary, clocks do not."""
 
 _STORE_VERB = r"^(SELECT|INSERT|UPDATE|DELETE|MERGE|REPLACE) "
-_KINDS = {"": 0, "server": 1, "consumer": 2, "client": 3, "producer": 4}
+_UNTOLD, _SERVER, _CONSUMER, _CLIENT, _PRODUCER = range(5)
 _ERRORS = ("ERROR", "FATAL", "CRITICAL")
 _VARIABLE = r"[0-9a-fA-F-]*[0-9][0-9a-fA-F.:-]*"
 """Numbers, times and ids: what differs between two messages that say the same."""
@@ -46,10 +49,11 @@ _VARIABLE = r"[0-9a-fA-F-]*[0-9][0-9a-fA-F.:-]*"
 class Spans:
     """The spans of a datapack.
 
-    *frame*, one row per span, by time: period, trace and key (64-bit hashes of ids), time_ns, end_ns, service,
-    operation, kind, pod, error, own_error (an error that blames no other service), logged_error, response_bytes, links
-    when there are any. *parent*: row of the parent span. *entry*: row of the entry that a span belongs to, -1 for spans
-    in a cycle of parents. *generator*, *is_entry*, *is_exit*: roles. *status_known*: whether spans carry a status.
+    *frame*, one row per span, by time: period, trace (64-bit hash of its id), time_ns, end_ns, service, operation, kind
+    and pod (Enums), error, own_error (an error that blames no other service), logged_error, response_bytes; key (64-bit
+    hash of ids) and links when there are any. *parent*: row of the parent span. *entry*: row of the entry that a span
+    belongs to, -1 for spans in a cycle of parents. *generator*, *is_entry*, *is_exit*: roles. *status_known*: whether
+    spans carry a status.
     """
 
     frame: pl.DataFrame
@@ -74,6 +78,11 @@ def at(values: NDArray[T], index: Index, missing: int) -> NDArray[T]:
 def nullable(index: Index) -> pl.Series:
     """Return *index* as a Series in which -1 is null: what polars gathers with."""
     return pl.select(pl.when(pl.lit(pl.Series(index)) >= 0).then(pl.lit(pl.Series(index)))).to_series()
+
+
+def index_of(series: pl.Series) -> Index:
+    """Return the index that *series* holds, -1 for its nulls: the reverse of `nullable`."""
+    return series.fill_null(-1).to_numpy()
 
 
 def span_key(trace: str = "trace_id", span: str = "span_id") -> pl.Expr:
@@ -101,9 +110,8 @@ def read_spans(pack: Datapack) -> Spans:
     looped = int((entry < 0).sum())
     notes += [f"{looped} spans are their own ancestors; they are left out."] if looped else []
     notes += _orphans(frame, parent)
-    return Spans(
-        frame.drop("parent_key", "root"), parent, entry, generator, is_entry, is_exit, status_known, tuple(notes)
-    )
+    done = ["parent_key", "root"] if "links" in frame.columns else ["parent_key", "root", "key"]
+    return Spans(frame.drop(done), parent, entry, generator, is_entry, is_exit, status_known, tuple(notes))
 
 
 def _orphans(frame: pl.DataFrame, parent: Index) -> list[str]:
@@ -125,9 +133,9 @@ def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, list[str]]:
         key=_key(pl.col("trace"), "span_id"),
         parent_key=pl.when(~root).then(_key(pl.col("trace"), "parent_span_id")),
         time_ns=pl.col("time").dt.epoch("ns"),
-        service=pl.col("service_name"),
-        operation=pl.col("span_name"),
-        kind=pl.col("attr.span_kind").fill_null("").str.to_lowercase(),
+        service=pl.col("service_name").fill_null(""),
+        operation=pl.col("span_name").fill_null(""),
+        kind=pl.col("attr.span_kind").fill_null(""),
         pod=pl.col("attr.k8s.pod.name").fill_null(""),
         duration_ns=pl.col("duration").cast(pl.Int64),
         error=told.is_in(["Error", "ERROR", "error"]) | (status >= 500).fill_null(value=False),
@@ -135,7 +143,7 @@ def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, list[str]]:
         response_bytes=pl.col("attr.http.response.content_length").cast(pl.Float64),
         **links,
     )
-    frame = _in_order(pack.collect(wanted, "traces"))
+    frame = _in_order(_coded(pack.collect(wanted, "traces")))
     inside = frame.select(_inside_windows(pack)).to_series()
     strayed = int((~inside).sum())
     frame = frame.filter(inside) if strayed else frame
@@ -146,6 +154,14 @@ def _read(pack: Datapack) -> tuple[pl.DataFrame, bool, list[str]]:
     frame = _with_logged_errors(frame, pack, status_known=status_known)
     frame = frame.with_columns(end_ns=pl.col("time_ns") + pl.col("duration_ns")).drop("told", "duration_ns")
     return frame, status_known, _oddities(pack, strayed, height - frame.height)
+
+
+def _coded(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return *frame* with its names as Enums, and its kinds as KIND."""
+    names = [coded(frame.get_column(c)) for c in ("service", "operation", "pod", "kind")]
+    told = [kind.lower() for kind in known(names[-1])]
+    kinds = pl.Series([k if k in KIND.categories else "internal" for k in told], dtype=KIND)
+    return frame.with_columns(*names[:-1], kind=kinds.gather(names[-1].to_physical()))
 
 
 def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
@@ -229,13 +245,12 @@ def _logged_errors(pack: Datapack) -> pl.DataFrame:
 
 def _roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
     """Return which spans are entries and which are exits."""
-    service = frame.get_column("service").hash(6).to_numpy()
-    kind = frame.get_column("kind").replace_strict(_KINDS, default=len(_KINDS), return_dtype=pl.Int8).to_numpy()
-    serving = (kind == _KINDS["server"]) | (kind == _KINDS["consumer"])
-    foreign = at(service, parent, 0) != service
-    is_entry = (parent < 0) | foreign | (serving & (at(kind, parent, -1) != kind))
-    is_exit = (kind == _KINDS["client"]) | (kind == _KINDS["producer"])
-    untold = kind == _KINDS[""]
+    service, kind = codes(frame.get_column("service")), frame.get_column("kind").to_physical().to_numpy()
+    serving = (kind == _SERVER) | (kind == _CONSUMER)
+    foreign = at(service, parent, -1) != service
+    is_entry = (parent < 0) | foreign | (serving & (at(kind, parent, _UNTOLD) != kind))
+    is_exit = (kind == _CLIENT) | (kind == _PRODUCER)
+    untold = kind == _UNTOLD
     if not untold.any():
         return is_entry, is_exit
     calls_out, has_child = np.zeros(parent.size, dtype=bool), np.zeros(parent.size, dtype=bool)
@@ -251,7 +266,7 @@ def _roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
     told = frame.select("service", "operation").join(
         usual, on=["service", "operation"], how="left", maintain_order="left"
     )
-    store = frame.get_column("operation").str.contains(_STORE_VERB).to_numpy() & ~has_child
+    store = frame.get_column("operation").cast(pl.String).str.contains(_STORE_VERB).to_numpy() & ~has_child
     by_habit = told.get_column("usual").fill_null(value=False).to_numpy()
     return is_entry, is_exit | (untold & ~is_entry & (by_habit | store))
 

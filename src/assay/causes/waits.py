@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from assay.causes.names import codes, distinct_pairs, known
 from assay.causes.spans import Index
 
 Floats = NDArray[np.float64]
@@ -91,14 +92,10 @@ def _latest_first(caller: Index, begin: Index, finish: Index) -> Index:
 def _shapes(exits: pl.DataFrame, rows: Index, caller: Index, size: int) -> NDArray[np.uint64]:
     """Return per entry a hash of the set of its callees: what kind of request it was."""
     names = exits.get_column("callee_node")
-    known = names.is_not_null().to_numpy()[rows]
-    entry, hashes = caller[known], names.hash(3).to_numpy()[rows][known]
+    entry, callee = distinct_pairs(caller, codes(names)[rows])
     shapes = np.zeros(size, dtype=np.uint64)
     if entry.size:
-        order = np.lexsort((hashes, entry))
-        entry, hashes = entry[order], hashes[order]
-        distinct = np.r_[True, (entry[1:] != entry[:-1]) | (hashes[1:] != hashes[:-1])]
-        entry, hashes = entry[distinct], hashes[distinct]
         first = np.flatnonzero(np.r_[True, entry[1:] != entry[:-1]])
-        shapes[entry[first]] = np.add.reduceat(hashes, first)
+        hashes = known(names).hash(3).to_numpy()
+        shapes[entry[first]] = np.add.reduceat(hashes[callee], first)
     return shapes
