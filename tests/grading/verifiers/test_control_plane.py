@@ -62,7 +62,7 @@ def test_nothing_of_it_counts_where_nobody_commits_to_it():
 
 
 def test_it_leaves_no_trace_in_the_digest_of_a_scenario_that_does_not_have_it_and_belongs_to_a_cluster():
-    without = load_scenario("slow-control-plane")
+    without = load_scenario("unreachable-service")
     payload = without.model_dump(mode="json")
     assert Scenario.model_validate(payload).digest() == without.digest()
     payload["verification"]["control_plane"] = {"api_latency_s": 0.4}
