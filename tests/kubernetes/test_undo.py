@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -124,6 +125,27 @@ def test_an_undo_that_cannot_be_done_is_said_to_have_failed_and_its_order_stays(
     small_cluster.refuse = lambda method, _path: (422, {}) if method == "PATCH" else ...
     assert not undo.undone(left)
     assert small_cluster.of("ConfigMap"), "its pod is started again, and tries again"
+
+
+WAITING = """
+import sys, pathlib
+from assay.testbed.kubernetes.pods import undo
+undo.ORDER_FILE = pathlib.Path(sys.argv[1])
+print("waiting", flush=True)
+undo.main()
+"""
+
+
+def test_a_pod_that_is_evicted_before_its_time_has_not_succeeded(tmp_path):
+    """A job of which one pod has succeeded makes no other one."""
+    order = tmp_path / "order.json"
+    order.write_text(json.dumps({"deadline": time.time() + 600, "path": "/", "requests": []}))
+    process = subprocess.Popen([sys.executable, "-c", WAITING, str(order)], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"waiting\n"
+    time.sleep(0.2)  # it has said so before it can be told
+    process.terminate()
+    assert process.wait(20) != 0
+    process.stdout.close()
 
 
 def test_an_undo_that_collides_here_with_the_writes_of_others_is_sent_again(small_cluster, admin, monkeypatch):
@@ -277,7 +299,7 @@ def test_pods_of_an_undo_that_are_deleted_on_nodes_that_are_cordoned_are_made_ag
     nodes = sorted(set(first.values()))
     kubectl("cordon", *nodes)
     try:
-        kubectl("delete", "pods", *first, "-n", namespace, "--grace-period=0", "--force")
+        kubectl("delete", "pods", *first, "-n", namespace)
         others = until(lambda: len(found := waiting(api, namespace)) == 2 and found, 60)
         assert not set(first) & set(others)
         undone_within(api, namespace, 120)

@@ -24,6 +24,7 @@ from typing import Any
 ORDER_FILE = Path("/etc/assay/undo/order.json")
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ROUNDS, PAUSE_S, TIMEOUT_S = 60, 2.0, 10.0
+TOLD_TO_END = 128 + signal.SIGTERM
 GONE = 404
 """There is nothing left to do: the object is gone."""
 CONFLICT = 409
@@ -31,8 +32,11 @@ CONFLICT = 409
 
 
 def main() -> None:
-    """Wait until the deadline, then undo; a pod that is told to end before leaves at once."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    """Wait until the deadline, then undo; a pod that is told to end before leaves at once, and has not succeeded.
+
+    Of a job of which one pod has succeeded no other one is made: one that is evicted must not look like that.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(TOLD_TO_END))
     order = json.loads(ORDER_FILE.read_text())
     while (left := order["deadline"] - time.time()) > 0:
         time.sleep(min(left, 5.0))
