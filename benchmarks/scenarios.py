@@ -40,7 +40,7 @@ def main() -> int:
         )
         cells += cells_of(off)
     store = RunStore(arguments.store)
-    run_matrix(plan, cells, store, jobs=arguments.jobs, tell=lambda line: print(line, flush=True))
+    run_matrix(plan, cells, store, jobs=arguments.jobs, tell=lambda line: print(f"{line}\n", end="", flush=True))
     right, seen = Counter[str](), Counter[str]()
     for cell in cells:
         if (folder := store.finished(cell.key)) is None:

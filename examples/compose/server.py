@@ -9,12 +9,15 @@ import http.client
 import os
 import signal
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 UPSTREAM = Path("/conf/upstream")
 PORT = 8080
 TIMEOUT_S = 2.0
+DRAIN_S = 3.0
+"""How long a server that was told to end takes no request any more and has those under way finish."""
 
 
 class Api(BaseHTTPRequestHandler):
@@ -63,7 +66,11 @@ def main(role: str) -> None:
     signal.signal(signal.SIGHUP, lambda *_: read())
     if role == "proxy":
         read()
-    ThreadingHTTPServer(("", PORT), Proxy if role == "proxy" else Api).serve_forever()
+    try:
+        with ThreadingHTTPServer(("", PORT), Proxy if role == "proxy" else Api) as server:
+            server.serve_forever()
+    finally:
+        time.sleep(DRAIN_S)
 
 
 if __name__ == "__main__":

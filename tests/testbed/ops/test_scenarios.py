@@ -12,11 +12,11 @@ from typing import get_args
 
 import pytest
 
-from assay.bench.trials.contract import ACTIONS, ALERTS, PHASES, TIMELINE, TrialAgent
+from assay.bench.trials.contract import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE, TrialAgent
 from assay.bench.trials.perform import perform
 from assay.grading.verifiers import Recording, certify
 from assay.model.scenario import Predicate, Scenario
-from assay.model.trajectory import Action, AlertReading, Phase, parse_timeline
+from assay.model.trajectory import Action, AlertReading, OperatorDiagnosis, Phase, parse_timeline
 from assay.testbed.ops.tools import TOOLS
 from assay.testbed.scenarios import load_scenario, names, system_of
 from live import state_folder, strays
@@ -37,6 +37,7 @@ def recorded(run_dir: Path, *, probes: bool = True) -> Recording:
         phases=lines(PHASES, Phase),
         actions=lines(ACTIONS, Action),
         alerts=lines(ALERTS, AlertReading),
+        diagnoses=lines(DIAGNOSES, OperatorDiagnosis) if (run_dir / DIAGNOSES).exists() else None,
         probes_on=probes,
     )
 
@@ -95,6 +96,11 @@ def test_the_sre_agent_repairs_with_a_scripted_model(tmp_path):
     steps = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
     assert [step["agent_name"] for step in steps] == ["diagnosis"] * 4 + ["mitigation"] * 5
     assert json.loads((tmp_path / "agent.json").read_text())["diagnosis"]["root_causes"] == ["names"]
+    told = certify(recording, load_scenario("dns-wrong-backend")).metrics
+    phases = {phase.phase: phase.time_ns for phase in recording.phases}
+    repaired = next(action for action in recording.actions if action.mutating)
+    assert told["diagnosis_right"].value == 1.0
+    assert 0 < told["time_to_diagnosis_s"].value <= (repaired.started_ns - phases["agent_started"]) / 1e9
 
 
 HELD = {
