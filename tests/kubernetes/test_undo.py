@@ -194,6 +194,33 @@ def test_the_pods_of_an_undo_keep_to_nodes_of_their_own_off_those_that_break_and
     assert "nodeAffinity" not in job["spec"]["template"]["spec"]["affinity"]
 
 
+def test_rights_for_what_lives_in_no_namespace_are_for_that_alone_and_go_also_when_the_injector_was_killed(
+    small_cluster, admin
+):
+    small_cluster.put("Node", "", "worker1", spec={})
+    tainted = Change("Node", "worker1", None, patch={"spec": {"taints": [{"key": "full", "effect": "NoExecute"}]}})
+
+    def of_the_cluster():
+        return [item for kind in ("ClusterRole", "ClusterRoleBinding") for _, item in small_cluster.of(kind)]
+
+    with injected(admin, [tainted], "mine-watch", 60.0):
+        role, binding = of_the_cluster()
+        assert role["rules"] == [
+            {"apiGroups": [""], "resources": ["nodes"], "resourceNames": ["worker1"], "verbs": ["patch"]}
+        ]
+        assert [one["namespace"] for one in binding["subjects"]] == ["mine-watch"]
+        for item in of_the_cluster():
+            assert item["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "assay"
+    assert of_the_cluster() == []
+    assert "taints" not in small_cluster.objects["Node", "", "worker1"]["spec"]
+    held = injected(admin, [tainted], "mine-watch", 60.0)
+    held.__enter__()
+    assert of_the_cluster()
+    changing.clear_cluster_roles(admin, "mine-watch")
+    assert of_the_cluster() == []
+    held.__exit__(None, None, None)
+
+
 def patience(tolerations, key, effect):
     """Return for how long a pod stays on a node with that taint, as the cluster counts; None when it is not let in."""
     for one in tolerations:
