@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from assay.causes.added import since
+from assay.causes.added import added_time, since
 from assay.causes.baseline import Baseline, calibrate
 from assay.causes.calls import Calls, read_calls
+from assay.causes.carried import find_flows
 from assay.causes.cascade import Trial, account, build_graph, rejected_paths, routes
 from assay.causes.graph import SystemGraph, infer_graph
 from assay.causes.label import decide
@@ -19,7 +20,7 @@ from assay.causes.parted import parted_at_fault
 from assay.causes.room import require_readable
 from assay.causes.rules import RULES_VERSION
 from assay.causes.settings import Settings
-from assay.causes.slo import Slo, suspected_slow, violations
+from assay.causes.slo import Slo, surface_alarms
 from assay.causes.states import NEEDED, NodeState, Thresholds, node_states
 from assay.causes.trial import Recording, place, try_root
 from assay.model.causal_graph import Annotation, FaultVerdict
@@ -41,19 +42,22 @@ class Opened:
     def since(self, start_ns: int | None, settings: Settings) -> Recording:
         """Return what is seen from the beginning of the fault on (None: the whole abnormal window)."""
         window = since(self.calls, start_ns)
-        with ThreadPoolExecutor(1) as beside:
-            alarms = beside.submit(violations, window, settings.slo, settings.thresholds)
-            suspects = beside.submit(suspected_slow, window, settings.slo)
-            states = _states(window, self.baseline, settings.thresholds)
+        with ThreadPoolExecutor(1) as beside:  # these read the calls alone
+            alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
+            flows = beside.submit(find_flows, window)
+            slower = added_time(window.entries, "felt_ms", ["node"], ["shape"], whole=True)
+            states = _states(window, self.baseline, slower, settings.thresholds)
         return Recording(
             pack=self.pack,
             calls=window,
             metrics=self.metrics,
             histograms=self.histograms,
             graph=self.graph,
+            slower=slower,
             states=states,
-            alarms=alarms.result(),
-            suspects=suspects.result(),
+            flows=flows.result(),
+            alarms=alarms.result().violated,
+            suspects=alarms.result().suspects,
         )
 
 
@@ -63,8 +67,10 @@ def open_pack(pack: Datapack, settings: Settings | None = None, system_graph: Sy
     require_readable(pack, settings.limits.memory_mb)
     calls = read_calls(pack)
     metrics, histograms = (pack.collect(pack.both(m), m) for m in ("metrics", "metrics_histogram"))
-    graph = system_graph or infer_graph(calls, metrics)
-    return Opened(pack, calls, metrics, histograms, graph, calibrate(calls, settings.thresholds))
+    with ThreadPoolExecutor(1) as beside:
+        baseline = beside.submit(calibrate, calls, settings.thresholds)
+        graph = system_graph or infer_graph(calls, metrics)
+    return Opened(pack, calls, metrics, histograms, graph, baseline.result())
 
 
 def annotate(
@@ -113,10 +119,11 @@ def annotate_opened(
     )
 
 
-def _states(calls: Calls, baseline: Baseline, thresholds: Thresholds) -> dict[str, NodeState]:
+def _states(calls: Calls, baseline: Baseline, slower: pl.DataFrame, thresholds: Thresholds) -> dict[str, NodeState]:
     entries = calls.entries.select(NEEDED)
     now, normal = (entries.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
-    return node_states(now, normal, baseline.nodes, (calls.start_ns["abnormal"], calls.end_ns["abnormal"]), thresholds)
+    window = calls.start_ns["abnormal"], calls.end_ns["abnormal"]
+    return node_states(now, normal, baseline.nodes, slower, window, thresholds)
 
 
 def _label(told: Sequence[Trial], trials: Sequence[Trial], baseline: Baseline, seen: Recording) -> tuple[Label, str]:

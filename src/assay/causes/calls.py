@@ -14,7 +14,8 @@ import polars as pl
 
 from assay.causes.exits import find_exits
 from assay.causes.names import coded, codes, distinct_pairs, known
-from assay.causes.spans import Index, Spans, at, index_of, nullable, read_spans
+from assay.causes.parents import Index
+from assay.causes.spans import Spans, at, index_of, nullable, read_spans
 from assay.causes.waits import with_waits
 from assay.telemetry.datapack import Datapack
 
@@ -186,19 +187,17 @@ def _felt(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> 
     A message has been waited for since it was sent.
     Without status codes a request that was cut short counts as failed: nothing else tells.
     """
-    outside = (
-        exits.filter(pl.col("from_generator") & ~pl.col("virtual") & pl.col("callee_entry").is_not_null())
-        .group_by("callee_entry")
-        .agg(outside_ms=pl.col("duration_ms").max(), outside_failed=pl.col("failed").any())
-        .rename({"callee_entry": "entry"})
-    )
-    lags = exits.select(entry="callee_entry", lag_ms=pl.col("lag_ms").clip(lower_bound=0.0)).drop_nulls()
-    lags = lags.group_by("entry").agg(pl.col("lag_ms").min())
-    entries = entries.join(outside, on="entry", how="left", maintain_order="left")
-    return entries.join(lags, on="entry", how="left", maintain_order="left").select(
-        pl.exclude("outside_ms", "outside_failed", "lag_ms"),
-        felt_ms=pl.coalesce("outside_ms", pl.col("duration_ms") + pl.col("lag_ms"), "duration_ms"),
+    outside = exits.filter(pl.col("from_generator") & ~pl.col("virtual") & pl.col("callee_entry").is_not_null())
+    waited_ms, lag_ms = np.full(entries.height, -np.inf), np.full(entries.height, np.inf)
+    failed = np.zeros(entries.height, dtype=np.bool_)
+    np.maximum.at(waited_ms, index_of(outside.get_column("callee_entry")), outside.get_column("duration_ms").to_numpy())
+    failed[index_of(outside.filter("failed").get_column("callee_entry"))] = True
+    sent = exits.select("callee_entry", "lag_ms").drop_nulls()
+    np.minimum.at(lag_ms, index_of(sent.get_column("callee_entry")), sent.get_column("lag_ms").to_numpy().clip(min=0.0))
+    duration_ms = entries.get_column("duration_ms").to_numpy() + np.where(np.isinf(lag_ms), 0.0, lag_ms)
+    return entries.with_columns(
+        felt_ms=pl.Series(np.where(np.isinf(waited_ms), duration_ms, waited_ms)),
         felt_failed=pl.col("failed")
-        | pl.col("outside_failed").fill_null(value=False)
+        | pl.Series(failed)
         | (pl.lit(not status_known) & pl.col("cut_short").fill_null(value=False)),
     )

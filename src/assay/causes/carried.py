@@ -79,9 +79,26 @@ class Carriage:
         return carried > 0 and (many or carried >= CarriedLimits.NODE_SHARE * all_)
 
 
-def carry(calls: Calls, sources: Sources, roots: frozenset[str]) -> Carriage:
-    """Return what the *sources* at *roots* explain of everything that happened."""
-    latency, added, latency_edges, at_links = _latency(calls, sources, roots)
+@dataclass(frozen=True, eq=False)
+class Flows:
+    """What changed along calls, whatever the root is.
+
+    *per_call*: per caller and callee how often it calls and waits per entry, and the milliseconds added per call.
+    *starved*: as in Carriage.
+    """
+
+    per_call: pl.DataFrame
+    starved: dict[tuple[str, str], float]
+
+
+def find_flows(calls: Calls) -> Flows:
+    """Return what changed along *calls*."""
+    return Flows(_per_call(calls), _starved(calls))
+
+
+def carry(calls: Calls, slower: pl.DataFrame, flows: Flows, sources: Sources, roots: frozenset[str]) -> Carriage:
+    """Return what the *sources* at *roots* explain of everything that happened; *slower*: the added time of each node."""
+    latency, added, latency_edges, at_links = _latency(calls, slower, flows.per_call, sources, roots)
     slow = frozenset(n for n, share in latency.items() if share >= CarriedLimits.NODE_SHARE)
     errors = carry_errors(calls, sources, roots, slow)
     return Carriage(
@@ -92,23 +109,23 @@ def carry(calls: Calls, sources: Sources, roots: frozenset[str]) -> Carriage:
         error_edges=errors.edges,
         bypasses=errors.bypasses,
         changed=errors.changed,
-        starved=_starved(calls),
+        starved=flows.starved,
         at_links=at_links | errors.at_links,
     )
 
 
-Flow = tuple[dict[str, float], dict[str, tuple[float, float]], dict[tuple[str, str], float], frozenset[str]]
+Latency = tuple[dict[str, float], dict[str, tuple[float, float]], dict[tuple[str, str], float], frozenset[str]]
 
 
-def _latency(calls: Calls, sources: Sources, roots: frozenset[str]) -> Flow:
-    added_table = added_time(calls.entries, "felt_ms", ["node"], ["shape"], whole=True)
-    rose = added_table.filter(pl.col("added_ms") >= LEAST_ADDED_MS).select("node", "added_ms", "before_ms")
+def _latency(
+    calls: Calls, slower: pl.DataFrame, per_call: pl.DataFrame, sources: Sources, roots: frozenset[str]
+) -> Latency:
+    rose = slower.filter(pl.col("added_ms") >= LEAST_ADDED_MS).select("node", "added_ms", "before_ms")
     both = {n: (ms, before) for n, ms, before in rose.iter_rows()}
     added = {n: ms for n, (ms, _) in both.items()}
     own = {n: sources.own_ms.get(n, 0.0) / ms for n, ms in added.items()}
     edges: dict[tuple[str, str], float] = {}
     at_links: set[str] = set()
-    per_call = _per_call(calls)
     for caller, callee, service, store, _, waited, ms in per_call.iter_rows():
         peer = f"store:{store}" if store else service
         on_link = sources.link_ms.get((caller, peer), 0.0) if roots & {service, caller.split("::")[0]} else 0.0

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from assay.causes.spans import Flags, Index, Spans, at, nullable, span_key, top_exit
+from assay.causes.parents import Index
+from assay.causes.reading import span_key
+from assay.causes.spans import Flags, Spans, at, nullable, top_exit
 
 EXPECTED_SHARE, EXPECTED_PURITY = 0.8, 0.9
 """An exit without a callee lacks one when its baseline had one this often, and this often the same."""

@@ -11,8 +11,9 @@ from scipy import stats
 
 from assay.causes.calls import Calls
 from assay.causes.evidence import Sources
+from assay.causes.parents import Index
 from assay.causes.refused import refused
-from assay.causes.spans import Flags, Index, at
+from assay.causes.spans import Flags, at
 
 ROUNDS = 12
 """Deeper call chains than this are not followed; the hop limit of the search is far below."""

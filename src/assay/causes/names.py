@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -11,6 +13,12 @@ def coded(names: pl.Series, *further: pl.Series) -> pl.Series:
     """Return *names* as an Enum that knows the names in *further* too."""
     known = pl.concat([each.unique().cast(pl.String) for each in (names, *further)])
     return names.cast(pl.Enum(known.drop_nulls().unique().sort()))
+
+
+def stacked(parts: Sequence[pl.Series]) -> pl.Series:
+    """Return the Enums *parts* below each other, as one that knows the names of all."""
+    names = pl.Enum(sorted({name for part in parts for name in known(part)}))
+    return pl.concat([part.cast(names) for part in parts], rechunk=True)
 
 
 def known(names: pl.Series) -> pl.Series:
@@ -28,5 +36,6 @@ def distinct_pairs(index: NDArray[np.int64], names: NDArray[np.int64]) -> tuple[
     """Return the distinct pairs of *index* and *names* (`codes`), sorted, without those in which either is -1."""
     bits = int(names.max(initial=0)).bit_length()
     both = (index >= 0) & (names >= 0)
-    pairs = np.unique((index[both] << bits) | names[both])
+    pairs = np.sort((index[both] << bits) | names[both])
+    pairs = pairs[np.diff(pairs, prepend=-1) != 0]  # np.unique takes ten times as long
     return pairs >> bits, pairs & ((1 << bits) - 1)

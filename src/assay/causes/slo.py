@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import polars as pl
 from pydantic import Field
 
 from assay.causes.added import added_time
 from assay.causes.calls import Calls
-from assay.causes.spans import KIND
+from assay.causes.reading import KIND
 from assay.causes.states import Thresholds, beyond_chance
 from assay.model.base import Written
 
@@ -67,35 +69,38 @@ def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame
     return pl.concat([entries.filter(entrance).select(columns), unserved.select(columns)])
 
 
-def violations(calls: Calls, slo: Slo, thresholds: Thresholds) -> dict[str, dict[str, int | None]]:
-    """Return the violated nodes of the surface: node -> signal (latency, errors, silence) -> first time, ns.
+@dataclass(frozen=True)
+class Alarms:
+    """What is wrong at the surface.
 
-    A latency violation has no time of its own here (the node's state has one).
+    *violated*: node -> signal (latency, errors, silence) -> first time, ns; a latency violation has no time of its own
+    here (the node's state has one). *suspects*: nodes that are as much slower as a violation, with less certainty
+    (*z_directed*). The screen of the whole surface needs a high *z* because it asks many nodes. A node at which a
+    verified fault arrives, with enough time to make it this slow, is asked alone.
     """
+
+    violated: dict[str, dict[str, int | None]]
+    suspects: frozenset[str]
+
+
+def surface_alarms(calls: Calls, slo: Slo, thresholds: Thresholds) -> Alarms:
+    """Return the alarms of the surface of *calls*."""
     felt = surface_entries(calls, slo.surface)
+    slower = added_time(felt, "felt_ms", ["node"], ["shape"], whole=True)
     found: dict[str, dict[str, int | None]] = {}
     strict = thresholds.model_copy(update={"chance": slo.chance, "minimum_errors": slo.minimum_errors})
     normal, abnormal = (felt.filter(pl.col("period") == p) for p in ("normal", "abnormal"))
     for node, first in beyond_chance(abnormal, normal, "felt_failed", strict).items():
         found.setdefault(node, {})["errors"] = first
-    for node in _slow(felt, slo, slo.z):
+    for node in _slow(slower, slo, slo.z):
         found.setdefault(node, {})["latency"] = None
     for node in _silent(calls, felt, slo):
         found.setdefault(node, {})["silence"] = None
-    return dict(sorted(found.items()))
+    return Alarms(dict(sorted(found.items())), frozenset(_slow(slower, slo, slo.z_directed)))
 
 
-def suspected_slow(calls: Calls, slo: Slo) -> frozenset[str]:
-    """Return nodes of the surface that are as much slower as a violation, with less certainty (*z_directed*).
-
-    The screen of the whole surface needs a high *z* because it asks many nodes. A node at which a verified fault
-    arrives, with enough time to make it this slow, is asked alone.
-    """
-    return frozenset(_slow(surface_entries(calls, slo.surface), slo, slo.z_directed))
-
-
-def _slow(felt: pl.DataFrame, slo: Slo, z: float) -> list[str]:
-    slow = added_time(felt, "felt_ms", ["node"], ["shape"], whole=True).filter(
+def _slow(slower: pl.DataFrame, slo: Slo, z: float) -> list[str]:
+    slow = slower.filter(
         (pl.col("z") > z)
         & (pl.col("added_ms") > slo.latency_added_ms)
         & (pl.col("added_ms") > (slo.latency_factor - 1) * pl.col("before_ms"))

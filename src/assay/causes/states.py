@@ -10,7 +10,6 @@ import polars as pl
 from pydantic import Field
 from scipy import stats
 
-from assay.causes.added import added_time
 from assay.causes.detectors import Severity, adaptive_multiplier, percentile_severity
 from assay.model.base import Written
 
@@ -65,7 +64,7 @@ class Thresholds(Written):
 
 
 NEEDED = (
-    "period", "node", "time_ns", "duration_ms", "felt_ms", "failed", "felt_failed", "logged_error", "shape",
+    "period", "node", "time_ns", "duration_ms", "felt_ms", "failed", "felt_failed", "logged_error",
 )  # fmt: skip
 """The columns of entries that states are read from."""
 
@@ -159,13 +158,15 @@ def node_states(
     entries: pl.DataFrame,
     normal: pl.DataFrame,
     nodes: pl.DataFrame,
+    slower: pl.DataFrame,
     span: tuple[int, int],
     thresholds: Thresholds,
 ) -> dict[str, NodeState]:
     """Return the state of every node that deviates.
 
     *entries* are those of the abnormal window *span* (ns), *normal* all of the normal window, *nodes* the calibrated
-    baseline. A node is slow or missing when windows or the whole say so, erroring beyond chance.
+    baseline, *slower* the added time of what is felt at each node. A node is slow or missing when windows or the whole
+    say so, erroring beyond chance.
     """
     flagged = flag_windows(windows(entries, nodes, *span, samples=thresholds.minimum_samples), thresholds)
     onsets: dict[str, dict[str, int]] = {}
@@ -185,7 +186,7 @@ def node_states(
             onsets.setdefault(node, {})["lat"] = first
         if missing:
             onsets.setdefault(node, {})["missing"] = first_missing
-    for node, first in _slow_overall(entries, normal, thresholds).items():
+    for node, first in _slow_overall(entries, slower, thresholds).items():
         onsets.setdefault(node, {}).setdefault("lat", first)
     for reason, column in (("err", "felt_failed"), ("log_err", "logged_error")):
         for node, first in beyond_chance(entries, normal, column, thresholds).items():
@@ -196,13 +197,13 @@ def node_states(
     return {node: NodeState(dict(sorted(o.items())), widths.get(node, fallback)) for node, o in sorted(onsets.items())}
 
 
-def _slow_overall(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
+def _slow_overall(entries: pl.DataFrame, slower: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
     """Return nodes that are slow over the whole window, as those feel it who wait for them.
 
     Rare operations never fill a window of seconds; callers outside and senders of messages feel more than spans show.
     """
     t = thresholds
-    table = added_time(pl.concat([normal, entries]), "felt_ms", ["node"], ["shape"], whole=True).filter(
+    table = slower.filter(
         (pl.col("z") > t.z_critical)
         & (pl.col("added_ms") > t.minimum_added_ms)
         & (pl.col("added_ms") > (t.minimum_ratio - 1) * pl.col("before_ms"))

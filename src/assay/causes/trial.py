@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from assay.causes.calls import Calls
-from assay.causes.carried import Carriage, carry
+from assay.causes.carried import Carriage, Flows, carry
 from assay.causes.cascade import Trial
 from assay.causes.evidence import Scene, Sources
 from assay.causes.graph import SystemGraph
@@ -27,14 +27,19 @@ from assay.telemetry.datapack import Datapack
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """What one datapack shows since the fault began: all that a trial of a root reads."""
+    """What one datapack shows since the fault began: all that a trial of a root reads.
+
+    *slower*: the added time of what is felt at each node.
+    """
 
     pack: Datapack
     calls: Calls
     metrics: pl.DataFrame
     histograms: pl.DataFrame
     graph: SystemGraph
+    slower: pl.DataFrame
     states: dict[str, NodeState]
+    flows: Flows
     alarms: dict[str, dict[str, int | None]]
     suspects: frozenset[str]
 
@@ -78,7 +83,8 @@ def try_root(placed: Placed, seen: Recording, settings: Settings) -> Trial:
         return Trial(fault, placed.services, signature, None)
     strained = [r for r in placed.services if signature.reason in ("cpu", "mem")]
     shared = {k: v for r in strained for k, v in shared_spans(seen.graph, r, seen.calls).items()}
-    carriage = carry(seen.calls, with_siblings(signature.sources, seen.calls, shared), roots)
+    sources = with_siblings(signature.sources, seen.calls, shared)
+    carriage = carry(seen.calls, seen.slower, seen.flows, sources, roots)
     below = signature.parts or (signature.component,)
     terrain = Terrain(
         root=(signature.component, signature.reason),

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from assay.causes.names import codes, distinct_pairs, known
-from assay.causes.spans import Index
+from assay.causes.parents import Index
 
 Floats = NDArray[np.float64]
 _LARGEST = 2**62

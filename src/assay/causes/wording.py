@@ -9,7 +9,7 @@ import polars as pl
 from scipy import stats
 
 from assay.causes.calls import Calls
-from assay.causes.spans import PERIOD
+from assay.causes.reading import PERIOD
 from assay.telemetry.datapack import Datapack
 
 USUAL, RARE = 0.8, 0.2
