@@ -40,6 +40,8 @@ class Rows:
 
     def find(self, wanted: Keys) -> Index:
         """Return the row of each of the keys *wanted*, -1 where there is none."""
+        if not self._keys.size:
+            return np.full(wanted.shape, -1, dtype=np.int64)
         place = self._places(wanted)
         found = self._table[place]
         at = np.flatnonzero((found >= 0) & (self._keys[found] != wanted))
