@@ -55,6 +55,15 @@ def test_duplicate_span_ids(tmp_path):
     assert "100 spans repeat the ids of others; the first of each is kept." in still_right(pack).notes
 
 
+@pytest.mark.parametrize("column", ["service_name", "span_name", "attr.k8s.pod.name", "attr.span_kind"])
+def test_spans_without_a_name(tmp_path, column):
+    some = pl.int_range(pl.len()) % 97 == 5
+    pack = changed(tmp_path / "pack", lambda t: t.with_columns(pl.when(~some).then(pl.col(column)).alias(column)))
+    found = annotate(pack, [FAULT])
+    assert found.label is Label.ATTRIBUTED, found.reason
+    assert found.graph.service_edges() >= UP
+
+
 def test_orphan_spans(tmp_path):
     orphaned = pl.when(pl.col("service_name") == "weather").then(pl.lit("lost")).otherwise("parent_span_id")
     pack = changed(tmp_path / "pack", lambda t: t.with_columns(parent_span_id=orphaned))

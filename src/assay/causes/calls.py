@@ -28,7 +28,7 @@ ALWAYS, ALWAYS_OF = 0.9, 5
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """The calls of one datapack, both periods.
+    """The calls of one datapack, both periods; names (services, nodes, pods, ...) are Enums.
 
     *entries*: entry (dense id), period, trace (hash of its id), time_ns, end_ns, service, operation, node
     (service::operation), pod, kind, duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores),
@@ -63,6 +63,8 @@ def read_calls(pack: Datapack) -> Calls:
     spans = read_spans(pack)
     entries, entry_of = _entries(spans)
     exits = find_exits(spans, entries, entry_of)
+    status_known, notes = spans.status_known, spans.notes
+    del spans, entry_of  # memory is highest from here on
     with ThreadPoolExecutor(1) as beside:  # neither reads what the other adds
         cut_short = beside.submit(_cut_short, entries, exits)
         waited, exits = with_waits(entries, exits)
@@ -70,13 +72,13 @@ def read_calls(pack: Datapack) -> Calls:
     entries, exits = _split_wildcards(entries, exits)
     windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
     return Calls(
-        entries=_felt(entries, exits, status_known=spans.status_known),
+        entries=_felt(entries, exits, status_known=status_known),
         exits=exits,
         services=tuple(s for s in pack.services() if s not in generators),
-        status_known=spans.status_known,
+        status_known=status_known,
         start_ns={p: w.start_ns for p, w in windows.items()},
         end_ns={p: w.end_ns for p, w in windows.items()},
-        notes=spans.notes,
+        notes=notes,
     )
 
 

@@ -9,7 +9,7 @@ from assay.errors import DatapackError
 from assay.telemetry.datapack import Datapack
 from assay.telemetry.schema import PERIODS
 
-BYTES_PER_SPAN = 800
+BYTES_PER_SPAN = 700
 """Peak memory per span, measured from 1 to 10 million spans (benchmarks/causes_speed.py), rounded up."""
 
 
