@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 import sys
 import time
@@ -60,7 +61,7 @@ def kubectl(cluster):
 @pytest.fixture
 def namespace(api, kubectl, request):
     """Make a namespace for one test and remove it, its pods at once."""
-    name = request.node.name.replace("_", "-")[:40].rstrip("-").lower()
+    name = f"{request.function.__name__.replace('_', '-')[:40].rstrip('-').lower()}-{secrets.token_hex(3)}"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
     kubectl("delete", "namespace", name, "--wait=false")

@@ -137,8 +137,11 @@ def test_a_wrong_selector_empties_the_endpoints_while_pods_stay_ready(running, k
 
 
 def test_a_replica_that_is_missing_is_missed(running, kubectl, tmp_path):
+    unavailable = json.dumps({"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}}})
+    kubectl(
+        "patch", "deployment", "back", "-n", "tiny", "-p", unavailable
+    )  # else the old one stays until a new one is ready
     kubectl("set", "image", "deployment/back", "-n", "tiny", "back=assay.invalid/none:v9")
-    kubectl("delete", "pod", "-n", "tiny", "-l", "app=back", "--wait=false")
     try:
         until(lambda: running.status()["phase"] == "starting")
         time.sleep(3)

@@ -203,11 +203,11 @@ def test_pods_that_are_a_way_to_their_node_are_refused_directly_and_by_way_of_a_
         until(lambda: (api.get("Deployment", "way", namespace).get("status") or {}).get("readyReplicas") == 1)
         return
     assert direct.returncode != 0
-    assert "pod security policy" in direct.stderr
+    assert "PodSecurityPolicy" in direct.stderr
     refused = until(
         lambda: found_at(api.get("Deployment", "way", namespace), "status.conditions.ReplicaFailure.message")
     )
-    assert "pod security policy" in refused
+    assert "PodSecurityPolicy" in refused
     assert api.list("Pod", namespace) == []
 
 

@@ -44,7 +44,8 @@ from assay.testbed.kernel.namespaces import join
 from assay.testbed.local.substrate import LocalSubstrate
 
 REACHABLE_WITHIN_S = 3.0
-PROBE_TIMEOUT_S = 10.0
+PROBE_TIMEOUT = aiohttp.ClientTimeout(10.0, sock_connect=REACHABLE_WITHIN_S)
+"""A slow answer is waited for; a connection that is not accepted is no answer at all."""
 PART_TIMEOUT_S = 2.0
 START_TIMEOUT_S, END_TIMEOUT_S = 60.0, 60.0
 """The last probe and the last reading are bounded; what takes a busy machine longer than this does not end."""
@@ -86,7 +87,7 @@ class Observer:
 
     async def run(self) -> None:
         """Observe until told to stop, then probe once more and write the last tick."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PROBE_TIMEOUT_S)) as session:
+        async with aiohttp.ClientSession(timeout=PROBE_TIMEOUT) as session:
             probing = asyncio.create_task(self._probe_on_schedule(session)) if self.probe_every_s else None
             started = time.monotonic()
             index = 0

@@ -6,6 +6,7 @@ library is imported, so that a probe is ready at once.
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.error
@@ -13,6 +14,28 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+CONNECTED_WITHIN_S = 3.0
+"""A connection that takes longer is none: what drops packets is closed and not slow."""
+
+
+class Connection(http.client.HTTPConnection):
+    """A connection that may wait longer for an answer than for being accepted."""
+
+    def connect(self) -> None:
+        """Connect; raises OSError."""
+        patience_s = self.timeout or CONNECTED_WITHIN_S
+        self.timeout = min(patience_s, CONNECTED_WITHIN_S)
+        super().connect()
+        self.sock.settimeout(patience_s)
+
+
+class Opener(urllib.request.HTTPHandler):
+    """Opens URLs by such connections."""
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Send *request*."""
+        return self.do_open(Connection, request)
 
 
 def probe(url: str, timeout_s: float) -> dict[str, Any]:
@@ -22,7 +45,7 @@ def probe(url: str, timeout_s: float) -> dict[str, Any]:
     try:
         if urlsplit(url).scheme != "http":
             raise ValueError("only http is probed")
-        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310 - the scheme was looked at
+        with urllib.request.build_opener(Opener).open(url, timeout=timeout_s) as answer:
             answer.read()
             status = answer.status
     except urllib.error.HTTPError as refused:
