@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.causes.names import coded, codes, distinct_pairs, known, stacked
+from assay.causes.names import coded, codes, distinct_pairs, joined, known, stacked
 from assay.causes.parents import Rows
 
 KEYS = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 2**64 - 1)), max_size=200)
@@ -45,3 +45,11 @@ def test_distinct_pairs(pairs):
     index, names = (np.array([pair[i] for pair in pairs], dtype=np.int64) for i in (0, 1))
     found = zip(*(each.tolist() for each in distinct_pairs(index, names)), strict=True)
     assert list(found) == sorted({pair for pair in pairs if min(pair) >= 0})
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "a::b", "c"]), st.sampled_from(["", "b", "b::c", "z"])), max_size=30))
+def test_joined_names(pairs):
+    first, second = (coded(pl.Series([pair[i] for pair in pairs], dtype=pl.String)) for i in (0, 1))
+    both = joined(first, "::", second)
+    assert both.to_list() == [f"{a}::{b}" for a, b in pairs]
+    assert known(both).to_list() == sorted({*both.to_list(), *first.to_list()})

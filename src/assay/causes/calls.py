@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from assay.causes.exits import find_exits
-from assay.causes.names import coded, codes, distinct_pairs, known
+from assay.causes.names import coded, codes, distinct_pairs, joined, known
 from assay.causes.parents import Index
 from assay.causes.spans import Spans, at, index_of, nullable, read_spans
 from assay.causes.waits import with_waits
@@ -89,7 +89,6 @@ def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
     entry_of[rows] = np.arange(rows.size)
     frame, parent = spans.frame, spans.parent[rows]
     begun = frame[rows]
-    node = begun.select(pl.concat_str("service", pl.lit("::"), "operation")).to_series()
 
     def inside(column: str, *, also_exits: bool = False) -> pl.Series:
         """Tell for each entry whether *column* is true anywhere in it."""
@@ -103,7 +102,7 @@ def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
     unknown = pl.lit(not spans.status_known)
     entries = begun.with_row_index("entry").with_columns(
         pl.col("entry").cast(pl.Int64),
-        node=coded(node, frame.get_column("service")),
+        node=joined(begun.get_column("service"), "::", begun.get_column("operation")),
         duration_ms=(pl.col("end_ns") - pl.col("time_ns")) / 1e6,
         logged_error=inside("logged_error", also_exits=True),
         failed=pl.col("error") | (unknown & inside("error")),

@@ -100,20 +100,18 @@ def _frame(spans: Spans, places: _Places) -> pl.DataFrame:
 
 def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, callee: pl.Series) -> pl.DataFrame:
     """Return *exits* with both ends, the expected callee where it is absent, and the times between them."""
-
-    def of(column: str, index: pl.Series) -> pl.Series:
-        return entries.get_column(column).gather(index)
-
     nodes = entries.get_column("node")
-    exits = exits.with_columns(
+    reached = entries.select(
+        callee_node="node",
+        callee_service="service",
+        callee_ms="duration_ms",
+        callee_start="time_ns",
+        callee_kind="kind",
+    ).select(pl.all().gather(callee))
+    exits = exits.hstack(reached).with_columns(
         caller_entry=caller,
         callee_entry=callee,
         caller_node=pl.coalesce(nodes.gather(caller), pl.col("service").cast(nodes.dtype)),
-        callee_node=nodes.gather(callee),
-        callee_service=of("service", callee),
-        callee_ms=of("duration_ms", callee),
-        callee_start=of("time_ns", callee),
-        callee_kind=of("kind", callee),
     )
     exits = exits.with_columns(place=pl.col("caller_node").hash(4) ^ pl.col("operation").hash(5))
     usual = _usual_callee(exits)

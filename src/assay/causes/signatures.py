@@ -103,12 +103,12 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
 def check_signature(kind: FaultKind, scene: Scene) -> Signature:
     """Return the signature of *kind* at the root of *scene*."""
     rule = SIGNATURES[kind]
-    shown = [check(scene) for check in rule.shows]
-    seen = any(e.passed for e in shown)
-    sentence = "; ".join(e.sentence for e in shown if e.passed) or "; ".join(e.sentence for e in shown)
-    sent = {check: check(scene) for check in rule.sends} if seen else {}
-    sources = Sources.merged([e.sources for e in sent.values() if e.passed])
-    return Signature(seen, sentence, f"{rule.component}|{scene.root}", rule.reason, sources)
+    shown = {check: check(scene) for check in rule.shows}
+    seen = any(e.passed for e in shown.values())
+    words = [e.sentence for e in shown.values() if e.passed] or [e.sentence for e in shown.values()]
+    sent = [shown[check] if check in shown else check(scene) for check in rule.sends] if seen else []
+    sources = Sources.merged([e.sources for e in sent if e.passed])
+    return Signature(seen, "; ".join(words), f"{rule.component}|{scene.root}", rule.reason, sources)
 
 
 _HOST_METRICS: Mapping[FaultKind, Check] = MappingProxyType({FaultKind.CPU_STRESS: host_cpu_raised})
