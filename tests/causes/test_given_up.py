@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
+import pytest
 
 from assay.causes.annotate import annotate, annotate_opened, open_pack
 from assay.model.incident import Label, Window
@@ -119,6 +122,35 @@ def test_more_work_is_no_stress(tmp_path):
     assert found.label is not Label.ATTRIBUTED
     calm = make_pack(tmp_path / "calm", systems.deep(), effect)
     assert annotate(calm, [fault("CPUStress", "gateway", effect)]).label is Label.ATTRIBUTED
+
+
+@pytest.mark.parametrize("kind", ["HTTPResponseDelay", "NetworkDelay"])
+def test_more_work_is_no_delay(tmp_path, kind):
+    """Three times the traffic makes a service late; it is a fault where the service is late without that traffic too."""
+    place = {"gateway": 60.0}
+    effect = Effect(link_ms=place) if kind == "NetworkDelay" else Effect(own_ms=place)
+    calm = frames(systems.deep(), effect)
+    surge = frames({call: 3.2 * rate for call, rate in systems.deep().items()}, effect)["abnormal", "traces"]
+    half = pl.col("time").dt.epoch("ns") < EPOCH + (SECONDS + SECONDS // 2) * NANO
+    usual = calm["abnormal", "traces"]
+    met = usual.filter(half).select("trace_id").unique()
+    later = surge.with_columns(trace_id="later" + pl.col("trace_id"), span_id="later" + pl.col("span_id"))
+    later = later.with_columns(
+        parent_span_id=pl.when(pl.col("parent_span_id") == "")
+        .then(pl.lit(""))
+        .otherwise("later" + pl.col("parent_span_id"))
+    )
+    begun = later.filter(half).select("trace_id").unique()
+    mixed = pl.concat([usual.join(met, on="trace_id", how="semi"), later.join(begun, on="trace_id", how="anti")])
+    labels = {}
+    for name, table in (("calm", usual), ("surge", surge), ("half", mixed)):
+        write_datapack(tmp_path / name, {**calm, ("abnormal", "traces"): table}, incident(), {})
+        found = annotate(Datapack.open(tmp_path / name), [fault(kind, "gateway", effect)])
+        labels[name] = found.label
+        if name == "surge":
+            assert re.search(r"3\.\d times as many requests as before reach gateway", found.reason), found.reason
+    assert labels["calm"] is labels["half"] is Label.ATTRIBUTED
+    assert labels["surge"] is not Label.ATTRIBUTED
 
 
 def test_a_line_drawn_after_the_fault_began(tmp_path):

@@ -21,6 +21,7 @@ from assay.causes.evidence import (
     rose,
     touching,
 )
+from assay.causes.pace import at_usual_pace
 
 Z_SPARED = 2.0
 """How sure it must be that a link did not grow by RATIO, to speak against a network fault."""
@@ -42,11 +43,13 @@ def _own(scene: Scene, value: pl.Expr, what: str) -> Evidence:
     )
 
 
+@at_usual_pace
 def own_time(scene: Scene) -> Evidence:
     """Look for added time in the root itself, not waiting for anyone."""
     return _own(scene, pl.col("own_ms"), "time of its own")
 
 
+@at_usual_pace
 def store_time(scene: Scene) -> Evidence:
     """Look for added time in which the root waits for its stores."""
     return _own(scene, pl.col("store_ms"), "time in its stores")
@@ -89,6 +92,7 @@ def starved_time(scene: Scene) -> Evidence:
     )
 
 
+@at_usual_pace
 def inbound_gap(scene: Scene) -> Evidence:
     """Look for added time between the callers' client spans and the root's server spans."""
     gaps = rose(added_time(scene.inbound, "gap_ms", ["caller_node", "callee_service"], ["name", "callee_node"]))
@@ -128,6 +132,7 @@ def _left_to_explain(table: pl.DataFrame, slow: pl.DataFrame, root: str, other: 
     return beyond > 0 and beyond >= LINK_SHARE * away.height
 
 
+@at_usual_pace
 def link_gap(scene: Scene) -> Evidence:
     """Look for added waiting on (nearly) all links of the root, unless a neighbour explains all of them.
 
