@@ -217,6 +217,24 @@ def test_who_may_not_see_roles_of_the_cluster_removes_a_system_all_the_same(clus
     assert cluster.namespaces() == []
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_pods_of_a_system_that_is_removed_do_not_take_their_time_where_that_is_allowed(cluster, substrate, allowed):
+    pods = ("/api/v1/namespaces/mine/pods", "/api/v1/namespaces/mine-watch/pods")
+    hurried = []
+
+    def noted(method, path):
+        if method != "DELETE" or path not in pods:
+            return ...
+        hurried.append((path, cluster.asked[-1][2]["gracePeriodSeconds"]))
+        return (200, {}) if allowed else (403, {"message": "no"})
+
+    cluster.refuse = noted
+    with substrate.deployed(TINY, "mine"):
+        assert hurried == []
+    assert hurried == [(path, "1") for path in pods]
+    assert cluster.namespaces() == []
+
+
 def test_who_may_see_neither_nodes_nor_leases_observes_the_rest(cluster, substrate, api, tmp_path):
     substrate.deploy(TINY, "mine")
     hidden = ("/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")

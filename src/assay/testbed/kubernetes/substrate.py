@@ -7,7 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +246,9 @@ class KubernetesSubstrate:
         while True:
             try:
                 while untold:
-                    self.api.delete("Namespace", untold[-1])
+                    if self.api.delete("Namespace", untold[-1]):
+                        with suppress(AssayError):  # else they take the time that they have to finish requests
+                            self.api.end_pods(untold[-1], grace_s=1)
                     untold.pop()
                 clear_cluster_roles(self.api, watch_of(name))
                 found = [self.api.get("Namespace", one) for one in namespaces] if wait else []
