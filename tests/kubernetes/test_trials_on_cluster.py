@@ -60,7 +60,7 @@ NAME_SERVICE = AccessRule(resources=("pods",), verbs=("get", "list", "watch", "d
 @pytest.fixture
 def operator(api, namespace, tmp_path, request):
     """Make an agent's account with the standard rights in *namespace*, and those of a parameter; return its kubectl."""
-    watch = f"{namespace[:30]}-w"
+    watch = f"{namespace}-w"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": watch}})
     made = account.role_objects(namespace, watch, (*STANDARD, *getattr(request, "param", ())))
     for item in made:
