@@ -41,6 +41,15 @@ def test_a_system_is_read():
     assert system.uses() == set()
 
 
+def test_a_probe_asks_for_what_users_ask_most():
+    rare = "    - {request: front GET /about, weight: 0.5}\n"
+    text = SYSTEM.replace("      GET /:", "      GET /about: {steps: [{compute_ms: 1}]}\n      GET /:")
+    usual = "    - {request: front GET /}\n"
+    for mix in (usual + rare, rare + usual):
+        system = parse_yaml(text.rsplit("    - ", 1)[0] + mix, System, "s")
+        assert system.probe_paths() == {"front": "/"}
+
+
 def test_an_unknown_key_names_file_line_field_and_the_nearest():
     text = SYSTEM.replace("compute_ms: 1", "compute_msec: 1")
     where = "file.yaml:10: services.back.operations.GET /x.steps.0.compute_msec"

@@ -241,8 +241,9 @@ class System(Written):
         return pairs | {(name, queue) for name, service in self.services.items() if service.consumes and queue}
 
     def probe_paths(self) -> dict[str, str]:
-        """Return entry service to the path of a GET that users send it; the root where they send none."""
-        gets = {kind.request.split()[0]: kind.request.split()[2] for kind in self.load.mix if " GET /" in kind.request}
+        """Return entry service to the path of the GET that users send it most; the root where they send none."""
+        rarest_first = sorted(self.load.mix, key=lambda kind: kind.weight)
+        gets = {kind.request.split()[0]: kind.request.split()[2] for kind in rarest_first if " GET /" in kind.request}
         return {entry: gets.get(entry, "/") for entry in sorted(self.entries())}
 
     def entries(self) -> set[str]:
