@@ -2,9 +2,9 @@
 
 Resumable: a store that is given again is gone on with, and no cell is run or scored twice. Hours on a small machine.
 
-    python benchmarks/kubernetes.py oracles STORE CLUSTER [--repeats 3] [--only NAME ...]
-    python benchmarks/kubernetes.py recorder CLUSTER [--pods 100] [--seconds 120]
-    python benchmarks/kubernetes.py parallel STORE CLUSTER
+    python benchmarks/cluster.py oracles STORE CLUSTER [--repeats 3] [--only NAME ...]
+    python benchmarks/cluster.py recorder CLUSTER [--pods 100] [--seconds 120]
+    python benchmarks/cluster.py parallel STORE CLUSTER
 
 CLUSTER is a YAML file: the `cluster` block of a plan.
 """
