@@ -2,7 +2,7 @@
 
 Resumable: a store that is given again is gone on with, and no cell is run or scored twice. Hours on a small machine.
 
-    python benchmarks/cluster.py oracles STORE CLUSTER [--repeats 3] [--only NAME ...]
+    python benchmarks/cluster.py oracles STORE CLUSTER [--repeats 3] [-j 2] [--only NAME ...]
     python benchmarks/cluster.py recorder CLUSTER [--pods 100] [--seconds 120]
     python benchmarks/cluster.py parallel STORE CLUSTER
 
@@ -46,6 +46,7 @@ def main() -> int:
     parser.add_argument("what", choices=("oracles", "recorder", "parallel"))
     parser.add_argument("places", nargs="+", type=Path, help="STORE (not for recorder) and CLUSTER")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each oracle")
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="trials side by side")
     parser.add_argument("--only", nargs="*", help="scenarios; S-1 to S-8 and the others when left out")
     parser.add_argument("--pods", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=120.0)
@@ -59,7 +60,7 @@ def main() -> int:
     only = given.only or [*PAPER, *(name for name in names("kubernetes") if name not in PAPER)]
     if given.what == "parallel":
         return parallel(settings, stores[0])
-    return oracles(settings, stores[0], only, given.repeats)
+    return oracles(settings, stores[0], only, given.repeats, given.jobs)
 
 
 def plan_of(settings: ClusterSettings, scenarios: list[str], repeats: int) -> TrialPlan:
@@ -72,11 +73,11 @@ def plan_of(settings: ClusterSettings, scenarios: list[str], repeats: int) -> Tr
     )
 
 
-def oracles(settings: ClusterSettings, root: Path, only: list[str], repeats: int) -> int:
-    """Run every oracle *repeats* times; print how often each did what its file says, and the least availability."""
+def oracles(settings: ClusterSettings, root: Path, only: list[str], repeats: int, jobs: int = 1) -> int:
+    """Run every oracle *repeats* times, *jobs* at once; print how often each did as its file says, and least D1."""
     plan, store = plan_of(settings, only, repeats), RunStore(root)
     cells = cells_of(plan)
-    run_matrix(plan, cells, store, tell=lambda line: print(line, flush=True))
+    run_matrix(plan, cells, store, jobs=jobs, tell=lambda line: print(line, flush=True))
     right, seen, least = Counter[str](), Counter[str](), dict[str, float]()
     for cell in cells:
         if (folder := store.finished(cell.key)) is None:
