@@ -25,6 +25,8 @@ import psutil
 from tests.kubernetes.native.cache import Cache
 
 START_TIMEOUT_S = 900.0
+GONE_WITHIN_S = 30.0
+"""How long a killed cluster may need until its last process has ended."""
 GROUPS = Path("/sys/fs/cgroup")
 PREFIX = "assay-kubernetes-"
 
@@ -78,7 +80,7 @@ class Cluster:
         """
         if reason := self.unavailable():
             raise ClusterError(reason)
-        if (lock := self._acquire()) is None:
+        if (lock := self._acquire_from_the_dying()) is None:
             raise ClusterError(f"the cluster {self.name!r} is running; stop it first")
         listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         try:
@@ -102,7 +104,9 @@ class Cluster:
                     pass_fds=(lock, listener.fileno()), start_new_session=True, cwd=Path(__file__).parents[3],
                 )  # fmt: skip
             _started[self.folder] = process
-            (self.folder / "pid").write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
+            lasting = [process.pid, *([os.getpid()] if owned else [])]
+            born = {pid: psutil.Process(pid).create_time() for pid in lasting}
+            (self.folder / "pid").write_text("\n".join(f"{pid} {created}" for pid, created in born.items()))
             try:
                 return self._wait_ready(process, on_progress)
             except BaseException:
@@ -147,11 +151,8 @@ class Cluster:
             with contextlib.suppress(psutil.NoSuchProcess):
                 leader.kill()
         _end(self.folder)
-        deadline = time.monotonic() + 20
-        while (lock := self._acquire()) is None:
-            if time.monotonic() > deadline:
-                raise ClusterError(f"processes of the cluster {self.name!r} do not end")
-            time.sleep(0.05)
+        if (lock := self._acquire_from_the_dying()) is None:
+            raise ClusterError(f"processes of the cluster {self.name!r} do not end")
         try:
             self._clear()
         finally:
@@ -178,13 +179,16 @@ class Cluster:
         finally:
             self.stop()
 
+    def _lasting(self) -> list[psutil.Process | None]:
+        """Return the process that made the namespaces and the owner, if it has one; None for each that has ended."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = (self.folder / "pid").read_text().splitlines()
+            return [_living(int(pid), float(created)) for pid, created in map(str.split, lines)]
+        return []
+
     def _leader(self) -> psutil.Process | None:
-        """Return the process that made the namespaces, by pid and start time."""
-        with contextlib.suppress(FileNotFoundError, ValueError, psutil.NoSuchProcess):
-            pid, created = (self.folder / "pid").read_text().split()
-            process = psutil.Process(int(pid))
-            return process if abs(process.create_time() - float(created)) < 0.1 else None
-        return None
+        """Return the process that made the namespaces."""
+        return next(iter(self._lasting()), None)
 
     def _processes(self) -> list[psutil.Process]:
         leader = self._leader()
@@ -201,11 +205,29 @@ class Cluster:
             return None
         return lock
 
+    def _acquire_from_the_dying(self) -> int | None:
+        """Return the lock, waited for while a cluster ends that lost its leader or its owner; None when one lives."""
+        deadline = time.monotonic() + GONE_WITHIN_S
+        while (lock := self._acquire()) is None and None in (self._lasting() or [None]):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        return lock
+
     def _clear(self) -> None:
         """Remove control groups and files; every process has ended."""
         for hierarchy in GROUPS.iterdir():
             _remove_groups(hierarchy / self.group)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _living(pid: int, created: float) -> psutil.Process | None:
+    """Return the process *pid* that began at *created*, None when it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        if abs(process.create_time() - created) < 0.1 and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    return None
 
 
 def _end(folder: Path) -> None:

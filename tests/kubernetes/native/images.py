@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -54,7 +55,13 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 
 def unpack_images(cache: Cache) -> None:
     """Make ``cache.containerd``: a containerd root with every image unpacked; again when what they hold has changed."""
-    layers = [box_layer(cache), python_layer(cache), source_layer(cache)]
+    cache.runs.mkdir(parents=True, exist_ok=True)
+    with (cache.runs / ".images.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _unpack_changed(cache, [box_layer(cache), python_layer(cache), source_layer(cache)])
+
+
+def _unpack_changed(cache: Cache, layers: list[Path]) -> None:
     key = " ".join(layer.stem for layer in layers)
     stamp = cache.containerd / "made-of"
     if stamp.exists() and stamp.read_text() == key:

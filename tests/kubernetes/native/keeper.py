@@ -55,7 +55,9 @@ class Keeper:
         }
 
     def run(self) -> None:
-        """Start everything, say so, and serve."""
+        """Start everything, say so, and serve; until killed, or until the owner has gone."""
+        if self.order["owned"]:
+            threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
         self._prepare()
         self.say("network")
         with ThreadPoolExecutor(len(self.nodes) + 1) as pool:
@@ -110,9 +112,7 @@ class Keeper:
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
     def _serve(self) -> None:
-        """Obey the control socket until killed, or until the owner has gone."""
-        if self.order["owned"]:
-            threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
+        """Obey the control socket until killed."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             server.bind(str(self.folder / "control.sock"))
             server.listen()

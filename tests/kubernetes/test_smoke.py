@@ -1,0 +1,32 @@
+"""One scenario on a real cluster with every run of the suite; it skips, and says why, where the cluster was never built."""
+
+from __future__ import annotations
+
+import pytest
+from tests.kubernetes.native.cache import Cache
+from tests.kubernetes.native.cluster import Cluster
+from tests.kubernetes.native.images import unpack_images
+
+from assay.bench.store import RunStore
+from assay.bench.trials.grading import grade_trial
+from assay.bench.trials.matrix import run_matrix
+from assay.bench.trials.plan import TrialPlan, cells_of
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+
+
+def test_a_selector_and_a_policy_are_repaired_on_a_cluster_of_two_nodes(tmp_path):
+    native = Cluster(Cache.default(), "smoke")
+    if reason := native.unavailable():
+        pytest.skip(reason)
+    native.stop()
+    unpack_images(native.cache)
+    with native.running(2):
+        cluster = {"kubeconfig": str(native.kubeconfig), "kubectl": str(native.cache.binaries / "kubectl")}
+        plan = TrialPlan(scenarios=("unreachable-service",), agents=({"name": "oracle:gentle"},), cluster=cluster)
+        (cell,), store = cells_of(plan), RunStore(tmp_path)
+        (folder,) = run_matrix(plan, (cell,), store, tell=print)
+    verdict = grade_trial(folder, cell.scenario)
+    assert not [one.reason for one in verdict.judgements if one.failed]
+    assert verdict.judgement("v_depth").passed
+    assert not native.folder.exists()
