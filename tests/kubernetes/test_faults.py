@@ -149,19 +149,6 @@ def test_nodes_that_are_not_listed_are_not_touched(substrate, faulty, monkeypatc
         injected(substrate, "NetworkDelay", {"service": "middle"})
 
 
-def test_what_a_killed_injector_ordered_ends_by_itself(cluster, faulty):
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(cluster.kubeconfig)], capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "applied\n", done.stderr
-    (pod,) = [p["metadata"]["name"] for p in faulty.api.list("Pod", "faults", "app=back")]
-    doors = Doors.of(faulty.api, "faults")
-    assert doors.tell(pod)["wanted"]["hooks"]
-    with pytest.raises(RefusedError, match="still active"):
-        next(iter(faulty.inject(FaultPlan(fault="PodKill", target={"service": "back"}))))
-    until(lambda: not doors.tell(pod)["wanted"]["hooks"], 150)
-
-
 def test_an_object_of_chaos_mesh_is_tried_on_the_server_before_it_is_made(substrate, faulty, kubectl):
     applied(kubectl, [CHAOS])
     try:
@@ -196,3 +183,17 @@ def test_an_incident_is_recorded_and_annotated_as_one_of_this_machine_is(faulty,
     assert item["label"] in {"attributed", "drifted"}, item  # a busy machine's normal window may not be normal
     assert not list(tmp_path.glob(".recording-*"))
     assert time.time_ns() > truth.faults[0].end_ns
+
+
+def test_what_a_killed_injector_ordered_ends_by_itself(cluster, faulty):
+    """The last test of this system: until everything must have ended no other injection is let in."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(cluster.kubeconfig)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "applied\n", done.stderr
+    (pod,) = [p["metadata"]["name"] for p in faulty.api.list("Pod", "faults", "app=back")]
+    doors = Doors.of(faulty.api, "faults")
+    assert doors.tell(pod)["wanted"]["hooks"]
+    with pytest.raises(RefusedError, match="still active"):
+        next(iter(faulty.inject(FaultPlan(fault="PodKill", target={"service": "back"}))))
+    until(lambda: not doors.tell(pod)["wanted"]["hooks"], 150)

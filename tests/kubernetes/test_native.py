@@ -50,7 +50,11 @@ def fetch(kubectl, namespace, url):
 
 
 def test_a_service_is_reached_by_name_on_every_node_and_a_policy_closes_it(api, kubectl, namespace):
-    applied(kubectl, web("web", namespace, 8))
+    deployment, service = web("web", namespace, 8)
+    even = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    even["labelSelector"] = {"matchLabels": {"app": "web"}}
+    deployment["spec"]["template"]["spec"]["topologySpreadConstraints"] = [even]
+    applied(kubectl, [deployment, service])
     client(kubectl, namespace)
     until(lambda: ready(api, "web", namespace) == 8)
     nodes = {pod["spec"]["nodeName"] for pod in api.list("Pod", namespace, "app=web")}
