@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from tests.kubernetes.native.cache import DEBIAN_VERSION, Cache, made_whole
@@ -21,6 +23,8 @@ PACKAGES = (
     "conntrack",
     "busybox-static",
 )
+REFLECT2 = "golang-github-modern-go-reflect2-dev"
+"""Takes the place of the tree's own copy, by which a server built with Go 1.19 dies at the first custom resource."""
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 SOURCES = (
     ("http://deb.debian.org/debian", "bookworm"),
@@ -76,9 +80,20 @@ def fetch_source(cache: Cache) -> Path:
         parent = folder / "src/k8s.io"
         parent.mkdir(parents=True)
         subprocess.run(["dpkg-source", "--no-check", "-x", description, parent / "kubernetes"], check=True)
+        _replace_reflect2(cache, apt, parent / "kubernetes")
 
     made_whole(cache.gopath, unpack)
     return cache.gopath / "src/k8s.io/kubernetes"
+
+
+def _replace_reflect2(cache: Cache, apt: list[str], tree: Path) -> None:
+    archives, library = cache.apt / "archives", "github.com/modern-go/reflect2"
+    subprocess.run(["apt-get", *apt, "download", "-qq", REFLECT2], check=True, cwd=archives)
+    (package,) = archives.glob(f"{REFLECT2}_*.deb")
+    with tempfile.TemporaryDirectory() as unpacked:
+        subprocess.run(["dpkg-deb", "-x", package, unpacked], check=True)
+        shutil.rmtree(tree / "vendor" / library)
+        shutil.copytree(Path(unpacked) / "usr/share/gocode/src" / library, tree / "vendor" / library)
 
 
 def _apt(cache: Cache) -> list[str]:
