@@ -80,7 +80,7 @@ class Cluster:
         """
         if reason := self.unavailable():
             raise ClusterError(reason)
-        if (lock := self._acquire_from_the_dying()) is None:
+        if (lock := self._acquire_from_the_dying(self._has_lost)) is None:
             raise ClusterError(f"the cluster {self.name!r} is running; stop it first")
         listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         try:
@@ -151,7 +151,7 @@ class Cluster:
             with contextlib.suppress(psutil.NoSuchProcess):
                 leader.kill()
         _end(self.folder)
-        if (lock := self._acquire_from_the_dying()) is None:
+        if (lock := self._acquire_from_the_dying(lambda: True)) is None:
             raise ClusterError(f"processes of the cluster {self.name!r} do not end")
         try:
             self._clear()
@@ -186,6 +186,10 @@ class Cluster:
             return [_living(int(pid), float(created)) for pid, created in map(str.split, lines)]
         return []
 
+    def _has_lost(self) -> bool:
+        """Whether the cluster has lost its first process or its owner, by which it ends."""
+        return None in (self._lasting() or [None])
+
     def _leader(self) -> psutil.Process | None:
         """Return the process that made the namespaces."""
         return next(iter(self._lasting()), None)
@@ -205,12 +209,10 @@ class Cluster:
             return None
         return lock
 
-    def _acquire_from_the_dying(self) -> int | None:
-        """Return the lock, waited for while a cluster ends that lost its leader or its owner; None when one lives."""
+    def _acquire_from_the_dying(self, is_dying: Callable[[], bool]) -> int | None:
+        """Return the lock, waited for while the cluster that holds it *is_dying*; None when one lives, or does not end."""
         deadline = time.monotonic() + GONE_WITHIN_S
-        while (lock := self._acquire()) is None and None in (self._lasting() or [None]):
-            if time.monotonic() > deadline:
-                break
+        while (lock := self._acquire()) is None and is_dying() and time.monotonic() < deadline:
             time.sleep(0.05)
         return lock
 
