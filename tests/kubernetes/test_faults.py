@@ -155,7 +155,7 @@ def test_an_object_of_chaos_mesh_is_tried_on_the_server_before_it_is_made(substr
         until(lambda: faulty.api.request("GET", "/apis/chaos-mesh.org/v1alpha1")["resources"])
         with pytest.raises(RefusedError, match=r"by Chaos Mesh here: .*Unsupported value: \"bandwidth\""):
             injected(substrate, "NetworkBandwidth", {"service": "middle"})
-        last = injected(substrate, "NetworkDelay", {"service": "middle"}, duration_s=8)
+        last = injected(substrate, "NetworkDelay", {"service": "middle"}, duration_s=8, delay_ms=10_000)
         assert not last["effects"][0]["passed"], "nobody acts on the object, and that is said"
         assert json.loads(kubectl("get", "networkchaos", "-n", "faults", "-o", "json"))["items"] == []
     finally:
