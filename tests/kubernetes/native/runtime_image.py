@@ -152,9 +152,14 @@ def _files(top: Path, left_out: object) -> Iterator[Path]:
             yield path
 
 
+def _is_program(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
 def _libraries(files: Iterable[Path]) -> set[Path]:
     """Return the shared libraries outside of the packages that *files* are linked to, the loader included."""
-    programs = [str(path) for path in files if path.open("rb").read(4) == b"\x7fELF"]
+    programs = [str(path) for path in files if _is_program(path)]
     found: set[Path] = set()
     for start in range(0, len(programs), 200):
         listed = subprocess.run(
