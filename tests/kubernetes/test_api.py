@@ -192,7 +192,8 @@ def test_a_watch_that_is_asked_for_again_is_not_yet_resumed(tmp_path, monkeypatc
         return None
 
     with tiny_api(script, tmp_path) as (_, config):
-        mirror = Mirror(Api.connect(config), "Pod", "shop").start()
+        mirror = Mirror(Api.connect(config), "Pod", "shop")
+        mirror.start()
         until(lambda: len(fresh) > 3)
         mirror.stop()
         until(lambda: not mirror._thread.is_alive())
@@ -202,7 +203,8 @@ def test_a_watch_that_is_asked_for_again_is_not_yet_resumed(tmp_path, monkeypatc
 
 def test_a_mirror_says_why_it_cannot_list(tmp_path):
     with tiny_api(lambda *_: status(403, "pods is forbidden"), tmp_path) as (_, config):
-        mirror = Mirror(Api.connect(config), "Pod", "shop").start()
+        mirror = Mirror(Api.connect(config), "Pod", "shop")
+        mirror.start()
         with pytest.raises((DeniedError, StartError), match="forbidden"):
             mirror.wait(1.0)
         assert not mirror.fresh

@@ -89,8 +89,8 @@ def test_readings_that_are_missing_for_a_while_are_missing_and_no_more(tmp_path)
         assert watch.failure is None
         with pytest.raises(LostError, match="cannot be reached"):
             perform._require_alive(Standing(), watch)
+    began = time.monotonic()
     with AlertWatch(Said([ERRORS], away), tmp_path, patience_s=0.3) as watch:
-        began = time.monotonic()
         await_true(lambda: watch.failure is away)
         assert time.monotonic() - began >= 0.3
         assert watch.quiet_s(RULES) == 0.0
