@@ -29,6 +29,7 @@ class AlertWatch:
 
     def __init__(self, alerts: LiveAlerts, run_dir: Path, *, patience_s: float = 0.0) -> None:
         self._alerts, self._path, self._patience_s = alerts, run_dir / ALERTS, patience_s
+        self._began = time.monotonic()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="alerts", daemon=True)
         self.quiet_since: Mapping[Rule, float] = {}
@@ -59,10 +60,13 @@ class AlertWatch:
         return [" ".join(rule) for rule in wanted if rule not in seen]
 
     def quiet_s(self, rules: Iterable[AlertRule]) -> float:
-        """Return for how long *rules*, or all that have fired, have been quiet: 0 while one of them fires."""
+        """Return for how long *rules*, or all that have fired, have been quiet: 0 while one of them fires.
+
+        What has never fired is quiet since the watch began.
+        """
         since = self.quiet_since
         wanted = {(rule.service, rule.signal) for rule in rules} or since.keys()
-        latest = max((since[rule] for rule in wanted & since.keys()), default=0.0)
+        latest = max((since[rule] for rule in wanted & since.keys()), default=self._began)
         return max(0.0, time.monotonic() - latest)
 
     def _watch(self) -> None:
