@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import subprocess
@@ -106,6 +107,24 @@ def test_look_ups_fail_while_that_is_wanted_and_an_order_that_is_none_is_refused
     until(lambda: pod.answer() and '"kind":"lookup"' in pod.status("GET", "ledger")[1], 60)
     assert pod.status("PUT", "wanted", {"until": 0})[0] == 200
     assert json.loads(pod.status("GET", "")[1])["wanted"]["names"] == {}
+
+
+def test_no_connection_lasts_while_a_policy_parts_the_pod_from_its_peers(pod):
+    def lasts():
+        """Return whether a second request goes through the connection of the first."""
+        connection = http.client.HTTPConnection("127.0.0.1", pod.port, timeout=20)
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        stands = connection.sock is not None
+        connection.close()
+        return stands
+
+    assert lasts()
+    parted = {"injection": "1", "type": "NetworkPartition", "parameters": {"direction": "from"}}
+    assert pod.status("PUT", "wanted", {"until": time.time() + 60, "hooks": [parted]})[0] == 200
+    assert not lasts()
+    assert pod.status("PUT", "wanted", {"until": 0})[0] == 200
+    assert lasts()
 
 
 def test_a_process_that_is_killed_ends_the_container_and_a_new_one_is_another_start(pod):

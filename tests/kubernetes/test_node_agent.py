@@ -13,7 +13,8 @@ import pytest
 
 from assay.errors import OperationError
 from assay.testbed.kubernetes.faults.node_faults import agent_objects
-from assay.testbed.kubernetes.pods.node_agent import Agent, kubelet_here, process_of
+from assay.testbed.kubernetes.pods import node_agent
+from assay.testbed.kubernetes.pods.node_agent import Agent, kubelet_here, process_of, top_group
 
 UID = "0b5d1c3e-1111-2222-3333-444455556666"
 
@@ -54,6 +55,26 @@ def test_the_kubelet_of_this_node_and_a_process_in_the_pods_own_network_are_foun
         process_of("another", processes)
 
 
+@pytest.fixture
+def top(processes):
+    """Lay out the topmost CPU group, version 1, as the first process sees it."""
+    folder = processes / "1/root/sys/fs/cgroup/cpu"
+    folder.mkdir(parents=True)
+    (folder / "cgroup.procs").touch()
+    return folder / "cgroup.procs"
+
+
+def test_the_topmost_group_of_the_node_is_found_by_the_version_that_it_has(processes, top):
+    assert top_group(processes) == top
+    version_2 = processes / "1/root/sys/fs/cgroup/cgroup.procs"
+    version_2.touch()
+    assert top_group(processes) == version_2
+    version_2.unlink()
+    top.unlink()
+    with pytest.raises(OperationError, match="control groups of this node are not visible"):
+        top_group(processes)
+
+
 def ask(port, method, path, key="secret"):
     async def send():
         async with (
@@ -70,7 +91,8 @@ def children():
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["when it is told", "at its deadline"])
-def test_an_agent_takes_back_what_it_did(unused_port, told):
+def test_an_agent_takes_back_what_it_did(unused_port, processes, top, monkeypatch, told):
+    monkeypatch.setattr(node_agent, "PROCESSES", processes)
     order = {
         "deadline": time.time() + (60 if told else 3),
         "port": unused_port,
@@ -93,6 +115,7 @@ def test_an_agent_takes_back_what_it_did(unused_port, told):
         assert not burning()
         assert await ask(unused_port, "POST", "begin") == 200
         assert len(burning()) == 2
+        assert int(top.read_text()) in burning(), "it burns beside the pods, not as one of them"
         if told:
             assert await ask(unused_port, "POST", "end") == 200
         await asyncio.wait_for(agent, 30)

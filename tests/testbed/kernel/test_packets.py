@@ -162,6 +162,20 @@ def test_a_partition_is_silent_and_heals(user):
     run_apart(work, user)
 
 
+@USERS
+def test_nobody_hears_of_an_isolated_replica_which_goes_on_in_itself(user):
+    def work():
+        lab = Laboratory()
+        with lab.fault({"kind": "isolation"}, []):
+            assert lab.one_way(lab.b, lab.a, 20) == lab.one_way(lab.b, lab.c, 20) == lab.one_way(lab.a, lab.b, 20) == []
+            assert len(lab.one_way(lab.b, lab.b, 20)) == 20
+            assert len(lab.one_way(lab.a, lab.c, 20)) == 20
+        assert tables(lab) == []
+        assert len(lab.one_way(lab.a, lab.b, 20)) == 20
+
+    run_apart(work, user)
+
+
 @pytest.mark.parametrize(("means", "user"), [("kernel", "root"), ("kernel", "nobody"), ("queue", "present")])
 @pytest.mark.parametrize("leaving", [True, False])
 def test_a_narrow_wire_passes_what_it_says(means, user, leaving):

@@ -21,7 +21,7 @@ FAMILIES = {"ip": NFPROTO_IPV4, "bridge": NFPROTO_BRIDGE}
 OWNED = 0x2
 NF_DROP, NF_ACCEPT = 0, 1
 META_PROTOCOL, META_MARK, META_INPUT_NAME = 1, 3, 6
-REGISTER, EQUAL = 1, 0
+REGISTER, EQUAL, UNEQUAL = 1, 0, 1
 ETHERTYPE_IPV4 = b"\x08\x00"
 QUEUE_BYPASS = 1
 
@@ -117,6 +117,11 @@ def arrives_on(interface: str) -> list[Expression]:
     return [*_meta_is(META_PROTOCOL, ETHERTYPE_IPV4), *_meta_is(META_INPUT_NAME, name)]
 
 
+def arrives_from_elsewhere() -> list[Expression]:
+    """Match packets that arrive by any interface but the loopback."""
+    return _meta_is(META_INPUT_NAME, b"lo".ljust(16, b"\0"), comparison=UNEQUAL)
+
+
 def not_marked(bit: int) -> list[Expression]:
     """Match packets whose mark lacks *bit*."""
     mask, zero = struct.pack("=I", bit), bytes(4)
@@ -132,10 +137,10 @@ def drop() -> list[Expression]:
     return list(verdict(code=NF_DROP))
 
 
-def _meta_is(key: int, value: bytes) -> list[Expression]:
+def _meta_is(key: int, value: bytes, comparison: int = EQUAL) -> list[Expression]:
     return [
         genex("meta", {"key": key, "dreg": REGISTER}),
-        genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _value(value)}),
+        genex("cmp", {"sreg": REGISTER, "op": comparison, "data": _value(value)}),
     ]
 
 

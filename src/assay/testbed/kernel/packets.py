@@ -76,6 +76,10 @@ def choose(config: dict[str, Any]) -> Means:
         from assay.testbed.kernel.partition import Partition
 
         return Partition(config)
+    if config["impairment"]["kind"] == "isolation":
+        from assay.testbed.kernel.partition import Isolation
+
+        return Isolation(config)
     if config["means"] == "kernel":
         from assay.testbed.kernel.shaping import Shaping
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import select
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from assay.testbed.kernel.namespaces import enter
-from assay.testbed.kernel.netfilter import Table, arrives_on, destination_is, drop, source_is
+from assay.testbed.kernel.netfilter import (
+    Expression,
+    Table,
+    arrives_from_elsewhere,
+    arrives_on,
+    destination_is,
+    drop,
+    source_is,
+)
 from assay.testbed.kernel.streams import Streams
 
 
@@ -21,19 +29,25 @@ class Partition:
         self._config = config
         self._streams = Streams(config["streams"])
 
-    def __enter__(self) -> Partition:
+    def __enter__(self) -> Self:
         interface = self._config["peer_interface"]
         name = f"{interface}-{self._config['id']}"
         self._fabric = Table("bridge", name)
         self._fabric.chain("prerouting")
-        for address in self._streams.addresses(leaving=True):
-            self._fabric.rule("prerouting", [*arrives_on(interface), *destination_is(address), *drop()])
+        for match in self._leaving():
+            self._fabric.rule("prerouting", [*arrives_on(interface), *match, *drop()])
         enter(self._config["namespace"])
         self._replica = Table("ip", name)
         self._replica.chain("input")
-        for address in self._streams.addresses(leaving=False):
-            self._replica.rule("input", [*source_is(address), *drop()])
+        for match in self._arriving():
+            self._replica.rule("input", [*match, *drop()])
         return self
+
+    def _leaving(self) -> list[list[Expression]]:
+        return [destination_is(address) for address in self._streams.addresses(leaving=True)]
+
+    def _arriving(self) -> list[list[Expression]]:
+        return [source_is(address) for address in self._streams.addresses(leaving=False)]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -48,3 +62,13 @@ class Partition:
     def run(self, ended: int) -> None:
         """Wait until the descriptor *ended* becomes readable or its other end closes."""
         select.select([ended], [], [])
+
+
+class Isolation(Partition):
+    """Drops all that leaves the replica and all that arrives from elsewhere, whoever sends it: nobody hears of it."""
+
+    def _leaving(self) -> list[list[Expression]]:
+        return [[]]
+
+    def _arriving(self) -> list[list[Expression]]:
+        return [arrives_from_elsewhere()]

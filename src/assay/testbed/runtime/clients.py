@@ -24,6 +24,8 @@ from assay.testbed.runtime.settings import Settings
 NAMES_TTL_S = 1.0
 NAMES_TIMEOUT_S = 2.0
 
+CLOSING = {"Connection": "close"}
+
 Endpoint = tuple[str, int]
 """Address and TCP port."""
 
@@ -128,6 +130,8 @@ class Clients:
         self._queues: dict[str, Any] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self.breakers: dict[str, Breaker] = {}
+        self.lasting = True
+        """Whether a connection outlasts the request that it was made for."""
 
     async def request(
         self, service: str, method: str, route: str, headers: dict[str, str], timeout_s: float
@@ -136,6 +140,7 @@ class Clients:
         if self._http is None:
             connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0)
             self._http = aiohttp.ClientSession(connector=connector)
+        headers = headers if self.lasting else {**headers, **CLOSING}
         try:
             async with asyncio.timeout(timeout_s):
                 address, port = await self._upstream(service)
@@ -197,6 +202,13 @@ class Clients:
             )
 
         return await self._store(self._queues, name, connect)
+
+    async def renew(self) -> None:
+        """Have connections to databases and caches made anew at their next use; that to a queue stays."""
+        for pool in self._databases.values():
+            await pool.expire_connections()
+        for client in self._caches.values():
+            await client.connection_pool.disconnect(inuse_connections=False)
 
     async def warm(self, engines: dict[str, str]) -> None:
         """Connect to every store of *engines* (name to engine), so that readiness means that they can be reached."""

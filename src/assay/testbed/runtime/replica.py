@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay.model.system import Operation, Service, System
 from assay.testbed.runtime import management
-from assay.testbed.runtime.clients import CallFailedError, Clients, Names
+from assay.testbed.runtime.clients import CLOSING, CallFailedError, Clients, Names
 from assay.testbed.runtime.curl import send_as_operator
 from assay.testbed.runtime.faulthooks import ApplicationError, Hooks, answer_body
 from assay.testbed.runtime.instruments import Instruments
@@ -38,6 +38,7 @@ from assay.testbed.runtime.steps import COST_HEADER, Executor, Work
 from assay.testbed.runtime.strain import STRAINS, Strain
 
 NETSTAT = Path("/proc/self/net/netstat")
+RENEW_EVERY_S = 0.5
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
 
 
@@ -53,6 +54,7 @@ class Replica:
         self.clock_offset_ns: int = config["clock_offset_ns"]
         self.stats, self.hooks = Stats(), Hooks()
         self.strain: Strain | None = None
+        self.renewing: asyncio.Task[None] | None = None
         self.queues: set[Any] = set()
         self.instruments = Instruments(config["endpoint"], config["resource"])
         self.instruments.clock.offset_ns = self.clock_offset_ns
@@ -105,7 +107,7 @@ class Replica:
             for activity in ("server", f"server {name}"):
                 self.stats.add(activity, duration_ns, ok=status < 400)
             self.instruments.server_duration.record(duration_ns / 1e9, {"http.route": name.split()[1]})
-            return Response(body, status, self.cost_header(request, work, received_ns), "application/json")
+            return Response(body, status, self.answer_headers(request, work, received_ns), "application/json")
 
         return handle
 
@@ -125,7 +127,7 @@ class Replica:
             body = answer_body(self.service_name, work.operation, status, None)
             self.close_span(span, status, body)
         self.stats.add("server", time.perf_counter_ns() - started, ok=False)
-        return Response(body, status, self.cost_header(request, work, received_ns), "application/json")
+        return Response(body, status, self.answer_headers(request, work, received_ns), "application/json")
 
     @contextmanager
     def server_span(self, name: str, request: Request, work: Work) -> Iterator[Span]:
@@ -198,16 +200,17 @@ class Replica:
             body = changed
         return status, body
 
-    def cost_header(self, request: Request, work: Work, received_ns: int) -> dict[str, str]:
-        """Return the truth-side header for callers that hold the system's token.
+    def answer_headers(self, request: Request, work: Work, received_ns: int) -> dict[str, str]:
+        """Return the truth-side header for callers that hold the system's token, and what ends a connection.
 
-        It says: ns that faults cost, whether they made it fail, ns on the way there, time of sending, ns in doubt.
+        The first says: ns that faults cost, whether they made it fail, ns on the way there, time of sending, ns in doubt.
         """
         token, _, sent_ns = request.headers.get(COST_HEADER, "").partition(",")
+        closing = {} if self.executor.clients.lasting else CLOSING
         if token != self.config["token"]:
-            return {}
+            return closing
         cost = work.fault_ns, int(work.fault_error), received_ns - int(sent_ns), time.time_ns(), work.doubt_ns
-        return {COST_HEADER: ",".join(map(str, cost))}
+        return {COST_HEADER: ",".join(map(str, cost)), **closing}
 
     async def consume(self, subject: str, operation: Operation) -> None:
         """Subscribe to *subject* and run *operation* for each message."""
@@ -249,6 +252,7 @@ class Replica:
             self.ledger.write("skew", ns=offset_ns, service=self.service_name)
         self.instruments.clock.offset_ns = self.clock_offset_ns + offset_ns
         await self.set_strain()
+        self.set_lasting()
         self.executor.watched = set(request.get("watch", ()))
         return len(self.hooks.active)
 
@@ -261,6 +265,21 @@ class Replica:
     async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send one request from here to a service of the system, as an operator in this container does; see `curl.py`."""
         return await send_as_operator(self.executor.clients, request)
+
+    def set_lasting(self) -> None:
+        """Let no connection last while a partition is on that stops new ones alone."""
+        self.executor.clients.lasting = self.hooks.matching("NetworkPartition", "*") is None
+        if self.executor.clients.lasting and self.renewing is not None:
+            self.renewing.cancel()
+            self.renewing = None
+        if not self.executor.clients.lasting and self.renewing is None:
+            self.renewing = asyncio.create_task(self.renew())
+
+    async def renew(self) -> None:
+        """Renew the connections to stores again and again: when a partition begins to act is not told here."""
+        while True:
+            await self.executor.clients.renew()
+            await asyncio.sleep(RENEW_EVERY_S)
 
     async def set_strain(self) -> None:
         """Start or end the strain on this process that the active hooks ask for."""

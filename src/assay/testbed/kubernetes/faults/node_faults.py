@@ -107,7 +107,8 @@ def deeds(injection: Injection, system: ClusterUnderTest) -> list[dict[str, Any]
         impairment = impairment_of(plan)
         parameters = {**plan.parameters, **ALL} if impairment["kind"] == "partition" else plan.parameters
         return _packets(injection, system, parameters, impairment)
-    return [{"kind": "kubelet"}, *_packets(injection, system, ALL, {"kind": "partition"})]
+    gone = [_deed(system, replica, [], {"kind": "isolation"}) for replica in injection.replicas]
+    return [{"kind": "kubelet"}, *gone]
 
 
 def _packets(

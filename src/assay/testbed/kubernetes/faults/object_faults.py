@@ -12,7 +12,7 @@ from typing import Any
 from assay.errors import RefusedError
 from assay.model.faults import Category, fault_type
 from assay.model.incident import PlannedFault
-from assay.testbed.faults.injection import Account, Injection
+from assay.testbed.faults.injection import Account, Injection, hook
 from assay.testbed.kubernetes.api.client import Object
 from assay.testbed.kubernetes.doors.wanted import DOOR_PORT
 from assay.testbed.kubernetes.faults import chaos_mesh
@@ -24,7 +24,7 @@ NO_IMAGE = "unavailable"
 """The tag of an image that nobody has: a pod whose container shall run it has none that runs."""
 SEGMENT = "segment"
 """The label by which a policy finds the one pod that it is for."""
-ESTABLISHED = "a policy stops new connections; those that stood went on until they were closed"
+ESTABLISHED = "a policy stops new connections: those that stood ended with their next request, one to a queue did not"
 DNS_PORT = 53
 
 
@@ -61,6 +61,25 @@ class Objects:
         await self._account.close()
 
 
+class CutOff(Objects):
+    """A policy parts the pod from its peers; it stops new connections alone, so the pod lets none of its own last."""
+
+    def __init__(self, injection: Injection) -> None:
+        super().__init__(injection, parting)
+
+    async def apply(self) -> None:
+        """Make the policy, then end what stands."""
+        await super().apply()
+        await hook(self._injection, on=True)
+
+    async def undo(self) -> None:
+        """Let connections last again, and take the policy back."""
+        try:
+            await hook(self._injection, on=False)
+        finally:
+            await super().undo()
+
+
 def delete_pod(injection: Injection) -> list[Change]:
     """Return the change that kills the pod: its controller makes another one."""
     return [Change("Pod", injection.replica.pod, cluster_of(injection).name, delete=True)]
@@ -79,7 +98,7 @@ def no_image(injection: Injection) -> list[Change]:
     return [Change("Pod", pod, system.name, patch={"spec": {"containers": wrong}})]
 
 
-def cut_off(injection: Injection) -> list[Change]:
+def parting(injection: Injection) -> list[Change]:
     """Return the changes that part the pod from its peers by a network policy."""
     system, label = cluster_of(injection), (SEGMENT, secrets.token_hex(3))
     policy = isolation(f"{SEGMENT}-{label[1]}", system.name, label, injection.plan.parameters.get("peer"))

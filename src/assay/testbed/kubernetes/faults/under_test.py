@@ -189,8 +189,7 @@ class ClusterUnderTest:
         while True:
             self._assign()
             asked = [self._poll_one(replica) for replica in self.fleet.replicas.values() if self._listens(replica)]
-            answers = await asyncio.gather(*asked)
-            await self._poll_load()
+            *answers, _ = await asyncio.gather(*asked, self._poll_load())
             if self._pods.fresh and (any(answers) or await asyncio.to_thread(self.api.answers, ANSWER_TIMEOUT_S)):
                 self._answered = time.monotonic()
             elif time.monotonic() - self._answered > LOST_AFTER_S:
@@ -220,8 +219,9 @@ class ClusterUnderTest:
 
     async def _poll_load(self) -> None:
         if self.load_pod is not None:
+            limit_s = SUSPECT_TIMEOUT_S if self.suspects else ANSWER_TIMEOUT_S  # it may be on the node that is down
             with contextlib.suppress(AssayError):
-                told = await asyncio.to_thread(self.doors.tell, self.load_pod)
+                told = await asyncio.to_thread(self.doors.tell, self.load_pod, limit_s)
                 self.fleet.load.history.append((time.monotonic(), told["stats"]))
 
     def _listens(self, replica: Replica) -> bool:

@@ -25,7 +25,7 @@ from assay.testbed.faults.hooks import ProcessStrain, RuntimeHook
 from assay.testbed.faults.injection import Actuator, Injection
 from assay.testbed.kubernetes.api.client import Api
 from assay.testbed.kubernetes.faults.node_faults import NodeFault
-from assay.testbed.kubernetes.faults.object_faults import Objects, by_chaos_mesh, cut_off, delete_pod, no_image
+from assay.testbed.kubernetes.faults.object_faults import CutOff, Objects, by_chaos_mesh, delete_pod, no_image
 from assay.testbed.kubernetes.faults.offers import Offers, WayName, offers_of
 from assay.testbed.kubernetes.faults.pod_faults import KillContainer, Lookups, PodPressure, StrayLookups
 from assay.testbed.kubernetes.faults.under_test import cluster_of
@@ -66,7 +66,7 @@ WAYS: Mapping[str, tuple[Way, ...]] = {
     "NetworkDuplicate": (CHAOS, NODE),
     "NetworkCorrupt": (CHAOS, NODE),
     "NetworkBandwidth": (CHAOS, NODE),
-    "NetworkPartition": (CHAOS, NODE, Way("object", partial(Objects, make=cut_off))),
+    "NetworkPartition": (CHAOS, NODE, Way("object", CutOff)),
     "TimeSkew": (HOOK, CHAOS),
     "JVMLatency": (HOOK,),
     "JVMReturn": (HOOK,),

@@ -109,9 +109,12 @@ def frozen_kubelet(_: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def burners(deed: dict[str, Any]) -> Iterator[None]:
-    """Burn ``cores`` times ``load_percent`` of this node."""
+    """Burn ``cores`` times ``load_percent`` of this node, beside its pods and not as one that gets what they leave."""
+    group = top_group(PROCESSES)
     pids = [fork_burner(deed["load_percent"] / 100.0) for _ in range(deed["cores"])]
     try:
+        for pid in pids:
+            group.write_text(str(pid))
         yield
     finally:
         for pid in pids:
@@ -174,6 +177,15 @@ def kubelet_here(processes: Path) -> int:
         except OSError:
             continue  # it has ended, or is the kernel's
     raise OperationError("no kubelet of this node is visible: it may run under another name")
+
+
+def top_group(processes: Path) -> Path:
+    """Return the file that takes members of the topmost CPU group that the first process sees; raises OperationError."""
+    root = processes / "1/root/sys/fs/cgroup"
+    for found in (root / "cgroup.procs", root / "cpu/cgroup.procs", root / "cpu,cpuacct/cgroup.procs"):
+        if found.exists():
+            return found
+    raise OperationError("the control groups of this node are not visible")
 
 
 def process_of(uid: str, processes: Path) -> int:

@@ -1,0 +1,48 @@
+"""Connections of a service last, until they are wanted not to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from assay.testbed.runtime.clients import Clients, Names
+
+
+class Here(Names):
+    """Services are on this machine, at *ports*."""
+
+    def __init__(self, ports):
+        self.ports = ports
+
+    async def pick(self, service):
+        return "127.0.0.1", self.ports[service]
+
+
+async def connections_of(lasting):
+    """Return from how many ports three requests came."""
+    ports = set()
+
+    async def answer(request):
+        ports.add(request.transport.get_extra_info("peername")[1])
+        return web.json_response({})
+
+    application = web.Application()
+    application.add_routes([web.get("/", answer)])
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    clients = Clients(Here({"any": runner.addresses[0][1]}), 4, {})
+    clients.lasting = lasting
+    for _ in range(3):
+        await clients.request("any", "GET", "/", {"X-Mine": "1"}, 5.0)
+    await clients._http.close()
+    await runner.cleanup()
+    return len(ports)
+
+
+@pytest.mark.parametrize(("lasting", "expected"), [(True, 1), (False, 3)])
+def test_calls_share_a_connection_unless_none_shall_last(lasting, expected):
+    assert asyncio.run(connections_of(lasting)) == expected
