@@ -11,7 +11,7 @@ help:
 	@echo "make test-faults  every fault type on every isolation level"
 	@echo "make test-slow  whole scenarios, campaigns and systems, and every example of the command pages"
 	@echo "make test-kubernetes  on a cluster of its own, without Docker (root; 16 minutes more the first time)"
-	@echo "make kind-up  a kind cluster with Assay's image, for users with Docker"
+	@echo "make kind-up  a kind cluster with OpsAssay's image, for users with Docker"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
 	@echo "make bench-campaign  123 recorded incidents, causes measured on them, every oracle of every scenario five times,"
@@ -19,12 +19,12 @@ help:
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Assay needs Python 3.11 or newer; run make PYTHON=/path/to/python3.11"; exit 1; }
+	  { echo "OpsAssay needs Python 3.11 or newer; run make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	@echo "Installing Assay into $(VENV)"
+	@echo "Installing OpsAssay into $(VENV)"
 	@$(BIN)/python -m pip install --disable-pip-version-check -e .
 	@touch $@
 
@@ -34,7 +34,7 @@ $(VENV)/.developed: $(VENV)/.installed
 	@touch $@
 
 demo: $(VENV)/.installed
-	@$(BIN)/assay demo
+	@$(BIN)/opsassay demo
 
 # One process more than there are cores: tests wait for what they started. Systems and browsers get the machine for themselves.
 WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
@@ -56,9 +56,9 @@ test-kubernetes: $(VENV)/.developed
 	$(BIN)/python -m pytest -m kubernetes
 
 kind-up: $(VENV)/.installed
-	docker build -t $$($(BIN)/python -m assay.testbed.kubernetes.manifests.image) -f src/assay/testbed/kubernetes/manifests/Dockerfile .
-	kind create cluster --name assay --config src/assay/testbed/kubernetes/manifests/kind.yaml
-	kind load docker-image --name assay $$($(BIN)/python -m assay.testbed.kubernetes.manifests.image)
+	docker build -t $$($(BIN)/python -m opsassay.testbed.kubernetes.manifests.image) -f src/opsassay/testbed/kubernetes/manifests/Dockerfile .
+	kind create cluster --name opsassay --config src/opsassay/testbed/kubernetes/manifests/kind.yaml
+	kind load docker-image --name opsassay $$($(BIN)/python -m opsassay.testbed.kubernetes.manifests.image)
 
 test-quick: $(VENV)/.developed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
@@ -75,21 +75,21 @@ bench: $(VENV)/.developed
 
 # Hours: records benchmarks/campaign.yaml and measures causes on it, searches for faults that fool the verifier, kills processes
 # at random, lets every oracle repair. What was recorded before is gone on with.
-CAMPAIGN ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/assay/bench-campaign
+CAMPAIGN ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/opsassay/bench-campaign
 JOBS ?= 1
 
 bench-campaign: $(VENV)/.developed
-	$(BIN)/assay campaign benchmarks/campaign.yaml -o $(CAMPAIGN) -j $(JOBS)
+	$(BIN)/opsassay campaign benchmarks/campaign.yaml -o $(CAMPAIGN) -j $(JOBS)
 	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN) --show
-	$(BIN)/assay discover bad-release --target catalog -n 50 -o $(CAMPAIGN)-discovery
+	$(BIN)/opsassay discover bad-release --target catalog -n 50 -o $(CAMPAIGN)-discovery
 	$(BIN)/python benchmarks/kills.py 200
 	$(BIN)/python benchmarks/scenarios.py $(CAMPAIGN)-trials
 
 # The tables of the campaign in CAMPAIGN for docs/results.md: explains, diagnoses with every method and grades what is there.
 campaign-results: $(VENV)/.developed
-	$(BIN)/assay annotate $(CAMPAIGN)
-	-$(BIN)/assay diagnose $(CAMPAIGN)
-	$(BIN)/assay grade $(CAMPAIGN) --tables docs/results-campaign.md
+	$(BIN)/opsassay annotate $(CAMPAIGN)
+	-$(BIN)/opsassay diagnose $(CAMPAIGN)
+	$(BIN)/opsassay grade $(CAMPAIGN) --tables docs/results-campaign.md
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

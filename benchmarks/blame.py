@@ -14,15 +14,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from assay.agents.models.scripted import ScriptedModel
-from assay.agents.models.server import running_server
-from assay.blame.attribute import attribute
-from assay.blame.bench import bench
-from assay.blame.rerun import ProxyRerun
-from assay.model.trajectory import Attribution, Trace, TraceStep
-from assay.proxy.formats import read_labelled
-from assay.web.trace_page import write_trace_page
-from assay.web.trace_view import TracePage
+from opsassay.agents.models.scripted import ScriptedModel
+from opsassay.agents.models.server import running_server
+from opsassay.blame.attribute import attribute
+from opsassay.blame.bench import bench
+from opsassay.blame.rerun import ProxyRerun
+from opsassay.model.trajectory import Attribution, Trace, TraceStep
+from opsassay.proxy.formats import read_labelled
+from opsassay.web.trace_page import write_trace_page
+from opsassay.web.trace_view import TracePage
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "multi_agent"))
 TECHNIQUES = ("all-at-once", "binary-search", "step-by-step", "static", "dynamic")

@@ -23,17 +23,17 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from assay.bench.annotating import annotate_case
-from assay.causes.annotate import annotate_opened, open_pack
-from assay.causes.parted import parted_at_fault
-from assay.causes.search import SearchLimits
-from assay.causes.settings import Settings
-from assay.causes.sham import sham
-from assay.errors import AssayError
-from assay.model.causal_graph import CausalGraph, is_host
-from assay.model.incident import Label
-from assay.telemetry.tree import Case, Tree, resolve
 from causes_quality import Rate, interval
+from opsassay.bench.annotating import annotate_case
+from opsassay.causes.annotate import annotate_opened, open_pack
+from opsassay.causes.parted import parted_at_fault
+from opsassay.causes.search import SearchLimits
+from opsassay.causes.settings import Settings
+from opsassay.causes.sham import sham
+from opsassay.errors import OpsAssayError
+from opsassay.model.causal_graph import CausalGraph, is_host
+from opsassay.model.incident import Label
+from opsassay.telemetry.tree import Case, Tree, resolve
 
 LEAST_LINES, LEAST_MS = 5, 10.0
 FORWARD = ("A-F1",)
@@ -181,7 +181,7 @@ def main() -> None:
                     (halved if struck else calm).append(counted)
                     drifted += lost
                     told += f"; shams {which}" * bool(which)
-            except AssayError as error:
+            except OpsAssayError as error:
                 console.print(f"{case.name} is left out: {error}")
                 continue
             if given.show:

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import polars as pl
 
-from assay.causes.annotate import annotate
-from assay.model.incident import Fault, Label
-from assay.telemetry.datapack import Datapack
 from causes_quality import interval, read_fault
+from opsassay.causes.annotate import annotate
+from opsassay.model.incident import Fault, Label
+from opsassay.telemetry.datapack import Datapack
 
 LEAST_CALLS = 12
 """A service that is called more rarely says nothing."""
@@ -98,7 +98,7 @@ def graft(source: Path, target: Path, service: str, delay_ms: float, *, network:
 def main() -> None:
     """Graft delays onto every pack and print what was attributed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    default = Path(os.environ.get("ASSAY_DATA", Path(__file__).parents[2] / "shared" / "data")) / "nezha-datapacks"
+    default = Path(os.environ.get("OPSASSAY_DATA", Path(__file__).parents[2] / "shared" / "data")) / "nezha-datapacks"
     parser.add_argument("folder", type=Path, nargs="?", default=default)
     parser.add_argument("--each", type=int, default=2, help="services per pack and kind")
     parser.add_argument("--every-root", action="store_true", help="try every other service as a root (slow)")
@@ -106,7 +106,7 @@ def main() -> None:
     given = parser.parse_args()
     sources = sorted(p.parent for p in given.folder.glob("*/injection.json") if "cpu-contention" not in p.parent.name)
     if not sources:
-        print(f"SKIPPED: no public datapacks in {given.folder}; set ASSAY_DATA or give a folder")
+        print(f"SKIPPED: no public datapacks in {given.folder}; set OPSASSAY_DATA or give a folder")
         return
     labels: dict[str, Counter[str]] = defaultdict(Counter)
     wrong: dict[str, list[tuple[int, int]]] = defaultdict(list)

@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from assay.model.incident import Fault
-from assay.telemetry.injection import iso_time
+from opsassay.model.incident import Fault
+from opsassay.telemetry.injection import iso_time
 
 EPOCH_NS = 1_700_000_000 * 10**9
 WINDOW_S = 300

@@ -19,11 +19,11 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from assay.causes.added import added_time
-from assay.causes.annotate import Opened, annotate, annotate_opened, open_pack
-from assay.causes.sham import halves
-from assay.model.incident import Fault, Label
-from assay.telemetry.datapack import Datapack
+from opsassay.causes.added import added_time
+from opsassay.causes.annotate import Opened, annotate, annotate_opened, open_pack
+from opsassay.causes.sham import halves
+from opsassay.model.incident import Fault, Label
+from opsassay.telemetry.datapack import Datapack
 
 Rate = tuple[int, int]
 """Hits and tries."""
@@ -87,12 +87,12 @@ def shams(folder: Path) -> Rate:
 def main() -> None:
     """Try every service of every pack as the root and print what was attributed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    default = Path(os.environ.get("ASSAY_DATA", Path(__file__).parents[2] / "shared" / "data")) / "nezha-datapacks"
-    parser.add_argument("folder", type=Path, nargs="?", default=default, help="packs; $ASSAY_DATA/nezha-datapacks")
+    default = Path(os.environ.get("OPSASSAY_DATA", Path(__file__).parents[2] / "shared" / "data")) / "nezha-datapacks"
+    parser.add_argument("folder", type=Path, nargs="?", default=default, help="packs; $OPSASSAY_DATA/nezha-datapacks")
     folder = parser.parse_args().folder
     folders = sorted(p.parent for p in folder.glob("*/injection.json"))
     if not folders:
-        print(f"SKIPPED: no public datapacks in {folder}; set ASSAY_DATA or give a folder")
+        print(f"SKIPPED: no public datapacks in {folder}; set OPSASSAY_DATA or give a folder")
         return
     table = Table("datapack", "fault", "label", "wrong roots", "seconds", "why", title="Root attribution")
     labels: Counter[Label] = Counter()

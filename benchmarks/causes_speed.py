@@ -1,7 +1,7 @@
 """Time and memory of annotate beside the public implementation, and how both grow: `python benchmarks/causes_speed.py`.
 
 The peer is the PyPI package rcabench-platform (v3.internal.reasoning.runner.run_single_case) in a virtual environment of
-its own under ~/.cache/assay-bench/rcabench, made on first use. Each measurement is a process of its own; imports are not
+its own under ~/.cache/opsassay-bench/rcabench, made on first use. Each measurement is a process of its own; imports are not
 counted, memory is the peak of the process; processor time says most on a busy machine. `--sizes` adds a line per size and
 the exponent with which time grows between them, `--dense` a pack of 200 services in cycles under a memory cap.
 """
@@ -21,17 +21,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-PEER = Path.home() / ".cache" / "assay-bench" / "rcabench"
+PEER = Path.home() / ".cache" / "opsassay-bench" / "rcabench"
 CAP_SPANS_PER_MB = 1000
 NEEDED = ["rcabench-platform[sdk,internal]", "openai", "sqlmodel", "colorlog", "jinja2", "rich"]
 
 OURS = """
 import json, resource, sys, time
 from pathlib import Path
-from assay.causes.annotate import annotate
-from assay.causes.search import SearchLimits
-from assay.causes.settings import Settings
-from assay.telemetry.tree import resolve
+from opsassay.causes.annotate import annotate
+from opsassay.causes.search import SearchLimits
+from opsassay.causes.settings import Settings
+from opsassay.telemetry.tree import resolve
 cap = int(sys.argv[2]) if len(sys.argv) > 2 else None
 began, used = time.perf_counter(), time.process_time()
 (case,) = resolve(Path(sys.argv[1]))
@@ -126,7 +126,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "pack"
         make(folder, given.spans)
-        runs = [("one scan and the parent self-join", sys.executable, SCAN), ("assay", sys.executable, OURS)]
+        runs = [("one scan and the parent self-join", sys.executable, SCAN), ("opsassay", sys.executable, OURS)]
         if not given.no_peer:
             runs.append(("rcabench-platform", str(peer()), THEIRS))
         taken: dict[str, list[dict[str, float | str]]] = {name: [] for name, _, _ in runs}
@@ -136,25 +136,25 @@ def main() -> None:
         seen = {name: sorted(each, key=lambda m: float(m["seconds"]))[len(each) // 2] for name, each in taken.items()}
         for name, middle in seen.items():
             _add(table, f"{given.spans:,} spans, median of {given.repeats}", name, middle)
-        grown = {given.spans: seen["assay"]}
+        grown = {given.spans: seen["opsassay"]}
         for size in given.sizes:
             other = Path(scratch) / f"pack-{size}"
             make(other, size)
             runs_ = [measure(sys.executable, OURS, other) for _ in range(given.repeats)]
             grown[size] = sorted(runs_, key=lambda m: float(m["seconds"]))[len(runs_) // 2]
-            _add(table, f"{size:,} spans", "assay", grown[size])
+            _add(table, f"{size:,} spans", "opsassay", grown[size])
             shutil.rmtree(other)
         if given.dense:
             dense, cap = Path(scratch) / "dense", given.spans // CAP_SPANS_PER_MB
             make(dense, given.spans, "--services", "200", "--dense")
             held = measure(sys.executable, OURS, dense, str(cap))
-            _add(table, f"{given.spans:,} spans, 200 services in cycles, cap {cap:,} MB", "assay", held)
+            _add(table, f"{given.spans:,} spans, 200 services in cycles, cap {cap:,} MB", "opsassay", held)
     console = Console(width=130)
     console.print(table)
     for (a, small), (b, large) in pairwise(sorted(grown.items())):
         ratio = float(large["seconds"]) / float(small["seconds"])
         console.print(f"from {a:,} to {b:,} spans: {ratio:.1f} times as long, exponent {log(ratio) / log(b / a):.2f}")
-    ours = seen["assay"]
+    ours = seen["opsassay"]
     if theirs := seen.get("rcabench-platform"):
         console.print(
             f"ours over the peer's: time {float(ours['seconds']) / float(theirs['seconds']):.3f}, "

@@ -21,19 +21,19 @@ from pathlib import Path
 
 import psutil
 
-from assay.bench.store import RunStore
-from assay.bench.trials.contract import TIMELINE, TrialAgent
-from assay.bench.trials.grading import grade_trial, read_recording
-from assay.bench.trials.matrix import run_matrix
-from assay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
-from assay.model.files import load_yaml
-from assay.model.trajectory import parse_timeline
-from assay.testbed.apps import load_system
-from assay.testbed.kubernetes.scenario.furnishing import Furnishing
-from assay.testbed.kubernetes.settings import ClusterSettings
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate
-from assay.testbed.observer import recorded_by
-from assay.testbed.scenarios import names
+from opsassay.bench.store import RunStore
+from opsassay.bench.trials.contract import TIMELINE, TrialAgent
+from opsassay.bench.trials.grading import grade_trial, read_recording
+from opsassay.bench.trials.matrix import run_matrix
+from opsassay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
+from opsassay.model.files import load_yaml
+from opsassay.model.trajectory import parse_timeline
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.kubernetes.scenario.furnishing import Furnishing
+from opsassay.testbed.kubernetes.settings import ClusterSettings
+from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.testbed.observer import recorded_by
+from opsassay.testbed.scenarios import names
 
 PAPER = ("node-not-ready", "missing-config-map", "tainted-nodes", "unreachable-service", "slow-control-plane",
          "bad-image-rollout", "isolated-service", "crowded-node")  # fmt: skip
@@ -126,7 +126,7 @@ def recorder(settings: ClusterSettings, pods: int, seconds: float) -> int:
         command = [
             sys.executable,
             "-m",
-            "assay.testbed.kubernetes.observer",
+            "opsassay.testbed.kubernetes.observer",
             "--on",
             running.name,
             "--output",

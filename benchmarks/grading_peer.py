@@ -1,8 +1,8 @@
 """The profile compat beside the public scorer on fresh random answers: `python benchmarks/grading_peer.py`.
 
 The peer is the PyPI package rcabench-platform (v3.sdk.evaluation.v2) in a virtual environment of its own under
-~/.cache/assay-bench/rcabench, made on first use. Every figure of every pair is compared; the answers' names are written in
-several spellings, causes are wrong in kind, doubled or missing, and edges touch the load generator.
+~/.cache/opsassay-bench/rcabench, made on first use. Every figure of every pair is compared; the answers' names are written
+in several spellings, causes are wrong in kind, doubled or missing, and edges touch the load generator.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from assay.grading.profiles import PROFILES
-from assay.grading.verdict import grade
-from assay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
-from assay.model.diagnosis import Diagnosis
-from assay.model.faults import CATALOGUE, NETWORK_KINDS, FaultKind
-from assay.model.incident import Fault, Label, Truth
-from assay.model.run import Run, RunStatus, Solver
+from opsassay.grading.profiles import PROFILES
+from opsassay.grading.verdict import grade
+from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.faults import CATALOGUE, NETWORK_KINDS, FaultKind
+from opsassay.model.incident import Fault, Label, Truth
+from opsassay.model.run import Run, RunStatus, Solver
 
-PEER = Path.home() / ".cache" / "assay-bench" / "rcabench"
+PEER = Path.home() / ".cache" / "opsassay-bench" / "rcabench"
 NEEDED = ["rcabench-platform[sdk,internal]", "openai", "sqlmodel", "colorlog", "jinja2", "rich"]
 NAMES = ["ts-travel-service", "Cart_Service", "payment", "checkout", "redis-cart", "frontend", "ad-service"]
 FIGURES = (

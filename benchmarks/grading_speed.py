@@ -1,6 +1,6 @@
 """How long it takes to grade many answers: `python benchmarks/grading_speed.py`.
 
-500 answers, each to an incident of its own and with ten statements as evidence, are graded by `assay grade` as a user
+500 answers, each to an incident of its own and with ten statements as evidence, are graded by `opsassay grade` as a user
 would call it: one process with all its imports, on two cores. Printed are wall clock, the processor time of all its
 processes, and every reason for which an answer was not graded as it should be; the bar is 120 s of wall clock. The exit
 code is 1 when it is missed or one of the answers was not graded.
@@ -20,13 +20,13 @@ from typing import Any
 
 import polars as pl
 
-from assay.bench.store import RunStore, read_verdicts
-from assay.model.diagnosis import Diagnosis, Evidence, RootCauseClaim
-from assay.model.incident import Fault, Incident, Truth, Window
-from assay.model.run import Run, RunStatus, Solver
-from assay.telemetry.content import content_hash, write_datapack
-from assay.telemetry.tree import Tree, resolve
 from nezha import timed
+from opsassay.bench.store import RunStore, read_verdicts
+from opsassay.model.diagnosis import Diagnosis, Evidence, RootCauseClaim
+from opsassay.model.incident import Fault, Incident, Truth, Window
+from opsassay.model.run import Run, RunStatus, Solver
+from opsassay.telemetry.content import content_hash, write_datapack
+from opsassay.telemetry.tree import Tree, resolve
 
 CASES, STATEMENTS, SPANS = 500, 10, 2000
 BAR_S, CORES = 120.0, 2

@@ -1,7 +1,7 @@
 """Kill -9 of random processes during injections, and what is left afterwards.
 
 Each round starts a small system, records, injects a fault of a random type, kills one process that is drawn from all that
-belong to the system and the injector, runs `assay status`, and looks for processes, network namespaces, control groups,
+belong to the system and the injector, runs `opsassay status`, and looks for processes, network namespaces, control groups,
 mounts and spans that were acknowledged and are not in the spool. Run: ``python benchmarks/kills.py [ROUNDS] [SEED]``.
 """
 
@@ -23,12 +23,12 @@ from typing import Any
 import psutil
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from assay.errors import AssayError
-from assay.testbed.apps import load_system
-from assay.testbed.capabilities import probe
-from assay.testbed.kernel.namespaces import join
-from assay.testbed.local.state import MARKER
-from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
+from opsassay.errors import OpsAssayError
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.capabilities import probe
+from opsassay.testbed.kernel.namespaces import join
+from opsassay.testbed.local.state import MARKER
+from opsassay.testbed.local.substrate import LocalSubstrate, LocalSystem
 
 APP = """
 system: victim
@@ -61,7 +61,7 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     chance = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     folder = Path(tempfile.mkdtemp(prefix="kills-", dir="/tmp"))
-    os.environ["ASSAY_STATE"] = str(folder / "state")
+    os.environ["OPSASSAY_STATE"] = str(folder / "state")
     (folder / "app.yaml").write_text(APP)
     levels = [name for name, level in probe().items() if level.available]
     victims: Counter[str] = Counter()
@@ -80,7 +80,7 @@ def main() -> None:
                 flush=True,
             )
     finally:
-        subprocess.run([sys.executable, "-m", "assay", "status"], capture_output=True, check=False)
+        subprocess.run([sys.executable, "-m", "opsassay", "status"], capture_output=True, check=False)
         shutil.rmtree(folder, ignore_errors=True)
     print(f"{rounds} kills ({', '.join(f'{n} {v}' for v, n in victims.most_common())}): {len(findings)} findings, "
           f"{acknowledged} acknowledged spans looked for")  # fmt: skip
@@ -116,13 +116,13 @@ def one_round(folder: Path, level: Any, chance: random.Random) -> tuple[str, int
 
 
 def inject(folder: Path, chance: random.Random) -> subprocess.Popen[bytes]:
-    """Start `assay inject` with a fault of a random type."""
+    """Start `opsassay inject` with a fault of a random type."""
     fault, service, parameters = chance.choice(FAULTS)
     plan = folder / "fault.yaml"
     plan.write_text(
         json.dumps({"fault": fault, "target": {"service": service}, "parameters": parameters, "duration_s": FAULT_S})
     )
-    command = [sys.executable, "-m", "assay", "inject", str(plan), "--on", NAME]
+    command = [sys.executable, "-m", "opsassay", "inject", str(plan), "--on", NAME]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -153,18 +153,18 @@ def kind_of(process: psutil.Process) -> str:
 
 
 def after_the_kill(running: LocalSystem) -> list[str]:
-    """Run `assay status`, then end the system when it has survived; return what is wrong."""
+    """Run `opsassay status`, then end the system when it has survived; return what is wrong."""
     problems = []
     status = subprocess.run(
-        [sys.executable, "-m", "assay", "status", "--json"], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "opsassay", "status", "--json"], capture_output=True, text=True, timeout=240, check=False
     )
     if status.returncode:
-        problems.append(f"assay status ended with {status.returncode}: {status.stderr.strip()[-200:]}")
+        problems.append(f"opsassay status ended with {status.returncode}: {status.stderr.strip()[-200:]}")
     deadline = time.monotonic() + 20
     while running.state.dir.exists() and time.monotonic() < deadline:
         try:
             LocalSubstrate().remove(NAME)
-        except AssayError:
+        except OpsAssayError:
             LocalSubstrate().status()  # it ended in the meantime
         time.sleep(0.1)
     if running.state.dir.exists():
@@ -174,7 +174,7 @@ def after_the_kill(running: LocalSystem) -> list[str]:
 
 def lost_spans(spool: Path, acks: Path) -> tuple[int, int]:
     """Return how many acknowledged spans are missing in *spool*, and how many were acknowledged."""
-    from assay.telemetry.otlp.seal import decode_spool
+    from opsassay.telemetry.otlp.seal import decode_spool
 
     acknowledged = {line for line in acks.read_text().splitlines() if len(line) == 16} if acks.exists() else set()
     present = set(decode_spool(spool)["traces"]["span_id"].to_list()) if acknowledged else set()
@@ -207,15 +207,15 @@ def inhabited(spaces: set[str]) -> list[str]:
 def belongings() -> set[str]:
     """Return processes, control groups and mounts of this machine that belong to a system of this program."""
     mounts = (line.split(" - ")[0].split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
-    found = {f"mount {point}" for point in mounts if os.environ["ASSAY_STATE"] in point or NAME in point}
+    found = {f"mount {point}" for point in mounts if os.environ["OPSASSAY_STATE"] in point or NAME in point}
     for process in psutil.process_iter():
         try:
-            if MARKER in process.environ() and str(os.environ["ASSAY_STATE"]) in process.environ()[MARKER]:
+            if MARKER in process.environ() and str(os.environ["OPSASSAY_STATE"]) in process.environ()[MARKER]:
                 found.add(f"process {process.pid} {' '.join(process.cmdline())[:80]}")
         except (psutil.Error, OSError):
             continue
     root = Path("/sys/fs/cgroup")
-    return found | {f"control group {path}" for path in root.glob("*/**/assay-victim*")}
+    return found | {f"control group {path}" for path in root.glob("*/**/opsassay-victim*")}
 
 
 def witness(status: dict[str, Any], acks: Path) -> None:

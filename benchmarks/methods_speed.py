@@ -1,7 +1,7 @@
 """BARO's scorer beside the reference package, and its ranking: `python benchmarks/methods_speed.py`.
 
 The peer is the PyPI package fse-baro (baro.root_cause_analysis.robust_scorer) in a virtual environment of its own under
-~/.cache/assay-bench/baro, made on first use. Both score the same 594 x 274 readings; imports and reading of the file are
+~/.cache/opsassay-bench/baro, made on first use. Both score the same 594 x 274 readings; imports and reading of the file are
 not counted, and each is run several times: the least is taken.
 """
 
@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from assay.methods.baro import robust_scores
+from opsassay.methods.baro import robust_scores
 
-PEER = Path.home() / ".cache" / "assay-bench" / "baro"
+PEER = Path.home() / ".cache" / "opsassay-bench" / "baro"
 ROWS, COLUMNS, BOUNDARY = 594, 274, 589
 LEAST_RATIO = 10.0
 
@@ -59,7 +59,7 @@ def main() -> int:
     order = sorted((i for i in range(COLUMNS) if not np.isnan(scores[i])), key=lambda i: -scores[i])
     same = [names[i] for i in order] == theirs["ranks"]
     ratio = theirs["seconds"] / min(seconds)
-    print(f"fse-baro {theirs['seconds']:.4f} s, assay {min(seconds):.4f} s: {ratio:.0f} times as fast")
+    print(f"fse-baro {theirs['seconds']:.4f} s, opsassay {min(seconds):.4f} s: {ratio:.0f} times as fast")
     print(f"ranking of {len(order)} columns: {'the same' if same else 'DIFFERENT'}")
     return 0 if same and ratio >= LEAST_RATIO else 1
 

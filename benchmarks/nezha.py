@@ -1,6 +1,6 @@
 """Importing Nezha and diagnosing all its incidents with all methods: `python benchmarks/nezha.py`.
 
-Reads the folder of real data (ASSAY_DATA): the 28 packs of nezha-datapacks, and nezha-raw, a slice in the original form.
+Reads the folder of real data (OPSASSAY_DATA): the 28 packs of nezha-datapacks, and nezha-raw, a slice in the original form.
 Commands are those of a user, each a process with all its imports. Printed are wall clock and the processor time that all
 processes used: on a busy machine the second tells what the first would be. The bar is 60 s for everything together.
 """
@@ -22,9 +22,9 @@ BAR_S = 60.0
 
 def main() -> int:
     """Measure the commands; 1 when they take longer than the bar, or when one of the runs has no answer."""
-    data = Path(os.environ.get("ASSAY_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    data = Path(os.environ.get("OPSASSAY_DATA", Path(__file__).parents[2] / "shared" / "data"))
     if not (data / "nezha-datapacks").is_dir():
-        print(f"no Nezha data at {data}; set ASSAY_DATA")
+        print(f"no Nezha data at {data}; set OPSASSAY_DATA")
         return 0
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +53,7 @@ def timed(*arguments: str) -> tuple[dict[str, Any], float, float]:
     """Return what a command prints as JSON, its seconds, and the processor time of all its processes."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("assay")), *arguments, "--json"],
+        [str(Path(sys.executable).with_name("opsassay")), *arguments, "--json"],
         capture_output=True,
         text=True,
         check=False,

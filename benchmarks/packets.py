@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from assay.testbed.kernel import detour, packets  # noqa: F401 - imported before the forks, as the template does
-from assay.testbed.kernel.namespaces import inside, isolate
-from assay.testbed.kernel.network import Fabric, Place
+from opsassay.testbed.kernel import detour, packets  # noqa: F401 - imported before the forks, as the template does
+from opsassay.testbed.kernel.namespaces import inside, isolate
+from opsassay.testbed.kernel.network import Fabric, Place
 
 PORT = 8080
 RATE = 300.0
@@ -177,7 +177,7 @@ def main() -> None:
     a, b = fabric.attach("a", "host"), fabric.attach("b", "host")
     server = serve(b)
     time.sleep(0.2)
-    folder = Path(tempfile.mkdtemp(prefix="assay-packets-"))
+    folder = Path(tempfile.mkdtemp(prefix="opsassay-packets-"))
     base = float(np.median(asyncio.run(load(a, b, seconds))))
     print(f"round trip without a fault: p50 {base:.2f} ms at {RATE:.0f} requests/s, {CONNECTIONS} connections")
     worst = 0.0

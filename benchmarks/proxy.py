@@ -2,10 +2,10 @@
 
 One upstream, an aiohttp server that answers chat completions, and one client over kept connections. Rounds alternate
 between direct and each proxy, so that what else the machine does falls on all alike. mitmproxy runs in reverse mode with
-a flow file, LiteLLM with its defaults, each in an environment of its own below ~/.cache/assay-bench, made once by::
+a flow file, LiteLLM with its defaults, each in an environment of its own below ~/.cache/opsassay-bench, made once by::
 
-    python3 -m venv ~/.cache/assay-bench/mitmproxy && ~/.cache/assay-bench/mitmproxy/bin/pip install mitmproxy
-    python3 -m venv ~/.cache/assay-bench/litellm && ~/.cache/assay-bench/litellm/bin/pip install 'litellm[proxy]'
+    python3 -m venv ~/.cache/opsassay-bench/mitmproxy && ~/.cache/opsassay-bench/mitmproxy/bin/pip install mitmproxy
+    python3 -m venv ~/.cache/opsassay-bench/litellm && ~/.cache/opsassay-bench/litellm/bin/pip install 'litellm[proxy]'
 
 Run: ``python benchmarks/proxy.py [--calls N] [--streams N] [--memory REQUESTS]``; a peer that is not there is left out, and
 said to be.
@@ -33,7 +33,7 @@ import aiohttp
 import psutil
 from aiohttp import web
 
-PEERS = Path.home() / ".cache" / "assay-bench"
+PEERS = Path.home() / ".cache" / "opsassay-bench"
 ASKED = json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": "x" * 2000}]}).encode()
 ANSWER = json.dumps(
     {
@@ -55,16 +55,16 @@ def main() -> None:
     chosen = options.parse_args()
     with upstream() as base, tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         doors = {"direct": (base, "x")}
-        url, token, process = stack.enter_context(assay_proxy(base, Path(folder, "assay")))
-        doors["assay"] = (url, token)
+        url, token, process = stack.enter_context(opsassay_proxy(base, Path(folder, "opsassay")))
+        doors["opsassay"] = (url, token)
         for name, start in (("mitmproxy", mitmproxy), ("litellm", litellm)):
             if (PEERS / name).is_dir():
                 doors[name] = (stack.enter_context(start(base, Path(folder))), MASTER_KEY)
             else:
                 print(f"{name}: not installed in {PEERS / name}, left out")
         asyncio.run(compare(doors, chosen.calls))
-        asyncio.run(hold_streams(doors["assay"], chosen.streams, Path(folder, "assay")))
-        asyncio.run(watch_memory(doors["assay"], chosen.memory, process))
+        asyncio.run(hold_streams(doors["opsassay"], chosen.streams, Path(folder, "opsassay")))
+        asyncio.run(watch_memory(doors["opsassay"], chosen.memory, process))
 
 
 async def compare(doors: dict[str, tuple[str, str]], calls: int) -> None:
@@ -110,7 +110,7 @@ async def hold_streams(door: tuple[str, str], count: int, folder: Path) -> None:
     ) as client:
         got = await asyncio.gather(*(one(client) for _ in range(count)))
     whole = sum(body == b"".join(stream_events()) for body in got)
-    from assay.proxy.exchanges import read_session
+    from opsassay.proxy.exchanges import read_session
 
     await asyncio.sleep(0.5)
     recorded = [e for e in read_session(folder / "sessions" / "bench") if e.is_stream]
@@ -181,9 +181,9 @@ def stream_events() -> list[bytes]:
 
 
 @contextlib.contextmanager
-def assay_proxy(base: str, folder: Path) -> Iterator[tuple[str, str, psutil.Process]]:
-    command = [sys.executable, "-m", "assay", "proxy", "--upstream", base, "-o", str(folder), "--session", "bench"]
-    environment = {**os.environ, "ASSAY_UPSTREAM_KEY": "sk-real-key-of-the-benchmark"}
+def opsassay_proxy(base: str, folder: Path) -> Iterator[tuple[str, str, psutil.Process]]:
+    command = [sys.executable, "-m", "opsassay", "proxy", "--upstream", base, "-o", str(folder), "--session", "bench"]
+    environment = {**os.environ, "OPSASSAY_UPSTREAM_KEY": "sk-real-key-of-the-benchmark"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     assert process.stdout is not None
     lines = [process.stdout.readline().strip().split("=", 1)[1] for _ in range(4)]

@@ -32,8 +32,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanKind
 
-from assay.telemetry.otlp.client import ReceiverControl, start_receiver
-from assay.telemetry.otlp.seal import decode_spool
+from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
+from opsassay.telemetry.otlp.seal import decode_spool
 
 SPANS_PER_BATCH = 512
 CLIENTS = 4
@@ -128,11 +128,11 @@ def measure_receiver(bodies: list[list[bytes]], seconds: float) -> float:
             process.communicate()
         kept = stats.signals["traces"].kept_items
         print(f"  kept {kept} of {load.spans} acknowledged, refused {load.refused}, drop rate {stats.drop_rate:g}")
-    return report("assay receiver", load, cpu_s, waited_s)
+    return report("opsassay receiver", load, cpu_s, waited_s)
 
 
 def decode_rate(folder: Path) -> float:
-    from assay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
+    from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
 
     files = {signal: SpoolFile(spool_path(folder, signal)) for signal in ("traces", "metrics", "logs")}
     for body in (body for seed in range(10, 20) for body in make_bodies(seed)):

@@ -12,12 +12,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from assay.bench.store import RunStore
-from assay.bench.trials.contract import TrialAgent
-from assay.bench.trials.grading import grade_trial
-from assay.bench.trials.matrix import run_matrix
-from assay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
-from assay.testbed.scenarios import names
+from opsassay.bench.store import RunStore
+from opsassay.bench.trials.contract import TrialAgent
+from opsassay.bench.trials.grading import grade_trial
+from opsassay.bench.trials.matrix import run_matrix
+from opsassay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
+from opsassay.testbed.scenarios import names
 
 PROBED = ("slow-archive", "oracle:patient")
 """Rejected for the probe alone: with probes off the same repair is certified."""

@@ -18,9 +18,9 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from assay.testbed.apps import load_system
-from assay.testbed.local.state import marked_processes
-from assay.testbed.local.substrate import LocalSubstrate, LocalSystem
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.local.state import marked_processes
+from opsassay.testbed.local.substrate import LocalSubstrate, LocalSystem
 
 STARTS, ROUNDS, ROUND_S, CLIENTS = 4, 5, 6.0, 16
 
@@ -81,8 +81,8 @@ def recording_cost(running: LocalSystem, folder: Path) -> tuple[list[float], lis
 def main() -> None:
     """Measure and print."""
     print(f"{os.cpu_count()} cores, load average {psutil.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
-    helps = [seconds([sys.executable, "-m", "assay", "--help"]) for _ in range(11)]
-    print(f"assay --help                     {statistics.median(helps) * 1e3:6.0f} ms (median of 11)")
+    helps = [seconds([sys.executable, "-m", "opsassay", "--help"]) for _ in range(11)]
+    print(f"opsassay --help                     {statistics.median(helps) * 1e3:6.0f} ms (median of 11)")
     starts = [start_once(index) for index in range(STARTS)][1:]
     ready, gone, memory = (statistics.median(column) for column in zip(*starts, strict=True))
     print(
@@ -101,9 +101,8 @@ def main() -> None:
     print(f"recording over not recording     {statistics.median(ratios):6.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})")
     if "--demo" in sys.argv:
         with tempfile.TemporaryDirectory() as folder:
-            print(
-                f"assay demo                       {seconds([sys.executable, '-m', 'assay', 'demo', '-o', folder]):6.0f} s"
-            )
+            took = seconds([sys.executable, "-m", "opsassay", "demo", "-o", folder])
+            print(f"opsassay demo                    {took:6.0f} s")
 
 
 if __name__ == "__main__":

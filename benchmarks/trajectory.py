@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from assay.bench.trials.sweep import SETTINGS, sweep
-from assay.grading.verifiers import Recording, certify
-from assay.model.scenario import Scenario
-from assay.model.trajectory import (
+from opsassay.bench.trials.sweep import SETTINGS, sweep
+from opsassay.grading.verifiers import Recording, certify
+from opsassay.model.scenario import Scenario
+from opsassay.model.trajectory import (
     Action,
     Entity,
     Observation,
@@ -130,11 +130,11 @@ def settings(runs: int, seconds: int) -> bool:
 def recorder(seconds: int) -> bool:
     import psutil
 
-    from assay.testbed.apps import load_system
-    from assay.testbed.local.substrate import LocalSubstrate
-    from assay.testbed.observer import observing, read_timeline
+    from opsassay.testbed.apps import load_system
+    from opsassay.testbed.local.substrate import LocalSubstrate
+    from opsassay.testbed.observer import observing, read_timeline
 
-    os.environ["ASSAY_STATE"] = tempfile.mkdtemp(prefix="rec-", dir="/tmp")
+    os.environ["OPSASSAY_STATE"] = tempfile.mkdtemp(prefix="rec-", dir="/tmp")
     system = load_system("train")
     with LocalSubstrate().deployed(system, "rec") as running, tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "timeline.jsonl"

@@ -24,7 +24,7 @@ def take(report: Path, out: Path, *, width: int, height: int | None, dark: bool)
             viewport={"width": width, "height": height or 900}, color_scheme="dark" if dark else "light"
         )
         page.goto(report.resolve().as_uri())
-        page.wait_for_function("window.assayReport && window.assayReport.shown.view")
+        page.wait_for_function("window.opsassayReport && window.opsassayReport.shown.view")
         out.parent.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=out, full_page=height is None)
         browser.close()
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--dark", action="store_true")
     chosen = parser.parse_args()
     if not chosen.report.is_file():
-        sys.exit(f"There is no report {chosen.report}; make one with `assay demo`.")
+        sys.exit(f"There is no report {chosen.report}; make one with `opsassay demo`.")
     take(chosen.report, chosen.out, width=chosen.width, height=chosen.height, dark=chosen.dark)
 
 

@@ -12,7 +12,7 @@ import pytest
 def real_data() -> Path:
     """Return the folder of real public data, or skip loudly: it is not part of the project."""
     default = Path(__file__).parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("ASSAY_DATA", default)).resolve()
+    folder = Path(os.environ.get("OPSASSAY_DATA", default)).resolve()
     if not (folder / "README.md").exists():
-        pytest.skip(f"no real data at {folder}; set ASSAY_DATA to the folder that holds nezha-datapacks and others")
+        pytest.skip(f"no real data at {folder}; set OPSASSAY_DATA to the folder that holds nezha-datapacks and others")
     return folder

@@ -15,24 +15,24 @@ from pathlib import Path
 import polars as pl
 import psutil
 
-from assay.telemetry.otlp.seal import decode_spool
-from assay.testbed.local.state import MARKER
-from assay.testbed.local.substrate import LocalSystem
+from opsassay.telemetry.otlp.seal import decode_spool
+from opsassay.testbed.local.state import MARKER
+from opsassay.testbed.local.substrate import LocalSystem
 
 
 @contextmanager
 def state_folder() -> Iterator[Path]:
-    """Point ASSAY_STATE at a fresh short folder (Unix sockets have short paths) and fail if anything outlives it."""
-    folder = Path(tempfile.mkdtemp(prefix="assay-", dir="/tmp"))
-    before = os.environ.get("ASSAY_STATE")
-    os.environ["ASSAY_STATE"] = str(folder)
+    """Point OPSASSAY_STATE at a fresh short folder (Unix sockets have short paths) and fail if anything outlives it."""
+    folder = Path(tempfile.mkdtemp(prefix="opsassay-", dir="/tmp"))
+    before = os.environ.get("OPSASSAY_STATE")
+    os.environ["OPSASSAY_STATE"] = str(folder)
     try:
         yield folder
     finally:
         if before is None:
-            del os.environ["ASSAY_STATE"]
+            del os.environ["OPSASSAY_STATE"]
         else:
-            os.environ["ASSAY_STATE"] = before
+            os.environ["OPSASSAY_STATE"] = before
         left = strays(folder)
         for process in left:
             process.kill()
@@ -53,9 +53,9 @@ def strays(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def run_assay(*arguments: str, timeout: float = 280, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run_opsassay(*arguments: str, timeout: float = 280, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does."""
-    command = [sys.executable, "-m", "assay", *arguments]
+    command = [sys.executable, "-m", "opsassay", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=cwd, check=False)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.store import RunStore
-from assay.bench.trials.authoring import proposed_depth
-from assay.bench.trials.grading import grade_trial, read_recording
-from assay.bench.trials.plan import EVERY_ORACLE, TrialPlan, cells_of
-from assay.model.files import load_yaml
-from assay.model.scenario import Scenario
+from opsassay.bench.store import RunStore
+from opsassay.bench.trials.authoring import proposed_depth
+from opsassay.bench.trials.grading import grade_trial, read_recording
+from opsassay.bench.trials.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.model.files import load_yaml
+from opsassay.model.scenario import Scenario
 
 FOLDER = Path(__file__).parents[1] / "examples" / "compose"
 

@@ -13,18 +13,18 @@ from pathlib import Path
 import click
 import pytest
 
-from assay.bench.campaign import load_plan
-from assay.bench.trials.authoring import findings
-from assay.bench.trials.plan import TrialPlan, load_trial_plan
-from assay.cli import COMMANDS, cli
-from assay.model.files import load_yaml, parse_yaml
-from assay.model.incident import FaultPlan
-from assay.model.scenario import Scenario
-from assay.model.system import ACTIONS, Step, System
-from assay.testbed.faults.preconditions import require
-from assay.testbed.ops.tools import TOOLS
-from assay.testbed.scenarios import system_of
-from live import run_assay, state_folder
+from live import run_opsassay, state_folder
+from opsassay.bench.campaign import load_plan
+from opsassay.bench.trials.authoring import findings
+from opsassay.bench.trials.plan import TrialPlan, load_trial_plan
+from opsassay.cli import COMMANDS, cli
+from opsassay.model.files import load_yaml, parse_yaml
+from opsassay.model.incident import FaultPlan
+from opsassay.model.scenario import Scenario
+from opsassay.model.system import ACTIONS, Step, System
+from opsassay.testbed.faults.preconditions import require
+from opsassay.testbed.ops.tools import TOOLS
+from opsassay.testbed.scenarios import system_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -69,7 +69,7 @@ def commands_of(page):
         line[2:].strip()
         for block in blocks(page, "console")
         for line in block.splitlines()
-        if line.startswith("$ assay")
+        if line.startswith("$ opsassay")
     ]
 
 
@@ -98,7 +98,7 @@ def test_every_environment_variable_is_documented():
     used = {
         name
         for path in (ROOT / "src").rglob("*.py")
-        for name in re.findall(r"environ(?:\.get\(|\[)\"((?:ASSAY|XDG)_[A-Z_]+)\"", path.read_text())
+        for name in re.findall(r"environ(?:\.get\(|\[)\"((?:OPSASSAY|XDG)_[A-Z_]+)\"", path.read_text())
     }
     text = "".join(page.read_text() for page in PAGES)
     assert used
@@ -134,7 +134,7 @@ def test_yaml_in_the_docs_and_all_examples_are_valid():
     examples = sorted(set((ROOT / "examples").glob("*.yaml")) - {ROOT / "examples" / "campaign.yaml"})
     assert len(load_plan(ROOT / "examples" / "campaign.yaml")) == 3
     assert len(examples) >= 7
-    shop = load_yaml(ROOT / "src" / "assay" / "testbed" / "apps" / "shop.yaml", System)
+    shop = load_yaml(ROOT / "src" / "opsassay" / "testbed" / "apps" / "shop.yaml", System)
     for path in examples:
         plan = load_yaml(path, FaultPlan)
         require(shop, plan, "plain", source=path)
@@ -146,7 +146,7 @@ def test_the_readme_is_run_word_for_word(tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with state_folder():
         for line in commands_of(ROOT / "README.md"):
-            done = run_assay(*shlex.split(line)[1:], cwd=tmp_path)
+            done = run_opsassay(*shlex.split(line)[1:], cwd=tmp_path)
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     (script,) = blocks(ROOT / "README.md", "python")
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -170,7 +170,7 @@ def test_the_command_pages_are_run_word_for_word(tmp_path):
             lines = commands_of(ROOT / "docs" / "commands" / f"{name}.md")
             assert lines, f"{name} has no example"
             for line in lines:
-                done = run_assay(*shlex.split(line)[1:], cwd=tmp_path)
+                done = run_opsassay(*shlex.split(line)[1:], cwd=tmp_path)
                 assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert list((tmp_path / "imported" / "incidents").iterdir())
     assert (tmp_path / "demo" / "report.html").exists()

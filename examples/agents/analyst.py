@@ -1,4 +1,4 @@
-"""A scripted model that finds failing services by SQL: `assay run incidents -a rca --model scripted:agents/analyst.py`.
+"""A scripted model that finds failing services by SQL: `opsassay run incidents -a rca --model scripted:agents/analyst.py`.
 
 It plays the part of an LLM in the two phases of the RCA agent, without a network or a key. It knows one idea: the service
 deepest in the calls whose share of failed spans grew. As a diagnoser it is a toy; as a conversation it is the real thing.
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from assay.agents.models import Message, Reply, ToolRequest
+from opsassay.agents.models import Message, Reply, ToolRequest
 
 LOOK = """
 WITH s AS (SELECT 'normal' AS period, * FROM normal_traces UNION ALL BY NAME

@@ -25,17 +25,17 @@ import stack as containers
 from image import fill
 from pyroute2 import IPRoute
 
-from assay.bench.store import RunStore
-from assay.bench.trials.contract import ACTIONS, TIMELINE, Arm, TrialAgent, append_line
-from assay.bench.trials.grading import grade_trial, read_recording
-from assay.bench.trials.matrix import run_matrix
-from assay.bench.trials.perform import perform_on
-from assay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
-from assay.bench.trials.stage import Operation
-from assay.errors import AssayError, OperationError, RefusedError
-from assay.model.incident import Window
-from assay.model.scenario import Scenario
-from assay.testbed.observer import recorded_by
+from opsassay.bench.store import RunStore
+from opsassay.bench.trials.contract import ACTIONS, TIMELINE, Arm, TrialAgent, append_line
+from opsassay.bench.trials.grading import grade_trial, read_recording
+from opsassay.bench.trials.matrix import run_matrix
+from opsassay.bench.trials.perform import perform_on
+from opsassay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
+from opsassay.bench.trials.stage import Operation
+from opsassay.errors import OperationError, OpsAssayError, RefusedError
+from opsassay.model.incident import Window
+from opsassay.model.scenario import Scenario
+from opsassay.testbed.observer import recorded_by
 
 HERE = Path(__file__).parent
 INSIDE = "--inside"
@@ -46,7 +46,7 @@ AARDVARK = ("/usr/lib/podman/netavark", "/usr/lib/podman/aardvark-dns")
 
 
 def perform(scenario: Scenario, agent: TrialAgent, arm: Arm, *, probes: bool, seed: int, run_dir: Path) -> None:
-    """Perform one trial, as the run matrix wants it; raises AssayError."""
+    """Perform one trial, as the run matrix wants it; raises OpsAssayError."""
     perform_on(staged(scenario), scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
 
 
@@ -128,7 +128,7 @@ def build() -> None:
         shutil.copy(HERE / name, containers.PROJECT)
     fill(containers.PROJECT / "rootfs")
     try:
-        containers.podman("build", "--tag", "localhost/assay-compose-check", ".")
+        containers.podman("build", "--tag", "localhost/opsassay-compose-check", ".")
     except OperationError as error:
         raise RefusedError(f"The image cannot be made here: {error}") from error
     shutil.rmtree(containers.PROJECT / "rootfs")
@@ -190,7 +190,7 @@ def main() -> int:
         enter()
         build()
         return 0 if check(RunStore(given.store), given.repeats) else 1
-    except AssayError as error:
+    except OpsAssayError as error:
         return refused(str(error))
     finally:
         clear()

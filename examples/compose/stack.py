@@ -19,12 +19,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assay.errors import OperationError, StartError
-from assay.model.base import Written
-from assay.testbed.observer import observe
-from assay.testbed.ops.toolbox import BaseToolbox, Done, Tool
+from opsassay.errors import OperationError, StartError
+from opsassay.model.base import Written
+from opsassay.testbed.observer import observe
+from opsassay.testbed.ops.toolbox import BaseToolbox, Done, Tool
 
-WORK = Path("/run/assay-compose")
+WORK = Path("/run/opsassay-compose")
 PROJECT = WORK / "project"
 UPSTREAM = PROJECT / "conf" / "upstream"
 RIGHT = "api:8080"

@@ -1,7 +1,7 @@
 """A scripted model that finds faults in traces: it reads as a hurried person does, and knows no label.
 
 Steps with alarming words come first, then steps with numbers that are neither in their input nor the result of a right
-sum, then steps that vouch for those. It speaks the protocols of all five techniques of ``assay blame``.
+sum, then steps that vouch for those. It speaks the protocols of all five techniques of ``opsassay blame``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from opsassay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
 
 _STEP = re.compile(r"^=== Step (\d+) by (.+)$", re.MULTILINE)
 _EQUATION = re.compile(r"((?:\d+(?: \w+)? [x+] )+\d+) = (\d+)")

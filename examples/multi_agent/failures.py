@@ -1,6 +1,6 @@
 """The planted failures: which mistake in which system, and who is to blame for it at which step.
 
-``python3 failures.py DIR`` records them all into DIR as traces/ and labels/, for ``assay blame bench DIR``, with
+``python3 failures.py DIR`` records them all into DIR as traces/ and labels/, for ``opsassay blame bench DIR``, with
 reruns.yaml and sessions/ for its dynamic technique. A label is worked out from the order of the system's steps, not read
 from the trace. Where a component has the duty to check what went wrong and lets it pass, it is to blame; where it does
 its duty, the run does not fail.
@@ -24,14 +24,14 @@ import yaml
 from team import ORDERS, Model, items_of, total_of
 from team_model import Team
 
-from assay.agents.models.server import running_server
-from assay.model.trajectory import Attribution, Trace
-from assay.proxy.exchanges import Exchange, read_session
-from assay.proxy.running import running_proxy
-from assay.proxy.server import ProxySettings
-from assay.proxy.tokens import issue_token
-from assay.proxy.trace import trace_of
-from assay.telemetry.tree import write_noun
+from opsassay.agents.models.server import running_server
+from opsassay.model.trajectory import Attribution, Trace
+from opsassay.proxy.exchanges import Exchange, read_session
+from opsassay.proxy.running import running_proxy
+from opsassay.proxy.server import ProxySettings
+from opsassay.proxy.tokens import issue_token
+from opsassay.proxy.trace import trace_of
+from opsassay.telemetry.tree import write_noun
 
 SYSTEMS: dict[str, Callable[[Model, str], str]] = {
     "planner-workers": planner_workers.run,

@@ -6,15 +6,15 @@ import json
 from contextlib import contextmanager
 from pathlib import Path
 
-from assay.agents.asking import Asker
-from assay.agents.base import Exam
-from assay.agents.limits import Limits, Meter, Price
-from assay.agents.models import Reply, ToolRequest
-from assay.agents.models.scripted import ScriptedModel
-from assay.agents.record import Recorder
-from assay.agents.tools import Toolbox
-from assay.model.trajectory import TraceStep
-from assay.telemetry.sql import LockedSql
+from opsassay.agents.asking import Asker
+from opsassay.agents.base import Exam
+from opsassay.agents.limits import Limits, Meter, Price
+from opsassay.agents.models import Reply, ToolRequest
+from opsassay.agents.models.scripted import ScriptedModel
+from opsassay.agents.record import Recorder
+from opsassay.agents.tools import Toolbox
+from opsassay.model.trajectory import TraceStep
+from opsassay.telemetry.sql import LockedSql
 
 GOOD = {
     "root_causes": [

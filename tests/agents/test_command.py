@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from assay.agents.command import CommandAgent
-from assay.errors import ConfigError, UserError
+from opsassay.agents.command import CommandAgent
+from opsassay.errors import ConfigError, UserError
 
 
 def described(folder, text):

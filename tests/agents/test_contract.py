@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from assay.agents.contract import MAX_EDGES, AnswerError, answer_schema, contract, read_answer
-from assay.model.diagnosis import Diagnosis
-from assay.model.faults import FaultKind
+from opsassay.agents.contract import MAX_EDGES, AnswerError, answer_schema, contract, read_answer
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.faults import FaultKind
 
 SERVICES = ["front", "ts-cart-service", "store"]
 EVIDENCE = [{"kind": "trace", "sql": "SELECT 1", "claim": "it is so"}]

@@ -9,12 +9,12 @@ import psutil
 import pytest
 
 from agents.exams import GOOD, calls, exam, is_synthesis, says, steps
-from assay.agents.models import Message, ModelError, Reply
-from assay.agents.models.endpoint import EndpointModel
-from assay.agents.models.scripted import ScriptedModel
-from assay.agents.models.server import running_server
-from assay.agents.rca import RcaAgent
-from assay.errors import ConfigError
+from opsassay.agents.models import Message, ModelError, Reply
+from opsassay.agents.models.endpoint import EndpointModel
+from opsassay.agents.models.scripted import ScriptedModel
+from opsassay.agents.models.server import running_server
+from opsassay.agents.rca import RcaAgent
+from opsassay.errors import ConfigError
 from telemetry.packs import make_pack
 
 ASKED = [Message(role="user", content="hello")]

@@ -15,12 +15,12 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from agents.exams import GOOD
-from assay.agents import mcp_bridge
-from assay.agents.limits import Limits, Meter
-from assay.agents.mcp_server import Desk, serving
-from assay.agents.record import Recorder
-from assay.agents.tools import Toolbox
-from assay.telemetry.sql import LockedSql
+from opsassay.agents import mcp_bridge
+from opsassay.agents.limits import Limits, Meter
+from opsassay.agents.mcp_server import Desk, serving
+from opsassay.agents.record import Recorder
+from opsassay.agents.tools import Toolbox
+from opsassay.telemetry.sql import LockedSql
 from telemetry.packs import make_pack
 
 

@@ -8,12 +8,12 @@ import json
 import pytest
 
 from agents.exams import GOOD, calls, exam, is_synthesis, says, steps
-from assay.agents.asking import LimitError
-from assay.agents.contract import AnswerError
-from assay.agents.limits import Price
-from assay.agents.models import ModelError, Reply, ToolRequest
-from assay.agents.rca import RcaAgent
-from assay.proxy.formats.finding import read_one
+from opsassay.agents.asking import LimitError
+from opsassay.agents.contract import AnswerError
+from opsassay.agents.limits import Price
+from opsassay.agents.models import ModelError, Reply, ToolRequest
+from opsassay.agents.rca import RcaAgent
+from opsassay.proxy.formats.finding import read_one
 from telemetry.packs import make_pack
 
 

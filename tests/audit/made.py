@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from assay.audit.matched import match
-from assay.audit.settings import Settings
-from assay.audit.table import long_scores
+from opsassay.audit.matched import match
+from opsassay.audit.settings import Settings
+from opsassay.audit.table import long_scores
 
 QUICK = Settings(resamples=400, permutations=200, simulations=100)
 COLUMNS = ("family", "system", "case", "method", "score")

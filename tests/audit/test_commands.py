@@ -1,4 +1,4 @@
-"""assay audit, assay audit verify, assay compare: keys, files, exit codes, sentences."""
+"""opsassay audit, opsassay audit verify, opsassay compare: keys, files, exit codes, sentences."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from assay.audit.settings import Columns, Settings
-from assay.bench.grades import grade_all
-from assay.bench.runner import run_method
-from assay.bench.store import RunStore
-from assay.cli import run
-from assay.telemetry.tree import resolve
+from opsassay.audit.settings import Columns, Settings
+from opsassay.bench.grades import grade_all
+from opsassay.bench.runner import run_method
+from opsassay.bench.store import RunStore
+from opsassay.cli import run
+from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_tree
 
 from .made import drawn
@@ -148,9 +148,8 @@ def test_a_store_of_graded_runs_is_a_score_table(call, tmp_path):
 
 def test_the_help_imports_no_statistics():
     heavy = "('polars', 'numpy', 'scipy', 'statsmodels')"
-    code = (
-        f"import sys; from assay.cli import run; run(['audit', '-h']); print([m for m in {heavy} if m in sys.modules])"
-    )
+    code = "import sys; from opsassay.cli import run; run(['audit', '-h']); "
+    code += f"print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("[]")
 

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from assay.audit.compare import Outcome, compare, junit, methods_to_compare, outcome
-from assay.audit.settings import Columns
-from assay.audit.table import long_scores
-from assay.errors import UserError
+from opsassay.audit.compare import Outcome, compare, junit, methods_to_compare, outcome
+from opsassay.audit.settings import Columns
+from opsassay.audit.table import long_scores
+from opsassay.errors import UserError
 
 from .made import QUICK, drawn, table
 

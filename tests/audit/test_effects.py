@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assay.audit.effects import paired_effects, pseudo_variance, sign_counts
-from assay.audit.permutation import permutation_p, system_contrasts
-from assay.audit.resampling import bootstrap_means, effect_intervals, permuted_means
+from opsassay.audit.effects import paired_effects, pseudo_variance, sign_counts
+from opsassay.audit.permutation import permutation_p, system_contrasts
+from opsassay.audit.resampling import bootstrap_means, effect_intervals, permuted_means
 
 from .made import drawn, matched, table
 
@@ -105,7 +105,7 @@ def test_contrasts_of_a_system_with_the_rest():
 def test_drawing_patterns_has_the_distribution_of_drawing_cases(monkeypatch):
     m = matched(drawn(sizes=(300, 200, 100), families=("x",) * 3, seed=3))
     boot, deal = bootstrap_means(m, 20_000), permuted_means(m, 20_000)
-    monkeypatch.setattr("assay.audit.resampling._PATTERN_COST", 1e9)  # no pattern is ever cheaper
+    monkeypatch.setattr("opsassay.audit.resampling._PATTERN_COST", 1e9)  # no pattern is ever cheaper
     by_case, by_deal = bootstrap_means(m, 20_000), permuted_means(m, 20_000)
     for one, other in ((boot, by_case), (deal, by_deal)):
         assert not (one == other).all()

@@ -10,11 +10,11 @@ from firthmodels import FirthLogisticRegression
 from sklearn.linear_model import LogisticRegression
 from statsmodels.stats.multitest import multipletests
 
-from assay.audit.audit import audit
-from assay.audit.covariates import nested_models
-from assay.audit.interaction import holm, likelihood_ratio, likelihood_ratio_within, wald
-from assay.audit.settings import Settings
-from assay.audit.variants import firth, firth_cells, interaction_design, l2, without_separated_cells
+from opsassay.audit.audit import audit
+from opsassay.audit.covariates import nested_models
+from opsassay.audit.interaction import holm, likelihood_ratio, likelihood_ratio_within, wald
+from opsassay.audit.settings import Settings
+from opsassay.audit.variants import firth, firth_cells, interaction_design, l2, without_separated_cells
 
 from .made import QUICK, drawn, matched, table
 

@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assay.audit.audit import audit
-from assay.audit.export import as_json, tables
-from assay.audit.matched import match
-from assay.audit.settings import Columns, Settings, read_settings
-from assay.audit.table import long_scores, read_table
-from assay.errors import ConfigError, NotFoundError, UserError
+from opsassay.audit.audit import audit
+from opsassay.audit.export import as_json, tables
+from opsassay.audit.matched import match
+from opsassay.audit.settings import Columns, Settings, read_settings
+from opsassay.audit.table import long_scores, read_table
+from opsassay.errors import ConfigError, NotFoundError, UserError
 
 from .made import QUICK, drawn, matched, table
 

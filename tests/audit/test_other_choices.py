@@ -7,15 +7,15 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from assay.audit.advice import cases_needed, claim, recommend
-from assay.audit.audit import audit
-from assay.audit.baselines import CHANCE, CONSTANT, canonicalised, modal_share, with_references
-from assay.audit.export import as_json
-from assay.audit.power import simulate_power
-from assay.audit.resampling import bootstrap_means
-from assay.audit.sensitivity import protocol_gaps, protocol_rows, scenario, without_family
-from assay.audit.settings import Settings
-from assay.errors import NotFoundError, UserError
+from opsassay.audit.advice import cases_needed, claim, recommend
+from opsassay.audit.audit import audit
+from opsassay.audit.baselines import CHANCE, CONSTANT, canonicalised, modal_share, with_references
+from opsassay.audit.export import as_json
+from opsassay.audit.power import simulate_power
+from opsassay.audit.resampling import bootstrap_means
+from opsassay.audit.sensitivity import protocol_gaps, protocol_rows, scenario, without_family
+from opsassay.audit.settings import Settings
+from opsassay.errors import NotFoundError, UserError
 
 from .made import QUICK, drawn, matched, table
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from assay.audit.families import family_spread
-from assay.audit.interaction import likelihood_ratio
-from assay.audit.verify import check_ledger, check_list, ledger_figures, read_ledger
-from assay.errors import NotFoundError, UserError
+from opsassay.audit.families import family_spread
+from opsassay.audit.interaction import likelihood_ratio
+from opsassay.audit.verify import check_ledger, check_list, ledger_figures, read_ledger
+from opsassay.errors import NotFoundError, UserError
 
 Z, ALERTS = "max_abs_z", "alert_count"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.meta_analysis import combine_effects
 
-from assay.audit.pooled import (
+from opsassay.audit.pooled import (
     cochran_q,
     leaving_out,
     prediction_interval,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 
-from assay.audit.families import family_spread
-from assay.audit.selection import (
+from opsassay.audit.families import family_spread
+from opsassay.audit.selection import (
     leave_one_family_out,
     leave_one_system_out,
     leave_one_system_out_best,

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from assay.agents.contract import read_diagnosis
-from assay.agents.models import Message
 from bench.commands import GOOD
+from opsassay.agents.contract import read_diagnosis
+from opsassay.agents.models import Message
 
 
 class Agent:

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
-from assay.errors import DatapackError
-from assay.model.diagnosis import Diagnosis, RankedService, RootCauseClaim
+from opsassay.errors import DatapackError
+from opsassay.model.diagnosis import Diagnosis, RankedService, RootCauseClaim
 
 
 class Solver:

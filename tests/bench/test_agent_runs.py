@@ -9,21 +9,21 @@ import psutil
 import pytest
 
 from agents.exams import calls, is_synthesis, says
-from assay.agents.models import Reply
-from assay.agents.models.server import running_server
-from assay.bench import agent_runs, commands
-from assay.bench.agent_runs import run_agent, setup_of
-from assay.bench.attempts import Item
-from assay.bench.sealing import sealing_refusal
-from assay.bench.store import RunStore, read_diagnosis, read_run
-from assay.errors import NotFoundError, RefusedError, UserError
-from assay.model.run import RunStatus
-from assay.proxy.formats.finding import read_one
-from assay.proxy.running import running_proxy
-from assay.proxy.server import ProxySettings
-from assay.proxy.tokens import issue_token
-from assay.telemetry.mask import Mask
 from bench.commands import GOOD, agent
+from opsassay.agents.models import Reply
+from opsassay.agents.models.server import running_server
+from opsassay.bench import agent_runs, commands
+from opsassay.bench.agent_runs import run_agent, setup_of
+from opsassay.bench.attempts import Item
+from opsassay.bench.sealing import sealing_refusal
+from opsassay.bench.store import RunStore, read_diagnosis, read_run
+from opsassay.errors import NotFoundError, RefusedError, UserError
+from opsassay.model.run import RunStatus
+from opsassay.proxy.formats.finding import read_one
+from opsassay.proxy.running import running_proxy
+from opsassay.proxy.server import ProxySettings
+from opsassay.proxy.tokens import issue_token
+from opsassay.telemetry.mask import Mask
 from telemetry.packs import make_pack
 
 
@@ -212,7 +212,7 @@ def test_sealed_it_sees_its_incident_its_files_and_its_home(external_run):
     run_dir, run, _ = external_run(
         "seen = {'view': sorted(p.name for p in view.iterdir()), 'home': os.environ['HOME'], 'cwd': os.getcwd(),\n"
         "        'work': sorted(p.name for p in Path('/work').iterdir()),\n"
-        "        'agent': sorted(p.name for p in Path('/opt/assay-agent').iterdir()),\n"
+        "        'agent': sorted(p.name for p in Path('/opt/opsassay-agent').iterdir()),\n"
         "        'environment': sorted(os.environ)}\n"
         "print(json.dumps(seen), file=sys.stderr)\nprint(json.dumps(GOOD))",
         sealing="required",
@@ -223,7 +223,7 @@ def test_sealed_it_sees_its_incident_its_files_and_its_home(external_run):
     assert not {"truth.json", "injection.json", "causal_graph.json"} & set(seen["view"])
     assert (seen["home"], seen["agent"]) == ("/work", ["main.py"])
     assert "prompt.md" in seen["work"]
-    assert not [name for name in seen["environment"] if "KEY" in name or "ASSAY" in name]
+    assert not [name for name in seen["environment"] if "KEY" in name or "OPSASSAY" in name]
 
 
 @pytest.mark.skipif(sealing_refusal() is not None, reason=f"this machine cannot seal: {sealing_refusal()}")
@@ -244,7 +244,7 @@ def test_where_the_machine_cannot_seal_a_run_is_unsealed_or_refused(store, item,
 
 SUBMIT = """
 import subprocess
-told = json.loads(mcp.read_text())["mcpServers"]["assay"]
+told = json.loads(mcp.read_text())["mcpServers"]["opsassay"]
 server = subprocess.Popen([told["command"], *told["args"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 def ask(number, method, params):
     server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\\n")
@@ -419,7 +419,7 @@ def test_a_request_that_is_refused_is_a_failed_run(store, item, endpoint):
 def test_a_model_that_hangs_is_a_timeout_and_what_was_done_before_is_kept(store, item, tmp_path):
     script = tmp_path / "hangs.py"
     script.write_text(
-        "import time\nfrom assay.agents.models import Reply, ToolRequest\n"
+        "import time\nfrom opsassay.agents.models import Reply, ToolRequest\n"
         "def respond(messages, tools):\n    if len(messages) < 3:\n"
         "        return Reply(tool_requests=(ToolRequest(tool='list_tables'),))\n    time.sleep(600)\n"
     )

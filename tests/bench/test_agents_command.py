@@ -1,4 +1,4 @@
-"""`assay agents`: the list, and the dry run of the contract with agents that keep it and agents that do not."""
+"""`opsassay agents`: the list, and the dry run of the contract with agents that keep it and agents that do not."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.dry_run import DRY_RUN_MODEL, tiny_incident
-from assay.cli import run as command_line
-from assay.methods.base import method_named
 from bench.commands import agent
+from opsassay.bench.dry_run import DRY_RUN_MODEL, tiny_incident
+from opsassay.cli import run as command_line
+from opsassay.methods.base import method_named
 from telemetry.packs import make_tree
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "agents"
@@ -81,7 +81,7 @@ def test_the_example_of_a_scripted_model_finds_the_service_that_fails(call, tmp_
 
 
 def test_a_method_is_no_agent_to_check(call):
-    assert "assay diagnose DIR -m constant" in call("agents", "check", "constant", code=2)[1]
+    assert "opsassay diagnose DIR -m constant" in call("agents", "check", "constant", code=2)[1]
 
 
 def test_the_made_up_incident_can_be_solved(tmp_path):

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from assay.bench.annotating import AnnotateJob, run_job
-from assay.bench.parallel import map_processes
-from assay.causes.settings import Settings
-from assay.causes.slo import Slo
-from assay.errors import OperationError
-from assay.model.incident import Label, Truth
-from assay.telemetry.content import write_datapack
-from assay.telemetry.tree import Tree
 from causes import systems
 from causes.cascade import CALM, Effect, fault, frames, incident
+from opsassay.bench.annotating import AnnotateJob, run_job
+from opsassay.bench.parallel import map_processes
+from opsassay.causes.settings import Settings
+from opsassay.causes.slo import Slo
+from opsassay.errors import OperationError
+from opsassay.model.incident import Label, Truth
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.tree import Tree
 
 EFFECT = Effect(own_ms={"payment": 300})
 
@@ -91,7 +91,7 @@ def test_the_batch_goes_on_past_a_bad_case(tree, jobs):
 
 
 def test_ray_gives_what_processes_give(tree):
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'assay[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'opsassay[ray]'")
     jobs = [job(tree, "a", root="bank"), job(tree, "b", root="bank")]
     results = [
         [found.annotation for found in done]
@@ -102,6 +102,6 @@ def test_ray_gives_what_processes_give(tree):
 
 
 def test_a_ray_cluster_that_is_not_there_is_one_sentence():
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'assay[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'opsassay[ray]'")
     with pytest.raises(OperationError, match=r"No ray cluster answers at 'auto'.*start one or use -j\.$"):
         list(map_processes(run_job, [1], 1, ray="auto"))

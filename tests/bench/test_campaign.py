@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.campaign import SALT, half_recorded, incident_ids, load_plan, run_campaign
-from assay.errors import ConfigError, UserError
-from assay.telemetry.tree import Tree
-from assay.testbed.record import spool_of
-from live import run_assay, state_folder, strays
+from live import run_opsassay, state_folder, strays
+from opsassay.bench.campaign import SALT, half_recorded, incident_ids, load_plan, run_campaign
+from opsassay.errors import ConfigError, UserError
+from opsassay.telemetry.tree import Tree
+from opsassay.testbed.record import spool_of
 
 TINY = Path(__file__).parents[1] / "testbed" / "tiny.yaml"
 PLAN = f"""\
@@ -66,7 +66,7 @@ def test_a_wrong_plan_is_refused_before_anything_starts(tmp_path, old, new, word
 def test_a_campaign_that_was_killed_goes_on_where_it_was(tmp_path):
     plan, out = written(tmp_path / "plan.yaml", PLAN), tmp_path / "out"
     with state_folder() as state:
-        command = [sys.executable, "-m", "assay", "campaign", str(plan), "-o", str(out), "-j", "2"]
+        command = [sys.executable, "-m", "opsassay", "campaign", str(plan), "-o", str(out), "-j", "2"]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as campaign:
             deadline = time.monotonic() + 60
             while not list(out.glob("incidents/[!.]*")):
@@ -78,8 +78,8 @@ def test_a_campaign_that_was_killed_goes_on_where_it_was(tmp_path):
         while strays(state):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        run_assay("status")
-        again = run_assay("campaign", str(plan), "-o", str(out), "-j", "2", "--json")
+        run_opsassay("status")
+        again = run_opsassay("campaign", str(plan), "-o", str(out), "-j", "2", "--json")
     assert again.returncode == 0, again.stderr
     items = json.loads(again.stdout)["items"]
     assert len(items) == 4

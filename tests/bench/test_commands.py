@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from assay.bench.commands import places_of, run_command
-from assay.bench.sealing import Seal, SealLimits, python_path, sealing_refusal
+from opsassay.bench.commands import places_of, run_command
+from opsassay.bench.sealing import Seal, SealLimits, python_path, sealing_refusal
 
 BOTH = [
     pytest.param(False, id="unsealed"),
@@ -83,6 +83,6 @@ def test_places_are_those_inside_when_it_is_sealed(tmp_path):
     view, work, files = (tmp_path / name for name in ("v", "w", "f"))
     inside = places_of(view, work, files, sealed=True)
     assert inside["prompt"] == "/work/prompt.md"
-    assert {inside["view"], inside["agent"]} == {"/view", "/opt/assay-agent"}
+    assert {inside["view"], inside["agent"]} == {"/view", "/opt/opsassay-agent"}
     beside = places_of(view, work, files, sealed=False)
     assert (beside["python"], beside["work"]) == (sys.executable, str(work))

@@ -7,17 +7,17 @@ import subprocess
 
 import pytest
 
-from assay.bench.annotating import AnnotateJob, run_job
-from assay.bench.curating import select, write_suite
-from assay.cli import run as command_line
-from assay.errors import DatapackError, UserError
-from assay.model.causal_graph import Annotation, CausalGraph
-from assay.model.incident import Fault, Label, Truth
-from assay.telemetry.content import write_datapack
-from assay.telemetry.datapack import Datapack
-from assay.telemetry.tree import Tree, resolve
 from causes import systems
 from causes.cascade import Effect, fault, frames, incident
+from opsassay.bench.annotating import AnnotateJob, run_job
+from opsassay.bench.curating import select, write_suite
+from opsassay.cli import run as command_line
+from opsassay.errors import DatapackError, UserError
+from opsassay.model.causal_graph import Annotation, CausalGraph
+from opsassay.model.incident import Fault, Label, Truth
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.tree import Tree, resolve
 from telemetry.packs import make_frames, make_incident, make_tree
 
 EFFECT = Effect(own_ms={"payment": 300})
@@ -76,7 +76,7 @@ def test_nothing_is_written_when_nothing_is_fit_or_the_folder_is_there(tree, tmp
 
 
 def test_cases_that_were_not_annotated_are_told(tree):
-    with pytest.raises(UserError, match=r"None of the 0 cases is annotated; run `assay annotate` first\."):
+    with pytest.raises(UserError, match=r"None of the 0 cases is annotated; run `opsassay annotate` first\."):
         select([])
 
 

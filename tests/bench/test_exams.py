@@ -13,21 +13,21 @@ import time
 import psutil
 import pytest
 
-from assay.agents.limits import Price
-from assay.agents.models import Reply
-from assay.agents.models.server import running_server
-from assay.bench.agent_runs import setup_of
-from assay.bench.estimate import ASSUMED_CALLS, ASSUMED_INPUT, estimate
-from assay.bench.exams import open_suite, plan, read_settings, run_all
-from assay.bench.repeats import case_complexity, summarise_runs, why_not_ranked
-from assay.bench.store import RunStore, read_run
-from assay.cli import run as command_line
-from assay.errors import ConfigError, DatapackError
-from assay.grading.repeats import complexity
-from assay.model.run import Metric, MetricStatus, Run, RunStatus, Solver, Verdict
-from assay.telemetry.mask import Mask
-from assay.telemetry.tree import resolve
 from bench.commands import GOOD, agent
+from opsassay.agents.limits import Price
+from opsassay.agents.models import Reply
+from opsassay.agents.models.server import running_server
+from opsassay.bench.agent_runs import setup_of
+from opsassay.bench.estimate import ASSUMED_CALLS, ASSUMED_INPUT, estimate
+from opsassay.bench.exams import open_suite, plan, read_settings, run_all
+from opsassay.bench.repeats import case_complexity, summarise_runs, why_not_ranked
+from opsassay.bench.store import RunStore, read_run
+from opsassay.cli import run as command_line
+from opsassay.errors import ConfigError, DatapackError
+from opsassay.grading.repeats import complexity
+from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver, Verdict
+from opsassay.telemetry.mask import Mask
+from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_tree
 
 DRY = "rules:\n  - after: synthesiser\n    reply: '{}'\n  - reply: done\n"
@@ -250,7 +250,7 @@ def test_wrong_use_runs_nothing(tmp_path, call, arguments, sentence):
 
 _COMMAND = """
 import sys
-from assay.cli import main
+from opsassay.cli import main
 main(sys.argv[1:])
 """
 
@@ -354,7 +354,7 @@ def test_an_endpoint_that_is_not_there_is_told_before_anything_runs(tmp_path, ca
 def test_a_store_apart_from_its_incidents_is_graded_as_the_command_says(tmp_path, call):
     tree, store = make_tree(tmp_path / "t", count=1), tmp_path / "runs"
     out = call("run", tree.root, "-a", "constant", "-o", store)[0].replace("\n", "")
-    assert f"Next: `assay grade {store} --cases {tree.root}`." in out
+    assert f"Next: `opsassay grade {store} --cases {tree.root}`." in out
     for command in (
         ("grade", store),
         ("regrade", store, "-c", "undirected=true"),
@@ -362,12 +362,12 @@ def test_a_store_apart_from_its_incidents_is_graded_as_the_command_says(tmp_path
     ):
         assert f"{store} holds runs and no incidents; give --cases DIR" in call(*command, code=2)[1]
     out = call("grade", store, "--cases", tree.root)[0].replace("\n", "")
-    assert f"Next: `assay report {store} -o DIR --cases {tree.root}`." in out
+    assert f"Next: `opsassay report {store} -o DIR --cases {tree.root}`." in out
     call("report", store, "-o", tmp_path / "r", "--cases", tree.root)
     page = (tmp_path / "r" / "report.html").read_text()
-    assert f"assay diagnose {tree.root} -o {store}" in page
-    assert f"assay grade {store} --cases {tree.root}" in page
-    assert "assay run" not in page
+    assert f"opsassay diagnose {tree.root} -o {store}" in page
+    assert f"opsassay grade {store} --cases {tree.root}" in page
+    assert "opsassay run" not in page
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path, call):

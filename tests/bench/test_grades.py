@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.grades import grade_all, grade_run
-from assay.bench.runner import run_method
-from assay.bench.store import RunStore, read_run
-from assay.errors import AssayError, UserError
-from assay.grading.aggregate import summarise
-from assay.grading.profiles import PROFILES
-from assay.model.run import MetricStatus
-from assay.telemetry.tree import Case, resolve
+from opsassay.bench.grades import grade_all, grade_run
+from opsassay.bench.runner import run_method
+from opsassay.bench.store import RunStore, read_run
+from opsassay.errors import OpsAssayError, UserError
+from opsassay.grading.aggregate import summarise
+from opsassay.grading.profiles import PROFILES
+from opsassay.model.run import MetricStatus
+from opsassay.telemetry.tree import Case, resolve
 from telemetry.packs import make_pack, make_tree
 
 
@@ -95,7 +95,7 @@ def test_a_case_without_truth_cannot_be_graded(tmp_path: Path) -> None:
 
 
 def test_a_batch_goes_on_after_a_run_that_cannot_be_graded(store: RunStore, cases: list[Case]) -> None:
-    problems: list[tuple[Path, AssayError]] = []
+    problems: list[tuple[Path, OpsAssayError]] = []
     verdicts = grade_all(store, cases[:1], on_error=lambda path, error: problems.append((path, error)))
     assert (len(verdicts), len(problems)) == (3, 3)
     assert all("not among the given ones" in str(error) for _, error in problems)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from assay.bench.inference import refusal
+from opsassay.bench.inference import refusal
 
 FUNCTION = {
     "type": "function",

@@ -7,13 +7,13 @@ import subprocess
 import sys
 import time
 
-from assay.bench.parallel import map_processes
+from opsassay.bench.parallel import map_processes
 
 PROGRAM = """
 import sys
 from pathlib import Path
 from bench.test_interrupted import begin_and_wait
-from assay.bench.parallel import map_processes
+from opsassay.bench.parallel import map_processes
 import signal
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)

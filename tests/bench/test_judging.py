@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from assay.agents.models import Reply
-from assay.agents.models.scripted import ScriptedModel
-from assay.bench.judging import SUPPORTED, judged, questions
-from assay.bench.store import RunStore, read_verdicts
-from assay.cli import run as command_line
-from assay.grading.metrics import scored
-from assay.model.run import EvidenceResult, MetricStatus, Verdict
 from bench.commands import agent
+from opsassay.agents.models import Reply
+from opsassay.agents.models.scripted import ScriptedModel
+from opsassay.bench.judging import SUPPORTED, judged, questions
+from opsassay.bench.store import RunStore, read_verdicts
+from opsassay.cli import run as command_line
+from opsassay.grading.metrics import scored
+from opsassay.model.run import EvidenceResult, MetricStatus, Verdict
 from telemetry.packs import make_tree
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from assay.bench.labelling import CaseVerdict, agreement, read_verdicts, sample, save_verdict
-from assay.errors import DatapackError, UserError
+from opsassay.bench.labelling import CaseVerdict, agreement, read_verdicts, sample, save_verdict
+from opsassay.errors import DatapackError, UserError
 
 
 def said(suite, annotator, agrees):

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-import assay
-from assay.bench import lending
-from assay.bench.agent_runs import run_agent, setup_of
-from assay.bench.attempts import Item
-from assay.bench.sealing import seal, sealing_refusal
-from assay.bench.store import RunStore, read_run
-from assay.cli import run as command_line
-from assay.errors import UserError
-from assay.telemetry.datapack import Datapack
+import opsassay
 from bench.commands import agent
+from opsassay.bench import lending
+from opsassay.bench.agent_runs import run_agent, setup_of
+from opsassay.bench.attempts import Item
+from opsassay.bench.sealing import seal, sealing_refusal
+from opsassay.bench.store import RunStore, read_run
+from opsassay.cli import run as command_line
+from opsassay.errors import UserError
+from opsassay.telemetry.datapack import Datapack
 from telemetry.packs import make_tree
 
 SEALS = pytest.mark.skipif(sealing_refusal() is not None, reason=f"this machine cannot seal: {sealing_refusal()}")
@@ -95,8 +95,8 @@ def test_a_way_out_is_refused(machine, what):
         ("/proc/1", "running kernel"),
         ("/run", "running kernel"),
         ("/tmp", "folders of other runs"),
-        (str(Path(assay.__file__).parent), "is of Assay"),
-        (str(Path(assay.__file__).parent / "testbed"), "is of Assay"),
+        (str(Path(opsassay.__file__).parent), "is of OpsAssay"),
+        (str(Path(opsassay.__file__).parent / "testbed"), "is of OpsAssay"),
     ],
 )
 def test_what_is_the_machines_or_ours_is_refused(machine, monkeypatch, name, reason):
@@ -113,7 +113,7 @@ def test_a_link_to_the_kernels_files_is_refused(machine):
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="there is no virtual environment")
 def test_our_own_environment_is_refused(machine):
-    assert "is of Assay" in refused(machine, sys.prefix)
+    assert "is of OpsAssay" in refused(machine, sys.prefix)
 
 
 def test_a_folder_without_an_end_is_refused(machine, monkeypatch):
@@ -195,17 +195,17 @@ def test_without_the_seal_the_same_attempts_get_through(machine):
 
 
 def test_a_folder_above_the_package_is_refused(machine, monkeypatch):
-    package = machine / "tools" / "assay"
+    package = machine / "tools" / "opsassay"
     package.mkdir()
     (package / "scenarios.yaml").write_text("the oracle: restart orders")
     monkeypatch.setattr(lending, "own_hidden", lambda: [package])
     for readable in (machine / "tools", package, package / "scenarios.yaml"):
-        assert "is of Assay or its Python, or holds them" in refused(machine, readable)
+        assert "is of OpsAssay or its Python, or holds them" in refused(machine, readable)
 
 
 @SEALS
 def test_what_is_hidden_is_empty_even_if_it_was_lent(machine, monkeypatch):
-    package = machine / "tools" / "assay"
+    package = machine / "tools" / "opsassay"
     package.mkdir()
     (package / "scenarios.yaml").write_text("the oracle: restart orders")
     look = f"print(os.listdir({str(package)!r}), os.listdir({str(package.parent)!r}), file=sys.stderr)"

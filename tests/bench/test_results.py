@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.repeats import counted, most_repeats
-from assay.bench.results import markdown, results_tables
-from assay.cli import run as command_line
-from assay.errors import UserError
-from assay.grading import metrics
-from assay.grading.metrics import failed, not_applicable, scored
-from assay.grading.rates import wilson
-from assay.model.causal_graph import Annotation, CausalGraph
-from assay.model.incident import Fault, Label, Truth
-from assay.model.run import Run, RunStatus, Solver, Verdict
-from assay.telemetry.datapack import Datapack
-from assay.telemetry.tree import Case
 from bench.commands import agent
+from opsassay.bench.repeats import counted, most_repeats
+from opsassay.bench.results import markdown, results_tables
+from opsassay.cli import run as command_line
+from opsassay.errors import UserError
+from opsassay.grading import metrics
+from opsassay.grading.metrics import failed, not_applicable, scored
+from opsassay.grading.rates import wilson
+from opsassay.model.causal_graph import Annotation, CausalGraph
+from opsassay.model.incident import Fault, Label, Truth
+from opsassay.model.run import Run, RunStatus, Solver, Verdict
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.tree import Case
 from telemetry.packs import make_incident, make_tree
 
 

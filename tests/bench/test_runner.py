@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from assay.bench.runner import run_method
-from assay.bench.store import RunStore, read_diagnosis, read_run
-from assay.errors import NotFoundError
-from assay.model.run import RunStatus
-from assay.telemetry.content import content_hash
-from assay.telemetry.datapack import Datapack
-from assay.telemetry.tree import resolve
+from opsassay.bench.runner import run_method
+from opsassay.bench.store import RunStore, read_diagnosis, read_run
+from opsassay.errors import NotFoundError
+from opsassay.model.run import RunStatus
+from opsassay.telemetry.content import content_hash
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_pack, make_public, make_tree
 
 
@@ -186,9 +186,9 @@ def test_another_seed_or_recording_is_another_cell(store: RunStore, pack: Datapa
 _RUNNER = """
 import sys
 from pathlib import Path
-from assay.bench.runner import run_method
-from assay.bench.store import RunStore
-from assay.telemetry.datapack import Datapack
+from opsassay.bench.runner import run_method
+from opsassay.bench.store import RunStore
+from opsassay.telemetry.datapack import Datapack
 run_method(RunStore(Path(sys.argv[1])), Datapack.open(Path(sys.argv[2])), "bench.solvers:Hangs", timeout_s=600)
 """
 
@@ -199,7 +199,7 @@ def test_a_killed_runner_takes_its_worker_along_and_its_cell_is_run_again(store:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
     )
     children: list[psutil.Process] = []
-    while not (children and any("assay.bench.worker" in part for part in children[0].cmdline())):
+    while not (children and any("opsassay.bench.worker" in part for part in children[0].cmdline())):
         assert runner.poll() is None
         time.sleep(0.05)
         children = psutil.Process(runner.pid).children()

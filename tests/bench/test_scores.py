@@ -7,18 +7,18 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from assay.audit.settings import Columns
-from assay.audit.table import long_scores, read_table
-from assay.bench.grades import grade_all
-from assay.bench.regrading import changed_profile, moved
-from assay.bench.runner import run_method
-from assay.bench.scores import modal_answers, score_table, write_scores
-from assay.bench.store import RunStore, read_verdicts
-from assay.errors import NotFoundError, UserError
-from assay.grading.profiles import PROFILES
-from assay.model.diagnosis import Diagnosis, RootCauseClaim
-from assay.model.run import Metric, MetricStatus, Verdict
-from assay.telemetry.tree import resolve
+from opsassay.audit.settings import Columns
+from opsassay.audit.table import long_scores, read_table
+from opsassay.bench.grades import grade_all
+from opsassay.bench.regrading import changed_profile, moved
+from opsassay.bench.runner import run_method
+from opsassay.bench.scores import modal_answers, score_table, write_scores
+from opsassay.bench.store import RunStore, read_verdicts
+from opsassay.errors import NotFoundError, UserError
+from opsassay.grading.profiles import PROFILES
+from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
+from opsassay.model.run import Metric, MetricStatus, Verdict
+from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_tree
 
 
@@ -36,8 +36,8 @@ def test_a_score_table_has_a_row_per_case_and_method_and_the_audit_reads_it(tmp_
     ]  # fmt: skip
     table = score_table(verdicts, "f1", {"b": "petshop"})
     assert table.rows() == [
-        ("assay", "s", "a", "m", 0.75),
-        ("assay", "s", "a", "n", None),
+        ("opsassay", "s", "a", "m", 0.75),
+        ("opsassay", "s", "a", "n", None),
         ("petshop", "s", "b", "m", 0.25),
     ]
     path = write_scores(table, tmp_path / "scores.csv")
@@ -95,4 +95,4 @@ def test_scores_without_a_value_are_missing_cells(tmp_path: Path) -> None:
     table = score_table([verdict("a", "m", None, MetricStatus.FAILED)], "f1", {})
     assert table.get_column("score").null_count() == 1
     assert table.schema["score"] == pl.Float64
-    assert write_scores(table, tmp_path / "x.csv").read_text().endswith("assay,s,a,m,\n")
+    assert write_scores(table, tmp_path / "x.csv").read_text().endswith("opsassay,s,a,m,\n")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.solver import solver_hash, solver_of
-from assay.methods.loudest import Loudest
+from opsassay.bench.solver import solver_hash, solver_of
+from opsassay.methods.loudest import Loudest
 
 CODE = """
 class Mine:

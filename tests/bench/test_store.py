@@ -3,9 +3,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from assay.bench.store import RunStore, cell_hash, read_run, read_verdicts, write_verdict
-from assay.model.diagnosis import Diagnosis
-from assay.model.run import Metric, MetricStatus, Run, RunStatus, Solver, Verdict
+from opsassay.bench.store import RunStore, cell_hash, read_run, read_verdicts, write_verdict
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver, Verdict
 
 
 def run_of(cell: str = "c") -> Run:

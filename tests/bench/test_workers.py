@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from assay.bench.views import opaque_view
-from assay.bench.workers import Workers
-from assay.errors import LostError, UserError
+from opsassay.bench.views import opaque_view
+from opsassay.bench.workers import Workers
+from opsassay.errors import LostError, UserError
 from telemetry.packs import make_pack
 
 
@@ -57,13 +57,13 @@ def test_many_runs_side_by_side_come_from_one_template_and_agree(workers, pack):
 
 def test_one_run_leaves_nothing_behind_for_the_next(workers, pack, tmp_path, monkeypatch):
     (tmp_path / "tainting.py").write_text(
-        "import assay.methods.loudest\n"
+        "import opsassay.methods.loudest\n"
         "class Taints:\n"
         "    name, source, cost, configuration = 'taints', 'tests', 'none', {}\n"
         "    def diagnose(self, view):\n"
-        "        from assay.model.diagnosis import Diagnosis\n"
-        "        seen = hasattr(assay.methods.loudest, 'TAINT')\n"
-        "        assay.methods.loudest.TAINT = True\n"
+        "        from opsassay.model.diagnosis import Diagnosis\n"
+        "        seen = hasattr(opsassay.methods.loudest, 'TAINT')\n"
+        "        opsassay.methods.loudest.TAINT = True\n"
         "        return Diagnosis(notes=('tainted' if seen else 'clean',))\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -113,7 +113,7 @@ def test_a_template_that_was_killed_takes_its_runs_along_and_is_started_again(wo
 
 def test_the_template_ends_with_its_runner_whatever_killed_it(pack, tmp_path):
     program = (
-        "import sys\nfrom pathlib import Path\nfrom assay.bench.workers import shared_workers\n"
+        "import sys\nfrom pathlib import Path\nfrom opsassay.bench.workers import shared_workers\n"
         "shared_workers().run({'kind': 'method', 'name': 'bench.solvers:Hangs'}, Path(sys.argv[1]), 600)\n"
     )
     with opaque_view(pack) as folder:

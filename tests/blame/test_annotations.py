@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from assay.blame.annotations import (
+from opsassay.blame.annotations import (
     Annotations,
     Resolutions,
     agreement,
@@ -16,8 +16,8 @@ from assay.blame.annotations import (
     review_plan,
     settle,
 )
-from assay.errors import ConfigError, UserError
-from assay.model.trajectory import Attribution
+from opsassay.errors import ConfigError, UserError
+from opsassay.model.trajectory import Attribution
 
 
 def by(annotator, **labels):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from assay.blame.combined import fit, leave_one_out, shipped
-from assay.blame.features import FEATURES
-from assay.blame.rules import RULES
-from assay.blame.scores import score, summarise
-from assay.model.trajectory import Attribution, LabelledTrace, Trace, TraceStep
-from assay.proxy.formats.whoandwhen import read_whoandwhen
+from opsassay.blame.combined import fit, leave_one_out, shipped
+from opsassay.blame.features import FEATURES
+from opsassay.blame.rules import RULES
+from opsassay.blame.scores import score, summarise
+from opsassay.model.trajectory import Attribution, LabelledTrace, Trace, TraceStep
+from opsassay.proxy.formats.whoandwhen import read_whoandwhen
 
 
 @pytest.fixture(scope="module")

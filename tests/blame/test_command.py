@@ -1,4 +1,4 @@
-"""`assay blame` and `assay proxy` through the door that users take: one sentence for every wrong use, JSON for scripts."""
+"""`opsassay blame` and `opsassay proxy` as users call them: one sentence for every wrong use, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from assay.agents.models import model_named
-from assay.agents.models.base import Message
-from assay.agents.models.scripted import ScriptedModel
-from assay.cli import cli
-from assay.errors import AssayError, ConfigError, OperationError, UserError
-from assay.model.trajectory import Attribution, Trace, TraceStep
-from assay.telemetry.tree import write_noun
+from opsassay.agents.models import model_named
+from opsassay.agents.models.base import Message
+from opsassay.agents.models.scripted import ScriptedModel
+from opsassay.cli import cli
+from opsassay.errors import ConfigError, OperationError, OpsAssayError, UserError
+from opsassay.model.trajectory import Attribution, Trace, TraceStep
+from opsassay.telemetry.tree import write_noun
 
 
-def assay(*arguments):
+def opsassay(*arguments):
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
@@ -40,7 +40,7 @@ def labelled(tmp_path):
 
 
 def test_bench_prints_one_json_object_with_the_rules_always(labelled):
-    done = assay("blame", "bench", labelled, "--json")
+    done = opsassay("blame", "bench", labelled, "--json")
     payload = json.loads(done.stdout)
     rows = {row["technique"]: row for row in payload["items"]}
     assert (done.exit_code, payload["command"], payload["scoring"]) == (0, "blame bench", "exact")
@@ -54,7 +54,7 @@ def test_bench_prints_one_json_object_with_the_rules_always(labelled):
 
 def test_a_batch_goes_on_after_a_trace_that_cannot_be_read(labelled):
     (labelled / "bad.json").write_text("{")
-    done = assay(
+    done = opsassay(
         "blame", labelled / "traces" / "1.json", labelled / "bad.json", "--technique", "before-error-text", "--json"
     )
     payload = json.loads(done.stdout)
@@ -82,8 +82,8 @@ def test_a_batch_goes_on_after_a_trace_that_cannot_be_read(labelled):
 )
 def test_wrong_use_is_one_sentence(labelled, monkeypatch, arguments, message):
     monkeypatch.chdir(labelled / "traces" if arguments[1:2] == ["bench"] else labelled)
-    done = assay(*arguments)
-    assert isinstance(done.exception, AssayError)
+    done = opsassay(*arguments)
+    assert isinstance(done.exception, OpsAssayError)
     assert done.exception.exit_code == 2
     assert message in str(done.exception)
     assert not (labelled / "rec").exists()
@@ -120,7 +120,9 @@ def test_traces_of_the_same_name_are_annotated_apart_and_settled_apart(labelled)
         (labelled / folder).mkdir()
         (labelled / folder / "1.json").write_text((labelled / "traces" / "1.json").read_text())
     page = labelled / "page.html"
-    assay("blame", "annotate", labelled / "a" / "1.json", labelled / "b" / "1.json", "--annotator", "ada", "-o", page)
+    opsassay(
+        "blame", "annotate", labelled / "a" / "1.json", labelled / "b" / "1.json", "--annotator", "ada", "-o", page
+    )
     assert '"name":"a/1"' in page.read_text()
     assert '"name":"b/1"' in page.read_text()
     said = {"a/1": {"agent_name": "A", "step_id": 1}, "b/1": {"agent_name": "A", "step_id": 2}}
@@ -128,7 +130,7 @@ def test_traces_of_the_same_name_are_annotated_apart_and_settled_apart(labelled)
         told = {"schema_version": 1, "annotator": who, "attributions": said}
         (labelled / f"{who}.json").write_text(json.dumps(told))
     out = labelled / "out"
-    done = assay("blame", "agree", labelled / "ada.json", labelled / "ben.json", "--traces", labelled, "-o", out)
+    done = opsassay("blame", "agree", labelled / "ada.json", labelled / "ben.json", "--traces", labelled, "-o", out)
     assert done.exit_code == 0
     assert sorted(p.name for p in (out / "labels").iterdir()) == ["a-1.json", "b-1.json"]
     assert json.loads((out / "labels" / "b-1.json").read_text())["step_id"] == 2

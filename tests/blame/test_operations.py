@@ -7,17 +7,17 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from assay.bench.store import RunStore
-from assay.blame.attribute import attribute
-from assay.blame.operations import FLOOR, join, read_run
-from assay.cli import cli
-from assay.errors import DatapackError, UserError
-from assay.model.diagnosis import Diagnosis, RootCauseClaim
-from assay.model.incident import Alert
-from assay.model.run import Run, RunStatus, Solver
-from assay.model.trajectory import AlertReading, Observation, Phase, Tick, ToolCall, TraceStep
-from assay.proxy.formats import read_one
-from assay.telemetry.tree import resolve
+from opsassay.bench.store import RunStore
+from opsassay.blame.attribute import attribute
+from opsassay.blame.operations import FLOOR, join, read_run
+from opsassay.cli import cli
+from opsassay.errors import DatapackError, UserError
+from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
+from opsassay.model.incident import Alert
+from opsassay.model.run import Run, RunStatus, Solver
+from opsassay.model.trajectory import AlertReading, Observation, Phase, Tick, ToolCall, TraceStep
+from opsassay.proxy.formats import read_one
+from opsassay.telemetry.tree import resolve
 from telemetry.packs import SECOND, START_NS, make_tree
 
 ASKED = "[system]\nYou are ops.\n\n[user]\nThe shop is down.\nRepair it.\n\n[assistant]\nI look."

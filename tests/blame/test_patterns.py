@@ -6,12 +6,12 @@ import duckdb
 import polars as pl
 import pytest
 
-from assay.agents.models.base import Message, Reply, ToolRequest
-from assay.agents.models.scripted import ScriptedModel
-from assay.blame.joined import first_break, lanes
-from assay.blame.patterns import find_patterns
-from assay.model.diagnosis import Diagnosis, RootCauseClaim
-from assay.model.trajectory import Action, Observation, Probe, Tick, Timeline, ToolCall, Trace, TraceStep
+from opsassay.agents.models.base import Message, Reply, ToolRequest
+from opsassay.agents.models.scripted import ScriptedModel
+from opsassay.blame.joined import first_break, lanes
+from opsassay.blame.patterns import find_patterns
+from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
+from opsassay.model.trajectory import Action, Observation, Probe, Tick, Timeline, ToolCall, Trace, TraceStep
 from telemetry.packs import SECOND, START_NS, make_annotation, make_incident, make_pack, make_truth
 
 ALL_SERVICES = "SELECT service_name, count(*) AS spans FROM normal_traces GROUP BY ALL ORDER BY 1"

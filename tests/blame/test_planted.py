@@ -10,14 +10,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from assay.agents.models.scripted import ScriptedModel
-from assay.agents.models.server import running_server
-from assay.blame.attribute import attribute
-from assay.blame.rerun import ProxyRerun, command
-from assay.blame.settings import BlameSettings
-from assay.cli import cli
-from assay.errors import UserError
-from assay.proxy.policies import Intervention
+from opsassay.agents.models.scripted import ScriptedModel
+from opsassay.agents.models.server import running_server
+from opsassay.blame.attribute import attribute
+from opsassay.blame.rerun import ProxyRerun, command
+from opsassay.blame.settings import BlameSettings
+from opsassay.cli import cli
+from opsassay.errors import UserError
+from opsassay.proxy.policies import Intervention
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "multi_agent"
 sys.path.insert(0, str(EXAMPLES))

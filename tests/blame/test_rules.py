@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from assay.blame.rules import RULES
-from assay.blame.scores import breakdown, score, summarise
-from assay.model.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
-from assay.proxy.formats.whoandwhen import read_whoandwhen
+from opsassay.blame.rules import RULES
+from opsassay.blame.scores import breakdown, score, summarise
+from opsassay.model.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
+from opsassay.proxy.formats.whoandwhen import read_whoandwhen
 
 GENERATED, CRAFTED = "algorithm-generated", "hand-crafted"
 

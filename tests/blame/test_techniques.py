@@ -7,15 +7,15 @@ import math
 
 import pytest
 
-from assay.agents.models.base import Reply, ToolRequest
-from assay.agents.models.scripted import ScriptedModel
-from assay.blame.attribute import attribute
-from assay.blame.bench import bench
-from assay.blame.definition import DEFINITION
-from assay.blame.settings import BlameSettings
-from assay.blame.techniques.dynamic_agentic import Candidate, Experiment, decide
-from assay.errors import NotFoundError, OperationError, UserError
-from assay.model.trajectory import Attribution, LabelledTrace, Trace, TraceStep
+from opsassay.agents.models.base import Reply, ToolRequest
+from opsassay.agents.models.scripted import ScriptedModel
+from opsassay.blame.attribute import attribute
+from opsassay.blame.bench import bench
+from opsassay.blame.definition import DEFINITION
+from opsassay.blame.settings import BlameSettings
+from opsassay.blame.techniques.dynamic_agentic import Candidate, Experiment, decide
+from opsassay.errors import NotFoundError, OperationError, UserError
+from opsassay.model.trajectory import Attribution, LabelledTrace, Trace, TraceStep
 
 
 def trace_of(n):

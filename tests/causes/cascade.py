@@ -1,6 +1,6 @@
 """Small deterministic datapacks with a known cascade: a call tree with exclusive times, and what a fault does to it.
 
-The simulator knows nothing of `assay.causes`: it walks the tree request by request and writes the spans that services
+The simulator knows nothing of `opsassay.causes`: it walks the tree request by request and writes the spans that services
 with OpenTelemetry would write (client span, server span under it, store calls as client spans without a child, messages
 as producer and consumer).
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import polars as pl
 
-from assay.model.incident import Fault, Incident, Window
-from assay.telemetry.content import write_datapack
-from assay.telemetry.datapack import Datapack
+from opsassay.model.incident import Fault, Incident, Window
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
 
 NANO = 1_000_000_000
 EPOCH = 1_700_000_000 * NANO

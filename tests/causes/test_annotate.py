@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import polars as pl
 import pytest
 
-from assay.causes.annotate import annotate, annotate_opened, open_pack
-from assay.model.incident import Label
-from assay.telemetry.content import write_datapack
-from assay.telemetry.datapack import Datapack
+from opsassay.causes.annotate import annotate, annotate_opened, open_pack
+from opsassay.model.incident import Label
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
 
 from . import systems
 from .cascade import CALM, Call, Effect, fault, frames, incident, make_pack

@@ -5,13 +5,13 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from assay.causes.annotate import annotate
-from assay.causes.search import SearchLimits
-from assay.causes.settings import Settings
-from assay.errors import DatapackError
-from assay.model.incident import Label
-from assay.telemetry.content import write_datapack
-from assay.telemetry.datapack import Datapack
+from opsassay.causes.annotate import annotate
+from opsassay.causes.search import SearchLimits
+from opsassay.causes.settings import Settings
+from opsassay.errors import DatapackError
+from opsassay.model.incident import Label
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
 
 from . import systems
 from .cascade import EPOCH, NANO, SECONDS, Effect, fault, frames, incident, make_pack

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from assay.causes.curate import Candidate, curate, depth, unfit
-from assay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
-from assay.model.incident import Label
+from opsassay.causes.curate import Candidate, curate, depth, unfit
+from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.model.incident import Label
 
 
 def candidate(id_, *pairs, root="c", alarm="a", type_="NetworkDelay", label=Label.ATTRIBUTED, system="shop"):

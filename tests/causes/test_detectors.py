@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from assay.causes.detectors import (
+from opsassay.causes.detectors import (
     Severity,
     adaptive_multiplier,
     over_utilised,

@@ -7,10 +7,10 @@ import re
 import polars as pl
 import pytest
 
-from assay.causes.annotate import annotate, annotate_opened, open_pack
-from assay.model.incident import Label, Window
-from assay.telemetry.content import write_datapack
-from assay.telemetry.datapack import Datapack
+from opsassay.causes.annotate import annotate, annotate_opened, open_pack
+from opsassay.model.incident import Label, Window
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
 
 from . import systems
 from .cascade import EPOCH, NANO, SECONDS, Call, Effect, fault, frames, incident, make_pack

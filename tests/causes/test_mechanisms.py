@@ -5,14 +5,14 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from assay.causes.annotate import annotate, annotate_opened, open_pack
-from assay.causes.search import SearchLimits
-from assay.causes.settings import Settings, load_settings
-from assay.causes.slo import Slo
-from assay.errors import ConfigError
-from assay.model.incident import Label
-from assay.telemetry.content import write_datapack
-from assay.telemetry.datapack import Datapack
+from opsassay.causes.annotate import annotate, annotate_opened, open_pack
+from opsassay.causes.search import SearchLimits
+from opsassay.causes.settings import Settings, load_settings
+from opsassay.causes.slo import Slo
+from opsassay.errors import ConfigError
+from opsassay.model.incident import Label
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
 
 from . import systems
 from .cascade import EPOCH, NANO, SECONDS, Call, Effect, fault, frames, incident, make_pack

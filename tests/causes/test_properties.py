@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assay.causes.annotate import annotate, annotate_opened, open_pack
-from assay.model.causal_graph import Annotation
-from assay.model.incident import Label
-from assay.telemetry.content import write_datapack
-from assay.telemetry.datapack import Datapack
+from opsassay.causes.annotate import annotate, annotate_opened, open_pack
+from opsassay.model.causal_graph import Annotation
+from opsassay.model.incident import Label
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
 
 from . import systems
 from .cascade import Effect, fault, frames, incident, make_pack

@@ -7,9 +7,9 @@ from datetime import datetime
 
 import pytest
 
-from assay.causes.annotate import annotate
-from assay.model.incident import Fault, Label
-from assay.telemetry.datapack import Datapack
+from opsassay.causes.annotate import annotate
+from opsassay.model.incident import Fault, Label
+from opsassay.telemetry.datapack import Datapack
 
 PACKS = [
     "nezha-2023-01-29-0903-ts-basic-service-return",

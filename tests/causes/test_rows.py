@@ -7,8 +7,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.causes.names import coded, codes, distinct_pairs, joined, known, stacked
-from assay.causes.parents import Rows
+from opsassay.causes.names import coded, codes, distinct_pairs, joined, known, stacked
+from opsassay.causes.parents import Rows
 
 KEYS = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 2**64 - 1)), max_size=200)
 NAMES = st.lists(st.one_of(st.none(), st.sampled_from(["", "a", "ab", "b", "é", "zz"])), max_size=30)

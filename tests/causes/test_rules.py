@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from assay.causes.rules import RULES, active_rules
-from assay.causes.signatures import SIGNATURES
-from assay.causes.states import STATE_OF_REASON
-from assay.model.faults import FaultKind
+from opsassay.causes.rules import RULES, active_rules
+from opsassay.causes.signatures import SIGNATURES
+from opsassay.causes.states import STATE_OF_REASON
+from opsassay.model.faults import FaultKind
 
 TABLE_7 = {
     "C-01": ("vertical", "container", {"cpu", "mem"}, {"lat", "p99", "timeout", "missing", "err"}),

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.causes.carried import Carriage
-from assay.causes.hops import Terrain
-from assay.causes.rules import active_rules
-from assay.causes.search import SearchLimits, search
-from assay.causes.states import NodeState
+from opsassay.causes.carried import Carriage
+from opsassay.causes.hops import Terrain
+from opsassay.causes.rules import active_rules
+from opsassay.causes.search import SearchLimits, search
+from opsassay.causes.states import NodeState
 
 BEGAN = 1_000_000_000_000
 

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from assay import __version__
-from assay.cli import COMMANDS, run
-from assay.model.faults import CATALOGUE
+from opsassay import __version__
+from opsassay.cli import COMMANDS, run
+from opsassay.model.faults import CATALOGUE
 from telemetry.packs import make_public, make_tree
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from assay.cli.live_table import RunTable, run_table, summary_of
+from opsassay.cli.live_table import RunTable, run_table, summary_of
 
 
 def job(case, label="rca"):
@@ -37,7 +37,7 @@ def test_it_shows_what_runs_and_what_has_ended_with_the_sum(capsys):
     assert "failed: no idea" in text
     assert "running, 0 s" in text
     assert text.count("one") == text.count("two") == 1
-    assert "assay: 1/3 one: rca: failed: no idea" in capsys.readouterr().err
+    assert "opsassay: 1/3 one: rca: failed: no idea" in capsys.readouterr().err
 
 
 def test_without_a_terminal_every_end_is_a_line(capsys):
@@ -45,7 +45,7 @@ def test_without_a_terminal_every_end_is_a_line(capsys):
         of = job("one")
         table.began(of)
         table.ended(made(of, limits=("tool_calls",), flags=("canary",)))
-    assert capsys.readouterr().err == "assay: 1/1 one: rca: done (limits hit: tool_calls) [canary]\n"
+    assert capsys.readouterr().err == "opsassay: 1/1 one: rca: done (limits hit: tool_calls) [canary]\n"
 
 
 def test_what_could_not_be_run_says_why():

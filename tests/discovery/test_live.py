@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from assay.discovery.blocks import audit_cases, blocks
-from assay.discovery.evolve import TASK, evolve
-from assay.discovery.laboratory import laboratory
-from assay.discovery.search import compose
-from assay.testbed.scenarios import load_scenario, system_of
+from opsassay.discovery.blocks import audit_cases, blocks
+from opsassay.discovery.evolve import TASK, evolve
+from opsassay.discovery.laboratory import laboratory
+from opsassay.discovery.search import compose
+from opsassay.testbed.scenarios import load_scenario, system_of
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 SCENARIO = load_scenario("bad-release")

@@ -9,19 +9,19 @@ from contextlib import contextmanager
 
 import pytest
 
-from assay.agents.models.base import Message
-from assay.cli import run
-from assay.discovery.blocks import audit_cases, blocks
-from assay.discovery.composition import Composition, parse
-from assay.discovery.evolve import mutator
-from assay.discovery.guard import refusal
-from assay.discovery.hunt import ATTEMPTS, Hunt, findings, read_attempts, summary
-from assay.discovery.laboratory import Attempt, LocalLaboratory, scored
-from assay.discovery.operator import Repair
-from assay.discovery.search import families_of, mutated, random_candidates
-from assay.errors import ConfigError, NotFoundError, UserError
-from assay.grading.verifiers.judgement import Judged, Judgement
-from assay.testbed.scenarios import load_scenario, system_of
+from opsassay.agents.models.base import Message
+from opsassay.cli import run
+from opsassay.discovery.blocks import audit_cases, blocks
+from opsassay.discovery.composition import Composition, parse
+from opsassay.discovery.evolve import mutator
+from opsassay.discovery.guard import refusal
+from opsassay.discovery.hunt import ATTEMPTS, Hunt, findings, read_attempts, summary
+from opsassay.discovery.laboratory import Attempt, LocalLaboratory, scored
+from opsassay.discovery.operator import Repair
+from opsassay.discovery.search import families_of, mutated, random_candidates
+from opsassay.errors import ConfigError, NotFoundError, UserError
+from opsassay.grading.verifiers.judgement import Judged, Judgement
+from opsassay.testbed.scenarios import load_scenario, system_of
 
 SCENARIO = load_scenario("bad-release")
 DESK = system_of(SCENARIO)
@@ -156,7 +156,7 @@ def test_a_search_that_goes_on_tries_only_what_is_not_known(tmp_path, monkeypatc
     def started(*_args, **_kwargs):
         raise StartedError
 
-    monkeypatch.setattr("assay.discovery.hunt.laboratory", started)
+    monkeypatch.setattr("opsassay.discovery.hunt.laboratory", started)
     candidates = list(random_candidates(LIBRARY, 3, 7))
     known = [
         attempt(number, "benign").model_copy(update={"composition": candidate.composition})
@@ -191,7 +191,7 @@ def test_an_audit_tries_the_invalid_classes_first_and_reports_what_the_guard_say
     def unrun(scenario, target, folder, **_):
         yield Unrun(scenario, target, None, folder)
 
-    monkeypatch.setattr("assay.discovery.hunt.laboratory", unrun)
+    monkeypatch.setattr("opsassay.discovery.hunt.laboratory", unrun)
     command = ["discover", "bad-release", "-n", "2", "--seed", "7", "-o", str(tmp_path / "found"), "--json"]
     assert run([*command, "--audit"]) == 0
     whole = json.loads(capsys.readouterr().out)

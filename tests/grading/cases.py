@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from assay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
-from assay.model.diagnosis import Diagnosis, PropagationClaim, RootCauseClaim
-from assay.model.faults import FaultKind
-from assay.model.incident import Fault, Label, RootLabel, Truth
-from assay.model.run import Run, RunStatus, Solver
+from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.model.diagnosis import Diagnosis, PropagationClaim, RootCauseClaim
+from opsassay.model.faults import FaultKind
+from opsassay.model.incident import Fault, Label, RootLabel, Truth
+from opsassay.model.run import Run, RunStatus, Solver
 
 
 def finished_run(**changes: object) -> Run:

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from assay.grading.aggregate import GROUNDED_SHARE, SUMMARY_SCHEMA, summarise
-from assay.model.run import Metric, MetricStatus, Verdict
+from opsassay.grading.aggregate import GROUNDED_SHARE, SUMMARY_SCHEMA, summarise
+from opsassay.model.run import Metric, MetricStatus, Verdict
 
 _COUNTER = iter(range(10**6))
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.grading.evidence import ROWS_KEPT
-from assay.grading.verdict import grade
-from assay.model.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
-from assay.model.run import Verdict
-from assay.telemetry.datapack import Datapack
-from assay.telemetry.sql import LockedSql
+from opsassay.grading.evidence import ROWS_KEPT
+from opsassay.grading.verdict import grade
+from opsassay.model.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
+from opsassay.model.run import Verdict
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.sql import LockedSql
 from telemetry.packs import make_pack
 
 from .cases import answer, finished_run, truth

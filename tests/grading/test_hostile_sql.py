@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.grading.verdict import grade
-from assay.model.diagnosis import Diagnosis, Evidence, Expectation, RootCauseClaim
-from assay.model.run import EvidenceResult, Verdict
-from assay.telemetry.datapack import Datapack
-from assay.telemetry.sql import LockedSql
+from opsassay.grading.verdict import grade
+from opsassay.model.diagnosis import Diagnosis, Evidence, Expectation, RootCauseClaim
+from opsassay.model.run import EvidenceResult, Verdict
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.sql import LockedSql
 from telemetry.packs import make_pack
 
 from .cases import finished_run, truth
@@ -71,8 +71,8 @@ HOSTILE = {
     "secrets": "SELECT * FROM duckdb_secrets()",
     "a setting": "SELECT current_setting('temp_directory')",
     "environment": "SELECT getenv('HOME')",
-    "copy": "COPY abnormal_traces TO '/tmp/assay-stolen.csv'",
-    "attach": "ATTACH '/tmp/assay-stolen.db'",
+    "copy": "COPY abnormal_traces TO '/tmp/opsassay-stolen.csv'",
+    "attach": "ATTACH '/tmp/opsassay-stolen.db'",
     "install": "INSTALL httpfs",
     "load": "LOAD httpfs",
     "pragma": "PRAGMA database_list",
@@ -84,7 +84,7 @@ HOSTILE = {
     "a query in a query": "SELECT * FROM query('SELECT 1')",
     "a table by query": "SELECT * FROM query_table('abnormal_traces')",
     "a prepared statement": "EXECUTE x",
-    "export": "EXPORT DATABASE '/tmp/assay-stolen'",
+    "export": "EXPORT DATABASE '/tmp/opsassay-stolen'",
     "an update": "UPDATE abnormal_traces SET duration = 1",
     "memory by repeat": "SELECT length(repeat('x', 1000000000)) || repeat('x', 2000000000)",
     "memory by range": "SELECT list_sum(range(4000000000))",
@@ -103,7 +103,7 @@ def test_no_trick_scores(pack: Datapack, sql: LockedSql, what: str) -> None:
     values = {name: verdict.metrics[name].value for name in ("sql_exec", "evidence_relevant")}
     assert values == {"sql_exec": 0.0, "evidence_relevant": 0.0}, verdict.evidence[0]
     assert time.monotonic() - begun < 60
-    assert not list(Path("/tmp").glob("assay-stolen*"))
+    assert not list(Path("/tmp").glob("opsassay-stolen*"))
     assert sql.query("SELECT count(*) FROM abnormal_traces").status == "ok"  # and the next statement runs
 
 

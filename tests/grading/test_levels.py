@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from assay.grading.levels import level_metrics
-from assay.grading.profiles import PROFILES
-from assay.grading.verdict import grade
-from assay.model.causal_graph import Annotation, CausalGraph
-from assay.model.diagnosis import Diagnosis, RootCauseClaim
-from assay.model.incident import Label, RootLabel, Truth
+from opsassay.grading.levels import level_metrics
+from opsassay.grading.profiles import PROFILES
+from opsassay.grading.verdict import grade
+from opsassay.model.causal_graph import Annotation, CausalGraph
+from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
+from opsassay.model.incident import Label, RootLabel, Truth
 
 from .cases import finished_run, no_fault, truth
 

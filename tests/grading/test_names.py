@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.grading.names import normalise
+from opsassay.grading.names import normalise
 
 
 @pytest.mark.parametrize(

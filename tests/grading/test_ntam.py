@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.grading.ntam import Chain, Ntam, chains_of
-from assay.grading.topology import Topology, chains, levels
-from assay.grading.verdict import grade
+from opsassay.grading.ntam import Chain, Ntam, chains_of
+from opsassay.grading.topology import Topology, chains, levels
+from opsassay.grading.verdict import grade
 
 from .cases import annotation, answer, finished_run, truth
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.grading.outcome import match, true_roots
-from assay.grading.profiles import PROFILES, profile_named
-from assay.grading.verdict import grade
-from assay.model.diagnosis import Diagnosis, RootCauseClaim
-from assay.model.faults import CATALOGUE
-from assay.model.faults import FaultKind as K
-from assay.model.incident import Truth
+from opsassay.grading.outcome import match, true_roots
+from opsassay.grading.profiles import PROFILES, profile_named
+from opsassay.grading.verdict import grade
+from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
+from opsassay.model.faults import CATALOGUE
+from opsassay.model.faults import FaultKind as K
+from opsassay.model.incident import Truth
 
 from .cases import answer, finished_run, labelled, no_fault, ranking_only_run, truth
 

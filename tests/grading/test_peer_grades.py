@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from assay.grading.profiles import PROFILES
-from assay.grading.verdict import grade
-from assay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
-from assay.model.diagnosis import Diagnosis
-from assay.model.faults import CATALOGUE
-from assay.model.incident import Fault, Label, Truth
+from opsassay.grading.profiles import PROFILES
+from opsassay.grading.verdict import grade
+from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.faults import CATALOGUE
+from opsassay.model.incident import Fault, Label, Truth
 
 from .cases import finished_run
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.grading.process import path_exists
-from assay.grading.profiles import PROFILES, profile_named
-from assay.grading.verdict import grade
-from assay.model.causal_graph import Annotation
-from assay.model.diagnosis import Diagnosis
-from assay.model.faults import FaultKind as K
-from assay.model.incident import Label, Truth
+from opsassay.grading.process import path_exists
+from opsassay.grading.profiles import PROFILES, profile_named
+from opsassay.grading.verdict import grade
+from opsassay.model.causal_graph import Annotation
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.faults import FaultKind as K
+from opsassay.model.incident import Label, Truth
 
 from .cases import annotation, answer, finished_run, no_fault, ranking_only_run, truth
 

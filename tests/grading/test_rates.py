@@ -3,7 +3,7 @@ import math
 import pytest
 from scipy import stats
 
-from assay.grading.rates import wilson
+from opsassay.grading.rates import wilson
 
 
 def test_the_interval_is_wilsons():

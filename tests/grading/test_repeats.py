@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from assay.agents.tools import Toolbox
-from assay.errors import UserError
-from assay.grading.outcome import ranking_metrics
-from assay.grading.profiles import PROFILES
-from assay.grading.repeats import complexity, mean_pass_at_k, mean_time, pass_at_k
-from assay.grading.trajectory import tool_failures, trajectory_metrics, visited_services
-from assay.grading.verdict import grade
-from assay.model.diagnosis import RankedService
-from assay.model.trajectory import ToolCall, Trace, TraceStep
-from assay.telemetry.sql import LockedSql
+from opsassay.agents.tools import Toolbox
+from opsassay.errors import UserError
+from opsassay.grading.outcome import ranking_metrics
+from opsassay.grading.profiles import PROFILES
+from opsassay.grading.repeats import complexity, mean_pass_at_k, mean_time, pass_at_k
+from opsassay.grading.trajectory import tool_failures, trajectory_metrics, visited_services
+from opsassay.grading.verdict import grade
+from opsassay.model.diagnosis import RankedService
+from opsassay.model.trajectory import ToolCall, Trace, TraceStep
+from opsassay.telemetry.sql import LockedSql
 from telemetry.packs import make_pack
 
 from .cases import answer, finished_run, no_fault, truth

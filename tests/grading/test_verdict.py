@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from assay.errors import NotFoundError
-from assay.grading import metrics
-from assay.grading.profiles import PROFILES, profile_named
-from assay.grading.verdict import grade
-from assay.model.faults import FaultKind as K
-from assay.model.run import MetricStatus, RunStatus
+from opsassay.errors import NotFoundError
+from opsassay.grading import metrics
+from opsassay.grading.profiles import PROFILES, profile_named
+from opsassay.grading.verdict import grade
+from opsassay.model.faults import FaultKind as K
+from opsassay.model.run import MetricStatus, RunStatus
 
 from .cases import annotation, answer, finished_run, no_fault, truth
 

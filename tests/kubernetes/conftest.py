@@ -18,10 +18,10 @@ from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import Cluster
 from tiny_api import served
 
-from assay.testbed.kubernetes import substrate
-from assay.testbed.kubernetes.api import client, mirror
-from assay.testbed.kubernetes.api.client import Api
-from assay.testbed.kubernetes.faults import undoing
+from opsassay.testbed.kubernetes import substrate
+from opsassay.testbed.kubernetes.api import client, mirror
+from opsassay.testbed.kubernetes.api.client import Api
+from opsassay.testbed.kubernetes.faults import undoing
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +97,7 @@ def web(name, namespace, replicas=2, **container):
     labels = {"app": name}
     described = {
         "name": "web",
-        "image": "docker.io/library/assay-box:1",
+        "image": "docker.io/library/opsassay-box:1",
         "imagePullPolicy": "IfNotPresent",
         "args": ["web"],
         "ports": [{"containerPort": 8080}],

@@ -20,8 +20,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from assay.telemetry.otlp.client import ReceiverControl, start_receiver
-from assay.testbed.kubernetes.pods.receiver import door
+from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
+from opsassay.testbed.kubernetes.pods.receiver import door
 
 SECOND = 1_000_000_000
 _NUMBERS = count(1)

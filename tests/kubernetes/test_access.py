@@ -11,11 +11,11 @@ import yaml
 from pydantic import ValidationError
 from tiny_api import tiny_api
 
-from assay.errors import RefusedError
-from assay.model.cluster import GRANTABLE, STANDARD, AccessRule, OnCluster
-from assay.testbed.kubernetes.access import account
-from assay.testbed.kubernetes.api.client import Api
-from assay.testbed.scenarios import load_scenario, names
+from opsassay.errors import RefusedError
+from opsassay.model.cluster import GRANTABLE, STANDARD, AccessRule, OnCluster
+from opsassay.testbed.kubernetes.access import account
+from opsassay.testbed.kubernetes.api.client import Api
+from opsassay.testbed.scenarios import load_scenario, names
 
 
 def granted(objects):
@@ -102,7 +102,7 @@ def cluster(folder, *ways, impersonates=True):
         assert query == {"dryRun": "All"}, "nothing is made"
         if not impersonates:
             return 403, {"message": "users is forbidden: cannot impersonate resource"}
-        way = tiny.asked[-1][4]["metadata"]["name"].removeprefix("assay-way-")
+        way = tiny.asked[-1][4]["metadata"]["name"].removeprefix("opsassay-way-")
         return (201, {}) if way in (*ways, "none") else (403, {"message": f"{way} pods are forbidden"})
 
     with tiny_api(answer, folder) as (tiny, config):
@@ -143,8 +143,8 @@ def test_a_cluster_that_admits_ways_to_its_nodes_lets_no_agent_in(tmp_path):
         asked = [(headers["Impersonate-User"], path) for _, path, _, headers, _ in tiny.asked]
     assert set(asked) == {("system:serviceaccount:kube-system:replicaset-controller", "/api/v1/namespaces/mine/pods")}
     bodies = {body["metadata"]["name"]: body["spec"] for *_, body in tiny.asked}
-    assert bodies["assay-way-hostpath"]["volumes"] == [{"name": "host", "hostPath": {"path": "/"}}]
-    assert bodies["assay-way-privileged"]["containers"][0]["securityContext"] == {"privileged": True}
+    assert bodies["opsassay-way-hostpath"]["volumes"] == [{"name": "host", "hostPath": {"path": "/"}}]
+    assert bodies["opsassay-way-privileged"]["containers"][0]["securityContext"] == {"privileged": True}
 
 
 def test_one_way_that_is_open_is_enough_and_it_is_named(tmp_path):

@@ -7,11 +7,11 @@ import time
 import pytest
 from tiny_api import tiny_api
 
-from assay.errors import LostError, StartError, UserError
-from assay.testbed.kubernetes.api import client as module
-from assay.testbed.kubernetes.api import mirror as following
-from assay.testbed.kubernetes.api.client import Api, ApiError, DeniedError
-from assay.testbed.kubernetes.api.mirror import Mirror
+from opsassay.errors import LostError, StartError, UserError
+from opsassay.testbed.kubernetes.api import client as module
+from opsassay.testbed.kubernetes.api import mirror as following
+from opsassay.testbed.kubernetes.api.client import Api, ApiError, DeniedError
+from opsassay.testbed.kubernetes.api.mirror import Mirror
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_requests_carry_the_token_of_the_context_and_a_neutral_field_manager(tmp
     assert headers["authorization"] == "Bearer abc"
     assert query == {"fieldManager": "kubectl"}
     assert body["data"] == {}
-    assert "assay" not in str(headers).lower()
+    assert "opsassay" not in str(headers).lower()
 
 
 @pytest.mark.parametrize(

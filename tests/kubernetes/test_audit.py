@@ -9,8 +9,8 @@ import time
 import pytest
 from tiny_api import write_kubeconfig
 
-from assay.model.cluster import CLUSTER_WIDE, GRANTABLE
-from assay.testbed.kubernetes.access.audit import (
+from opsassay.model.cluster import CLUSTER_WIDE, GRANTABLE
+from opsassay.testbed.kubernetes.access.audit import (
     KIND_OF,
     WATCHED,
     Audit,
@@ -19,8 +19,8 @@ from assay.testbed.kubernetes.access.audit import (
     logged_action,
     writable_elsewhere,
 )
-from assay.testbed.kubernetes.api.client import Api
-from assay.testbed.scenarios import load_scenario
+from opsassay.testbed.kubernetes.api.client import Api
+from opsassay.testbed.scenarios import load_scenario
 
 
 def service(selector="auth", manager="kubectl-patch", version=1):

@@ -14,24 +14,24 @@ import pytest
 from click.testing import CliRunner
 from object_server import NO_ROOM, READY, ObjectServer
 
-from assay.cli import cli
-from assay.errors import LostError, OperationError, StartError, UserError
-from assay.model.files import load_yaml
-from assay.model.system import System
-from assay.model.trajectory import parse_timeline
-from assay.testbed.kubernetes import observer as observing
-from assay.testbed.kubernetes import substrate as module
-from assay.testbed.kubernetes.api import client
-from assay.testbed.kubernetes.api.client import Api, DeniedError
-from assay.testbed.kubernetes.faults import under_test, undoing
-from assay.testbed.kubernetes.faults.changes import Change, injected
-from assay.testbed.kubernetes.faults.offers import Offers
-from assay.testbed.kubernetes.faults.under_test import ClusterUnderTest
-from assay.testbed.kubernetes.manifests.system import Deployed
-from assay.testbed.kubernetes.observer import Observer, api_health
-from assay.testbed.kubernetes.running import Watched
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 from conftest import until
+from opsassay.cli import cli
+from opsassay.errors import LostError, OperationError, StartError, UserError
+from opsassay.model.files import load_yaml
+from opsassay.model.system import System
+from opsassay.model.trajectory import parse_timeline
+from opsassay.testbed.kubernetes import observer as observing
+from opsassay.testbed.kubernetes import substrate as module
+from opsassay.testbed.kubernetes.api import client
+from opsassay.testbed.kubernetes.api.client import Api, DeniedError
+from opsassay.testbed.kubernetes.faults import under_test, undoing
+from opsassay.testbed.kubernetes.faults.changes import Change, injected
+from opsassay.testbed.kubernetes.faults.offers import Offers
+from opsassay.testbed.kubernetes.faults.under_test import ClusterUnderTest
+from opsassay.testbed.kubernetes.manifests.system import Deployed
+from opsassay.testbed.kubernetes.observer import Observer, api_health
+from opsassay.testbed.kubernetes.running import Watched
+from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
 
 FINALIZER = "Some resources are remaining: widgets.example.com has 1 resource instances."
 TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
@@ -84,7 +84,7 @@ def test_a_system_is_removed_although_the_api_was_away_when_it_was_told_to_go(cl
 def test_what_could_not_be_removed_is_named_with_what_clears_it_later(cluster, substrate, monkeypatch):
     monkeypatch.setattr(module, "REMOVE_TIMEOUT_S", 0.05)
     removing = pytest.raises(
-        LostError, match=r"mine, mine-watch may still be there; `assay status --isolation kubernetes`"
+        LostError, match=r"mine, mine-watch may still be there; `opsassay status --isolation kubernetes`"
     )
     with removing, substrate.deployed(TINY, "mine"):
         cluster.refuse = lambda *_: None
@@ -159,25 +159,25 @@ def test_an_injection_is_given_up_when_the_cluster_is_silent_though_no_watch_has
 def test_commands_start_show_and_remove_systems_on_the_cluster_of_kubectl(cluster, monkeypatch):
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config))
 
-    def assay(*words):
+    def opsassay(*words):
         return CliRunner().invoke(cli, [*words, "--isolation", "kubernetes"], catch_exceptions=False).output
 
     tiny = str(Path(__file__).parents[1] / "testbed" / "tiny.yaml")
     with pytest.raises(UserError, match="Only pods run an image"):
         CliRunner().invoke(cli, ["up", tiny, "--image", "mine:1"], catch_exceptions=False)
-    up = assay("up", tiny, "--name", "mine", "--image", "registry.example/runtime:1")
-    assert "`assay down mine --isolation kubernetes`" in up
+    up = opsassay("up", tiny, "--name", "mine", "--image", "registry.example/runtime:1")
+    assert "`opsassay down mine --isolation kubernetes`" in up
     images = {item["spec"]["template"]["spec"]["containers"][0]["image"] for _, item in cluster.of("Deployment")}
     assert images == {"registry.example/runtime:1"}
     with pytest.raises(UserError, match="may be others' too: name the systems"):
-        assay("down", "--all")
+        opsassay("down", "--all")
     cluster.holding = FINALIZER
     cluster.end("mine")
-    (row,) = json.loads(assay("status", "--json"))["items"]
+    (row,) = json.loads(opsassay("status", "--json"))["items"]
     assert (row["phase"], row["reason"]) == ("stopping", FINALIZER)
-    assert "has 1 resource" in assay("status")
+    assert "has 1 resource" in opsassay("status")
     cluster.holding = ""
-    assert assay("down", "mine") == "mine is down.\n"
+    assert opsassay("down", "mine") == "mine is down.\n"
     assert cluster.namespaces() == []
 
 

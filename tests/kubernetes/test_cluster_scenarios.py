@@ -17,26 +17,26 @@ from pydantic import ValidationError
 from test_injection import values
 from tiny_api import tiny_api, write_kubeconfig
 
-from assay.agents.mcp_server import serving
-from assay.bench.sealing import sealing_refusal
-from assay.bench.trials.authoring import findings
-from assay.bench.trials.contract import TrialAgent
-from assay.bench.trials.desk import OpsDesk
-from assay.bench.trials.operators import play
-from assay.bench.trials.outside import operate
-from assay.bench.trials.plan import TrialPlan, cells_of
-from assay.bench.trials.tasks import Task
-from assay.errors import NotFoundError, OperationError, RefusedError
-from assay.model.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
-from assay.model.scenario import Oracle, Scenario
-from assay.testbed.apps import load_system
-from assay.testbed.kubernetes.access.kubectl import Kubectl
-from assay.testbed.kubernetes.access.tools import ClusterToolbox
-from assay.testbed.kubernetes.api.client import Api
-from assay.testbed.kubernetes.faults.node_command import NodeCommand
-from assay.testbed.kubernetes.scenario.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
-from assay.testbed.kubernetes.scenario.names import Names, takes_pods, workers
-from assay.testbed.kubernetes.scenario.objects import (
+from opsassay.agents.mcp_server import serving
+from opsassay.bench.sealing import sealing_refusal
+from opsassay.bench.trials.authoring import findings
+from opsassay.bench.trials.contract import TrialAgent
+from opsassay.bench.trials.desk import OpsDesk
+from opsassay.bench.trials.operators import play
+from opsassay.bench.trials.outside import operate
+from opsassay.bench.trials.plan import TrialPlan, cells_of
+from opsassay.bench.trials.tasks import Task
+from opsassay.errors import NotFoundError, OperationError, RefusedError
+from opsassay.model.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
+from opsassay.model.scenario import Oracle, Scenario
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.kubernetes.access.kubectl import Kubectl
+from opsassay.testbed.kubernetes.access.tools import ClusterToolbox
+from opsassay.testbed.kubernetes.api.client import Api
+from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
+from opsassay.testbed.kubernetes.scenario.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
+from opsassay.testbed.kubernetes.scenario.names import Names, takes_pods, workers
+from opsassay.testbed.kubernetes.scenario.objects import (
     _difference,
     await_state,
     broken_nodes,
@@ -44,8 +44,8 @@ from assay.testbed.kubernetes.scenario.objects import (
     found_at,
     manifest,
 )
-from assay.testbed.kubernetes.scenario.sharing import in_the_way
-from assay.testbed.scenarios import load_scenario, names, system_of
+from opsassay.testbed.kubernetes.scenario.sharing import in_the_way
+from opsassay.testbed.scenarios import load_scenario, names, system_of
 from testbed.ops.test_mcp import talk
 
 NAMES = Names("mine", "mine-watch", "image:1", ("a", "b"))
@@ -308,7 +308,7 @@ def test_whoever_came_later_waits_where_one_of_the_two_cannot_share():
 
 def test_a_stand_in_answers_and_one_that_lacks_its_file_says_so_and_ends():
     done = subprocess.run(
-        [sys.executable, "-m", "assay.testbed.kubernetes.pods.stand_in", "--needs", "/nowhere/payment.conf"],
+        [sys.executable, "-m", "opsassay.testbed.kubernetes.pods.stand_in", "--needs", "/nowhere/payment.conf"],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 1
@@ -317,7 +317,7 @@ def test_a_stand_in_answers_and_one_that_lacks_its_file_says_so_and_ends():
 
 @pytest.fixture
 def allowed(monkeypatch):
-    monkeypatch.setenv("ASSAY_NODE_CONTEXTS", "here")
+    monkeypatch.setenv("OPSASSAY_NODE_CONTEXTS", "here")
 
 
 def logging_command(log: Path):
@@ -326,10 +326,10 @@ def logging_command(log: Path):
 
 def test_nodes_are_touched_on_listed_contexts_by_a_command_of_the_users_alone(tmp_path, monkeypatch):
     command = NodeCommand(logging_command(tmp_path / "log"), "here")
-    monkeypatch.delenv("ASSAY_NODE_CONTEXTS", raising=False)
-    with pytest.raises(RefusedError, match="ASSAY_NODE_CONTEXTS"), command.broken("worker1", "stop", 60):
+    monkeypatch.delenv("OPSASSAY_NODE_CONTEXTS", raising=False)
+    with pytest.raises(RefusedError, match="OPSASSAY_NODE_CONTEXTS"), command.broken("worker1", "stop", 60):
         pytest.fail("it began")
-    monkeypatch.setenv("ASSAY_NODE_CONTEXTS", "here")
+    monkeypatch.setenv("OPSASSAY_NODE_CONTEXTS", "here")
     with pytest.raises(RefusedError, match="node_command"):
         NodeCommand((), "here").require()
     assert not (tmp_path / "log").exists()
@@ -345,7 +345,7 @@ def test_what_is_done_at_a_node_is_taken_back_with_the_block(tmp_path):
 
 KILLED = """
 import os, sys
-from assay.testbed.kubernetes.faults.node_command import NodeCommand
+from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
 with NodeCommand(tuple(sys.argv[1:]), "here").broken("worker1", "stop", 60):
     os.kill(os.getpid(), 9)
 """

@@ -7,20 +7,20 @@ import yaml
 from object_server import ObjectServer
 from tiny_api import served, write_kubeconfig
 
-from assay.discovery.composition import Composition
-from assay.discovery.kubernetes import baseline as module
-from assay.discovery.kubernetes import guard
-from assay.discovery.kubernetes.baseline import normal, objects_in, restore, taken
-from assay.discovery.kubernetes.laboratory import ClusterLaboratory
-from assay.discovery.kubernetes.operator import healthy, repair
-from assay.discovery.kubernetes.primitives import audit_cases, primitives
-from assay.errors import OperationError, UserError
-from assay.model.scenario import OpsCall
-from assay.testbed.apps import load_system
-from assay.testbed.kubernetes.api.client import Api
-from assay.testbed.kubernetes.faults.node_command import NodeCommand
-from assay.testbed.kubernetes.running import KubernetesSystem
-from assay.testbed.scenarios import load_scenario
+from opsassay.discovery.composition import Composition
+from opsassay.discovery.kubernetes import baseline as module
+from opsassay.discovery.kubernetes import guard
+from opsassay.discovery.kubernetes.baseline import normal, objects_in, restore, taken
+from opsassay.discovery.kubernetes.laboratory import ClusterLaboratory
+from opsassay.discovery.kubernetes.operator import healthy, repair
+from opsassay.discovery.kubernetes.primitives import audit_cases, primitives
+from opsassay.errors import OperationError, UserError
+from opsassay.model.scenario import OpsCall
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.kubernetes.api.client import Api
+from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
+from opsassay.testbed.kubernetes.running import KubernetesSystem
+from opsassay.testbed.scenarios import load_scenario
 
 GRID = load_system("grid")
 TARGET = "auth-service"

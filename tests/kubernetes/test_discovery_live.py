@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from assay.discovery.kubernetes.primitives import audit_cases, primitives
-from assay.discovery.laboratory import laboratory
-from assay.discovery.search import compose
-from assay.testbed.scenarios import load_scenario, system_of
+from opsassay.discovery.kubernetes.primitives import audit_cases, primitives
+from opsassay.discovery.laboratory import laboratory
+from opsassay.discovery.search import compose
+from opsassay.testbed.scenarios import load_scenario, system_of
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1500)]
 SCENARIO, TARGET = load_scenario("unreachable-service"), "auth-service"

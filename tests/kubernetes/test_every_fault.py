@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from assay.model.files import load_yaml
-from assay.model.incident import FaultPlan
-from assay.model.system import System
-from assay.testbed.kubernetes.faults.offers import SETTING
-from assay.testbed.kubernetes.faults.ways import WAYS
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 from conftest import until
+from opsassay.model.files import load_yaml
+from opsassay.model.incident import FaultPlan
+from opsassay.model.system import System
+from opsassay.testbed.kubernetes.faults.offers import SETTING
+from opsassay.testbed.kubernetes.faults.ways import WAYS
+from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
 
 CORNER = load_yaml(Path(__file__).parents[1] / "testbed" / "faults.yaml", System)
 CASES = [

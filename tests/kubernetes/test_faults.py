@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import RefusedError
-from assay.model.files import load_yaml
-from assay.model.incident import FaultPlan
-from assay.model.system import System
-from assay.telemetry.tree import Tree
-from assay.testbed.kubernetes.doors.door import Doors
-from assay.testbed.kubernetes.faults.offers import SETTING
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate
-from assay.testbed.record import Schedule, record
 from conftest import applied, until
-from live import run_assay
+from live import run_opsassay
+from opsassay.errors import RefusedError
+from opsassay.model.files import load_yaml
+from opsassay.model.incident import FaultPlan
+from opsassay.model.system import System
+from opsassay.telemetry.tree import Tree
+from opsassay.testbed.kubernetes.doors.door import Doors
+from opsassay.testbed.kubernetes.faults.offers import SETTING
+from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.testbed.record import Schedule, record
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
 TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
 KILLED = """
 import os, sys
 from pathlib import Path
-from assay.model.incident import FaultPlan
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.model.incident import FaultPlan
+from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
 plan = FaultPlan(fault="HTTPRequestAbort", target={"service": "back"}, parameters={"code": 503}, duration_s=3)
 for event in KubernetesSubstrate(sys.argv[1]).running("faults").inject(plan):
     if event["event"] == "applied":
@@ -98,7 +98,7 @@ def test_what_harms_nobody_is_no_fault(substrate, faulty, parameters):
 
 def test_nodes_that_are_not_listed_are_not_touched(substrate, faulty, monkeypatch):
     monkeypatch.delenv(SETTING, raising=False)
-    with pytest.raises(RefusedError, match="ASSAY_NODE_CONTEXTS"):
+    with pytest.raises(RefusedError, match="OPSASSAY_NODE_CONTEXTS"):
         injected(substrate, "NetworkDelay", {"service": "middle"})
 
 
@@ -130,7 +130,7 @@ def test_an_incident_is_recorded_and_annotated_as_one_of_this_machine_is(faulty,
     assert {"container.cpu.usage", "container.memory.working_set"} <= set(metrics["metric"])
     ledger = pl.read_parquet(tree.truth_path(id_) / "ledger.parquet")
     assert {"delay", "wait"} <= set(ledger["kind"])
-    annotated = run_assay("annotate", str(tmp_path), "--json")
+    annotated = run_opsassay("annotate", str(tmp_path), "--json")
     assert annotated.returncode == 0, annotated.stderr
     (item,) = json.loads(annotated.stdout)["items"]
     assert item["label"] in {"attributed", "drifted"}, item  # a busy machine's normal window may not be normal

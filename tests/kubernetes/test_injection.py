@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from object_server import merged
 from tiny_api import tiny_api
 
-from assay.errors import OperationError, RefusedError
-from assay.model.incident import FaultPlan
-from assay.testbed.kubernetes.api.client import Api
-from assay.testbed.kubernetes.faults import inject
-from assay.testbed.kubernetes.faults.changes import Change, _inverse, injected, undo_of
+from opsassay.errors import OperationError, RefusedError
+from opsassay.model.incident import FaultPlan
+from opsassay.testbed.kubernetes.api.client import Api
+from opsassay.testbed.kubernetes.faults import inject
+from opsassay.testbed.kubernetes.faults.changes import Change, _inverse, injected, undo_of
 
 values = st.recursive(
     st.sampled_from([0, 1, "x", "y"]),

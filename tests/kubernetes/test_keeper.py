@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from assay.model.files import load_yaml
-from assay.model.system import System
 from conftest import until
+from opsassay.model.files import load_yaml
+from opsassay.model.system import System
 
 TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
 POD = """
 import json, os, sys
 from pathlib import Path
-from assay.testbed.kubernetes.pods import __main__ as pod, keeper
+from opsassay.testbed.kubernetes.pods import __main__ as pod, keeper
 keeper.HOME, keeper.DOOR_PORT = Path(sys.argv[1]), int(sys.argv[2])
 raise SystemExit(keeper.keep(pod._run, json.loads(sys.argv[3])))
 """

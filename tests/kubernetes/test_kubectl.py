@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from assay.errors import OperationError, UserError
-from assay.testbed.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, judge, require_near
+from opsassay.errors import OperationError, UserError
+from opsassay.testbed.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, judge, require_near
 
 ALLOWED = [
     ("get pods", "get pods", False),

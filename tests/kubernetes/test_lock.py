@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from assay.errors import OperationError
-from assay.testbed.kubernetes.doors.lock import locked
+from opsassay.errors import OperationError
+from opsassay.testbed.kubernetes.doors.lock import locked
 
 FAILURES = {
     "fine": None,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from assay.model.files import parse_yaml
-from assay.model.system import System
-from assay.testbed.apps import load_system, names
-from assay.testbed.kubernetes.manifests.system import Deployed, render
-from live import run_assay
+from live import run_opsassay
+from opsassay.model.files import parse_yaml
+from opsassay.model.system import System
+from opsassay.testbed.apps import load_system, names
+from opsassay.testbed.kubernetes.manifests.system import Deployed, render
 
 
 def of_kind(objects, kind, namespace):
@@ -76,14 +76,14 @@ def test_a_collector_of_the_users_takes_the_receivers_place():
 
 
 def test_the_command_prints_documents_that_say_what_was_asked_for():
-    done = run_assay("render", "shop", "--name", "two", "--rate", "7", "--image", "registry.example/assay:9")
+    done = run_opsassay("render", "shop", "--name", "two", "--rate", "7", "--image", "registry.example/opsassay:9")
     objects = list(yaml.safe_load_all(done.stdout))
     assert done.returncode == 0, done.stderr
     images = {o["spec"]["template"]["spec"]["containers"][0]["image"] for o in objects if o["kind"] == "Deployment"}
-    assert images == {"registry.example/assay:9"}
+    assert images == {"registry.example/opsassay:9"}
     (container,) = of_kind(objects, "Deployment", "two")["loadgenerator"]["spec"]["template"]["spec"]["containers"]
     assert {"name": "RATE_RPS", "value": "7"} in container["env"]
     assert [o["metadata"]["name"] for o in objects if o["kind"] == "Namespace"] == ["two", "two-watch"]
-    refused = run_assay("render", "shp")
+    refused = run_opsassay("render", "shp")
     assert refused.returncode == 2
     assert "shop" in refused.stderr

@@ -14,8 +14,8 @@ import pytest
 from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import GROUPS, Cluster
 
-from assay.testbed.kubernetes.api.readings import why_not_ready
 from conftest import applied, until, web
+from opsassay.testbed.kubernetes.api.readings import why_not_ready
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
 STARTER = """
@@ -40,7 +40,7 @@ def places(api, namespace):
 
 def client(kubectl, namespace):
     """Start a pod to send requests from."""
-    kubectl("run", "client", "-n", namespace, "--image=docker.io/library/assay-box:1", "--image-pull-policy=Never",
+    kubectl("run", "client", "-n", namespace, "--image=docker.io/library/opsassay-box:1", "--image-pull-policy=Never",
             "--restart=Never", "--", "pause")  # fmt: skip
     kubectl("wait", "-n", namespace, "--for=condition=Ready", "pod/client", "--timeout=180s")
 
@@ -90,10 +90,10 @@ def test_a_policy_lets_through_whom_it_names_from_other_namespaces(api, kubectl,
 def test_logs_exec_and_a_pull_that_fails(api, kubectl, namespace):
     client(kubectl, namespace)
     assert kubectl("exec", "-n", namespace, "client", "--", "sh", "-c", "echo $((6*7))").strip() == "42"
-    kubectl("run", "loud", "-n", namespace, "--image=docker.io/library/assay-box:1", "--image-pull-policy=Never",
+    kubectl("run", "loud", "-n", namespace, "--image=docker.io/library/opsassay-box:1", "--image-pull-policy=Never",
             "--restart=Never", "--command", "--", "echo", "spoken")  # fmt: skip
     until(lambda: "spoken" in kubectl("logs", "loud", "-n", namespace, check=False).stdout)
-    applied(kubectl, web("web", namespace, 1, image="assay.invalid/none:v9"))
+    applied(kubectl, web("web", namespace, 1, image="opsassay.invalid/none:v9"))
     until(lambda: "image" in str([why_not_ready(pod) for pod in api.list("Pod", namespace, "app=web")]).lower())
 
 

@@ -11,10 +11,10 @@ import aiohttp
 import psutil
 import pytest
 
-from assay.errors import OperationError
-from assay.testbed.kubernetes.faults.node_faults import agent_objects
-from assay.testbed.kubernetes.pods import node_agent
-from assay.testbed.kubernetes.pods.node_agent import Agent, kubelet_here, process_of, top_group
+from opsassay.errors import OperationError
+from opsassay.testbed.kubernetes.faults.node_faults import agent_objects
+from opsassay.testbed.kubernetes.pods import node_agent
+from opsassay.testbed.kubernetes.pods.node_agent import Agent, kubelet_here, process_of, top_group
 
 UID = "0b5d1c3e-1111-2222-3333-444455556666"
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from assay.grading.verifiers.certify import certify
-from assay.model.trajectory import ControlPlaneReading
-from assay.testbed.scenarios import load_scenario, names, system_of
 from grading.verifiers.made import at, change, entity, probe, recording, timeline
+from opsassay.grading.verifiers.certify import certify
+from opsassay.model.trajectory import ControlPlaneReading
+from opsassay.testbed.scenarios import load_scenario, names, system_of
 
 CADENCE, TRIGGER, STARTED, CHANGED, ENDED, OVER = 2.0, 10, 30, 40, 110, 130
 TOGETHER = {

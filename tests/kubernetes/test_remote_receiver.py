@@ -12,11 +12,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from receiver_pod import SECOND, ReceiverPod, handled
 from tiny_api import write_kubeconfig
 
-from assay.errors import LostError, OperationError, RefusedError
-from assay.telemetry.otlp.spool import read_frames, spool_path
-from assay.testbed.kubernetes.api.client import Api
-from assay.testbed.kubernetes.doors import remote_receiver
-from assay.testbed.kubernetes.doors.remote_receiver import RemoteReceiver
+from opsassay.errors import LostError, OperationError, RefusedError
+from opsassay.telemetry.otlp.spool import read_frames, spool_path
+from opsassay.testbed.kubernetes.api.client import Api
+from opsassay.testbed.kubernetes.doors import remote_receiver
+from opsassay.testbed.kubernetes.doors.remote_receiver import RemoteReceiver
 
 KEY = "k" * 32
 PROXY = "/api/v1/namespaces/shop-watch/pods/receiver-1:9090/proxy"

@@ -6,15 +6,15 @@ import pytest
 import yaml
 from tests.kubernetes.native.cache import Cache
 
-from assay.bench.store import RunStore
-from assay.bench.trials.contract import ACTIONS, ALERTS, PHASES
-from assay.bench.trials.grading import grade_trial
-from assay.bench.trials.matrix import run_matrix
-from assay.bench.trials.plan import TrialPlan, cells_of
-from assay.model.trajectory import Action, AlertReading, Phase
-from assay.testbed.apps import load_system
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate
-from assay.testbed.scenarios import load_scenario
+from opsassay.bench.store import RunStore
+from opsassay.bench.trials.contract import ACTIONS, ALERTS, PHASES
+from opsassay.bench.trials.grading import grade_trial
+from opsassay.bench.trials.matrix import run_matrix
+from opsassay.bench.trials.plan import TrialPlan, cells_of
+from opsassay.model.trajectory import Action, AlertReading, Phase
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.testbed.scenarios import load_scenario
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 LOOKS = {

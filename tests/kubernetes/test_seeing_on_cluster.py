@@ -12,38 +12,38 @@ from pydantic import ValidationError
 from receiver_pod import SECOND, ReceiverPod, Users, WatchedCluster, handled, logged, measured
 from tiny_api import served
 
-from assay.agents.mcp_server import serving
-from assay.bench.trials import alert_watch, on_cluster, perform, sights
-from assay.bench.trials.authoring import findings
-from assay.bench.trials.cluster_authoring import VERBS
-from assay.bench.trials.contract import ACTIONS, ALERTS, TrialAgent
-from assay.bench.trials.desk import OpsDesk
-from assay.bench.trials.on_cluster import ClusterStage, staged
-from assay.bench.trials.perform import perform_on
-from assay.bench.trials.sights import live_telemetry
-from assay.grading.verifiers import certify
-from assay.model.incident import Window
-from assay.model.scenario import Scenario
-from assay.model.system import Slo
-from assay.model.trajectory import Action, AlertReading
-from assay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
-from assay.testbed import alerts as rules
-from assay.testbed.kubernetes.access.kubectl import Kubectl
-from assay.testbed.kubernetes.access.tools import TOOLS as CLUSTER_TOOLS
-from assay.testbed.kubernetes.access.tools import ClusterToolbox
-from assay.testbed.kubernetes.api import mirror
-from assay.testbed.kubernetes.api.client import Api
-from assay.testbed.kubernetes.doors.remote_receiver import RemoteReceiver
-from assay.testbed.kubernetes.faults.node_command import NodeCommand
-from assay.testbed.kubernetes.manifests.system import Deployed
-from assay.testbed.kubernetes.scenario.names import Names
-from assay.testbed.kubernetes.settings import ClusterSettings
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate
-from assay.testbed.ops import live
-from assay.testbed.ops.live import LiveAlerts, LiveTelemetry
-from assay.testbed.ops.sight import LOOKS, Sight
-from assay.testbed.ops.tools import TOOLS, Toolbox
-from assay.testbed.scenarios import load_scenario, names, system_of
+from opsassay.agents.mcp_server import serving
+from opsassay.bench.trials import alert_watch, on_cluster, perform, sights
+from opsassay.bench.trials.authoring import findings
+from opsassay.bench.trials.cluster_authoring import VERBS
+from opsassay.bench.trials.contract import ACTIONS, ALERTS, TrialAgent
+from opsassay.bench.trials.desk import OpsDesk
+from opsassay.bench.trials.on_cluster import ClusterStage, staged
+from opsassay.bench.trials.perform import perform_on
+from opsassay.bench.trials.sights import live_telemetry
+from opsassay.grading.verifiers import certify
+from opsassay.model.incident import Window
+from opsassay.model.scenario import Scenario
+from opsassay.model.system import Slo
+from opsassay.model.trajectory import Action, AlertReading
+from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
+from opsassay.testbed import alerts as rules
+from opsassay.testbed.kubernetes.access.kubectl import Kubectl
+from opsassay.testbed.kubernetes.access.tools import TOOLS as CLUSTER_TOOLS
+from opsassay.testbed.kubernetes.access.tools import ClusterToolbox
+from opsassay.testbed.kubernetes.api import mirror
+from opsassay.testbed.kubernetes.api.client import Api
+from opsassay.testbed.kubernetes.doors.remote_receiver import RemoteReceiver
+from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
+from opsassay.testbed.kubernetes.manifests.system import Deployed
+from opsassay.testbed.kubernetes.scenario.names import Names
+from opsassay.testbed.kubernetes.settings import ClusterSettings
+from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.testbed.ops import live
+from opsassay.testbed.ops.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.ops.sight import LOOKS, Sight
+from opsassay.testbed.ops.tools import TOOLS, Toolbox
+from opsassay.testbed.scenarios import load_scenario, names, system_of
 from testbed.ops.test_mcp import talk
 from testbed.ops.test_scenarios import recorded
 

@@ -7,10 +7,10 @@ from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import Cluster
 from tests.kubernetes.native.images import unpack_images
 
-from assay.bench.store import RunStore
-from assay.bench.trials.grading import grade_trial
-from assay.bench.trials.matrix import run_matrix
-from assay.bench.trials.plan import TrialPlan, cells_of
+from opsassay.bench.store import RunStore
+from opsassay.bench.trials.grading import grade_trial
+from opsassay.bench.trials.matrix import run_matrix
+from opsassay.bench.trials.plan import TrialPlan, cells_of
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 

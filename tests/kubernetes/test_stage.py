@@ -7,13 +7,13 @@ import json
 import pytest
 from object_server import READY
 
-from assay.bench.trials.on_cluster import ABOUT, ClusterStage, staged
-from assay.errors import LostError, RefusedError, UserError
-from assay.testbed.kubernetes.faults.node_command import NodeCommand
-from assay.testbed.kubernetes.scenario.names import Names
-from assay.testbed.kubernetes.settings import ClusterSettings
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate
-from assay.testbed.scenarios import load_scenario, system_of
+from opsassay.bench.trials.on_cluster import ABOUT, ClusterStage, staged
+from opsassay.errors import LostError, RefusedError, UserError
+from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
+from opsassay.testbed.kubernetes.scenario.names import Names
+from opsassay.testbed.kubernetes.settings import ClusterSettings
+from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.testbed.scenarios import load_scenario, system_of
 
 UNREACHABLE = load_scenario("unreachable-service")
 

@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import NotFoundError, StartError, UserError
-from assay.model.files import load_yaml
-from assay.model.system import System
-from assay.model.trajectory import parse_timeline
-from assay.testbed.apps import load_system
-from assay.testbed.kubernetes import substrate as module
-from assay.testbed.kubernetes.manifests.system import Deployed, render
-from assay.testbed.kubernetes.observer import Observer, send_probe
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate
 from conftest import applied, until
+from opsassay.errors import NotFoundError, StartError, UserError
+from opsassay.model.files import load_yaml
+from opsassay.model.system import System
+from opsassay.model.trajectory import parse_timeline
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.kubernetes import substrate as module
+from opsassay.testbed.kubernetes.manifests.system import Deployed, render
+from opsassay.testbed.kubernetes.observer import Observer, send_probe
+from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 ORPHAN = """
 import os, sys
 from pathlib import Path
-from assay.model.files import load_yaml
-from assay.model.system import System
-from assay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.model.files import load_yaml
+from opsassay.model.system import System
+from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
 KubernetesSubstrate(sys.argv[1]).deploy(load_yaml(Path(sys.argv[2]), System), "orphan", owned=True)
 os.kill(os.getpid(), 9)
 """
@@ -83,7 +83,7 @@ def test_a_healthy_system_is_whole_at_all_four_depths(running, tmp_path):
 
 def test_telemetry_of_every_process_arrives_at_the_receiver(running, kubectl):
     script = (
-        "from assay.telemetry.otlp.client import ReceiverControl; from pathlib import Path;"
+        "from opsassay.telemetry.otlp.client import ReceiverControl; from pathlib import Path;"
         "print(ReceiverControl(Path('/tmp/receiver')).stats().model_dump_json())"
     )
 
@@ -141,7 +141,7 @@ def test_a_replica_that_is_missing_is_missed(running, kubectl, tmp_path):
     kubectl(
         "patch", "deployment", "back", "-n", "tiny", "-p", unavailable
     )  # else the old one stays until a new one is ready
-    kubectl("set", "image", "deployment/back", "-n", "tiny", "back=assay.invalid/none:v9")
+    kubectl("set", "image", "deployment/back", "-n", "tiny", "back=opsassay.invalid/none:v9")
     try:
         until(lambda: running.status()["phase"] == "starting")
         time.sleep(3)
@@ -157,7 +157,7 @@ def test_a_replica_that_is_missing_is_missed(running, kubectl, tmp_path):
 def test_what_does_not_start_says_why_and_leaves_nothing(cluster, monkeypatch, api):
     monkeypatch.setattr(module, "START_TIMEOUT_S", 40.0)
     with pytest.raises(StartError, match=r"not ready after 40 s: .*(ErrImagePull|ImagePullBackOff)"):
-        KubernetesSubstrate(cluster.kubeconfig, image="assay.invalid/none:v9").deploy(TINY, "absent")
+        KubernetesSubstrate(cluster.kubeconfig, image="opsassay.invalid/none:v9").deploy(TINY, "absent")
     assert api.get("Namespace", "absent") is None
     assert api.get("Namespace", "absent-watch") is None
 

@@ -10,17 +10,17 @@ import pytest
 from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.images import BOX_IMAGE
 
-from assay.bench.store import RunStore
-from assay.bench.trials.contract import ACTIONS, TrialAgent
-from assay.bench.trials.grading import grade_trial
-from assay.bench.trials.matrix import run_matrix
-from assay.bench.trials.plan import TrialPlan, cells_of
-from assay.model.cluster import STANDARD, AccessRule
-from assay.model.trajectory import Action
-from assay.testbed.kubernetes.access import account
-from assay.testbed.kubernetes.access.audit import Audit
-from assay.testbed.kubernetes.scenario.objects import found_at
 from conftest import applied, until, web
+from opsassay.bench.store import RunStore
+from opsassay.bench.trials.contract import ACTIONS, TrialAgent
+from opsassay.bench.trials.grading import grade_trial
+from opsassay.bench.trials.matrix import run_matrix
+from opsassay.bench.trials.plan import TrialPlan, cells_of
+from opsassay.model.cluster import STANDARD, AccessRule
+from opsassay.model.trajectory import Action
+from opsassay.testbed.kubernetes.access import account
+from opsassay.testbed.kubernetes.access.audit import Audit
+from opsassay.testbed.kubernetes.scenario.objects import found_at
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 KUBECTL = str(Cache.default().binaries / "kubectl")

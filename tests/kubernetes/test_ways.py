@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from assay.errors import RefusedError
-from assay.model.faults import CATALOGUE
-from assay.model.incident import PlannedFault
-from assay.model.parameters import complete
-from assay.testbed.faults.effects import SIGNATURES
-from assay.testbed.kubernetes.faults.chaos_mesh import Where, manifest
-from assay.testbed.kubernetes.faults.object_faults import isolation
-from assay.testbed.kubernetes.faults.offers import SETTING, Offers, node_refusal
-from assay.testbed.kubernetes.faults.ways import CHAOS, WAYS, choose
-from assay.testbed.kubernetes.manifests.system import PURPOSE_LABEL
+from opsassay.errors import RefusedError
+from opsassay.model.faults import CATALOGUE
+from opsassay.model.incident import PlannedFault
+from opsassay.model.parameters import complete
+from opsassay.testbed.faults.effects import SIGNATURES
+from opsassay.testbed.kubernetes.faults.chaos_mesh import Where, manifest
+from opsassay.testbed.kubernetes.faults.object_faults import isolation
+from opsassay.testbed.kubernetes.faults.offers import SETTING, Offers, node_refusal
+from opsassay.testbed.kubernetes.faults.ways import CHAOS, WAYS, choose
+from opsassay.testbed.kubernetes.manifests.system import PURPOSE_LABEL
 
 CHAOS_KINDS = frozenset(row.category.value for row in CATALOGUE.values())
 BARE = Offers(frozenset(), "nodes may not be touched")
@@ -65,9 +65,9 @@ def test_a_node_is_hit_by_the_way_of_nodes_alone():
 
 def test_nodes_may_be_touched_on_contexts_that_are_listed_only(monkeypatch):
     monkeypatch.delenv(SETTING, raising=False)
-    assert "production is not among the contexts of ASSAY_NODE_CONTEXTS" in node_refusal("production")
-    monkeypatch.setenv(SETTING, "kind-assay, test")
-    assert node_refusal("kind-assay") is node_refusal("test") is None
+    assert "production is not among the contexts of OPSASSAY_NODE_CONTEXTS" in node_refusal("production")
+    monkeypatch.setenv(SETTING, "kind-opsassay, test")
+    assert node_refusal("kind-opsassay") is node_refusal("test") is None
     assert node_refusal("kind") is not None
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from assay.errors import NotFoundError, UserError
-from assay.methods.base import METHODS, method_named
-from assay.methods.claims import kind_of
-from assay.methods.propagation import propagation
-from assay.model.diagnosis import Diagnosis
-from assay.model.faults import FaultKind as K
-from assay.telemetry.content import write_datapack
-from assay.telemetry.datapack import Datapack
-from assay.telemetry.sql import LockedSql
+from opsassay.errors import NotFoundError, UserError
+from opsassay.methods.base import METHODS, method_named
+from opsassay.methods.claims import kind_of
+from opsassay.methods.propagation import propagation
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.faults import FaultKind as K
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.sql import LockedSql
 from telemetry.packs import CHAIN, make_frames, make_incident, make_pack
 
 ALL = METHODS.names()

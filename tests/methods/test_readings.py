@@ -9,20 +9,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-from assay.methods.alert_count import AlertCount
-from assay.methods.baro import Baro, robust_scores
-from assay.methods.base import Method, method_named
-from assay.methods.cd_1min import Cd1Min
-from assay.methods.circa import Circa, structural_parents
-from assay.methods.matrix import readings, z_scores
-from assay.methods.max_z import MaxZ
-from assay.methods.self_time import SelfTime
-from assay.model.incident import Incident, Window
-from assay.telemetry.content import write_datapack
-from assay.telemetry.datapack import Datapack
-from assay.telemetry.importers.petshop import import_petshop
-from assay.telemetry.schema import empty
-from assay.telemetry.tree import resolve
+from opsassay.methods.alert_count import AlertCount
+from opsassay.methods.baro import Baro, robust_scores
+from opsassay.methods.base import Method, method_named
+from opsassay.methods.cd_1min import Cd1Min
+from opsassay.methods.circa import Circa, structural_parents
+from opsassay.methods.matrix import readings, z_scores
+from opsassay.methods.max_z import MaxZ
+from opsassay.methods.self_time import SelfTime
+from opsassay.model.incident import Incident, Window
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.importers.petshop import import_petshop
+from opsassay.telemetry.schema import empty
+from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_frames, make_incident
 
 S = 1_000_000_000

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from assay.errors import NotFoundError, UserError
-from assay.model.faults import (
+from opsassay.errors import NotFoundError, UserError
+from opsassay.model.faults import (
     ALIASES,
     CATALOGUE,
     NETWORK_KINDS,
@@ -19,7 +19,7 @@ from assay.model.faults import (
     Level,
     fault_type,
 )
-from assay.model.parameters import complete
+from opsassay.model.parameters import complete
 
 TABLE_5_COUNTS = {
     "PodChaos": 3, "StressChaos": 2, "HTTPChaos": 9, "DNSChaos": 2, "NetworkChaos": 6, "TimeChaos": 1, "JVMChaos": 8,

@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 
-from assay.errors import ConfigError, UserError
-from assay.model.files import load_yaml, parse_yaml
-from assay.model.incident import FaultPlan
-from assay.model.system import System
+from opsassay.errors import ConfigError, UserError
+from opsassay.model.files import load_yaml, parse_yaml
+from opsassay.model.incident import FaultPlan
+from opsassay.model.system import System
 
 SYSTEM = """\
 system: two

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from assay.grading.verifiers import TrajectoryVerdict
-from assay.model.base import Artefact
-from assay.model.causal_graph import Annotation, CausalGraph
-from assay.model.diagnosis import Diagnosis
-from assay.model.incident import FaultPlan, Incident, Truth
-from assay.model.run import Run, Suite, Verdict
-from assay.model.trajectory import Attribution, Timeline, Trace
+from opsassay.grading.verifiers import TrajectoryVerdict
+from opsassay.model.base import Artefact
+from opsassay.model.causal_graph import Annotation, CausalGraph
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.incident import FaultPlan, Incident, Truth
+from opsassay.model.run import Run, Suite, Verdict
+from opsassay.model.trajectory import Attribution, Timeline, Trace
 
 GOLDEN = Path(__file__).with_name("golden")
 ARTEFACTS: dict[str, type[Artefact]] = {

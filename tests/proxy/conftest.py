@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from assay.proxy.running import running_proxy
-from assay.proxy.server import ProxySettings
-from assay.proxy.tokens import issue_token
+from opsassay.proxy.running import running_proxy
+from opsassay.proxy.server import ProxySettings
+from opsassay.proxy.tokens import issue_token
 from proxy.recording import REAL_KEY, Recorded
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from assay.proxy.exchanges import read_session
+from opsassay.proxy.exchanges import read_session
 from proxy.upstreams import chunked, delta
 
 ASK = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.proxy import sse
-from assay.proxy.apis import APIS
-from assay.proxy.exchanges import Exchange
-from assay.proxy.trace import trace_of
+from opsassay.proxy import sse
+from opsassay.proxy.apis import APIS
+from opsassay.proxy.exchanges import Exchange
+from opsassay.proxy.trace import trace_of
 
 WORDS = [
     "model",

@@ -8,7 +8,7 @@ import zlib
 import pytest
 import zstandard
 
-from assay.proxy.trace import trace_of
+from opsassay.proxy.trace import trace_of
 from proxy.recording import ASK, CHAT, REAL_KEY, STREAM, body_of, ended
 from proxy.upstreams import answering, chunked, delta, plain, receive, send, upstream
 

@@ -12,11 +12,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from assay.errors import DatapackError, UserError
-from assay.model.trajectory import ToolCall, Trace, TraceStep
-from assay.proxy.formats import read_labelled, read_one, read_traces
-from assay.proxy.formats.export import write_trace
-from assay.proxy.steps import persona, speaker, strip_role_suffix, tool_in_text
+from opsassay.errors import DatapackError, UserError
+from opsassay.model.trajectory import ToolCall, Trace, TraceStep
+from opsassay.proxy.formats import read_labelled, read_one, read_traces
+from opsassay.proxy.formats.export import write_trace
+from opsassay.proxy.steps import persona, speaker, strip_role_suffix, tool_in_text
 
 LOGS = Path(__file__).with_name("logs")
 

@@ -13,12 +13,12 @@ import threading
 
 import pytest
 
-from assay.errors import UserError
-from assay.proxy.exchanges import read_session
-from assay.proxy.running import running_proxy
-from assay.proxy.server import ProxySettings
-from assay.proxy.tokens import issue_token
-from assay.proxy.trace import trace_of
+from opsassay.errors import UserError
+from opsassay.proxy.exchanges import read_session
+from opsassay.proxy.running import running_proxy
+from opsassay.proxy.server import ProxySettings
+from opsassay.proxy.tokens import issue_token
+from opsassay.proxy.trace import trace_of
 from proxy.recording import ASK, CHAT, MESSAGE, REAL_KEY, STREAM, body_of, ended
 from proxy.upstreams import answering, chunked, delta, event, plain, receive, send, upstream
 
@@ -114,7 +114,7 @@ def test_sessions_are_told_apart_by_token_and_a_header_forges_nothing(proxied):
         other = issue_token(recorded.folder, "other")
         done = [
             threading.Thread(
-                target=lambda t=t: receive(send(recorded.url, t, ASK, headers=("X-Assay-Session: run",)), CHAT)
+                target=lambda t=t: receive(send(recorded.url, t, ASK, headers=("X-OpsAssay-Session: run",)), CHAT)
             )
             for t in (recorded.token, other) * 10
         ]
@@ -122,7 +122,7 @@ def test_sessions_are_told_apart_by_token_and_a_header_forges_nothing(proxied):
         [thread.join() for thread in done]
         assert (len(ended(recorded)), len(recorded.exchanges("other"))) == (10, 10)
         assert len({e.id for e in [*recorded.exchanges(), *recorded.exchanges("other")]}) == 20
-        refused = receive(send(recorded.url, "assay-guessed", ASK), b"assay proxy token")
+        refused = receive(send(recorded.url, "opsassay-guessed", ASK), b"opsassay proxy token")
         assert refused.startswith(b"HTTP/1.1 401")
         assert len(seen) == 20  # the guess was not sent on
 
@@ -272,7 +272,7 @@ def test_a_kill_in_mid_stream_loses_nothing_that_reached_the_client(tmp_path):
             await writer.drain()
             await asyncio.sleep(0.001)
 
-    command = [sys.executable, "-m", "assay", "proxy", "-o", str(tmp_path), "--session", "run", "--upstream"]
+    command = [sys.executable, "-m", "opsassay", "proxy", "-o", str(tmp_path), "--session", "run", "--upstream"]
     with upstream(handler) as (base, _):
         process = subprocess.Popen([*command, base], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         lines = [process.stdout.readline().split("=", 1)[1].strip() for _ in range(4)]

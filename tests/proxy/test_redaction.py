@@ -8,9 +8,9 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from assay.model.trajectory import ToolCall, Trace, TraceStep
-from assay.proxy.redaction import RedactionRules, hashed, redact_trace
-from assay.proxy.sensitive import hidden_in_base64
+from opsassay.model.trajectory import ToolCall, Trace, TraceStep
+from opsassay.proxy.redaction import RedactionRules, hashed, redact_trace
+from opsassay.proxy.sensitive import hidden_in_base64
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJmZHNlIn0.c2lnbmF0dXJl"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\n-----END RSA PRIVATE KEY-----"
@@ -31,7 +31,7 @@ SECRETS = {
         "github_pat_11ABCDEFG0123456789_abc", "xoxb-1234567890-abcdef", "AIzaSyA0123456789abcdefghijklmnopqrstuv",
     "hf_AbCdEfGhIjKlMnOpQr", "glpat-ABCDEFGHIJ0123456789", "npm_0123456789abcdefghijABCDEFGHIJ",
     "sk_live_0123456789ab",
-        "SG.0123456789abcdefgh.0123456789abcdefgh", "assay-0123456789abcdefghijABCD", JWT, PEM,
+        "SG.0123456789abcdefgh.0123456789abcdefgh", "opsassay-0123456789abcdefghijABCD", JWT, PEM,
     ],
     "address": ["10.1.2.3", "2001:0db8:85a3:0000:0000:8a2e:0370:7334", "fe80::1ff:fe23:4567:890a"],
     "phone": ["+36 30 123 4567", "+1 (555) 123-4567", "+442071838750"],

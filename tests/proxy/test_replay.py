@@ -10,16 +10,16 @@ import anthropic
 import openai
 import pytest
 
-from assay.agents.models.base import Message, Reply, ToolRequest
-from assay.agents.models.replayed import ReplayedModel
-from assay.agents.models.server import running_server
-from assay.errors import OperationError
-from assay.proxy.exchanges import read_session
-from assay.proxy.policies import Intervene, Intervention, Replay
-from assay.proxy.running import running_proxy
-from assay.proxy.server import ProxySettings
-from assay.proxy.tokens import issue_token
-from assay.proxy.trace import trace_of
+from opsassay.agents.models.base import Message, Reply, ToolRequest
+from opsassay.agents.models.replayed import ReplayedModel
+from opsassay.agents.models.server import running_server
+from opsassay.errors import OperationError
+from opsassay.proxy.exchanges import read_session
+from opsassay.proxy.policies import Intervene, Intervention, Replay
+from opsassay.proxy.running import running_proxy
+from opsassay.proxy.server import ProxySettings
+from opsassay.proxy.tokens import issue_token
+from opsassay.proxy.trace import trace_of
 from proxy.upstreams import receive, send
 
 TOOL = ToolRequest(id="call_1", tool="search", arguments={"q": "weather in Pécs"})

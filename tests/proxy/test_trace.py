@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from assay.proxy.exchanges import Exchange
-from assay.proxy.trace import trace_of
+from opsassay.proxy.exchanges import Exchange
+from opsassay.proxy.trace import trace_of
 
 
 def exchange(number, messages, *uses, text=""):

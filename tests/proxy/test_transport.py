@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from assay.proxy.trace import trace_of
+from opsassay.proxy.trace import trace_of
 from proxy.recording import ASK, CHAT, STREAM, body_of, ended
 from proxy.upstreams import answering, chunked, delta, plain, receive, send, upstream
 

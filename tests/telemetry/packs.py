@@ -9,11 +9,11 @@ from pathlib import Path
 
 import polars as pl
 
-from assay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
-from assay.model.incident import Alert, Fault, Incident, Label, RootLabel, Truth, Window
-from assay.telemetry.datapack import Datapack, opaque_id, write_datapack
-from assay.telemetry.injection import iso_time, public_injection
-from assay.telemetry.tree import Tree
+from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.model.incident import Alert, Fault, Incident, Label, RootLabel, Truth, Window
+from opsassay.telemetry.datapack import Datapack, opaque_id, write_datapack
+from opsassay.telemetry.injection import iso_time, public_injection
+from opsassay.telemetry.tree import Tree
 
 START_NS = int(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()) * 1_000_000_000 + 123_456_789
 SECOND = 1_000_000_000

@@ -4,9 +4,9 @@ import math
 import polars as pl
 import pytest
 
-from assay.errors import DatapackError
-from assay.telemetry.datapack import Datapack, content_hash, opaque_id, write_datapack
-from assay.telemetry.schema import SCHEMA
+from opsassay.errors import DatapackError
+from opsassay.telemetry.datapack import Datapack, content_hash, opaque_id, write_datapack
+from opsassay.telemetry.schema import SCHEMA
 from telemetry.packs import CHAIN, SECOND, START_NS, copied, make_frames, make_incident, make_pack
 
 

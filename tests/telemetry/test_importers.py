@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from assay.errors import UserError
-from assay.model.incident import Label
-from assay.telemetry.importers import IMPORTERS
-from assay.telemetry.importers.cases import ImportReport
-from assay.telemetry.importers.petshop import read_metrics
-from assay.telemetry.leaks import leaks
-from assay.telemetry.tree import Tree, resolve
+from opsassay.errors import UserError
+from opsassay.model.incident import Label
+from opsassay.telemetry.importers import IMPORTERS
+from opsassay.telemetry.importers.cases import ImportReport
+from opsassay.telemetry.importers.petshop import read_metrics
+from opsassay.telemetry.leaks import leaks
+from opsassay.telemetry.tree import Tree, resolve
 
 
 def imported(format_: str, source: Path, out: Path) -> tuple[ImportReport, Tree]:

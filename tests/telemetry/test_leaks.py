@@ -3,8 +3,8 @@ import json
 import polars as pl
 import pytest
 
-from assay.telemetry.datapack import write_datapack
-from assay.telemetry.leaks import leaks
+from opsassay.telemetry.datapack import write_datapack
+from opsassay.telemetry.leaks import leaks
 from telemetry.packs import make_frames, make_incident, make_truth
 
 INCIDENT = make_incident()

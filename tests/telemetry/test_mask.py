@@ -2,10 +2,10 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from assay.errors import UserError
-from assay.telemetry.datapack import content_hash
-from assay.telemetry.mask import Mask, apply
-from assay.telemetry.schema import MODALITIES, PERIODS
+from opsassay.errors import UserError
+from opsassay.telemetry.datapack import content_hash
+from opsassay.telemetry.mask import Mask, apply
+from opsassay.telemetry.schema import MODALITIES, PERIODS
 from telemetry.packs import SECOND, make_pack
 
 

@@ -4,16 +4,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from assay.errors import UserError
-from assay.model.faults import CATALOGUE
-from assay.model.incident import Fault, RootLabel, Truth
-from assay.telemetry.content import TABLES
-from assay.telemetry.datapack import Datapack
-from assay.telemetry.injection import public_injection, read_public_truth
-from assay.telemetry.leaks import leaks
-from assay.telemetry.public import export_public, import_public, public_name
-from assay.telemetry.schema import MODALITIES, PERIODS
-from assay.telemetry.tree import Tree, resolve
+from opsassay.errors import UserError
+from opsassay.model.faults import CATALOGUE
+from opsassay.model.incident import Fault, RootLabel, Truth
+from opsassay.telemetry.content import TABLES
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.injection import public_injection, read_public_truth
+from opsassay.telemetry.leaks import leaks
+from opsassay.telemetry.public import export_public, import_public, public_name
+from opsassay.telemetry.schema import MODALITIES, PERIODS
+from opsassay.telemetry.tree import Tree, resolve
 from telemetry.packs import make_incident, make_public, make_tree, make_truth, old_injection
 
 

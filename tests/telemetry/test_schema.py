@@ -3,8 +3,8 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from assay.errors import DatapackError
-from assay.telemetry.schema import MODALITIES, PERIODS, REQUIRED, SCHEMA, conform, empty
+from opsassay.errors import DatapackError
+from opsassay.telemetry.schema import MODALITIES, PERIODS, REQUIRED, SCHEMA, conform, empty
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 ROW = {

@@ -11,11 +11,11 @@ import duckdb
 import polars as pl
 import pytest
 
-from assay.errors import NotFoundError, QueryError
-from assay.telemetry import sql as sql_module
-from assay.telemetry.datapack import Datapack
-from assay.telemetry.sql import LockedSql
-from assay.telemetry.sql_worker import MAX_CELL_CHARACTERS, MAX_SQL_CHARACTERS
+from opsassay.errors import NotFoundError, QueryError
+from opsassay.telemetry import sql as sql_module
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.sql import LockedSql
+from opsassay.telemetry.sql_worker import MAX_CELL_CHARACTERS, MAX_SQL_CHARACTERS
 from telemetry.packs import START_NS, copied, make_pack
 
 
@@ -338,8 +338,8 @@ def test_the_worker_dies_with_its_parent_in_the_middle_of_a_query(pack):
     program = f"""
 import sys, threading, time
 from pathlib import Path
-from assay.telemetry.datapack import Datapack
-from assay.telemetry.sql import LockedSql
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.sql import LockedSql
 locked = LockedSql(Datapack.open(Path({str(pack.path)!r})), timeout_s=100)
 locked.__enter__()
 slow = "SELECT count(*) FROM range(100000) a, range(1000000) b WHERE a.range + b.range = -1"

@@ -2,9 +2,9 @@ import shutil
 
 import pytest
 
-from assay.errors import DatapackError, NotFoundError, UserError
-from assay.model.incident import Label
-from assay.telemetry.tree import Tree, opaque_id, resolve
+from opsassay.errors import DatapackError, NotFoundError, UserError
+from opsassay.model.incident import Label
+from opsassay.telemetry.tree import Tree, opaque_id, resolve
 from telemetry.packs import make_annotation, make_frames, make_incident, make_pack, make_public, make_tree, make_truth
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from assay.model.incident import Window
-from assay.model.system import Slo
-from assay.testbed.alerts import alerts, describe
+from opsassay.model.incident import Window
+from opsassay.model.system import Slo
+from opsassay.testbed.alerts import alerts, describe
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND

@@ -12,16 +12,16 @@ import polars as pl
 import psutil
 import pytest
 
-from assay.errors import RefusedError
-from assay.model.faults import CATALOGUE
-from assay.model.incident import FaultPlan
-from assay.testbed.apps import load_system
-from assay.testbed.capabilities import LEVELS, probe, refusal
-from assay.testbed.faults.actuators import actuators
-from assay.testbed.faults.effects import SIGNATURES
-from assay.testbed.local.state import marked_processes
-from assay.testbed.local.substrate import LocalSubstrate
 from live import Recording, state_folder
+from opsassay.errors import RefusedError
+from opsassay.model.faults import CATALOGUE
+from opsassay.model.incident import FaultPlan
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.capabilities import LEVELS, probe, refusal
+from opsassay.testbed.faults.actuators import actuators
+from opsassay.testbed.faults.effects import SIGNATURES
+from opsassay.testbed.local.state import marked_processes
+from opsassay.testbed.local.substrate import LocalSubstrate
 
 live = [pytest.mark.live, pytest.mark.faults, pytest.mark.timeout(120)]
 CORNER = str(Path(__file__).with_name("faults.yaml"))
@@ -112,7 +112,7 @@ class Injected:
 
     @staticmethod
     def assert_silent(words):
-        assert not words.str.to_lowercase().str.contains(r"inject|chaos|assay|fault|jvm\.").any()
+        assert not words.str.to_lowercase().str.contains(r"inject|chaos|opsassay|fault|jvm\.").any()
 
     def spans(self, window, **which):
         found = self.recording.spans(*window, **which)

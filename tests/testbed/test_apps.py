@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from assay.testbed.apps import load_system, names
-from assay.testbed.ledger import LOAD_RECORD
-from assay.testbed.local.substrate import LocalSubstrate
 from live import Recording, state_folder
+from opsassay.testbed.apps import load_system, names
+from opsassay.testbed.ledger import LOAD_RECORD
+from opsassay.testbed.local.substrate import LocalSubstrate
 from testbed import topology
 
 APPS = names()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from assay.model.system import Step
-from assay.testbed.runtime import clients
-from assay.testbed.runtime.clients import CallFailedError
-from assay.testbed.runtime.steps import Executor, Work
+from opsassay.model.system import Step
+from opsassay.testbed.runtime import clients
+from opsassay.testbed.runtime.clients import CallFailedError
+from opsassay.testbed.runtime.steps import Executor, Work
 
 
 class Caller(Executor):

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from assay.model.incident import PlannedFault
-from assay.testbed.apps import load_system
-from assay.testbed.faults.effects import links_resend, links_slow
-from assay.testbed.faults.injection import Injection
-from assay.testbed.faults.preconditions import struck
-from assay.testbed.local.fleet import Fleet
+from opsassay.model.incident import PlannedFault
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.faults.effects import links_resend, links_slow
+from opsassay.testbed.faults.injection import Injection
+from opsassay.testbed.faults.preconditions import struck
+from opsassay.testbed.local.fleet import Fleet
 
 CORNER = load_system(str(Path(__file__).with_name("faults.yaml")))
 BEFORE_S, AFTER_S, STEP_S, CALLS = 10.0, 5.0, 0.5, 5

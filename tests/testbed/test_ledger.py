@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from assay.model.incident import FaultPlan, Target
-from assay.testbed.apps import load_system
-from assay.testbed.ledger import read_ledger
-from assay.testbed.local.substrate import LocalSubstrate
 from live import state_folder
+from opsassay.model.incident import FaultPlan, Target
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.ledger import read_ledger
+from opsassay.testbed.local.substrate import LocalSubstrate
 
 CHAIN = """
 system: chain

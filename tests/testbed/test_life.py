@@ -15,14 +15,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from assay.errors import StartError, UserError
-from assay.model.incident import FaultPlan
-from assay.model.system import System
-from assay.telemetry.otlp.seal import decode_spool
-from assay.testbed.apps import load_system
-from assay.testbed.local.state import SystemState, marked_processes
-from assay.testbed.local.substrate import LocalSubstrate
-from live import Recording, run_assay, state_folder, strays
+from live import Recording, run_opsassay, state_folder, strays
+from opsassay.errors import StartError, UserError
+from opsassay.model.incident import FaultPlan
+from opsassay.model.system import System
+from opsassay.telemetry.otlp.seal import decode_spool
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.local.state import SystemState, marked_processes
+from opsassay.testbed.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
 
@@ -52,17 +52,17 @@ def process_of(state, word):
 
 
 def test_up_status_down_leave_nothing(state):
-    up = run_assay("up", TINY, "--name", "one", "--json")
+    up = run_opsassay("up", TINY, "--name", "one", "--json")
     assert up.returncode == 0, up.stderr
     (item,) = json.loads(up.stdout)["items"]
     assert (item["phase"], item["ready"], item["replicas"]) == ("ready", 3, 3)
-    again = run_assay("up", TINY, "--name", "one")
+    again = run_opsassay("up", TINY, "--name", "one")
     assert again.returncode == 2
     assert "already running" in again.stderr
-    shown = json.loads(run_assay("status", "--json").stdout)
+    shown = json.loads(run_opsassay("status", "--json").stdout)
     assert [system["name"] for system in shown["items"]] == ["one"]
     assert shown["isolation"]["plain"]["available"] is True
-    assert run_assay("down", "one").returncode == 0
+    assert run_opsassay("down", "one").returncode == 0
     assert strays(state) == []
     assert list((state / "systems").glob("[!.]*")) == []
 
@@ -94,7 +94,7 @@ def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(sta
     process_of(running.state, victim).kill()
     events.close()
     wait_for(lambda: not running.state.running())
-    status = json.loads(run_assay("status", "--json").stdout)["items"]
+    status = json.loads(run_opsassay("status", "--json").stdout)["items"]
     LocalSubstrate().status()
     assert all(system["phase"] == "cleared" for system in status)
     if victim == "supervisor":
@@ -119,7 +119,7 @@ def test_however_a_recording_ends_its_system_goes_with_it(state, tmp_path, numbe
     command = [
         sys.executable,
         "-m",
-        "assay",
+        "opsassay",
         "record",
         TINY,
         str(fault),
@@ -140,7 +140,7 @@ def test_however_a_recording_ends_its_system_goes_with_it(state, tmp_path, numbe
         _, said = recording.communicate(timeout=60)
     assert recording.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     wait_for(lambda: not strays(state))
-    run_assay("status")
+    run_opsassay("status")
     assert list((state / "systems").glob("[!.]*")) == []
     assert not (out / "incidents").exists() or list((out / "incidents").glob("[!.]*")) == []
     (spool,) = out.glob(".recording-*")
@@ -179,7 +179,7 @@ def test_a_wrong_system_or_fault_is_one_sentence_and_exit_2(state, tmp_path):
         (("down", "nobody"), "There is no running system 'nobody'"),
         (("injct",), "did you mean 'inject'?"),
     ]:
-        done = run_assay(*arguments)
+        done = run_opsassay(*arguments)
         assert done.returncode == 2, arguments
         assert words in done.stderr
         assert "Traceback" not in done.stderr
@@ -187,8 +187,8 @@ def test_a_wrong_system_or_fault_is_one_sentence_and_exit_2(state, tmp_path):
 
 
 def test_a_state_path_that_is_too_long_for_sockets_is_named(monkeypatch):
-    monkeypatch.setenv("ASSAY_STATE", "/tmp/" + "x" * 90)
-    with pytest.raises(UserError, match="set ASSAY_STATE to a shorter one"):
+    monkeypatch.setenv("OPSASSAY_STATE", "/tmp/" + "x" * 90)
+    with pytest.raises(UserError, match="set OPSASSAY_STATE to a shorter one"):
         SystemState.of("a")
 
 
@@ -216,4 +216,4 @@ def test_a_busy_control_socket_refuses_unknown_commands(state):
         connection.sendall(b'{"op": "explode"}\n')
         assert "There is no command 'explode'" in json.loads(connection.recv(4096))["error"]
     substrate.remove("ask")
-    assert os.environ["ASSAY_STATE"] == str(state)
+    assert os.environ["OPSASSAY_STATE"] == str(state)

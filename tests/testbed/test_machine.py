@@ -11,12 +11,12 @@ import time
 
 import pytest
 
-from assay.errors import OperationError
-from assay.testbed.faults.journal import Journal
-from assay.testbed.faults.surprises import Surprises, oom_kills, sentences
-from assay.testbed.ledger import read_ledger
-from assay.testbed.machine import Look, MachineWatch, jumps_s, notes, others
-from assay.testbed.runtime.ledger import LedgerWriter
+from opsassay.errors import OperationError
+from opsassay.testbed.faults.journal import Journal
+from opsassay.testbed.faults.surprises import Surprises, oom_kills, sentences
+from opsassay.testbed.ledger import read_ledger
+from opsassay.testbed.machine import Look, MachineWatch, jumps_s, notes, others
+from opsassay.testbed.runtime.ledger import LedgerWriter
 
 S = 1_000_000_000
 
@@ -64,7 +64,7 @@ def test_a_kill_that_nobody_here_sent_is_told():
     pid, status = killed(signal.SIGKILL)
     surprises.ended("stock-0", pid, status)
     (told,) = sentences(surprises.found, 0)
-    assert told.startswith(f"stock-0 (pid {pid}) was ended by SIGKILL, which Assay did not send")
+    assert told.startswith(f"stock-0 (pid {pid}) was ended by SIGKILL, which OpsAssay did not send")
     if oom_kills() is not None:
         assert "no out-of-memory kill" in told
     assert sentences(surprises.found, time.time_ns()) == []

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from assay.cli import run
-from assay.model.incident import FaultPlan, Target
-from assay.testbed.apps import load_system
-from assay.testbed.capabilities import machine, probe
-from assay.testbed.kernel.cgroups import find_groups
-from assay.testbed.local.substrate import LocalSubstrate
 from live import Recording, state_folder
+from opsassay.cli import run
+from opsassay.model.incident import FaultPlan, Target
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.capabilities import machine, probe
+from opsassay.testbed.kernel.cgroups import find_groups
+from opsassay.testbed.local.substrate import LocalSubstrate
 
 TINY = str(Path(__file__).with_name("tiny.yaml"))
 
@@ -41,7 +41,7 @@ def links():
 
 
 def system_groups(name):
-    return [path for path in Path("/sys/fs/cgroup").glob("**/assay-*") if path.name.startswith(f"assay-{name}-")]
+    return [path for path in Path("/sys/fs/cgroup").glob("**/opsassay-*") if path.name.startswith(f"opsassay-{name}-")]
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_who_keeps_a_namespace_of_a_system_that_is_down_is_named(capsys):
 @contextmanager
 def visitor(pid):
     """Another process in the network namespace of process *pid*, which is no part of the system."""
-    program = f"from assay.testbed.kernel.namespaces import join; join({pid}); print(flush=True); open(0).read()"
+    program = f"from opsassay.testbed.kernel.namespaces import join; join({pid}); print(flush=True); open(0).read()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         yield process.pid

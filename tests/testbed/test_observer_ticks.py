@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from assay.errors import LostError
-from assay.testbed.observer import Observer, read_timeline
+from opsassay.errors import LostError
+from opsassay.testbed.observer import Observer, read_timeline
 
 WHOLE = {
     "ready": 2, "replicas": 2, "not_ready": [], "pids": {"front-0": 1, "back-0": 2}, "stores": {}, "load": {},

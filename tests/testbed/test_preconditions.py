@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import ConfigError, NotFoundError, RefusedError
-from assay.model.files import load_yaml
-from assay.model.incident import FaultPlan
-from assay.testbed.apps import load_system
-from assay.testbed.faults.links import touched
-from assay.testbed.faults.preconditions import require
-from assay.testbed.local.fleet import Fleet
+from opsassay.errors import ConfigError, NotFoundError, RefusedError
+from opsassay.model.files import load_yaml
+from opsassay.model.incident import FaultPlan
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.faults.links import touched
+from opsassay.testbed.faults.preconditions import require
+from opsassay.testbed.local.fleet import Fleet
 
 CORNER = load_system(str(Path(__file__).with_name("faults.yaml")))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.testbed.runtime.pressure import shares
+from opsassay.testbed.runtime.pressure import shares
 
 
 @pytest.mark.parametrize(

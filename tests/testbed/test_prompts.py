@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from assay.model.scenario import Scenario
-from assay.testbed.scenarios import load_scenario, names, system_of
+from opsassay.model.scenario import Scenario
+from opsassay.testbed.scenarios import load_scenario, names, system_of
 
 SEEN = {
     "node-not-ready": {"{worker2}"},
     "missing-config-map": {"payment-app"},
-    "tainted-nodes": {"assay-disk-full", "NoExecute"},
+    "tainted-nodes": {"opsassay-disk-full", "NoExecute"},
     "unreachable-service": {"auth-service"},
     "bad-image-rollout": {"web"},
     "isolated-service": {"payment-service"},

@@ -9,12 +9,12 @@ import duckdb
 import polars as pl
 import pytest
 
-from assay.telemetry.leaks import leaks
-from assay.telemetry.schema import SCHEMA
-from assay.telemetry.tree import Tree
-from assay.testbed.apps import load_system
-from assay.testbed.local.substrate import LocalSubstrate
-from live import run_assay, state_folder
+from live import run_opsassay, state_folder
+from opsassay.telemetry.leaks import leaks
+from opsassay.telemetry.schema import SCHEMA
+from opsassay.telemetry.tree import Tree
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
 
@@ -28,7 +28,7 @@ def recorded(tmp_path_factory):
     out = tmp_path_factory.mktemp("recorded") / "tree"
     with state_folder():
         arguments = ["--normal", "20", "--abnormal", "15", "--warmup", "3", "--json"]
-        done = run_assay("record", "shop", str(ROOT / "examples" / "network-delay.yaml"), "-o", str(out), *arguments)
+        done = run_opsassay("record", "shop", str(ROOT / "examples" / "network-delay.yaml"), "-o", str(out), *arguments)
     assert done.returncode == 0, done.stderr
     (item,) = json.loads(done.stdout)["items"]
     assert item["effect"] is True
@@ -111,16 +111,16 @@ def test_no_fault_and_a_fault_that_does_nothing_are_kept_and_labelled(tmp_path):
             str(tmp_path / "tree"),
             "--json",
         ]
-        first = run_assay("record", TINY, str(quiet), *windows)
+        first = run_opsassay("record", TINY, str(quiet), *windows)
         assert first.returncode == 0, first.stderr
         weak = tmp_path / "weak.yaml"
         weak.write_text("fault: NetworkBandwidth\ntarget: {service: back}\nparameters: {rate_bps: 1000000000}\n")
-        second = run_assay("record", TINY, str(weak), *windows)
+        second = run_opsassay("record", TINY, str(weak), *windows)
         assert second.returncode == 0, second.stderr
         LocalSubstrate().remove("calm")
     assert json.loads(first.stdout)["items"][0]["fault"] == "NoFault"
     assert json.loads(second.stdout)["items"][0]["effect"] is False
-    annotated = json.loads(run_assay("annotate", str(tmp_path / "tree"), "--json").stdout)["items"]
+    annotated = json.loads(run_opsassay("annotate", str(tmp_path / "tree"), "--json").stdout)["items"]
     assert {item["label"] for item in annotated} <= {"no_effect", "drifted"}
     tree = Tree(tmp_path / "tree")
     kinds = {tree.truth(id_).faults[0].type: tree.truth(id_) for id_ in tree.ids()}

@@ -12,13 +12,13 @@ import polars as pl
 import psutil
 import pytest
 
-from assay.errors import ConfigError, OperationError
-from assay.model.files import load_yaml
-from assay.model.incident import FaultPlan
-from assay.testbed.apps import load_system
-from assay.testbed.faults.preconditions import require
-from assay.testbed.local.substrate import LocalSubstrate
-from live import Recording, run_assay, state_folder
+from live import Recording, run_opsassay, state_folder
+from opsassay.errors import ConfigError, OperationError
+from opsassay.model.files import load_yaml
+from opsassay.model.incident import FaultPlan
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.faults.preconditions import require
+from opsassay.testbed.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.live, pytest.mark.faults, pytest.mark.timeout(150)]
 CORNER = str(Path(__file__).with_name("faults.yaml"))
@@ -211,7 +211,7 @@ def test_a_companion_that_somebody_kills_lets_its_target_go_and_is_named(corner)
     (*_, done) = carried_out(corner, [service("rate", "CPUStress", cores=3)], 4, kill_it)
     (note,) = done["notes"]
     assert note.startswith("pressure-")
-    assert "was ended by SIGKILL, which Assay did not send" in note
+    assert "was ended by SIGKILL, which OpsAssay did not send" in note
     assert done["recovered"]
 
 
@@ -222,7 +222,7 @@ def test_what_cannot_work_is_refused_before_the_normal_window_by_file_and_line(c
         require(corner.definition(), load_yaml(plan, FaultPlan), "plain", source=plan)
     began = time.monotonic()
     for command in (("inject", str(plan), "--on", "several"), ("record", CORNER, str(plan), "-o", str(tmp_path / "o"))):
-        done = run_assay(*command)
+        done = run_opsassay(*command)
         assert done.returncode == 2
         assert f"{plan}:3: target.service: JVMMySQLException cannot act on rate: it uses no database" in done.stderr
     assert time.monotonic() - began < 30, "the normal window alone takes a minute"
@@ -230,6 +230,6 @@ def test_what_cannot_work_is_refused_before_the_normal_window_by_file_and_line(c
     (tmp_path / "file").write_text("")
     good = tmp_path / "good.yaml"
     good.write_text("fault: PodKill\ntarget: {service: rate}\n")
-    done = run_assay("record", CORNER, str(good), "-o", str(tmp_path / "file"))
+    done = run_opsassay("record", CORNER, str(good), "-o", str(tmp_path / "file"))
     assert done.returncode == 2
     assert f"Cannot write to {tmp_path / 'file'}: " in done.stderr

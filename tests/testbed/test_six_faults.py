@@ -7,11 +7,11 @@ import time
 import polars as pl
 import pytest
 
-from assay.errors import RefusedError, UserError
-from assay.model.incident import FaultPlan
-from assay.testbed.apps import load_system
-from assay.testbed.local.substrate import LocalSubstrate
 from live import Recording, state_folder
+from opsassay.errors import RefusedError, UserError
+from opsassay.model.incident import FaultPlan
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
 
@@ -73,7 +73,7 @@ class Injected:
 
     def assert_nothing_names_the_injector(self):
         text = pl.concat([self.recording.tables["logs"]["message"], self.recording.tables["traces"]["span_name"]])
-        assert not text.str.to_lowercase().str.contains("inject|chaos|assay|fault").any()
+        assert not text.str.to_lowercase().str.contains("inject|chaos|opsassay|fault").any()
 
 
 @pytest.mark.faults

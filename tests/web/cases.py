@@ -7,13 +7,13 @@ from pathlib import Path
 
 import polars as pl
 
-from assay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
-from assay.model.diagnosis import Diagnosis, Evidence, PropagationClaim, RankedService, RootCauseClaim
-from assay.model.faults import FaultKind
-from assay.model.incident import Alert, EffectCheck, Fault, Incident, Label, RootLabel, Truth, Window
-from assay.model.run import EvidenceResult, Metric, MetricStatus, Run, RunStatus, Solver, Verdict
-from assay.telemetry.datapack import Datapack
-from assay.web.payload import Answer, CaseReport, build_case
+from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.model.diagnosis import Diagnosis, Evidence, PropagationClaim, RankedService, RootCauseClaim
+from opsassay.model.faults import FaultKind
+from opsassay.model.incident import Alert, EffectCheck, Fault, Incident, Label, RootLabel, Truth, Window
+from opsassay.model.run import EvidenceResult, Metric, MetricStatus, Run, RunStatus, Solver, Verdict
+from opsassay.telemetry.datapack import Datapack
+from opsassay.web.payload import Answer, CaseReport, build_case
 
 S = 1_000_000_000
 BOUNDARY = 1_790_000_000 * S
@@ -75,7 +75,7 @@ def incident(case_id="3f9a1c77e0d2", rename=lambda name: name, fault=True) -> In
         abnormal=ABNORMAL,
         description="Latency alerts on the shop front.",
         content_hash="9d" * 32,
-        provenance={"recorder": "assay 0.1.0", "substrate": "local"},
+        provenance={"recorder": "opsassay 0.1.0", "substrate": "local"},
         alerts=tuple(
             Alert(
                 time_ns=BOUNDARY + int(at * S),
@@ -201,7 +201,7 @@ def answer(solver: str, diagnosis: Diagnosis | None, metrics: dict[str, Metric] 
         status=status,
         started_ns=BOUNDARY,
         ended_ns=BOUNDARY + 180_000_000,
-        versions={"assay": "0.1.0", "polars": "2.1.0"},
+        versions={"opsassay": "0.1.0", "polars": "2.1.0"},
         **more,
     )
     verdict = None

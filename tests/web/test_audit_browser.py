@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from assay.audit.audit import audit
-from assay.web.audit_report import write_audit
 from audit.made import QUICK, drawn
+from opsassay.audit.audit import audit
+from opsassay.web.audit_report import write_audit
 
 pytestmark = pytest.mark.browser
 CUT_OFF = """[...document.querySelectorAll('svg.figure')].flatMap(svg => {

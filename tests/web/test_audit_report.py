@@ -10,13 +10,13 @@ import xml.etree.ElementTree as ET
 import polars as pl
 import pytest
 
-from assay.audit.audit import audit
-from assay.audit.settings import Settings
-from assay.web.audit_figures import figures, shown_pairs
-from assay.web.audit_report import render_html, write_audit
-from assay.web.audit_svg import Axis
-from assay.web.audit_view import sections
 from audit.made import QUICK, drawn, table
+from opsassay.audit.audit import audit
+from opsassay.audit.settings import Settings
+from opsassay.web.audit_figures import figures, shown_pairs
+from opsassay.web.audit_report import render_html, write_audit
+from opsassay.web.audit_svg import Axis
+from opsassay.web.audit_view import sections
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>alert(1)</script>|`x`"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from assay.bench.repeats import summarise_runs
-from assay.web.report import write_report
+from opsassay.bench.repeats import summarise_runs
+from opsassay.web.report import write_report
 
 from . import cases
 from .test_solvers import right_answer, unsealed, whole
@@ -30,7 +30,7 @@ class Opened:
         self.tab.on("dialog", lambda d: (self.dialogs.append(d.message), d.dismiss()))
         self.address = file.as_uri()
         self.tab.goto(self.address + anchor)
-        self.tab.wait_for_function("window.assayReport.shown.view || !window.assayReport.payload.cases.length")
+        self.tab.wait_for_function("window.opsassayReport.shown.view || !window.opsassayReport.payload.cases.length")
 
     def run(self, script):
         return self.tab.evaluate(script)
@@ -41,7 +41,7 @@ class Opened:
     def marks(self):
         """Return the classes of the graph by what they are on."""
         return self.run(
-            """(() => { const { graph: { cy }, view } = assayReport.shown, name = id => view.services[+id.slice(1)].name;
+            """(() => { const { graph: { cy }, view } = opsassayReport.shown, name = id => view.services[+id.slice(1)].name;
             return [Object.fromEntries(cy.nodes().map(n => [name(n.id()), n.classes().join(' ')])),
                     Object.fromEntries(cy.edges('.over').map(e => [`${name(e.source().id())}>${name(e.target().id())}`,
                       e.classes().filter(c => c !== 'over').join(' ') + ' ' + e.style('line-style')]))] })()"""
@@ -81,13 +81,13 @@ def full(tmp_path_factory):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_everything_is_drawn_and_nothing_is_asked_for(open_report, full, width, scheme):
     page = open_report([full], width, scheme=scheme)
-    assert page.run("assayReport.shown.graph.cy.nodes().length") == 7
-    assert page.run("assayReport.shown.graph.cy.edges('.call').length") == 7
+    assert page.run("opsassayReport.shown.graph.cy.nodes().length") == 7
+    assert page.run("opsassayReport.shown.graph.cy.edges('.call').length") == 7
     page.tab.wait_for_timeout(100)
     assert page.drawn("#graph canvas")
     assert page.tab.locator(".chart canvas").count() == 3
     assert all(page.drawn(f".chart:nth-child({i}) canvas") for i in (1, 2, 3))
-    assert page.run("assayReport.shown.charts.plots.every(p => p.bbox.width > 150 && p.bbox.height > 90)")
+    assert page.run("opsassayReport.shown.charts.plots.every(p => p.bbox.width > 150 && p.bbox.height > 90)")
     page.tab.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     page.check_calm()
 
@@ -181,7 +181,7 @@ def test_on_a_phone_names_of_services_and_solvers_have_room_for_a_word(open_repo
 
 def test_charts_begin_with_root_and_entry_and_take_any_service(open_report, full):
     page = open_report([full])
-    labels = "assayReport.shown.charts.plots[0].series.slice(1).map(s => s.label)"
+    labels = "opsassayReport.shown.charts.plots[0].series.slice(1).map(s => s.label)"
     assert page.run(labels) == ["pricing", "gateway"]
     page.tab.locator(".chooser summary").click()
     page.tab.locator(".chooser").get_by_label("checkout").check()
@@ -191,7 +191,7 @@ def test_charts_begin_with_root_and_entry_and_take_any_service(open_report, full
 
 def test_a_service_tells_its_details_when_it_is_chosen(open_report, full):
     page = open_report([full])
-    page.run("void assayReport.shown.graph.cy.nodes('.root').select()")
+    page.run("void opsassayReport.shown.graph.cy.nodes('.root').select()")
     assert page.tab.locator(".details").inner_text() == (
         "pricing; ◆ root cause; states: slow; onset +0.4 s from the fault; no alert."
     )
@@ -210,7 +210,9 @@ def test_hostile_text_is_shown_as_text_and_runs_nowhere(open_report, tmp_path, w
     assert "\u202e" not in text
     assert "1790000000123456789" in text
     assert page.tab.locator("main :is(img, script, iframe, svg, style, u, i)").count() == 0
-    assert page.run("assayReport.shown.graph.cy.nodes().length") == 9  # seven of the system and two that were made up
+    assert (
+        page.run("opsassayReport.shown.graph.cy.nodes().length") == 9
+    )  # seven of the system and two that were made up
     page.check_calm()
 
 
@@ -221,7 +223,7 @@ def test_a_case_of_telemetry_alone_is_shown(open_report, tmp_path, width):
     assert "what was broken is not part of this report" in text
     assert "No solver has answered yet" in text
     assert "No alert fired" in text
-    assert page.run("assayReport.shown.graph.cy.nodes().length") == 7
+    assert page.run("opsassayReport.shown.graph.cy.nodes().length") == 7
     page.check_calm()
 
 
@@ -259,12 +261,12 @@ def test_several_cases_can_be_filtered_followed_and_linked(open_report, tmp_path
         cases.no_fault_case(tmp_path / "c"),
     ]
     page = open_report(made, width, anchor="#quiet")
-    assert page.run("assayReport.shown.view.id") == "quiet"
+    assert page.run("opsassayReport.shown.view.id") == "quiet"
     page.tab.locator("#cases a").nth(1).click()
-    page.tab.wait_for_function("assayReport.shown.view.id === 'a/b?c#<i>%'")
+    page.tab.wait_for_function("opsassayReport.shown.view.id === 'a/b?c#<i>%'")
     assert page.tab.locator("#cases tr[aria-current]").count() == 1
     page.tab.go_back()
-    page.tab.wait_for_function("assayReport.shown.view.id === 'quiet'")
+    page.tab.wait_for_function("opsassayReport.shown.view.id === 'quiet'")
     page.tab.locator("input[type=search]").fill("no fault")
     assert page.tab.locator("#cases tbody tr:visible").count() == 1
     assert page.tab.locator("#cases .filter").inner_text().endswith("1 of 3 cases")
@@ -298,16 +300,16 @@ def test_a_report_of_no_cases_says_so(open_report):
 def test_turning_a_phone_keeps_everything_inside(open_report, full):
     page = open_report([full], 390)
     page.tab.set_viewport_size({"width": 844, "height": 390})
-    page.tab.wait_for_function("assayReport.shown.charts.plots[0].width > 340 || innerWidth < 500")
+    page.tab.wait_for_function("opsassayReport.shown.charts.plots[0].width > 340 || innerWidth < 500")
     page.tab.set_viewport_size({"width": 390, "height": 844})
-    page.tab.wait_for_function("assayReport.shown.charts.plots.every(p => p.width < 380)")
+    page.tab.wait_for_function("opsassayReport.shown.charts.plots.every(p => p.width < 380)")
     page.check_calm()
 
 
 def test_it_prints_in_light_colours_with_every_detail_open(open_report, full):
     page = open_report([full], scheme="dark")
     page.run("dispatchEvent(new Event('beforeprint'))")
-    assert page.run("assayReport.shown.charts.plots.every(p => p.width < 360)")
+    assert page.run("opsassayReport.shown.charts.plots.every(p => p.width < 360)")
     assert page.run("document.querySelectorAll('details:not([open])').length") == 0
     assert page.run("getComputedStyle(document.documentElement).getPropertyValue('--surface').trim()") == "#ffffff"
     page.run("dispatchEvent(new Event('afterprint'))")

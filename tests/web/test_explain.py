@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from assay.causes.annotate import annotate
-from assay.causes.explain import GATES, explain
-from assay.web.explain import explain_view
 from causes import systems
 from causes.cascade import Effect, fault, make_pack
+from opsassay.causes.annotate import annotate
+from opsassay.causes.explain import GATES, explain
+from opsassay.web.explain import explain_view
 
 EFFECT = Effect(own_ms={"payment": 300})
 

@@ -11,14 +11,14 @@ import urllib.request
 import pytest
 import uvicorn
 
-from assay.bench.annotating import AnnotateJob, run_job
-from assay.bench.labelling import CaseVerdict, read_verdicts, save_verdict
-from assay.model.incident import Truth
-from assay.telemetry.content import write_datapack
-from assay.telemetry.tree import Tree
-from assay.web.labels import Audit, labels_app
 from causes import systems
 from causes.cascade import Effect, fault, frames, incident
+from opsassay.bench.annotating import AnnotateJob, run_job
+from opsassay.bench.labelling import CaseVerdict, read_verdicts, save_verdict
+from opsassay.model.incident import Truth
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.tree import Tree
+from opsassay.web.labels import Audit, labels_app
 
 CASE = "a" * 16
 EFFECT = Effect(own_ms={"payment": 300})

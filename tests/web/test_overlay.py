@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from assay.model.diagnosis import Diagnosis
-from assay.model.incident import Fault, Label, RootLabel, Truth
-from assay.web.overlay import Mark, answer_overlay, root_groups, truth_overlay
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.incident import Fault, Label, RootLabel, Truth
+from opsassay.web.overlay import Mark, answer_overlay, root_groups, truth_overlay
 
 from . import cases
 

@@ -11,9 +11,9 @@ from importlib.resources import files
 
 import pytest
 
-from assay.errors import OperationError
-from assay.web.page import inert_json
-from assay.web.report import render_report, write_report
+from opsassay.errors import OperationError
+from opsassay.web.page import inert_json
+from opsassay.web.report import render_report, write_report
 
 from . import cases
 
@@ -95,7 +95,7 @@ def test_the_payload_survives_its_escaping():
 
 
 def test_vendored_files_are_the_ones_that_are_listed_with_their_licences():
-    vendor = files("assay.web").joinpath("vendor")
+    vendor = files("opsassay.web").joinpath("vendor")
     listed = re.findall(
         r"^\| (\S+) \|.*\| MIT, (licences/\S+) \| ([0-9a-f]{64}) \|$", vendor.joinpath("VENDORED.md").read_text(), re.M
     )

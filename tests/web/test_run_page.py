@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from assay.grading.verifiers import certify
-from assay.model.run import Run, Solver
-from assay.model.trajectory import ToolCall, TraceStep
-from assay.web.run_page import render_run_page, write_run_page
-from assay.web.run_view import trial_view
 from grading.verifiers.made import at, change, diagnosis, entity, probe, recording, scenario, timeline
+from opsassay.grading.verifiers import certify
+from opsassay.model.run import Run, Solver
+from opsassay.model.trajectory import ToolCall, TraceStep
+from opsassay.web.run_page import render_run_page, write_run_page
+from opsassay.web.run_view import trial_view
 
 HOSTILE = "</style><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e"
 

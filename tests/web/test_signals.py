@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from assay.model.incident import Window
-from assay.web.signals import bucket_seconds, golden_signals, linked_spans, topology
+from opsassay.model.incident import Window
+from opsassay.web.signals import bucket_seconds, golden_signals, linked_spans, topology
 
 from .cases import S
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from assay.bench.repeats import summarise_runs
-from assay.grading.metrics import ALL, not_applicable
-from assay.web.solvers import COLUMNS, solvers_view
-from assay.web.tables import answer_view, best_first, grades_view, solvers_right
+from opsassay.bench.repeats import summarise_runs
+from opsassay.grading.metrics import ALL, not_applicable
+from opsassay.web.solvers import COLUMNS, solvers_view
+from opsassay.web.tables import answer_view, best_first, grades_view, solvers_right
 
 from . import cases
 

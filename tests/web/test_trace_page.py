@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from assay.blame.annotations import read_annotations
-from assay.blame.joined import Lane, Mark
-from assay.blame.patterns import Finding
-from assay.model.trajectory import Attribution, ToolCall, Trace, TraceStep
-from assay.web.trace_page import render_trace_page, write_trace_page
-from assay.web.trace_view import TracePage
+from opsassay.blame.annotations import read_annotations
+from opsassay.blame.joined import Lane, Mark
+from opsassay.blame.patterns import Finding
+from opsassay.model.trajectory import Attribution, ToolCall, Trace, TraceStep
+from opsassay.web.trace_page import render_trace_page, write_trace_page
+from opsassay.web.trace_view import TracePage
 
 pytestmark = pytest.mark.browser
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e\x1b[31m"
@@ -48,8 +48,8 @@ class Page:
         self.tab.on("request", lambda r: self.requests.append(r.url))
         self.address = file.as_uri()
         self.tab.goto(self.address)
-        self.until("Boolean(window.assayTrace?.ready && window.assayTrace.flow)")
-        self.until("document.querySelector('#detail h2') !== null || !assayTrace.store.traces[0].steps.length")
+        self.until("Boolean(window.opsassayTrace?.ready && window.opsassayTrace.flow)")
+        self.until("document.querySelector('#detail h2') !== null || !opsassayTrace.store.traces[0].steps.length")
 
     def until(self, expression):
         """Wait for *expression*: the page's own policy forbids the polling of the browser driver."""
@@ -93,7 +93,7 @@ def test_ten_thousand_steps_are_painted_at_once_and_found_again(opened):
     page.wait_for_step(9999)
     assert "1 of 10000 steps" in page.tab.inner_text(".filter")
     page.tab.fill("#search", "")
-    page.until("assayTrace.list.positions.length === 10000")
+    page.until("opsassayTrace.list.positions.length === 10000")
     page.tab.focus(".steps")
     page.tab.keyboard.press("End")
     page.wait_for_step(10_000)
@@ -117,17 +117,19 @@ def test_keys_walk_search_and_jump_to_the_suggestion(opened):
     page.wait_for_step(3)
     page.tab.keyboard.press("Escape")
     page.tab.select_option("#who", label="Verifier")
-    page.until("assayTrace.list.positions.length === 1 || document.querySelector('.filter').innerText.includes('of 9')")
+    page.until(
+        "opsassayTrace.list.positions.length === 1 || document.querySelector('.filter').innerText.includes('of 9')"
+    )
 
 
 def test_the_flow_between_agents_is_drawn_and_listed_and_filters(opened):
     page = opened([suggested()])
-    assert page.tab.evaluate("assayTrace.flow.nodes().length") == 3
-    assert page.tab.evaluate("assayTrace.flow.edges().map(e => e.data('label')).sort()") == ["2", "3", "3"]
+    assert page.tab.evaluate("opsassayTrace.flow.nodes().length") == 3
+    assert page.tab.evaluate("opsassayTrace.flow.edges().map(e => e.data('label')).sort()") == ["2", "3", "3"]
     page.tab.click("#flow summary")
     assert "Planner" in page.tab.inner_text("#flow table")
-    page.tab.evaluate("assayTrace.flow.nodes()[0].emit('tap')")
-    page.until("assayTrace.list.positions.length === 3")
+    page.tab.evaluate("opsassayTrace.flow.nodes()[0].emit('tap')")
+    page.until("opsassayTrace.list.positions.length === 3")
 
 
 def test_the_clock_and_the_patterns_lead_to_their_steps(opened):
@@ -154,10 +156,10 @@ def test_it_fits_wide_and_narrow_light_and_dark(opened, width, scheme):
 def test_a_short_trace_leaves_no_empty_box_and_a_narrow_page_flows_downwards(opened):
     page = opened([suggested()], width=390)
     assert page.tab.evaluate("document.querySelector('.steps').clientHeight") <= 9 * 38
-    ys = page.tab.evaluate("assayTrace.flow.nodes().map(node => node.position('y'))")
+    ys = page.tab.evaluate("opsassayTrace.flow.nodes().map(node => node.position('y'))")
     assert len(set(ys)) == 3
     wide = opened([suggested()])
-    xs = wide.tab.evaluate("assayTrace.flow.nodes().map(node => node.position('x'))")
+    xs = wide.tab.evaluate("opsassayTrace.flow.nodes().map(node => node.position('x'))")
     assert len(set(xs)) == 3
 
 

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from assay.model.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
-from assay.model.incident import Fault, Label, Window
-from assay.model.run import EvidenceResult
-from assay.web.glossary import LABELS, METRICS, written
-from assay.web.plain import plain
-from assay.web.tables import answer_view
-from assay.web.view import axis_seconds, case_view, headline
+from opsassay.model.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
+from opsassay.model.incident import Fault, Label, Window
+from opsassay.model.run import EvidenceResult
+from opsassay.web.glossary import LABELS, METRICS, written
+from opsassay.web.plain import plain
+from opsassay.web.tables import answer_view
+from opsassay.web.view import axis_seconds, case_view, headline
 
 from . import cases
 from .cases import BOUNDARY, S

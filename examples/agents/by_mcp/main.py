@@ -18,7 +18,7 @@ COUNT = "SELECT count(*) AS failed FROM abnormal_traces WHERE service_name = '{}
 
 def main() -> None:
     """Look, and hand in what was found."""
-    described = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["mcpServers"]["assay"]
+    described = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["mcpServers"]["opsassay"]
     server = subprocess.Popen(
         [described["command"], *described["args"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.bench.sealing import Seal, SealLimits, python_path, sealing_refusal
+from opsassay.bench.sealing import Seal, SealLimits, python_path, sealing_refusal
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import os
 
 import pytest
 
-from assay.bench.sealing import sealing_refusal
-from assay.bench.sealing.groups import memory_is_held
 from bench.sealing.attempts import ATTEMPTS, ROOT
 from bench.sealing.controls import DEPENDS_ON_THE_MACHINE, NEEDS_A_MEMORY_GROUP
 from bench.sealing.world import World
+from opsassay.bench.sealing import sealing_refusal
+from opsassay.bench.sealing.groups import memory_is_held
 
 
 @pytest.fixture(scope="module")

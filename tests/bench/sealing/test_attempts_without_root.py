@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.sealing import sealing_refusal
 from bench.sealing.attempts import ATTEMPTS, ROOT
 from bench.sealing.controls import DEPENDS_ON_THE_MACHINE, NEEDS_A_MEMORY_GROUP
+from opsassay.bench.sealing import sealing_refusal
 
 ROOT_FOLDER = Path(__file__).parents[3]
 PARTS = 2

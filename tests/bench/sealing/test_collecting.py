@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from assay.bench.sealing.collect import MOST_DEPTH, copy_in, copy_out, first_odd
+from opsassay.bench.sealing.collect import MOST_DEPTH, copy_in, copy_out, first_odd
 
 MOST_BYTES = 2**20
 
@@ -107,7 +107,7 @@ def test_what_is_huge_stays_and_the_rest_comes(collected):
 
 
 def test_depth_and_number_are_bounded(collected, monkeypatch):
-    monkeypatch.setattr("assay.bench.sealing.collect.MOST_FILES", 200)
+    monkeypatch.setattr("opsassay.bench.sealing.collect.MOST_FILES", 200)
     left, collect = collected
     (left / ("d/" * (MOST_DEPTH + 40))).mkdir(parents=True)
     work, told = collect()

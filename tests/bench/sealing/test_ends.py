@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.sealing.groups import NAME, groups_for_seals
 from bench.sealing.world import left_running
+from opsassay.bench.sealing.groups import NAME, groups_for_seals
 
 SRC = Path(__file__).parents[3] / "src"
 RUNNER = """
 import sys; sys.path.insert(0, {src!r})
 from pathlib import Path
-from assay.bench.sealing import Seal, SealLimits, python_path
+from opsassay.bench.sealing import Seal, SealLimits, python_path
 print('ready', flush=True)
 program = "import os, time; os.fork(); print(1, flush=True); time.sleep(600) # {token}"
 Seal(Path({view!r}), Path({work!r}), {{}}, {{}}, SealLimits(), {{}}).run([python_path(), '-I', '-S', '-c', program])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.sealing.seccomp import REFUSED, program
+from opsassay.bench.sealing.seccomp import REFUSED, program
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.sealing import Seal, SealLimits, python_path, sealing_refusal
-from assay.bench.sealing.groups import NAME, groups_for_seals
-from assay.errors import UserError
 from bench.sealing.world import left_running
+from opsassay.bench.sealing import Seal, SealLimits, python_path, sealing_refusal
+from opsassay.bench.sealing.groups import NAME, groups_for_seals
+from opsassay.errors import UserError
 
 SRC = Path(__file__).parents[3] / "src"
 

@@ -40,7 +40,7 @@ def test_sockets_and_ports_lead_to_the_servers_outside_and_nowhere_else(sealed, 
         "    with socket.socket(family) as s:\n"
         "        s.connect(address); s.sendall(b'a' * 2_000_000); s.shutdown(1)\n"
         "        return sum(len(c) for c in iter(lambda: s.recv(65536), b'') if not c.strip(b'A'))\n"
-        "print(ask(socket.AF_UNIX, '/run/assay/model.sock'), ask(socket.AF_INET, ('127.0.0.1', 8000)))\n"
+        "print(ask(socket.AF_UNIX, '/run/opsassay/model.sock'), ask(socket.AF_INET, ('127.0.0.1', 8000)))\n"
         "try: ask(socket.AF_INET, ('127.0.0.1', 8001))\n"
         "except ConnectionRefusedError: print('refused')\n",
         sockets={"model": shouting},

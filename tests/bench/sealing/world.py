@@ -18,10 +18,10 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import assay
-from assay.bench.sealing import Seal, SealLimits, python_path, sealing_refusal
-from assay.bench.sealing.groups import memory_is_held
+import opsassay
 from bench.sealing.attempts import ATTEMPTS, LIMITS
+from opsassay.bench.sealing import Seal, SealLimits, python_path, sealing_refusal
+from opsassay.bench.sealing.groups import memory_is_held
 
 HERE = Path(__file__).resolve().parent
 START = "import sys; sys.path.insert(0, sys.argv[1]); from attempts import main; main()"
@@ -34,7 +34,7 @@ class World:
 
     def __init__(self):
         self.secret = secrets.token_hex(16)
-        self.folder = Path(tempfile.mkdtemp(prefix="assay-world-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="opsassay-world-", dir="/tmp"))
         self.truth = self.folder / "truth/injection.json"
         self.view, self.work = self.folder / "view", self.folder / "runs/own/2/work"
         for folder in ("truth", "view", "runs/other/1", "runs/own/1", "runs/own/2/work", "sockets"):
@@ -55,7 +55,7 @@ class World:
             [sys.executable, str(HERE / "keeper.py"), str(self.folder), self.secret],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={"ASSAY_KEY": self.secret},
+            env={"OPSASSAY_KEY": self.secret},
         )
         self.told = json.loads(self.keeper.stdout.readline())
 
@@ -83,9 +83,9 @@ class World:
             "earlier": str(self.folder / "runs/own/1/diagnosis.json"),
             "home": home,
             "home_entry": next((name for name in sorted(entries) if f"/{name}/" not in sys.base_prefix), None),
-            "package": str(Path(assay.__file__).parent),
+            "package": str(Path(opsassay.__file__).parent),
             "view": "/view" if sealed else str(self.view),
-            "socket_folder": "/run/assay" if sealed else str(self.folder / "sockets"),
+            "socket_folder": "/run/opsassay" if sealed else str(self.folder / "sockets"),
             "hostname": socket.gethostname(),
             "name_servers": name_servers(),
             "own_address": own_address(),
@@ -137,11 +137,11 @@ class World:
         os.close(writer)
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - positional only
         os.dup2(reader, 0)
-        os.environ["ASSAY_TEST_KEY"] = self.secret
+        os.environ["OPSASSAY_TEST_KEY"] = self.secret
         try:
             yield
         finally:
-            del os.environ["ASSAY_TEST_KEY"]
+            del os.environ["OPSASSAY_TEST_KEY"]
             os.dup2(kept, 0)
             for left in (descriptor, kept, reader):
                 os.close(left)

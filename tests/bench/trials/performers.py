@@ -8,9 +8,9 @@ import signal
 import time
 from pathlib import Path
 
-from assay.bench.trials.contract import ACTIONS, ALERTS, DIAGNOSES, PHASES, REPORT, TIMELINE, append_line
-from assay.errors import StartError
 from grading.verifiers.made import change, diagnosis, probe, recording, timeline
+from opsassay.bench.trials.contract import ACTIONS, ALERTS, DIAGNOSES, PHASES, REPORT, TIMELINE, append_line
+from opsassay.errors import StartError
 
 
 def write(run_dir, made):

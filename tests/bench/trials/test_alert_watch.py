@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from assay.bench.trials import alert_watch, perform
-from assay.bench.trials.alert_watch import AlertWatch
-from assay.errors import LostError, OperationError
-from assay.model.scenario import AlertRule
-from assay.testbed.ops.live import TICK_S
 from grading.verifiers.made import firing, scenario
+from opsassay.bench.trials import alert_watch, perform
+from opsassay.bench.trials.alert_watch import AlertWatch
+from opsassay.errors import LostError, OperationError
+from opsassay.model.scenario import AlertRule
+from opsassay.testbed.ops.live import TICK_S
 
 ERRORS, SLOW = ("front", "error_rate"), ("cart", "latency_p99_ms")
 RULES = [AlertRule(service="front", signal="error_rate")]

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assay.bench.trials.authoring import complexity, findings, layers, proposed_depth
-from assay.cli import run
-from assay.errors import ConfigError
-from assay.model.files import load_yaml, parse_yaml
-from assay.model.scenario import Difficulty, Scenario
-from assay.testbed.apps import load_system
-from assay.testbed.ops.tools import TOOLS
-from assay.testbed.scenarios import SCENARIOS, load_scenario, names
 from grading.verifiers.made import scenario
+from opsassay.bench.trials.authoring import complexity, findings, layers, proposed_depth
+from opsassay.cli import run
+from opsassay.errors import ConfigError
+from opsassay.model.files import load_yaml, parse_yaml
+from opsassay.model.scenario import Difficulty, Scenario
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.ops.tools import TOOLS
+from opsassay.testbed.scenarios import SCENARIOS, load_scenario, names
 
 VERBS = {name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}
 

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from assay.bench.trials import perform
-from assay.bench.trials.contract import TrialAgent
-from assay.bench.trials.stage import Operation
-from assay.testbed.ops.tools import Toolbox
 from grading.verifiers.made import scenario
+from opsassay.bench.trials import perform
+from opsassay.bench.trials.contract import TrialAgent
+from opsassay.bench.trials.stage import Operation
+from opsassay.testbed.ops.tools import Toolbox
 
 
 class NoStage:

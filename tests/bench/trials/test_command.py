@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from assay.bench.store import RunStore
-from assay.bench.trials.matrix import run_matrix
-from assay.cli import run
 from bench.trials.test_matrix import MADE, TESTS, plan_of, write_scenario
+from opsassay.bench.store import RunStore
+from opsassay.bench.trials.matrix import run_matrix
+from opsassay.cli import run
 
 
 @pytest.fixture(scope="module")

@@ -7,26 +7,26 @@ import time
 
 import pytest
 
-from assay.agents.models import Reply, ToolRequest
-from assay.agents.models.scripted import ScriptedModel
-from assay.bench.store import RunStore
-from assay.bench.trials import built_in
-from assay.bench.trials.contract import DIAGNOSES, TrialAgent, mark_phase
-from assay.bench.trials.diagnosing import REPORT_DIAGNOSIS, Diagnoses
-from assay.bench.trials.grading import read_recording
-from assay.bench.trials.matrix import run_matrix
-from assay.bench.trials.outside import Counter
-from assay.bench.trials.plan import TrialPlan, cells_of
-from assay.bench.trials.rows import Trials
-from assay.bench.trials.tables import per_agent, per_run
-from assay.bench.trials.tasks import Task
-from assay.grading.verifiers import certify
-from assay.model.run import Run, Solver
-from assay.testbed.ops.toolbox import BaseToolbox
-from assay.testbed.scenarios import load_scenario
 from bench.trials.performers import write
 from bench.trials.test_matrix import MADE, TESTS, write_scenario
 from grading.verifiers.made import recording, timeline
+from opsassay.agents.models import Reply, ToolRequest
+from opsassay.agents.models.scripted import ScriptedModel
+from opsassay.bench.store import RunStore
+from opsassay.bench.trials import built_in
+from opsassay.bench.trials.contract import DIAGNOSES, TrialAgent, mark_phase
+from opsassay.bench.trials.diagnosing import REPORT_DIAGNOSIS, Diagnoses
+from opsassay.bench.trials.grading import read_recording
+from opsassay.bench.trials.matrix import run_matrix
+from opsassay.bench.trials.outside import Counter
+from opsassay.bench.trials.plan import TrialPlan, cells_of
+from opsassay.bench.trials.rows import Trials
+from opsassay.bench.trials.tables import per_agent, per_run
+from opsassay.bench.trials.tasks import Task
+from opsassay.grading.verifiers import certify
+from opsassay.model.run import Run, Solver
+from opsassay.testbed.ops.toolbox import BaseToolbox
+from opsassay.testbed.scenarios import load_scenario
 
 GIVEN = {"propagation": ["catalog", "web"], "root_causes": ["names"], "condition": "a wrong record"}
 

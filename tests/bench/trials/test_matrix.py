@@ -13,14 +13,14 @@ import psutil
 import pytest
 import yaml
 
-from assay.bench.store import RunStore, read_run
-from assay.bench.trials.grading import grade_trial, kept_scenario, read_recording, recorded_trials
-from assay.bench.trials.matrix import run_matrix
-from assay.bench.trials.plan import TrialPlan, cells_of, load_trial_plan
-from assay.bench.trials.preflight import require_sound
-from assay.errors import ConfigError, DatapackError, NotFoundError, UserError
-from assay.model.run import RunStatus
 from grading.verifiers.made import scenario
+from opsassay.bench.store import RunStore, read_run
+from opsassay.bench.trials.grading import grade_trial, kept_scenario, read_recording, recorded_trials
+from opsassay.bench.trials.matrix import run_matrix
+from opsassay.bench.trials.plan import TrialPlan, cells_of, load_trial_plan
+from opsassay.bench.trials.preflight import require_sound
+from opsassay.errors import ConfigError, DatapackError, NotFoundError, UserError
+from opsassay.model.run import RunStatus
 
 TESTS = Path(__file__).parents[2]
 MADE = "bench.trials.performers:"
@@ -152,7 +152,7 @@ def test_what_could_not_begin_is_told_before_the_first_trial(tmp_path, monkeypat
     with pytest.raises(UserError, match="needs a key"):
         require({"name": "sre", "model": "m"})
     sealed = {"name": "mine", "command": ["x"], "settings": {"sealing": "required"}}
-    monkeypatch.setattr("assay.bench.trials.preflight.sealing_refusal", lambda: "no namespaces here.")
+    monkeypatch.setattr("opsassay.bench.trials.preflight.sealing_refusal", lambda: "no namespaces here.")
     with pytest.raises(UserError, match="is to be sealed, and no seal can be made here: no namespaces here"):
         require(sealed)
 
@@ -226,7 +226,7 @@ def test_the_watchdog_ends_a_trial_that_hangs_and_one_that_dies_is_named(tmp_pat
     assert run_matrix(plan, cells, store, performer=MADE + "hanging", tell=told.append) == []
     (attempt,) = store.attempts_of(cells[0].key)
     assert read_run(attempt).error == "it hung: no end after 4 s"
-    assert not [p for p in psutil.Process().children(recursive=True) if "assay.bench.trials.worker" in p.cmdline()]
+    assert not [p for p in psutil.Process().children(recursive=True) if "opsassay.bench.trials.worker" in p.cmdline()]
     assert run_matrix(plan, cells, store, performer=MADE + "dying") == []
     assert read_run(store.attempts_of(cells[0].key)[-1]).error == "its process ended with -9"
     (folder,) = run_matrix(plan, cells, store, performer=MADE + "quick")  # and the cell is still open
@@ -259,14 +259,14 @@ def test_an_interrupted_matrix_ends_its_trials_and_marks_them(tmp_path):
     assert [(run.status, run.error) for run in runs] == [
         (RunStatus.ABORTED, "interrupted")
     ] * 2  # the third never began
-    assert not [p for p in psutil.Process().children(recursive=True) if "assay.bench.trials.worker" in p.cmdline()]
+    assert not [p for p in psutil.Process().children(recursive=True) if "opsassay.bench.trials.worker" in p.cmdline()]
 
 
 KILLED = """
 import sys
 from pathlib import Path
-from assay.bench.store import RunStore
-from assay.bench.trials.matrix import run_matrix
+from opsassay.bench.store import RunStore
+from opsassay.bench.trials.matrix import run_matrix
 from bench.trials.test_matrix import MADE, plan_of
 folder = Path(sys.argv[1])
 run_matrix(*plan_of(folder, agents=["oracle:gentle"]), RunStore(folder / "store"), performer=MADE + "undoing")

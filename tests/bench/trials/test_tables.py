@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from assay.bench.trials.statistics import fisher_exact, sign_test
-from assay.bench.trials.sweep import SETTINGS, Setting, sweep
-from assay.bench.trials.tables import (
+from grading.verifiers.made import probe, recording, scenario, timeline
+from opsassay.bench.trials.statistics import fisher_exact, sign_test
+from opsassay.bench.trials.sweep import SETTINGS, Setting, sweep
+from opsassay.bench.trials.tables import (
     TrialRow,
     per_agent,
     per_cell,
@@ -19,7 +20,6 @@ from assay.bench.trials.tables import (
     probe_contrast,
     tables,
 )
-from grading.verifiers.made import probe, recording, scenario, timeline
 
 TABLE_9 = """
 S-1 sonnet base on D1 0 3 0 3 0

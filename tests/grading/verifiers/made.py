@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from assay.grading.verifiers import Recording
-from assay.model.incident import Alert
-from assay.model.scenario import Scenario
-from assay.model.trajectory import (
+from opsassay.grading.verifiers import Recording
+from opsassay.model.incident import Alert
+from opsassay.model.scenario import Scenario
+from opsassay.model.trajectory import (
     Action,
     AlertReading,
     Entity,

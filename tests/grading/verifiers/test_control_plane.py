@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from assay.bench.trials.authoring import findings
-from assay.grading.verifiers.certify import certify
-from assay.model.scenario import Scenario
-from assay.model.trajectory import ControlPlaneReading
-from assay.testbed.scenarios import load_scenario, system_of
 from grading.verifiers.made import at, change, recording, scenario, timeline
+from opsassay.bench.trials.authoring import findings
+from opsassay.grading.verifiers.certify import certify
+from opsassay.model.scenario import Scenario
+from opsassay.model.trajectory import ControlPlaneReading
+from opsassay.testbed.scenarios import load_scenario, system_of
 
 LEASES = {"kube-scheduler": 2.0, "kube-controller-manager": 1.5, "apiserver-gone": 5_000.0}
 

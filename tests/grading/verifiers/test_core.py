@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from assay.grading.verifiers import certify, gather, judge
-from assay.grading.verifiers.certify import conjunction, hidden_failure
 from grading.verifiers.made import at, change, observation, probe, recording, scenario, timeline
+from opsassay.grading.verifiers import certify, gather, judge
+from opsassay.grading.verifiers.certify import conjunction, hidden_failure
 
 
 def judged(made, committed, **phases):

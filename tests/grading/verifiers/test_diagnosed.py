@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from assay.grading.verifiers import certify
-from assay.model.run import MetricStatus
 from grading.verifiers.made import diagnosis, recording, scenario, timeline
+from opsassay.grading.verifiers import certify
+from opsassay.model.run import MetricStatus
 
 TRUTH = {"root_causes": ["cart", "host-b"], "entities": ["web"]}
 NAMES = ("diagnosis_right", "time_to_diagnosis_s")

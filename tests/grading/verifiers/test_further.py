@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.grading.verifiers import certify, gather, judge
 from grading.verifiers.made import change, entity, firing, probe, recording, scenario, timeline
+from opsassay.grading.verifiers import certify, gather, judge
 
 AGENT = {"deployed": 0, "triggered": 4, "started": 10, "ended": 20}
 ERRORS, SLOW = ("front", "error_rate"), ("cart", "latency_p99_ms")

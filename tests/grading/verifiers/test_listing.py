@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.grading.verifiers import gather, judge
 from grading.verifiers import listing
 from grading.verifiers.made import probe, scenario, timeline
+from opsassay.grading.verifiers import gather, judge
 
 PARTS = ("etcd", "scheduler", "coredns")
 
@@ -48,7 +48,7 @@ def test_every_predicate_says_what_the_listing_says(made, depth):
 
 
 def recording(made):
-    from assay.grading.verifiers import Recording
+    from opsassay.grading.verifiers import Recording
 
     return Recording(made)
 

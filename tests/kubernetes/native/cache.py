@@ -14,7 +14,7 @@ BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube
 
 
 def _home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay" / "kubernetes"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opsassay" / "kubernetes"
 
 
 @dataclass(frozen=True)

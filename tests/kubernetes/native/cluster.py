@@ -28,7 +28,7 @@ START_TIMEOUT_S = 900.0
 GONE_WITHIN_S = 30.0
 """How long a killed cluster may need until its last process has ended."""
 GROUPS = Path("/sys/fs/cgroup")
-PREFIX = "assay-kubernetes-"
+PREFIX = "opsassay-kubernetes-"
 
 
 _started: dict[Path, subprocess.Popen[bytes]] = {}

@@ -65,11 +65,11 @@ class ControlPlane:
                 "apiVersion": "v1",
                 "kind": "Config",
                 "clusters": [
-                    {"name": "assay-native", "cluster": {"server": server, "certificate-authority": authority}}
+                    {"name": "opsassay-native", "cluster": {"server": server, "certificate-authority": authority}}
                 ],
                 "users": [{"name": user, "user": {"token": self.tokens[user]}}],
-                "contexts": [{"name": "assay-native", "context": {"cluster": "assay-native", "user": user}}],
-                "current-context": "assay-native",
+                "contexts": [{"name": "opsassay-native", "context": {"cluster": "opsassay-native", "user": user}}],
+                "current-context": "opsassay-native",
             }
             path.write_text(yaml.safe_dump(config))
             path.chmod(0o600)
@@ -207,7 +207,7 @@ class ControlPlane:
         elliptic = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
         authority, server = ("-CA", f"{pki}/ca.crt", "-CAkey", f"{pki}/ca.key", "-CAcreateserial"), f"{pki}/server"
         run("openssl", "req", "-x509", *elliptic, *VALID, "-keyout", f"{pki}/ca.key", "-out", f"{pki}/ca.crt",
-            "-subj", "/CN=assay-native")  # fmt: skip
+            "-subj", "/CN=opsassay-native")  # fmt: skip
         (pki / "names").write_text(f"subjectAltName={','.join(names)}\n")
         run(
             "openssl",

@@ -15,9 +15,9 @@ from typing import Any
 from tests.kubernetes.native.cache import Cache, made_whole
 from tests.kubernetes.native.runtime_image import environment, python_layer, readable, source_layer
 
-from assay.testbed.kubernetes.manifests.image import IMAGE
+from opsassay.testbed.kubernetes.manifests.image import IMAGE
 
-BOX_IMAGE = "docker.io/library/assay-box:1"
+BOX_IMAGE = "docker.io/library/opsassay-box:1"
 APPLETS = [
     "sh",
     "ash",
@@ -74,7 +74,11 @@ def _unpack_changed(cache: Cache, layers: list[Path]) -> None:
     def unpack(folder: Path) -> None:
         archives = [folder.parent / f"{name}.oci" for name in ("box", "runtime")]
         write_image(archives[0], BOX_IMAGE, layers[:1], {"Entrypoint": ["/bin/box"], "Cmd": ["pause"]})
-        entry = {"Entrypoint": ["python", "-m", "assay.testbed.kubernetes.pods"], "Env": environment(), "User": "1000"}
+        entry = {
+            "Entrypoint": ["python", "-m", "opsassay.testbed.kubernetes.pods"],
+            "Env": environment(),
+            "User": "1000",
+        }
         write_image(archives[1], f"docker.io/library/{IMAGE}", layers, entry)
         _import(cache, folder, archives)
         for archive in archives:

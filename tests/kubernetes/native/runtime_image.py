@@ -33,14 +33,14 @@ LEFT_OUT = {
 }
 CLOSURE = """
 import sys, json
-from assay.testbed.apps import load_system
-from assay.testbed.runtime import load, replica
-from assay.testbed.runtime.instruments import Instruments
-from assay.testbed.local import names, state, stores
-import assay.testbed.kubernetes.pods.__main__
-import assay.telemetry.otlp.receiver, assay.telemetry.otlp.control, uvloop, httptools
-from assay.testbed.kubernetes.pods import keeper, node_agent, receiver
-from assay.testbed.kernel import detour, packets, partition, probe, shaping
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.runtime import load, replica
+from opsassay.testbed.runtime.instruments import Instruments
+from opsassay.testbed.local import names, state, stores
+import opsassay.testbed.kubernetes.pods.__main__
+import opsassay.telemetry.otlp.receiver, opsassay.telemetry.otlp.control, uvloop, httptools
+from opsassay.testbed.kubernetes.pods import keeper, node_agent, receiver
+from opsassay.testbed.kernel import detour, packets, partition, probe, shaping
 load_system("shop")
 Instruments("http://127.0.0.1:1", {"service.name": "x"})
 json.dump(sorted({getattr(m, "__file__", None) or "" for m in list(sys.modules.values())}), sys.stdout)

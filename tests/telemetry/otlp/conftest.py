@@ -15,7 +15,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from assay.telemetry.otlp.client import ReceiverControl, start_receiver
+from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
 
 
 @dataclass(frozen=True)

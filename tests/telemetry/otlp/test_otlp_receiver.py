@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import LostError, StartError, UserError
-from assay.telemetry.otlp.client import ReceiverControl, start_receiver
-from assay.telemetry.otlp.seal import decode_spool
+from opsassay.errors import LostError, StartError, UserError
+from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
+from opsassay.telemetry.otlp.seal import decode_spool
 
 SIXTEEN_MIB = 16 * 1024 * 1024
 
@@ -147,7 +147,7 @@ def test_a_full_disk_is_a_retryable_answer_that_is_counted(tmp_path, numbered_sp
     state = tmp_path / "state"
     script = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, resource.RLIM_INFINITY));"
-        "from pathlib import Path; from assay.telemetry.otlp.receiver import run;"
+        "from pathlib import Path; from opsassay.telemetry.otlp.receiver import run;"
         "run(Path(sys.argv[1]), '127.0.0.1', 0, die_with_stdin=True)"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(state)], stdin=subprocess.PIPE)
@@ -187,7 +187,7 @@ def test_an_occupied_port_is_one_sentence_that_names_it(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = subprocess.run(
-            [sys.executable, "-m", "assay.telemetry.otlp", "--state", tmp_path, "--port", str(port)],
+            [sys.executable, "-m", "opsassay.telemetry.otlp", "--state", tmp_path, "--port", str(port)],
             capture_output=True,
             text=True,
             timeout=30,

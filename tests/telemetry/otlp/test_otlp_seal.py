@@ -28,10 +28,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
-from assay.errors import DatapackError
-from assay.telemetry.otlp.seal import decode_spool, split_windows
-from assay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, read_frames, spool_path
-from assay.telemetry.schema import SCHEMA
+from opsassay.errors import DatapackError
+from opsassay.telemetry.otlp.seal import decode_spool, split_windows
+from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, read_frames, spool_path
+from opsassay.telemetry.schema import SCHEMA
 
 T0 = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -307,7 +307,7 @@ def test_exponential_histograms_and_summaries_are_histograms(sealed):
 
 
 def test_a_request_sent_twice_counts_once_and_batches_do_not_show(sealed, monkeypatch):
-    monkeypatch.setattr("assay.telemetry.otlp.seal.BATCH_ROWS", 2)
+    monkeypatch.setattr("opsassay.telemetry.otlp.seal.BATCH_ROWS", 2)
     link = Span.Link(trace_id=b"\x01" * 16, span_id=b"\x01" * 8)
     one = traces(span(name="1"), span(name="2"), span(name="3"))
     table = sealed(one, traces(span(name="4", kind=5, links=[link])), one, traces(span(name="5")))["traces"]

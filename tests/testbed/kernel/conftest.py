@@ -16,7 +16,7 @@ def _own_network() -> tuple[int, list[str]]:
 
 def _groups() -> list[str]:
     """Return the control groups that this process made; others may test beside it."""
-    ours = (f"/assay-kernel-test-{os.getpid()}", f"/assay-probe-{os.getpid()}")
+    ours = (f"/opsassay-kernel-test-{os.getpid()}", f"/opsassay-probe-{os.getpid()}")
     return sorted(path for path, _, _ in os.walk("/sys/fs/cgroup") if any(name in path for name in ours))
 
 

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import StartError
-from assay.testbed.kernel import detour, packets, partition, shaping  # noqa: F401 - read before root is dropped
-from assay.testbed.kernel.namespaces import inside, isolate
-from assay.testbed.kernel.network import Fabric, Place
+from opsassay.errors import StartError
+from opsassay.testbed.kernel import detour, packets, partition, shaping  # noqa: F401 - read before root is dropped
+from opsassay.testbed.kernel.namespaces import inside, isolate
+from opsassay.testbed.kernel.network import Fabric, Place
 
 PORT = 8080
 NOBODY = 65534
@@ -36,7 +36,7 @@ def run_apart(work: Callable[[], None], user: str = "present") -> None:
     """Run *work* in a child, as *user* ("present", "root" or "nobody"); what it raises fails the test, told in full."""
     if user == "root" and os.geteuid() != 0:
         pytest.skip("not root: what root may do is not tried")
-    with tempfile.TemporaryDirectory(prefix="assay-lab-") as folder:
+    with tempfile.TemporaryDirectory(prefix="opsassay-lab-") as folder:
         Path(folder).chmod(0o777)
         told = _in_child(work, user, folder)
     if told.startswith(SKIPPED):
@@ -83,7 +83,7 @@ class Laboratory:
 
     def __init__(self) -> None:
         isolate()
-        self.folder = Path(tempfile.mkdtemp(prefix="assay-lab-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="opsassay-lab-"))
         self.fabric = Fabric(["h1", "h2"])
         self.fabric.start()
         self.a, self.b, self.c = (

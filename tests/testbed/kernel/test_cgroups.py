@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.testbed.kernel import cgroups
-from assay.testbed.kernel.cgroups import Groups, Mount, find_groups, memberships, mounts, remove_below, search
+from opsassay.testbed.kernel import cgroups
+from opsassay.testbed.kernel.cgroups import Groups, Mount, find_groups, memberships, mounts, remove_below, search
 
-ROOT = f"assay-kernel-test-{os.getpid()}"
+ROOT = f"opsassay-kernel-test-{os.getpid()}"
 BURN = "while True: pass"
 
 

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from assay.testbed.kernel.namespaces import enter, inside, join, path_of
-from assay.testbed.kernel.network import Fabric
+from opsassay.testbed.kernel.namespaces import enter, inside, join, path_of
+from opsassay.testbed.kernel.network import Fabric
 from testbed.kernel.laboratory import PORT, Laboratory, run_apart
 
 USERS = pytest.mark.parametrize("user", ["root", "nobody"])

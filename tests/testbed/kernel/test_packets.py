@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from assay.testbed.kernel.heal import heal
-from assay.testbed.kernel.namespaces import inside
+from opsassay.testbed.kernel.heal import heal
+from opsassay.testbed.kernel.namespaces import inside
 from testbed.kernel.laboratory import Laboratory, run_apart
 
 pytestmark = pytest.mark.live  # delays are measured: the machine shall do nothing else

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from assay.testbed.kernel import probe
-from assay.testbed.kernel.cgroups import search
+from opsassay.testbed.kernel import probe
+from opsassay.testbed.kernel.cgroups import search
 from testbed.kernel.laboratory import Laboratory, run_apart
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.agents.models.base import Reply, ToolRequest
+from opsassay.agents.models.base import Reply, ToolRequest
 
 DIAGNOSING = [
     ("alerts", {}),

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import UserError
-from assay.model.incident import Window
-from assay.testbed.apps import load_system
-from assay.testbed.local.operations import BREAKING
-from assay.testbed.local.state import SystemState
-from assay.testbed.local.substrate import LocalSubstrate
-from assay.testbed.ops.arguments import parse_url
-from assay.testbed.ops.live import LiveAlerts, LiveTelemetry
-from assay.testbed.ops.sight import Sight
-from assay.testbed.ops.tools import OUTPUT_LIMIT, TOOLS, Toolbox, definitions
 from live import state_folder
+from opsassay.errors import UserError
+from opsassay.model.incident import Window
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.local.operations import BREAKING
+from opsassay.testbed.local.state import SystemState
+from opsassay.testbed.local.substrate import LocalSubstrate
+from opsassay.testbed.ops.arguments import parse_url
+from opsassay.testbed.ops.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.ops.sight import Sight
+from opsassay.testbed.ops.tools import OUTPUT_LIMIT, TOOLS, Toolbox, definitions
 
 PREY = str(Path(__file__).with_name("prey.yaml"))
 SECRET = "this is none of the agent's business"
@@ -161,13 +161,13 @@ def test_a_hostile_call_is_an_observation_and_nothing_more(place, name):
 @pytest.mark.live
 @pytest.mark.timeout(120)
 def test_nothing_is_expanded_and_no_pattern_hangs(place):
-    os.environ["ASSAY_TEST_SECRET"] = SECRET
+    os.environ["OPSASSAY_TEST_SECRET"] = SECRET
     try:
-        value = "${ASSAY_TEST_SECRET} $(cat /etc/passwd) %(secret)s {secret} `id`"
+        value = "${OPSASSAY_TEST_SECRET} $(cat /etc/passwd) %(secret)s {secret} `id`"
         assert place.toolbox.call("config_set", {"target": "front", "key": "MOTTO", "value": value}).status == "ok"
         assert json.loads(place.toolbox.call("config_get", {"target": "front"}).output)["settings"]["MOTTO"] == value
     finally:
-        del os.environ["ASSAY_TEST_SECRET"]
+        del os.environ["OPSASSAY_TEST_SECRET"]
         place.running.operate("config unset", {"target": "front", "key": "MOTTO"})
     began = time.monotonic()
     assert place.toolbox.call("search_logs", {"pattern": "(a+)+$", "service": "front"}).status == "ok"
@@ -229,6 +229,6 @@ def test_the_tools_name_no_verb_of_the_harness():
 
 
 def test_a_state_folder_is_not_a_name(monkeypatch, tmp_path):
-    monkeypatch.setenv("ASSAY_STATE", str(tmp_path))
+    monkeypatch.setenv("OPSASSAY_STATE", str(tmp_path))
     with pytest.raises(UserError):
         SystemState.of("../other")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from assay.model.incident import Window
-from assay.model.system import Slo
-from assay.testbed.ops import live
-from assay.testbed.ops.live import ARRIVAL_S, KEPT_S, LiveAlerts
+from opsassay.model.incident import Window
+from opsassay.model.system import Slo
+from opsassay.testbed.ops import live
+from opsassay.testbed.ops.live import ARRIVAL_S, KEPT_S, LiveAlerts
 from testbed.test_alerts import SECOND, START, readings, stream
 
 

@@ -12,21 +12,21 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from assay.agents import mcp_bridge
-from assay.agents.mcp_server import serving
-from assay.bench.trials import outside
-from assay.bench.trials.contract import TrialAgent
-from assay.bench.trials.desk import OpsDesk
-from assay.bench.trials.diagnosing import Diagnoses
-from assay.bench.trials.outside import operate
-from assay.bench.trials.tasks import Task
-from assay.errors import UserError
-from assay.telemetry.schema import empty
-from assay.testbed.ops import toolbox as toolbox_module
-from assay.testbed.ops.live import READ
-from assay.testbed.ops.sight import Sight
-from assay.testbed.ops.tools import TOOLS, Toolbox, definitions
-from assay.testbed.scenarios import load_scenario
+from opsassay.agents import mcp_bridge
+from opsassay.agents.mcp_server import serving
+from opsassay.bench.trials import outside
+from opsassay.bench.trials.contract import TrialAgent
+from opsassay.bench.trials.desk import OpsDesk
+from opsassay.bench.trials.diagnosing import Diagnoses
+from opsassay.bench.trials.outside import operate
+from opsassay.bench.trials.tasks import Task
+from opsassay.errors import UserError
+from opsassay.telemetry.schema import empty
+from opsassay.testbed.ops import toolbox as toolbox_module
+from opsassay.testbed.ops.live import READ
+from opsassay.testbed.ops.sight import Sight
+from opsassay.testbed.ops.tools import TOOLS, Toolbox, definitions
+from opsassay.testbed.scenarios import load_scenario
 
 AGENT = Path(__file__).with_name("outside_agent.py")
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from assay.errors import AssayError
-from assay.testbed.apps import load_system
-from assay.testbed.local.substrate import LocalSubstrate
 from live import state_folder
+from opsassay.errors import OpsAssayError
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PAGE = ("export", "proxy", "/")
@@ -83,7 +83,7 @@ MECHANISMS = {
 
 @pytest.fixture(scope="module", params=["namespaced", "plain"])
 def running(request):
-    from assay.testbed.capabilities import probe
+    from opsassay.testbed.capabilities import probe
 
     if not probe()[request.param].available:
         pytest.skip(f"no {request.param} isolation: {probe()[request.param].reason}")
@@ -102,7 +102,7 @@ def answers(running, asked, wanted, timeout_s=60.0):
     while row < 2 and time.monotonic() < deadline:
         try:
             last = running.operate("exec curl", about)
-        except AssayError as error:
+        except OpsAssayError as error:
             last = {"error": str(error)}
         row = row + 1 if last.get("status") == wanted else 0
         time.sleep(0.3)

@@ -12,14 +12,14 @@ from typing import get_args
 
 import pytest
 
-from assay.bench.trials.contract import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE, TrialAgent
-from assay.bench.trials.perform import perform
-from assay.grading.verifiers import Recording, certify
-from assay.model.scenario import Predicate, Scenario
-from assay.model.trajectory import Action, AlertReading, OperatorDiagnosis, Phase, parse_timeline
-from assay.testbed.ops.tools import TOOLS
-from assay.testbed.scenarios import load_scenario, names, system_of
 from live import state_folder, strays
+from opsassay.bench.trials.contract import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE, TrialAgent
+from opsassay.bench.trials.perform import perform
+from opsassay.grading.verifiers import Recording, certify
+from opsassay.model.scenario import Predicate, Scenario
+from opsassay.model.trajectory import Action, AlertReading, OperatorDiagnosis, Phase, parse_timeline
+from opsassay.testbed.ops.tools import TOOLS
+from opsassay.testbed.scenarios import load_scenario, names, system_of
 
 QUICK = ("cache-out-of-memory", "dns-wrong-backend", "firewall-blocks-one-client")
 EACH = [(name, oracle) for name in names("local") for oracle in load_scenario(name).oracles]
@@ -135,9 +135,9 @@ def test_the_last_probe_is_sent_while_a_catalogue_fault_holds_also_with_probes_o
 KILLED = """
 import sys
 from pathlib import Path
-from assay.bench.trials.contract import TrialAgent
-from assay.bench.trials.perform import perform
-from assay.testbed.scenarios import load_scenario
+from opsassay.bench.trials.contract import TrialAgent
+from opsassay.bench.trials.perform import perform
+from opsassay.testbed.scenarios import load_scenario
 perform(load_scenario("drained-pool"), TrialAgent(name="oracle:gentle"), "baseline", probes=True, seed=0,
         run_dir=Path(sys.argv[1]))
 """

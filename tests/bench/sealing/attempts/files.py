@@ -58,18 +58,18 @@ def home_folders(facts):
 
 
 @attempt
-def the_code_of_assay(facts):
+def the_code_of_opsassay(facts):
     return "RunStore" in Path(facts["package"], "bench/store.py").read_text()
 
 
 @attempt
-def importing_assay(facts):
+def importing_opsassay(facts):
     sys.path.insert(0, str(Path(facts["package"]).parent))
     try:
-        import assay
+        import opsassay
     except ImportError as error:
         raise OSError(errno.ENOENT, str(error)) from error
-    return assay.__version__
+    return opsassay.__version__
 
 
 @attempt(root=True)

@@ -51,7 +51,7 @@ def filling_the_disk(facts):
 @attempt(work_bytes=8 * 2**20)
 def filling_the_temporary_folder(facts):
     for number in range(4):
-        path = Path("/tmp", f"assay-fill-{os.getpid()}-{number}")
+        path = Path("/tmp", f"opsassay-fill-{os.getpid()}-{number}")
         path.write_bytes(bytes(2**22))
         if not facts["sealed"]:
             path.unlink()

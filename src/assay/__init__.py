@@ -1,3 +1,0 @@
-"""Assay grades agents and algorithms that operate live systems: the answer, the path and the side effects."""
-
-__version__ = "0.1.0"

@@ -1,0 +1,101 @@
+"""External agents: any command, described in a small YAML; a prompt file goes in, one JSON answer comes out."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from string import Formatter
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from opsassay.agents.limits import Limits
+from opsassay.errors import ConfigError
+from opsassay.model.base import Written
+from opsassay.model.files import load_yaml
+
+PLACES = ("python", "agent", "prompt", "answer", "view", "work", "mcp", "model")
+"""What a command may name in braces."""
+
+MOST_FILES = 2000
+
+
+class AgentFile(Written):
+    """agent.yaml: what the command is, which files it is made of, and what it needs."""
+
+    agent: str = Field(description="name in results", min_length=1, max_length=80)
+    command: tuple[str, ...] = Field(
+        min_length=1, description="the words of the command; {prompt}, {answer} and others"
+    )
+    files: tuple[str, ...] = Field(default=(), description="its files and folders, beside this one; shown as {agent}")
+    readable: tuple[str, ...] = Field(
+        default=(), description="folders or files of the machine that it is lent in the seal, by their absolute paths"
+    )
+    needs: tuple[Literal["model", "mcp"], ...] = Field(default=(), description="what is offered to it")
+    source: str = Field(default="", description="where it comes from")
+    environment: dict[str, str] = Field(
+        default_factory=dict, description="further variables; no keys: they are readable"
+    )
+    limits: Limits = Field(default=Limits(), description="its own limits; those of the command line win")
+
+    @model_validator(mode="after")
+    def _places_are_known(self) -> Self:
+        for word in self.command:
+            try:
+                named = [name for _, name, _, _ in Formatter().parse(word) if name is not None]
+            except ValueError as error:
+                raise ValueError(f"{word!r}: {error}; write {{{{ for a brace") from error
+            if unknown := next((name for name in named if name not in PLACES), None):
+                raise ValueError(f"{{{unknown}}} means nothing; known: {', '.join(PLACES)}")
+        return self
+
+
+class CommandAgent:
+    """The external agent that the file at *path* describes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.told = load_yaml(path, AgentFile)
+        for name in self.told.files:
+            file = (self.path.parent / name).resolve()
+            if not file.exists() or not file.is_relative_to(self.path.parent.resolve()):
+                raise ConfigError(f"{path}: files: there is no {name} beside it; name what the agent is made of.")
+
+    @property
+    def name(self) -> str:
+        """Its name in results."""
+        return self.told.agent
+
+    @cached_property
+    def source_hash(self) -> str:
+        """The SHA-256 of the description and of every file."""
+        total = hashlib.sha256(self.told.digest().encode())
+        for name, file in self._each_file():
+            total.update(f"\0{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+        return total.hexdigest()
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy its files into *folder*."""
+        for name, file in self._each_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, folder / name)
+
+    def words(self, places: Mapping[str, str]) -> list[str]:
+        """Return the command with every place filled in; what is not offered is empty."""
+        known = {**dict.fromkeys(PLACES, ""), **places}
+        return [word.format(**known) for word in self.told.command]
+
+    def _each_file(self) -> Iterator[tuple[str, Path]]:
+        """Yield (name beside the description, path) of every file; caches of Python are none."""
+        base, count = self.path.parent.resolve(), 0
+        for name in sorted(self.told.files):
+            top = (base / name).resolve()
+            for file in sorted(top.rglob("*")) if top.is_dir() else [top]:
+                if file.is_file() and "__pycache__" not in file.parts:
+                    count += 1
+                    if count > MOST_FILES:
+                        raise ConfigError(f"{self.path}: files: more than {MOST_FILES} files; name fewer.")
+                    yield str(file.relative_to(base)), file

@@ -1,0 +1,29 @@
+"""Carries bytes between standard input and output and a Unix socket: ``python mcp_bridge.py /run/opsassay/tools.sock``.
+
+It is copied into the work folder of an agent, so it imports the standard library only.
+"""
+
+import os
+import socket
+import sys
+import threading
+
+
+def main(path: str) -> None:
+    """Carry until both ends are done."""
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(path)
+    threading.Thread(target=_up, args=(server,), daemon=True).start()
+    while data := server.recv(65536):
+        while data:
+            data = data[os.write(1, data) :]
+
+
+def _up(server: socket.socket) -> None:
+    while data := os.read(0, 65536):
+        server.sendall(data)
+    server.shutdown(socket.SHUT_WR)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

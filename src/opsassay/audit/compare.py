@@ -1,0 +1,228 @@
+"""Two sets of scores on the same cases: paired difference, what could have been detected, verdict."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET  # written here, never parsed
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import polars as pl
+from scipy.special import ndtri
+
+from opsassay.audit.advice import POWER
+from opsassay.audit.effects import paired_effects
+from opsassay.audit.matched import Matched, match
+from opsassay.audit.resampling import bootstrap_means, effect_intervals, percentile_intervals
+from opsassay.audit.settings import Settings
+from opsassay.errors import UserError
+
+KEYS = ("family", "system", "case")
+BEFORE, AFTER = "A", "B"
+
+
+class Outcome(StrEnum):
+    """What the interval of B - A says."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    EQUIVALENT = "not worse"
+    UNPROVEN = "not shown"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """B minus A on one system, or on all (*system* empty): fractions."""
+
+    system: str
+    cases: int
+    before: float
+    after: float
+    difference: float
+    low: float
+    high: float
+    detectable: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One method in both tables; *only_before* and *only_after* count cases that the other lacks."""
+
+    method: str
+    overall: Difference
+    weighted: float
+    systems: tuple[Difference, ...]
+    only_before: int
+    only_after: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether a gate lets this pass: not shown to be worse; with a margin, shown not to be worse than that."""
+        return self.overall.outcome not in {Outcome.WORSE, Outcome.UNPROVEN}
+
+
+def methods_to_compare(before: pl.DataFrame, after: pl.DataFrame) -> list[tuple[str, str]]:
+    """Return the pairs of method names to compare: one in each table, else those with the same name in both.
+
+    Tables are long, as `table.long_scores` gives them. Raises UserError when the tables share no method.
+    """
+    of_a, of_b = (table.get_column("method").unique(maintain_order=True).to_list() for table in (before, after))
+    if len(of_a) == len(of_b) == 1:
+        return [(of_a[0], of_b[0])]
+    shared = [(name, name) for name in of_a if name in of_b]
+    if not shared:
+        raise UserError(
+            f"The two tables share no method: A has {', '.join(of_a[:6])}, B has {', '.join(of_b[:6])}; "
+            "give tables with one method each, or with the same names."
+        )
+    return shared
+
+
+def compare(
+    before: pl.DataFrame,
+    after: pl.DataFrame,
+    names: tuple[str, str],
+    settings: Settings | None = None,
+    margin: float | None = None,
+) -> Comparison:
+    """Compare method ``names[0]`` of *before* with ``names[1]`` of *after* on the cases that both have scores for.
+
+    The overall difference is the mean over systems of B - A; its interval resamples cases within systems (percentile,
+    5,000, seed 42). ``detectable`` = (z_.975 + z_.8) se is the difference that this n finds with power 0.8. Outcome:
+    better or worse when the interval lies on one side of 0, else undecided; with *margin* (a fraction) "not worse" when
+    it lies above -margin, "worse" when it lies below, else "not shown". Raises UserError when no case is shared.
+    """
+    settings = settings or Settings()
+    a = _one(before, names[0], BEFORE)
+    b = _one(after, names[1], AFTER)
+    both = a.join(b, on=list(KEYS), how="inner", suffix="_b")
+    if both.is_empty():
+        raise UserError(
+            "The two tables share no scored case; family, system and case must have the same names in both."
+        )
+    long = pl.concat(
+        [
+            both.select(*KEYS, "score", pl.lit(BEFORE).alias("method")),
+            both.select(*KEYS, pl.col("score_b").alias("score"), pl.lit(AFTER).alias("method")),
+        ]
+    )
+    matched = match(long, Settings()).matched
+    drawn = bootstrap_means(matched, settings.resamples, settings.seed)
+    name = names[0] if names[0] == names[1] else f"{names[0]} -> {names[1]}"
+    return Comparison(
+        method=name,
+        overall=_overall(matched, drawn, settings, margin),
+        weighted=float((matched.values[:, 1] - matched.values[:, 0]).mean()),
+        systems=tuple(_by_system(matched, drawn, settings, margin)),
+        only_before=a.height - both.height,
+        only_after=b.height - both.height,
+    )
+
+
+def _one(table: pl.DataFrame, method: str, side: str) -> pl.DataFrame:
+    of_method = table.filter((pl.col("method") == method) & pl.col("score").is_not_null()).select(*KEYS, "score")
+    if of_method.select(KEYS).is_duplicated().any():
+        raise UserError(f"Table {side} has several scores of {method} on one case; keep one protocol of it.")
+    return of_method
+
+
+def _overall(matched: Matched, drawn: np.ndarray, settings: Settings, margin: float | None) -> Difference:
+    paired = paired_effects(matched, 1, 0, settings.ddof)
+    difference = float(paired.effect.mean())
+    error = float(np.sqrt(paired.variance.sum())) / len(paired.effect)
+    if paired.adjusted.all():  # no difference varies: the bootstrap stands still
+        reach = float(ndtri((1 + settings.confidence) / 2)) * error
+        low, high = difference - reach, difference + reach
+    else:
+        ends = percentile_intervals((drawn[:, :, 1] - drawn[:, :, 0]).mean(axis=1), settings.confidence)
+        low, high = (float(end) for end in ends)
+    before, after = matched.means.mean(axis=0)
+    return _difference("", matched.cases, (before, after), difference, (low, high), error, settings.confidence, margin)
+
+
+def _by_system(matched: Matched, drawn: np.ndarray, settings: Settings, margin: float | None) -> list[Difference]:
+    paired = paired_effects(matched, 1, 0, settings.ddof)
+    low, high = effect_intervals(matched, drawn, 1, 0, settings.confidence)
+    return [
+        _difference(
+            system,
+            int(matched.sizes[s]),
+            matched.means[s],
+            float(paired.effect[s]),
+            (float(low[s]), float(high[s])),
+            float(np.sqrt(paired.variance[s])),
+            settings.confidence,
+            margin,
+        )
+        for s, system in enumerate(matched.systems)
+    ]
+
+
+def _difference(
+    system: str,
+    cases: int,
+    means: tuple[float, float] | np.ndarray,
+    difference: float,
+    interval: tuple[float, float],
+    error: float,
+    level: float,
+    margin: float | None,
+) -> Difference:
+    detectable = float(ndtri((1 + level) / 2) + ndtri(POWER)) * error
+    return Difference(
+        system=system,
+        cases=cases,
+        before=float(means[0]),
+        after=float(means[1]),
+        difference=difference,
+        low=interval[0],
+        high=interval[1],
+        detectable=detectable,
+        outcome=outcome(*interval, margin),
+    )
+
+
+def outcome(low: float, high: float, margin: float | None = None) -> Outcome:
+    """Return what the interval (*low*, *high*) of B - A says, with *margin* as the loss that is accepted."""
+    if low > 0:
+        return Outcome.BETTER
+    if margin is not None:
+        return Outcome.EQUIVALENT if low > -margin else Outcome.WORSE if high < -margin else Outcome.UNPROVEN
+    return Outcome.WORSE if high < 0 else Outcome.UNDECIDED
+
+
+def sentence(difference: Difference) -> str:
+    """Return one line on a difference, in percentage points."""
+    where = f" on {difference.system}" if difference.system else ""
+    return (
+        f"B - A{where}: {100 * difference.difference:+.1f} pp "
+        f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}] over {difference.cases} cases: "
+        f"{difference.outcome.value}; {100 * difference.detectable:.1f} pp would be found with power 0.8"
+    )
+
+
+def junit(comparisons: list[Comparison]) -> str:
+    """Return the comparisons as JUnit XML: one test case per method, one per system; only the overall one can fail."""
+    suites = ET.Element("testsuites")
+    for comparison in comparisons:
+        failures = 0 if comparison.passed else 1
+        suite = ET.SubElement(
+            suites,
+            "testsuite",
+            name=f"opsassay compare: {comparison.method}",
+            tests=str(1 + len(comparison.systems)),
+            failures=str(failures),
+        )
+        whole = ET.SubElement(suite, "testcase", classname="opsassay.compare", name=comparison.method)
+        if failures:
+            ET.SubElement(whole, "failure", message=sentence(comparison.overall)).text = sentence(comparison.overall)
+        else:
+            ET.SubElement(whole, "system-out").text = sentence(comparison.overall)
+        for system in comparison.systems:
+            name = f"{comparison.method} on {system.system}"
+            case = ET.SubElement(suite, "testcase", classname="opsassay.compare", name=name)
+            ET.SubElement(case, "system-out").text = sentence(system)
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"

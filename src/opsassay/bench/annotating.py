@@ -1,0 +1,166 @@
+"""Annotates cases and keeps the result beside their truth; what is unchanged is not made again."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opsassay.causes.annotate import annotate, annotate_opened, open_pack
+from opsassay.causes.rules import RULES_VERSION
+from opsassay.causes.settings import Settings
+from opsassay.causes.sham import sham
+from opsassay.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.model.causal_graph import Annotation, CausalGraph, FaultVerdict
+from opsassay.model.incident import EffectCheck, Fault, Label, Struck, Truth
+from opsassay.telemetry.tree import Case, resolve, write_annotation
+
+CAUSES_VERSION = "4"
+"""Part of what an annotation is made from; raised when the way of making it changes."""
+
+
+@dataclass(frozen=True)
+class AnnotateJob:
+    """What to do with the case at *path*.
+
+    *root* and *sham* pretend: the fault was on another service; a fault of this type was there although nothing was
+    broken (on *root*, or on every service in turn). What is pretended is never written. *again* makes anew what is
+    unchanged.
+    """
+
+    path: Path
+    root: str | None = None
+    sham: str | None = None
+    again: bool = False
+    settings: Settings = field(default_factory=Settings)
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """What became of one case: the annotation, or the reason why there is none."""
+
+    name: str
+    datapack: Path
+    annotation: Annotation | None
+    error: str | None
+    seconds: float
+    unchanged: bool = False
+    pretended: str | None = None
+
+
+def annotate_path(path: Path) -> Annotated:
+    """Annotate the one case at *path* and write the result to its truth; a case that cannot be read is reported."""
+    return run_job(AnnotateJob(path, again=True))[0]
+
+
+def run_job(job: AnnotateJob) -> list[Annotated]:
+    """Return what becomes of *job*: one result, or one per service for a sham without a root."""
+    began = time.perf_counter()
+    try:
+        (case,) = resolve(job.path)
+        if job.sham:
+            return _shams(case, job)
+        known = None if job.again or job.root else _unchanged(case, job.settings)
+        annotation = known or annotate_case(case, job.root, job.settings)
+        if known is None and job.root is None and case.truth_path is not None:
+            write_annotation(case.truth_path, annotation)
+    except OpsAssayError as error:
+        return [Annotated(job.path.name, job.path, None, str(error), time.perf_counter() - began)]
+    seconds = time.perf_counter() - began
+    return [Annotated(case.name, job.path, annotation, None, seconds, known is not None, job.root)]
+
+
+def annotate_case(case: Case, root: str | None = None, settings: Settings | None = None) -> Annotation:
+    """Return the annotation of *case*; a fault whose effect check failed is no_effect whatever the telemetry says.
+
+    *root* pretends that the fault was on that service. Raises UserError
+    for a case without truth, NotFoundError for a *root* that is nowhere in the traces.
+    """
+    if case.truth is None:
+        raise UserError(
+            f"{case.datapack.path} has no truth beside it, so there is no known fault to follow; give its tree."
+        )
+    settings = settings or Settings()
+    _require_service(case, root)
+    struck = case.truth.struck()
+    acting = [one for one in struck if one.acted]
+    annotation = annotate(case.datapack, _by_service(acting or struck), root=root, settings=settings)
+    if root is None:
+        annotation = _without_effect(annotation, case.truth, acting=bool(acting) or not struck)
+    return annotation.model_copy(update={"made_from": made_from(case, settings)})
+
+
+def _by_service(struck: Sequence[Struck]) -> list[Fault]:
+    """Return the faults, that of a host told once for each of its services."""
+    return [
+        fault.model_copy(update={"service": service})
+        for fault, services, _ in struck
+        for service in (*sorted(services),) or (fault.service,)
+    ]
+
+
+def made_from(case: Case, settings: Settings) -> str:
+    """Return the digest of everything that the annotation of *case* depends on."""
+    assert case.truth is not None
+    parts = [
+        CAUSES_VERSION,
+        RULES_VERSION,
+        settings.model_copy(update={"rules_off": frozenset()}).digest(),
+        *sorted(settings.rules_off),
+        case.datapack.incident.content_hash or case.datapack.incident.canonical_json(),
+        *(fault.canonical_json() for fault in case.truth.faults),
+        *(effect.canonical_json() for effect in case.truth.effects),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _unchanged(case: Case, settings: Settings) -> Annotation | None:
+    known = case.annotation
+    if known is None or case.truth is None or not known.made_from:
+        return None
+    return known if known.made_from == made_from(case, settings) else None
+
+
+def _shams(case: Case, job: AnnotateJob) -> list[Annotated]:
+    """Pretend that a fault of the type was at the root, or at every service in turn, where nothing was broken."""
+    assert job.sham is not None
+    _require_service(case, job.root)
+    services: Sequence[str] = [job.root] if job.root else case.datapack.services()
+    results: list[Annotated] = []
+    opened = None
+    for service in services:
+        began = time.perf_counter()
+        calm, fault = sham(case.datapack, case.truth, job.sham, service)
+        opened = opened or open_pack(calm, job.settings)
+        found = annotate_opened(opened, [fault], settings=job.settings)
+        seconds = time.perf_counter() - began
+        results.append(Annotated(case.name, job.path, found, None, seconds, pretended=f"{fault.type} at {service}"))
+    return results
+
+
+def _require_service(case: Case, root: str | None) -> None:
+    if root is not None and root not in (services := case.datapack.services()):
+        raise NotFoundError("service", root, services, f"The datapack is {case.datapack.path}.")
+
+
+def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> Annotation:
+    """Return *annotation* with what the effect checks say: a fault that did not bite is no_effect.
+
+    Without any that acted (*acting*), so is the whole.
+    """
+    checked = zip(truth.faults, truth.effects, strict=False)
+    idle = tuple(_did_not_bite(fault, effect) for fault, effect in checked if not effect.passed)
+    if acting:
+        return annotation.model_copy(update={"faults": (*annotation.faults, *idle)})
+    none = {"label": Label.NO_EFFECT, "graph": CausalGraph(), "paths": (), "roots": (), "faults": idle}
+    seen = "; ".join(f"{e.signature} {e.after:.3g} against {e.threshold:.3g}" for e in truth.effects)
+    return annotation.model_copy(update={**none, "reason": f"The fault did not bite: {seen}."})
+
+
+def _did_not_bite(fault: Fault, effect: EffectCheck) -> FaultVerdict:
+    seen = f"{effect.signature} {effect.after:.3g} against {effect.threshold:.3g}"
+    return FaultVerdict(
+        type=fault.type, place=fault.place, label=Label.NO_EFFECT, reason=f"The fault did not bite: {seen}."
+    )

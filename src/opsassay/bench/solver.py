@@ -1,0 +1,46 @@
+"""What identifies a solver: name, configuration, version of the package and the source of its code."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+
+from opsassay.methods.base import Method
+from opsassay.model.run import Solver
+
+
+def solver_of(method: Method) -> Solver:
+    """Return the solver that *method* is, with its configuration and the version of the package that it is from."""
+    return Solver(name=method.name, configuration=dict(method.configuration), version=_version(method))
+
+
+def solver_hash(method: Method) -> str:
+    """Return the SHA-256 of the solver and of its source: every file of its package folder, or its one module.
+
+    The whole folder counts because methods share code; editing one file makes all methods beside it other solvers,
+    which costs a few runs again and never mixes two versions in one cell.
+    """
+    total = hashlib.sha256(solver_of(method).digest().encode())
+    for file in sources_of(method):
+        total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+    return total.hexdigest()
+
+
+def sources_of(solver: object) -> list[Path]:
+    """Return the files that the code of *solver* is in: those of its package folder, or its one module."""
+    source = inspect.getsourcefile(type(solver))
+    assert source is not None
+    in_package = bool(sys.modules[type(solver).__module__].__package__)
+    return sorted(Path(source).parent.glob("*.py")) if in_package else [Path(source)]
+
+
+def _version(method: Method) -> str:
+    """Return the version of the method's top-level package: what it says itself, else what it was installed as."""
+    top_level = type(method).__module__.partition(".")[0]
+    if said := getattr(sys.modules[top_level], "__version__", None):
+        return str(said)
+    installed = packages_distributions().get(top_level, [])
+    return version(installed[0]) if installed else ""

@@ -1,0 +1,18 @@
+"""The five techniques of the paper, with prompts of our own; each is a function of a trace and a model."""
+
+from __future__ import annotations
+
+from opsassay.registry import Registry
+
+TECHNIQUES = Registry(
+    "attribution technique",
+    "opsassay.techniques",
+    {
+        "all-at-once": "opsassay.blame.techniques.prompting:all_at_once",
+        "binary-search": "opsassay.blame.techniques.prompting:binary_search",
+        "step-by-step": "opsassay.blame.techniques.prompting:step_by_step",
+        "static": "opsassay.blame.techniques.static_agentic:static_agentic",
+        "dynamic": "opsassay.blame.techniques.dynamic_agentic:dynamic_agentic",
+    },
+)
+"""Techniques that ask a model, by the names that the command line takes."""

@@ -1,0 +1,126 @@
+"""The command line: one thin file per command, imported when it is called, and one place where every error ends."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from opsassay import __version__
+from opsassay.errors import OpsAssayError, nearest
+
+COMMANDS = {
+    "demo": "Break a real system, explain the cascade, grade every method, write a report.",
+    "up": "Start a system and leave it running.",
+    "down": "Stop running systems.",
+    "status": "Show running systems and this machine's isolation levels; clear what was left behind.",
+    "render": "Print a system as Kubernetes manifests.",
+    "faults": "List the 31 fault types and what this machine can inject.",
+    "inject": "Inject one fault into a running system, and undo it.",
+    "record": "Record one incident as a datapack, with its truth apart.",
+    "campaign": "Record many incidents from a plan, resumable.",
+    "import": "Bring public data into a tree of datapacks.",
+    "export": "Write datapacks with their truth in the public form.",
+    "annotate": "Find the true cascade of each incident and its label.",
+    "curate": "Make a stratified, checksummed suite of annotated incidents.",
+    "audit-labels": "Let two annotators judge a suite's cascades, blind, and measure their agreement.",
+    "methods": "List the methods with source and cost.",
+    "diagnose": "Run methods or an agent on incidents.",
+    "agents": "List the agents; check one against the contract without a real model's cost.",
+    "run": "Run agents over a suite: repeats, resume, limits, grades.",
+    "grade": "Grade runs against the truth.",
+    "regrade": "Grade runs again under changed conventions: a what-if.",
+    "scenarios": "List the remediation scenarios; validate one.",
+    "trials": "Run agents on remediation scenarios and judge the whole trajectory.",
+    "discover": "Search for faults that fool a verifier.",
+    "audit": "Report which scores may be trusted for which system.",
+    "compare": "Compare two score tables or stores of runs, fit for a CI gate.",
+    "report": "Write a self-contained HTML report of runs.",
+    "proxy": "Record, replay and edit what agents say to models; make traces of it.",
+    "blame": "Say which agent made a run fail, and at which step.",
+}
+"""Every command with its one line; the module of the same name holds it."""
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported only when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the commands in the order in which a failure travels."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import and return one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"opsassay.cli.{cmd_name.replace('-', '_')}_command")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that *args* name, or say which one may have been meant."""
+        if args and args[0] not in COMMANDS:
+            near = nearest(args[0], COMMANDS)
+            ctx.fail(
+                f"There is no command {args[0]!r}"
+                + (f"; did you mean {near!r}?" if near else "; see `opsassay --help`.")
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the command list without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="opsassay")
+def cli() -> None:
+    """Grade agents and algorithms that operate live systems: the answer, the path, the side effects."""
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 0 done, 1 failed, 2 wrong use or unreadable input, 130 interrupted."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both undo everything on the way out
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit code. Every error becomes one sentence on standard error."""
+    try:
+        outcome: Any = cli.main(args=arguments, prog_name="opsassay", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (click.exceptions.Abort, KeyboardInterrupt) as interruption:
+        click.echo("Interrupted; everything that was started has been stopped.", err=True)
+        _echo_notes(interruption.__cause__ or interruption)  # click wraps what interrupted it
+        return 130
+    except (click.ClickException, click.exceptions.Exit, OpsAssayError, OSError) as error:
+        return _explain(error)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _explain(error: Exception) -> int:
+    """Print what *error* has to say and return its exit code."""
+    if isinstance(error, click.ClickException):
+        error.show()
+    elif isinstance(error, OpsAssayError):
+        click.echo(f"Error: {error}", err=True)
+    elif isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        click.echo(f"Error: {error.strerror or error}{where}; free the cause and try again.", err=True)
+    _echo_notes(error)
+    return getattr(error, "exit_code", 1)
+
+
+def _echo_notes(error: BaseException) -> None:
+    for note in getattr(error, "__notes__", ()):
+        click.echo(note, err=True)

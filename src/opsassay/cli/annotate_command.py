@@ -1,0 +1,127 @@
+"""opsassay annotate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opsassay.cli.output import json_option, print_json, print_table, say
+
+
+@click.command("annotate")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option("--ray", metavar="ADDRESS", help="Use a ray cluster (auto, HOST:PORT, local) instead of processes.")
+@click.option("--root", metavar="SERVICE", help="Pretend that the fault was on this service; nothing is written.")
+@click.option(
+    "--sham", metavar="FAULT", help="Pretend a fault of this type where nothing was broken; nothing is written."
+)
+@click.option("--explain", is_flag=True, help="Say why each path was accepted or rejected.")
+@click.option(
+    "--settings", type=click.Path(path_type=Path, dir_okay=False), help="YAML: slo, thresholds, limits, rules."
+)
+@click.option("--again", is_flag=True, help="Make anew what is unchanged too.")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    paths: tuple[Path, ...],
+    jobs: int,
+    ray: str | None,
+    root: str | None,
+    sham: str | None,
+    settings: Path | None,
+    *,
+    explain: bool,
+    again: bool,
+    as_json: bool,
+) -> None:
+    """Find the true cascade of every incident in PATHS (trees or public-form datapacks) and write it to its truth."""
+    from opsassay.bench.annotating import Annotated, AnnotateJob, run_job
+    from opsassay.bench.parallel import map_processes
+    from opsassay.causes.settings import load_settings
+    from opsassay.model.faults import fault_type
+    from opsassay.telemetry.tree import resolve
+
+    chosen = load_settings(settings)
+    type_ = fault_type(sham).name if sham else None
+    done: list[Annotated] = []
+    cases = [
+        AnnotateJob(case.datapack.path, root, type_, again, chosen)
+        for path in paths
+        for case in resolve(path, lambda where, error: done.append(Annotated(where.name, where, None, str(error), 0.0)))
+    ]
+    for annotated in done:
+        say(f"opsassay: {annotated.name}: {_label(annotated)}")
+    for number, results in enumerate(map_processes(run_job, cases, jobs, ray=ray), 1):
+        done += results
+        for annotated in results:
+            say(f"opsassay: {number} of {len(cases)}: {annotated.name}: {_label(annotated)}")
+    items = [_item(annotated, explain=explain) for annotated in done]
+    if as_json:
+        print_json("annotate", items)
+    else:
+        _print(items, done, explain=explain)
+    context.exit(1 if any(item["error"] for item in items) else 0)
+
+
+def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> None:
+    pretended = any(item["pretended"] for item in items)
+    columns = ("incident", *(("pretended",) if pretended else ()), "label", "roots", "edges", "alarms", "seconds")
+    rows = [
+        (
+            i["case"],
+            *((i["pretended"],) if pretended else ()),
+            i["label"] or i["error"],
+            ", ".join(i["roots"]),
+            len(i["edges"]),
+            len(i["alarms"]),
+            "unchanged" if i["unchanged"] else f"{i['seconds']:.2f}",
+        )
+        for i in items
+    ]
+    print_table("True cascades", columns, rows)
+    click.echo(", ".join(f"{n} {label}" for label, n in Counter(i["label"] or "failed" for i in items).items()))
+    for annotated in done if explain else ():
+        for line in _reasons(annotated):
+            click.echo(line)
+
+
+def _reasons(annotated: Any) -> Iterator[str]:
+    from opsassay.causes.explain import explain
+
+    yield f"\n{annotated.name}" + (f", pretending {annotated.pretended}" if annotated.pretended else "")
+    yield from explain(annotated.annotation).lines() if annotated.annotation else [f"failed: {annotated.error}"]
+
+
+def _label(annotated: Any) -> str:
+    if annotated.annotation is None:
+        return f"failed: {annotated.error}"
+    pretended = f" ({annotated.pretended})" if annotated.pretended else ""
+    return str(annotated.annotation.label.value) + pretended + (" (unchanged)" if annotated.unchanged else "")
+
+
+def _item(annotated: Any, *, explain: bool) -> dict[str, Any]:
+    annotation = annotated.annotation
+    graph = annotation.graph if annotation else None
+    return {
+        "datapack": str(annotated.datapack),
+        "case": annotated.name,
+        "label": annotation.label.value if annotation else None,
+        "reason": annotation.reason if annotation else None,
+        "roots": sorted(graph.root_services()) if graph else [],
+        "edges": sorted(graph.service_edges()) if graph else [],
+        "alarms": sorted(graph.alarm_services()) if graph else [],
+        "faults": [fault.model_dump(mode="json") for fault in annotation.faults] if annotation else [],
+        "rejected_by": dict(Counter(path.gate for path in annotation.rejected)) if annotation else {},
+        "false_alarm_rate": annotation.false_alarm_rate if annotation else None,
+        "pretended": annotated.pretended,
+        "unchanged": annotated.unchanged,
+        "error": annotated.error,
+        "seconds": round(annotated.seconds, 3),
+        **({"explanation": list(_reasons(annotated))[1:]} if explain else {}),
+    }

@@ -1,0 +1,192 @@
+"""opsassay audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.default_group import DefaultGroup
+from opsassay.cli.output import json_option, percent, print_json, print_table, say, stages
+
+if TYPE_CHECKING:
+    from opsassay.audit.audit import Audit
+    from opsassay.audit.settings import Settings
+    from opsassay.audit.verify import Checked
+
+_FILE = click.Path(path_type=Path)
+_settings_option = click.option("--settings", "file", type=_FILE, help="YAML file of settings.")
+_override_option = click.option(
+    "-c", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c columns.score=acc."
+)
+_metric_option = click.option(
+    "--metric", default="exact_match", show_default=True, help="Which grade is the score, for a folder of runs."
+)
+
+
+@click.group("audit", cls=DefaultGroup, default="scores")
+def command() -> None:
+    """Report which scores may be trusted for which system, or verify printed figures against their scores."""
+
+
+@command.command("scores")
+@click.argument("path", metavar="SCORES", type=_FILE)
+@click.option("-o", "--output", required=True, type=_FILE, help="Folder of the report.")
+@_settings_option
+@_override_option
+@_metric_option
+@json_option
+def scores(
+    path: Path, output: Path, file: Path | None, overrides: tuple[str, ...], metric: str, *, as_json: bool
+) -> None:
+    """Audit SCORES, a table or a store of graded runs, and write report.html, report.md, tables and figures.
+
+    The table is CSV or parquet with the columns family, system, case, method and score (0 to 1).
+    """
+    from opsassay.audit.settings import read_settings
+
+    result = _audit(path, read_settings(file, overrides), metric)
+    _write(result, output)
+    _print(result, output, as_json=as_json)
+
+
+@command.command("verify")
+@click.argument("printed", type=_FILE)
+@click.argument("source", metavar="[SCORES]", required=False, type=_FILE)
+@click.option("--tolerance", type=click.FloatRange(min=0), help="Exit 1 where a figure differs by more than this.")
+@_settings_option
+@_override_option
+@_metric_option
+@json_option
+@click.pass_context
+def verify(
+    context: click.Context,
+    printed: Path,
+    source: Path | None,
+    tolerance: float | None,
+    file: Path | None,
+    overrides: tuple[str, ...],
+    metric: str,
+    *,
+    as_json: bool,
+) -> None:
+    """List every figure of PRINTED with the one recomputed from SCORES, or from PRINTED itself, and the difference."""
+    from opsassay.audit.export import finite
+    from opsassay.audit.settings import read_settings
+
+    checked = _checked(printed, source, read_settings(file, overrides), metric)
+    if as_json:
+        print_json("audit", [finite(c) for c in checked], verified=str(printed))
+    else:
+        columns = ("figure", "of", "system", "printed", "recomputed", "difference")
+        print_table(str(printed), columns, [_figure_row(c) for c in checked])
+    differing = [
+        c for c in checked if tolerance is not None and (c.difference is None or abs(c.difference) > tolerance)
+    ]
+    context.exit(1 if any(c.printed is not None for c in differing) else 0)
+
+
+def _audit(path: Path, settings: Settings, metric: str) -> Audit:
+    from opsassay.audit.audit import audit_matched
+    from opsassay.audit.matched import match
+    from opsassay.cli.score_input import scores_of
+
+    with stages() as shown:
+        shown.begin("reading scores")
+        inclusion = match(scores_of(path, settings, metric), settings, str(path))
+        return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, shown.begin)
+
+
+def _write(result: Audit, output: Path) -> None:
+    from opsassay.errors import UserError
+    from opsassay.web.audit_report import write_audit
+
+    if output.exists() and not output.is_dir():
+        raise UserError(f"{output} is a file; give the folder of the report.")
+    write_audit(result, output)
+
+
+def _print(result: Audit, output: Path, *, as_json: bool) -> None:
+    from opsassay.audit.export import as_json as whole_object
+
+    whole = whole_object(result)
+    if as_json:
+        items = whole.pop("items")
+        print_json("audit", items, **whole, report=str(output / "report.html"))
+        return
+    for row in whole["excluded"]:
+        say(f"opsassay: left out: {row['method']}: {row['reason']}")
+    for remark in whole["remarks"]:
+        say(f"opsassay: {remark}")
+    rows = [_row(item) for item in whole["items"]]
+    columns = (
+        "pair",
+        "+/-/0",
+        "I2",
+        "prediction interval, pp",
+        "reversals",
+        "mean regret",
+        "max regret",
+        "p interaction",
+    )
+    print_table("Stability of each pair over systems (macro pooling)", columns, rows[:30])
+    if len(rows) > 30:
+        click.echo(f"{len(rows) - 30} more pairs are in {output / 'tables' / 'pairs.csv'}.")
+    for recommendation in result.recommendations[:30]:
+        click.echo(recommendation.text)
+    click.echo(f"\n{result.claim}\n\n{output / 'report.html'}")
+
+
+def _row(item: dict[str, Any]) -> tuple[str | None, ...]:
+    macro, ends, p = item["loso"]["macro"], item["prediction_interval"], item["interaction"]["p"]
+    return (
+        " - ".join(item["pair"]),
+        "/".join(str(n) for n in item["signs"].values()),
+        percent(item["i2"]),
+        f"[{100 * ends[0]:+.1f}, {100 * ends[1]:+.1f}]" if ends else None,
+        f"{macro['reversals']}/{len(item['effects'])}" if macro else None,
+        percent(macro["mean_regret"]) if macro else None,
+        percent(macro["max_regret"]) if macro else None,
+        None if p is None else f"{p:.3g}",
+    )
+
+
+def _figure_row(c: Checked) -> tuple[str | None, ...]:
+    of = " - ".join(name for name in (c.first, c.second) if name)
+    difference = None if c.difference is None else f"{c.difference:+.4f}"
+    return c.figure, of, c.system, _number(c.printed), _number(c.recomputed), difference
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.6g}"
+
+
+def _checked(printed: Path, source: Path | None, settings: Settings, metric: str) -> list[Checked]:
+    from opsassay.audit import verify
+    from opsassay.audit.table import read_table
+    from opsassay.errors import UserError
+
+    table = read_table(printed)
+    if verify.is_ledger(table):
+        ledger = verify.read_ledger(table, str(printed))
+        if source is None:
+            return verify.check_ledger(ledger, verify.ledger_figures(ledger), same=True)
+        return verify.check_ledger(ledger, _figures(source, settings, metric), same=False)
+    if not verify.is_printed_list(table):
+        raise UserError(
+            f"{printed} is neither a per-system ledger (system, n, means, delta_A_B_pp, ci_low, ci_high) nor a list of "
+            f"figures ({', '.join(verify.PRINTED_COLUMNS)}); it has {', '.join(table.columns[:12])}."
+        )
+    if source is None:
+        raise UserError(f"{printed} lists figures without what they come from; add the scores or the ledger after it.")
+    return verify.check_list(table, _figures(source, settings, metric), str(printed))
+
+
+def _figures(source: Path, settings: Settings, metric: str) -> dict[tuple[str, str, str, str], float]:
+    from opsassay.audit import verify
+    from opsassay.audit.table import read_table
+
+    if source.is_file() and verify.is_ledger(table := read_table(source)):
+        return verify.ledger_figures(verify.read_ledger(table, str(source)))
+    return verify.audit_figures(_audit(source, settings, metric))

@@ -1,0 +1,370 @@
+"""opsassay blame."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.default_group import DefaultGroup
+from opsassay.cli.output import json_option, percent, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from opsassay.blame.bench import BenchRow
+    from opsassay.blame.operations import Joined
+    from opsassay.blame.rerun import Rerun
+    from opsassay.blame.settings import BlameSettings
+    from opsassay.model.trajectory import Trace
+
+_PATH = click.Path(path_type=Path)
+_config_option = click.option(
+    "--config", type=_PATH, help="YAML of settings: what is shown, k, w, tolerance, temperature."
+)
+_model_option = click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
+_cases_option = click.option(
+    "--cases", type=_PATH, help="The incident of a run with its truth, for `joined`, the clock and the patterns."
+)
+_without_option = click.option(
+    "--without",
+    multiple=True,
+    type=click.Choice(["reference", "metadata", "inputs"]),
+    help="Hide this; repeat for more.",
+)
+
+
+@click.group("blame", cls=DefaultGroup, default="trace")
+def command() -> None:
+    """Say which agent made a run fail and at which step; compare techniques; annotate; view traces."""
+
+
+@command.command("trace")
+@click.argument("traces", nargs=-1, required=True, type=_PATH)
+@click.option("--technique", default="combined", show_default=True, help="A rule, combined, or one that asks a model.")
+@_model_option
+@_without_option
+@click.option("--rerun", help="Command that runs the system again, for the dynamic technique.")
+@click.option("--upstream", help="URL of the model for --rerun, or scripted:FILE.")
+@_cases_option
+@_config_option
+@json_option
+@click.pass_context
+def trace(
+    context: click.Context, traces: tuple[Path, ...], technique: str, model: str | None, without: tuple[str, ...],
+    rerun: str | None, upstream: str | None, cases: Path | None, config: Path | None, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Say who is to blame in each of TRACES, and since which step."""
+    from opsassay.agents.models import model_named
+    from opsassay.blame.attribute import attribute
+    from opsassay.errors import OpsAssayError
+    from opsassay.proxy.formats import read_traces
+
+    settings = _settings(config, without)
+    asked = model_named(model) if model else None
+    items, problems = [], []
+    for path in traces:
+        try:
+            for found in read_traces(path):
+                again, joined = _rerun_of(path, rerun, upstream), _joined(found, path, cases)
+                blamed = attribute(found, technique, model=asked, settings=settings, rerun=again, joined=joined)
+                items.append(_item(path, found, blamed))
+        except OpsAssayError as error:
+            if len(traces) == 1:
+                raise
+            problems.append(str(error))
+    for problem in problems:
+        say(f"opsassay: not attributed: {problem}")
+    if as_json:
+        print_json("blame", items, technique=technique, problems=problems)
+    else:
+        columns = ("trace", "agent", "step", "calls", "tokens", "reason")
+        rows = [(i["trace"], i["agent"], i["step"], i["calls"], i["tokens"], i["reason"]) for i in items]
+        print_table(f"Blame ({technique})", columns, rows)
+    context.exit(1 if problems or any(i["step"] is None for i in items) else 0)
+
+
+@command.command("bench")
+@click.argument("folder", type=_PATH)
+@click.option(
+    "--technique", "techniques", multiple=True, help="Beside the rules, which are always there; repeat for more."
+)
+@_model_option
+@_without_option
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of techniques that ask a model."
+)
+@click.option("--compat", is_flag=True, help="Score by substring, as the public code does.")
+@click.option("--reruns", type=_PATH, help="YAML of how traces are run again, for the dynamic technique.")
+@_config_option
+@json_option
+def bench(
+    folder: Path, techniques: tuple[str, ...], model: str | None, without: tuple[str, ...], runs: int,
+    reruns: Path | None, config: Path | None, *, compat: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Compare techniques on the labelled traces in FOLDER; the rule-based rows are always there."""
+    from opsassay.agents.models import model_named
+    from opsassay.blame.attribute import JOINED, names
+    from opsassay.blame.bench import bench as compare
+    from opsassay.blame.reruns import reruns_in
+    from opsassay.errors import NotFoundError, UserError
+    from opsassay.proxy.formats import read_labelled
+
+    for technique in techniques:
+        if technique not in names():
+            raise NotFoundError("attribution technique", technique, names())
+        if technique == JOINED:
+            raise UserError("The technique 'joined' reads run folders, which a benchmark of traces has not.")
+    rerun_of = reruns_in(reruns) if reruns else lambda _: None
+    cases = read_labelled(folder)
+    for case in cases:
+        for note in case.notes:
+            say(f"opsassay: {case.id}: {note}; kept as it is")
+    settings = _settings(config, without)
+    rows = compare(
+        cases, techniques, model=model_named(model) if model else None, settings=settings, runs=runs, compat=compat,
+        rerun_of=rerun_of, progress=lambda name: say(f"opsassay: {name}"),
+    )  # fmt: skip
+    if as_json:
+        scoring = "compat" if compat else "exact"
+        shown = {name: getattr(settings, name) for name in ("reference", "metadata", "inputs")}
+        print_json("blame bench", [_bench_item(row) for row in rows], scoring=scoring, shown=shown)
+    else:
+        _print_bench(rows, compat=compat)
+
+
+@command.command("view")
+@click.argument("path", type=_PATH)
+@click.option("-o", "--output", type=_PATH, required=True, help="HTML file to write; it opens from disk.")
+@click.option("--technique", help="What suggests the decisive step: `joined` for a run with findings, else `combined`.")
+@_model_option
+@click.option("--run", "run_dir", type=_PATH, help="Folder of the run, when PATH is not it.")
+@_cases_option
+def view(
+    path: Path, output: Path, technique: str | None, model: str | None, run_dir: Path | None, cases: Path | None
+) -> None:
+    """Write a page that shows the trace of PATH: steps, flow, the suggested step, and the run on one clock."""
+    from opsassay.agents.models import model_named
+    from opsassay.blame.attribute import JOINED, attribute
+    from opsassay.proxy.formats import read_one
+    from opsassay.web.trace_page import write_trace_page
+    from opsassay.web.trace_view import TracePage
+
+    found = read_one(path)
+    joined = _joined(found, run_dir or path, cases, is_run=run_dir is not None)
+    asked = model_named(model) if model else None
+    blamed = attribute(
+        found, technique or (JOINED if joined and joined.findings else "combined"), model=asked, joined=joined
+    )
+    findings, lanes = (joined.findings, joined.lanes) if joined else ((), ())
+    page = TracePage(found.system_name, found, blamed.attribution, findings, lanes)
+    write_trace_page([page], output, title=f"Trace of {found.system_name}")
+    for finding in findings:
+        say(f"opsassay: {finding.name} at step {finding.step}: {finding.evidence}")
+    click.echo(f"Written: {output}; {len(found.steps)} steps, step {blamed.attribution.step_id} suggested.")
+
+
+@command.command("annotate")
+@click.argument("traces", nargs=-1, required=True, type=_PATH)
+@click.option("--annotator", required=True, help="Your name: it names the file that the page saves.")
+@click.option("-o", "--output", type=_PATH, required=True, help="HTML file to write; it opens from disk.")
+def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
+    """Write a page on which to read TRACES beside a form; it saves one file of annotations."""
+    from opsassay.proxy.formats import read_traces
+    from opsassay.web.trace_page import write_trace_page
+    from opsassay.web.trace_view import TracePage
+
+    stems = Counter(path.stem for path in traces)
+    pages = [
+        TracePage(_name(path, i, twice=stems[path.stem] > 1), t)
+        for path in traces
+        for i, t in enumerate(read_traces(path))
+    ]
+    write_trace_page(
+        pages, output, title=f"Annotate {len(pages)} trace{'s' if len(pages) > 1 else ''}", annotator=annotator
+    )
+    click.echo(
+        f"Written: {output}. Save on the page, then `opsassay blame agree FILE...` with the files of all annotators."
+    )
+
+
+@command.command("agree")
+@click.argument("files", nargs=-1, required=True, type=_PATH)
+@click.option("--resolve", type=_PATH, help="YAML of rounds 2 and 3: resolved (by name) and contested traces.")
+@click.option(
+    "-o", "--output", type=_PATH, help="Folder to write a benchmark to: traces/ and labels/ of what is settled."
+)
+@click.option("--traces", type=_PATH, help="Folder with the annotated traces, for -o.")
+@json_option
+@click.pass_context
+def agree(
+    context: click.Context, files: tuple[Path, ...], resolve: Path | None, output: Path | None, traces: Path | None,
+    *, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure how far annotators agree, list what is open, and settle what is resolved."""
+    from opsassay.blame.annotations import SETTLED, agreement, read_annotations, read_resolutions, review_plan, settle
+
+    annotations = read_annotations(files)
+    alpha = agreement(annotations)
+    settled = settle(annotations, read_resolutions(resolve) if resolve else None)
+    if output is not None:
+        _write_labels(settled, output, traces)
+    still_open = [one for one in settled if one.status not in SETTLED]
+    reviews = review_plan(annotations, settled)
+    if as_json:
+        items = [_settled_item(one) for one in settled]
+        alphas = {"agent": alpha.agent_alpha, "step": alpha.step_alpha}
+        print_json("blame agree", items, alpha=alphas, annotators=alpha.annotators, reviews=reviews)
+    else:
+        rows = [(one.trace, one.status, *_label(one), one.note) for one in settled]
+        print_table("Annotations", ("trace", "status", "agent", "step", "note"), rows)
+        told = {"agents": alpha.agent_alpha, "steps": alpha.step_alpha}
+        shown = ", ".join(
+            f"{name} {'not defined' if value is None else f'{value:.3f}'}" for name, value in told.items()
+        )
+        click.echo(
+            f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, {alpha.traces} traces: {shown}."
+        )
+        for name, assigned in reviews.items():
+            click.echo(f"Round 3, {name} reviews: {', '.join(assigned) or 'nothing'}.")
+    context.exit(1 if still_open else 0)
+
+
+def _joined(found: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
+    """Return the run on one clock when *folder* is that of a run or *cases* names its truth, None otherwise."""
+    from opsassay.blame.operations import RunRecord, join, read_run
+    from opsassay.errors import UserError
+    from opsassay.telemetry.tree import resolve
+
+    matching = resolve(cases) if cases else []
+    if len(matching) > 1:
+        raise UserError(f"{cases} holds {len(matching)} incidents; name the one that the run is about.")
+    is_run = is_run or any(
+        (folder / name).exists() for name in ("run.json", "trace.jsonl", "timeline.jsonl", "diagnosis.json")
+    )
+    if not is_run and not matching:
+        return None
+    return join(found, read_run(folder) if is_run else RunRecord(), matching[0] if matching else None)
+
+
+def _name(path: Path, number: int, *, twice: bool) -> str:
+    """Return how annotations name a trace: by its file or its session's folder, with the one above if need be."""
+    own = f"{path.resolve().parent.name}/{path.stem}" if twice else path.stem
+    return own + (f"-{number}" if number else "")
+
+
+def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
+    from opsassay.blame.annotations import SETTLED
+    from opsassay.errors import UserError
+    from opsassay.proxy.formats import read_one
+    from opsassay.proxy.formats.export import write_trace
+    from opsassay.proxy.formats.finding import LABELS, TRACES
+    from opsassay.telemetry.tree import write_noun
+
+    if traces is None:
+        raise UserError("-o writes the annotated traces beside their labels; say where they are with --traces.")
+    for one in settled:
+        if one.status not in SETTLED:
+            continue
+        file = traces / f"{one.trace}.json"
+        found = read_one(file if file.exists() else traces / one.trace)
+        name = f"{one.trace.replace('/', '-')}.json"
+        write_trace(found, output / TRACES / name, "json")
+        (output / LABELS).mkdir(parents=True, exist_ok=True)
+        write_noun(output / LABELS / name, one.attribution)
+
+
+def _label(one: Any) -> tuple[str | None, int | None]:
+    return (one.attribution.agent_name, one.attribution.step_id) if one.attribution else (None, None)
+
+
+def _settled_item(one: Any) -> dict[str, Any]:
+    agent, step = _label(one)
+    labels = {name: label.model_dump() for name, label in one.labels.items()}
+    return {"trace": one.trace, "status": one.status, "agent": agent, "step": step, "note": one.note, "labels": labels}
+
+
+def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
+    from opsassay.blame.settings import BlameSettings
+    from opsassay.model.files import load_yaml
+
+    given = load_yaml(config, BlameSettings) if config else BlameSettings()
+    return given.model_copy(update=dict.fromkeys(without, False))
+
+
+def _rerun_of(path: Path, rerun: str | None, upstream: str | None) -> Rerun | None:
+    """Return what the dynamic technique re-runs: a command behind the proxy, None when there is none."""
+    from opsassay.blame.reruns import Again, prepared
+    from opsassay.errors import UserError
+
+    if rerun is None:
+        return None
+    if upstream is None:
+        raise UserError("--rerun needs the model that the system asks: give --upstream URL or scripted:FILE.")
+    return prepared(Again(session=str(path), command=rerun, upstream=upstream), Path())
+
+
+def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
+    return {
+        "trace": str(path),
+        "task": found.task_id,
+        "technique": blamed.technique,
+        "agent": blamed.attribution.agent_name,
+        "step": blamed.attribution.step_id,
+        "steps": len(found.steps),
+        "reason": blamed.attribution.reason,
+        "calls": blamed.cost.calls,
+        "tokens": blamed.cost.tokens,
+    }
+
+
+def _bench_item(row: BenchRow) -> dict[str, Any]:
+    summary = row.summary
+    return {
+        "subset": row.subset,
+        "technique": row.technique,
+        "n": summary.n,
+        "runs": row.runs,
+        "agent_accuracy": summary.agent.value,
+        "step_accuracy": summary.step.value,
+        "step_within_accuracy": summary.step_within.value,
+        "unanswered": summary.unanswered,
+        "intervals": {
+            "agent": [summary.agent.low, summary.agent.high],
+            "step": [summary.step.low, summary.step.high],
+        },
+        "macro": {"agent": summary.macro_agent, "step": summary.macro_step},
+        "by_agent_type": {name: part.as_json() for name, part in row.by_agent_type.items()},
+        "by_third": {name: part.as_json() for name, part in row.by_third.items()},
+        "calls": row.calls,
+        "tokens": row.tokens,
+    }
+
+
+def _print_bench(rows: list[BenchRow], *, compat: bool) -> None:
+    columns = ("technique", "agent", "step", "near", "no answer", "early / middle / late step", "calls", "tokens")
+    for subset in dict.fromkeys(row.subset for row in rows):
+        own = [row for row in rows if row.subset == subset]
+        shown = [
+            (
+                row.technique,
+                _rate(row.summary.agent),
+                _rate(row.summary.step),
+                percent(row.summary.step_within.value),
+                percent(row.summary.unanswered),
+                " / ".join(_third(row, name) for name in ("early", "middle", "late")),
+                f"{row.calls:.1f}",
+                f"{row.tokens:.0f}",
+            )
+            for row in own
+        ]
+        scoring = ", scored by substring" if compat else ""
+        print_table(f"{subset}, n = {own[0].summary.n}{scoring}; accuracy [95% interval]", columns, shown)
+
+
+def _rate(rate: Any) -> str:
+    return f"{percent(rate.value)} [{percent(rate.low)}, {percent(rate.high)}]"
+
+
+def _third(row: BenchRow, name: str) -> str:
+    return percent(row.by_third[name].step.value) or "-" if name in row.by_third else "-"

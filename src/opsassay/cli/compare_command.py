@@ -1,0 +1,106 @@
+"""opsassay compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import json_option, percent, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from opsassay.audit.compare import Comparison, Difference
+
+
+@click.command("compare")
+@click.argument("before", metavar="A", type=click.Path(path_type=Path))
+@click.argument("after", metavar="B", type=click.Path(path_type=Path))
+@click.option(
+    "--metric", default="exact_match", show_default=True, help="Which grade is the score, for a folder of runs."
+)
+@click.option(
+    "--margin", type=click.FloatRange(0, 100), help="Fail unless B is shown to lose less than this many points."
+)
+@click.option("--junit", type=click.Path(path_type=Path), help="Write the verdicts as JUnit XML, for a CI gate.")
+@click.option("-c", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c columns.score=acc.")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    before: Path,
+    after: Path,
+    metric: str,
+    margin: float | None,
+    junit: Path | None,
+    overrides: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    """Compare B with A, two score tables or stores of graded runs, on the cases that both have; exit 1 when B is worse."""
+    from opsassay.audit import compare
+    from opsassay.audit.settings import read_settings
+    from opsassay.cli.score_input import scores_of
+
+    settings = read_settings(None, overrides)
+    of_a, of_b = (scores_of(path, settings, metric) for path in (before, after))
+    accepted = None if margin is None else margin / 100
+    found = [compare.compare(of_a, of_b, names, settings, accepted) for names in compare.methods_to_compare(of_a, of_b)]
+    for one in found:
+        if one.only_before or one.only_after:
+            say(
+                f"opsassay: {one.method}: left out {one.only_before} cases that only A has, {one.only_after} only B has"
+            )
+    if junit:
+        from opsassay.audit.export import write_text
+
+        junit.parent.mkdir(parents=True, exist_ok=True)
+        write_text(junit, compare.junit(found))
+    if as_json:
+        print_json("compare", [_item(one) for one in found], passed=all(one.passed for one in found))
+    else:
+        columns = ("method", "system", "cases", "A", "B", "B - A, pp [interval]", "detectable", "verdict")
+        print_table("B against A, paired", columns, [row for one in found for row in _rows(one)])
+        for one in found:
+            click.echo(f"{one.method}: {compare.sentence(one.overall)}.")
+    context.exit(0 if all(one.passed for one in found) else 1)
+
+
+def _item(one: Comparison) -> dict[str, Any]:
+    from opsassay.audit.export import finite
+
+    return {
+        "method": one.method,
+        "passed": one.passed,
+        "weighted_difference": one.weighted,
+        "only_a": one.only_before,
+        "only_b": one.only_after,
+        **_named(finite(one.overall)),
+        "systems": [_named(finite(system)) for system in one.systems],
+    }
+
+
+def _named(difference: dict[str, Any]) -> dict[str, Any]:
+    told = {key: value for key, value in difference.items() if key not in {"before", "after", "low", "high"}}
+    return told | {
+        "a": difference["before"],
+        "b": difference["after"],
+        "interval": [difference["low"], difference["high"]],
+    }
+
+
+def _rows(one: Comparison) -> list[tuple[str | None, ...]]:
+    def row(difference: Difference, system: str) -> tuple[str | None, ...]:
+        ends = f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+        return (
+            one.method,
+            system,
+            str(difference.cases),
+            percent(difference.before),
+            percent(difference.after),
+            f"{100 * difference.difference:+.1f} {ends}",
+            f"{100 * difference.detectable:.1f} pp",
+            difference.outcome.value,
+        )
+
+    return [row(one.overall, "all (mean of systems)"), *(row(system, system.system) for system in one.systems)]

@@ -1,0 +1,168 @@
+"""opsassay demo: the main job, from a running system to a report."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import (
+    Stages,
+    abnormal_option,
+    isolation_option,
+    json_option,
+    normal_option,
+    percent,
+    print_json,
+    print_table,
+    stages,
+)
+
+if TYPE_CHECKING:
+    from opsassay.model.system import IsolationLevel
+
+FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("NetworkDelay", "catalog", {"delay_ms": 100, "jitter_ms": 10}),
+    ("JVMMySQLException", "reviews", {}),
+    ("HTTPResponseAbort", "payment", {}),
+    ("HTTPResponseDelay", "currency", {"delay_ms": 300}),
+    ("CPUStress", "recommendation", {"cores": 3}),
+    ("PodKill", "cart", {}),
+)
+"""What the demo may break in the shop; the seed chooses. NetworkDelay, the deepest cascade, is that of seed 0."""
+
+METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "edge_f1")
+
+
+@click.command("demo")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder; opsassay-out/demo-TIME when left out.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Chooses the fault; makes names and load repeatable."
+)
+@click.option("--fault", "fault_name", help="Fault type to inject instead of the seed's.")
+@normal_option
+@abnormal_option
+@isolation_option
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, output: Path | None, seed: int, fault_name: str | None, normal_s: float, abnormal_s: float,
+    isolation: IsolationLevel | None, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Break the shop, record it, explain the cascade, let every method diagnose it, grade them, write a report."""
+    from opsassay.model.incident import FaultPlan
+    from opsassay.testbed.record import Schedule
+
+    fault, service, parameters = choose_fault(seed, fault_name)
+    plan = FaultPlan.model_validate({"fault": fault, "target": {"service": service}, "parameters": parameters})
+    root = output or Path("opsassay-out") / time.strftime("demo-%Y%m%d-%H%M%S")
+    with stages() as shown:
+        id_ = record_incident(root, plan, Schedule(8.0, normal_s, abnormal_s), seed, isolation, shown)
+        result = explain_and_grade(root, id_, seed, shown)
+    if as_json:
+        print_json("demo", result.pop("items"), **result)
+    else:
+        _print(result)
+    context.exit(0)
+
+
+def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]:
+    """Return (type, service, parameters) of the named fault, or of the one that *seed* means; raises NotFoundError."""
+    from opsassay.errors import NotFoundError
+
+    by_name = {row[0]: row for row in FAULTS}
+    if name is not None:
+        if name not in by_name:
+            raise NotFoundError("fault of the demo", name, by_name, "Others: `opsassay record`.")
+        return by_name[name]
+    return FAULTS[0] if seed == 0 else random.Random(seed).choice(FAULTS)  # noqa: S311
+
+
+def record_incident(
+    root: Path, plan: Any, schedule: Any, seed: int, isolation: IsolationLevel | None, shown: Stages
+) -> str:
+    """Run the shop, break it, record it into the tree at *root*; return the incident's id."""
+    from opsassay.telemetry.tree import Tree
+    from opsassay.testbed.apps import load_system
+    from opsassay.testbed.local.substrate import LocalSubstrate
+    from opsassay.testbed.record import record
+
+    app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
+    shown.begin("starting shop")
+    with substrate.deployed(app, name, seed=seed, isolation=isolation) as running:
+        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, on_progress=shown.begin)
+        shown.begin("stopping shop")
+    return id_
+
+
+def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[str, Any]:
+    """Annotate the incident, run every method on it, grade them, write the report; return what the demo prints."""
+    from opsassay.bench.annotating import annotate_path
+    from opsassay.bench.grades import grade_run
+    from opsassay.bench.runner import run_method
+    from opsassay.bench.store import RunStore, read_diagnosis, read_run
+    from opsassay.methods.base import METHODS
+    from opsassay.telemetry.tree import Tree, resolve
+    from opsassay.web.report import write_report
+    from opsassay.web.runs import case_reports
+
+    tree, store = Tree(root), RunStore(root)
+    shown.begin("explaining the cascade")
+    annotated = annotate_path(tree.incident_path(id_))
+    (case,) = resolve(tree.incident_path(id_))
+    items = []
+    for method in METHODS.names():
+        shown.begin(f"diagnosing: {method}")
+        run_dir = run_method(store, case.datapack, method, seed=seed)
+        items.append(_item(read_run(run_dir), read_diagnosis(run_dir), grade_run(run_dir, case)))
+    shown.begin("writing the report")
+    reproduce = [f"opsassay diagnose {root}", f"opsassay grade {root}", f"opsassay report {root} -o {root}"]
+    report = write_report(case_reports(store, [case], reproduce=reproduce), root / "report.html", title="OpsAssay demo")
+    truth = tree.truth(id_)
+    return {
+        "incident": str(case.datapack.path),
+        "fault": " + ".join(fault.type for fault in truth.faults),
+        "label": annotated.annotation.label.value if annotated.annotation else None,
+        "reason": annotated.annotation.reason if annotated.annotation else annotated.error,
+        "truth_roots": sorted({service for _, services, _ in truth.struck() for service in services}),
+        "truth_edges": sorted(annotated.annotation.graph.service_edges()) if annotated.annotation else [],
+        "report": str(report),
+        "notes": list(truth.notes),
+        "items": items,
+    }
+
+
+def _item(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
+    metrics = {name: verdict.metrics[name].value for name in METRICS}
+    return {
+        "method": run.solver.name,
+        "top1": diagnosis.ranking[0].service if diagnosis and diagnosis.ranking else None,
+        "answer": [claim.service for claim in diagnosis.root_causes] if diagnosis else None,
+        "correct": None if metrics["any_service"] is None else metrics["any_service"] == 1.0,
+        **metrics,
+        "seconds": round(((run.ended_ns or run.started_ns) - run.started_ns) / 1e9, 3),
+    }
+
+
+def _print(result: dict[str, Any]) -> None:
+    roots = ", ".join(result["truth_roots"]) or "nothing"
+    click.echo(f"Broken: {result['fault']} on {roots}. Label: {result['label']}. {result['reason']}")
+    if result["truth_edges"]:
+        click.echo("True cascade: " + ", ".join(f"{cause} -> {effect}" for cause, effect in result["truth_edges"]))
+    rows = [
+        (
+            item["method"],
+            ", ".join(item["answer"] or []) or "nothing is wrong",
+            *(percent(item[name]) or "n/a" for name in METRICS),
+            f"{item['seconds']:.2f}",
+        )
+        for item in result["items"]
+    ]
+    print_table("Grades of this one incident", ("method", "answer", *METRICS, "seconds"), rows)
+    for note in result["notes"]:
+        click.echo(f"note: {note}")
+    click.echo(f"Report: {result['report']}")

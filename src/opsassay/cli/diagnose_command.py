@@ -1,0 +1,109 @@
+"""opsassay diagnose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import FOLDER, cases_apart, json_option, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from opsassay.bench.exams import Made
+
+
+@click.command("diagnose")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("-m", "--method", "methods", multiple=True, help="Method to run; repeat for more, all when left out.")
+@click.option(
+    "-a", "--agent", "agents", multiple=True, help="Agent to run instead, by name or agent.yaml; repeat for more."
+)
+@click.option("--model", help="Of an agent: scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
+@click.option("-o", "--output", type=FOLDER, help="Folder of the run store; PATH itself when left out.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=1), help="Limit per run, s; 120 for methods, an agent's own."
+)
+@click.option("--again", is_flag=True, help="Run also what has a result already; the new attempt is kept beside it.")
+@click.option("-c", "--change", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in mask.drop=logs.")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, path: Path, methods: tuple[str, ...], agents: tuple[str, ...], model: str | None,
+    output: Path | None, timeout_s: float | None, changes: tuple[str, ...], *, again: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Run methods, or agents, on the incidents at PATH; each sees telemetry and nothing else, in a process of its own."""
+    import os
+
+    from opsassay.bench.estimate import estimate
+    from opsassay.bench.exams import open_suite, plan, read_settings, require_apart_from, run_all
+    from opsassay.bench.store import RunStore
+    from opsassay.cli.solvers import solver_named
+    from opsassay.methods.base import METHODS, method_named
+
+    limit = [] if timeout_s is None and agents else [f"limits.seconds={timeout_s or 120.0}"]
+    settings = read_settings([*limit, *changes]).model_copy(update={"again": again})
+    chosen = methods or (() if agents else tuple(METHODS.names()))
+    for name in chosen:
+        method_named(name)  # an unknown one is refused before anything runs
+    solvers = [*chosen, *(solver_named(name, model, settings) for name in agents)]
+    store = RunStore(output or path)
+    problems: list[str] = []
+    opened = open_suite(path, lambda _, error: problems.append(str(error)))
+    for problem in problems:
+        say(f"opsassay: left out: {problem}")
+    work = plan(opened, solvers, 1, settings.seed)
+    require_apart_from(store, work)
+    if any(not isinstance(solver, str) and solver.paid for solver in solvers):
+        say(f"opsassay: {estimate(store, work, settings.mask, settings.price, again=again).sentence()}.")
+    items = []
+    for made in run_all(store, work, settings, 1 if agents else os.cpu_count() or 1):
+        item = _item(made)
+        say(f"opsassay: {item['case']}: {item['method']}: {item['answer']}")
+        items.append(item)
+    if as_json:
+        print_json("diagnose", items, problems=problems)
+    else:
+        rows = [
+            (i["case"], i["method"], i["answer"], _yes(i["correct"]), f"{i['seconds']:.2f}", i["run"]) for i in items
+        ]
+        print_table("Diagnoses", ("incident", "method", "answer", "correct", "seconds", "run"), rows)
+        click.echo(f"Next: `opsassay grade {store.root}{cases_apart(path, output)}`.")
+    context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
+
+
+def _item(made: Made) -> dict[str, Any]:
+    from opsassay.bench.store import read_diagnosis
+
+    case, run = made.job.case, made.run
+    if run is None or made.run_dir is None:
+        return {
+            "case": case.name, "system": case.datapack.incident.system, "method": made.job.label, "ranking": [],
+            "answer": f"not run: {made.error}", "correct": None, "status": "not run", "seconds": 0.0, "run": None,
+        }  # fmt: skip
+    diagnosis = read_diagnosis(made.run_dir)
+    claims = [claim.service for claim in diagnosis.root_causes] if diagnosis else []
+    answer = ", ".join(claims) or "nothing is wrong"
+    return {
+        "case": case.name,
+        "system": run.system,
+        "method": run.solver.name,
+        "ranking": [row.model_dump() for row in diagnosis.ranking] if diagnosis else [],
+        "answer": answer if diagnosis else f"{run.status.value}: {run.error}",
+        "correct": _correct(case, claims) if diagnosis else None,
+        "status": run.status.value,
+        "seconds": round(((run.ended_ns or run.started_ns) - run.started_ns) / 1e9, 3),
+        "run": str(made.run_dir),
+    }
+
+
+def _correct(case: Any, claims: list[str]) -> bool | None:
+    """Return whether a named service is a true root, or nothing was claimed where nothing was broken."""
+    if case.truth is None:
+        return None
+    broken = {service for _, services, _ in case.truth.struck() for service in services}
+    return bool(broken & set(claims)) if broken else not claims
+
+
+def _yes(value: bool | None) -> str | None:
+    return None if value is None else "yes" if value else "no"

@@ -1,0 +1,161 @@
+"""opsassay discover."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import json_option, percent, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opsassay.discovery.blocks import Block
+    from opsassay.discovery.laboratory import Attempt
+    from opsassay.model.scenario import Scenario
+
+
+@click.command("discover")
+@click.argument("scenario_name", metavar="SCENARIO")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the search; resumable.",
+)  # fmt: skip
+@click.option("--target", help="Workload to fault; the scenario's first root cause when left out.")
+@click.option("-n", "count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Candidates.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
+@click.option(
+    "--search", type=click.Choice(["random", "evolve"]), default="random", show_default=True,
+    help="Draw blocks at random, or let openevolve rewrite what scored.",
+)  # fmt: skip
+@click.option(
+    "--cluster", type=click.Path(path_type=Path), help="YAML file that says which cluster, for its scenarios."
+)
+@click.option("--audit", is_flag=True, help="Try a candidate of each invalid class first: the guard must refuse it.")
+@click.option("--model", help="Model of OPENAI_BASE_URL that rewrites candidates; a seeded mutator when left out.")
+@json_option
+def command(
+    scenario_name: str, output: Path, target: str | None, count: int, seed: int, search: str, model: str | None,
+    cluster: Path | None, *, audit: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken."""
+    from opsassay.discovery.evolve import evolve, require_evolution
+    from opsassay.discovery.hunt import SUMMARY, Hunt, summary
+    from opsassay.discovery.search import compose, random_candidates
+    from opsassay.errors import RefusedError, UserError
+    from opsassay.telemetry.content import whole_file
+    from opsassay.testbed.scenarios import load_scenario, system_of
+
+    if model is not None and search != "evolve":
+        raise UserError("--model rewrites candidates of an evolution; add `--search evolve` or leave it out.")
+    if search == "evolve":
+        require_evolution(model)
+    scenario = load_scenario(scenario_name)
+    if scenario.environment.substrate == "compose":
+        raise RefusedError(f"{scenario.id} needs compose; faults are searched on local and kubernetes.")
+    system, workload = system_of(scenario), target or _target_of(scenario)
+    settings = _settings(scenario, cluster)
+    library, task = _vocabulary(scenario, workload, settings)
+    invalid = [compose([block]) for block in _invalid(scenario, workload)] if audit else []
+    commitment = {"search": search, "seed": seed, "model": model, "blocks": [block.name for block in library]}
+    commitment |= {"audit": True} if audit else {}
+    with Hunt(scenario, workload, output, commitment, settings) as hunt:
+        say(f"{count} candidates against {workload} of {system.system}; the folder can be continued after a break.")
+        whole = count + len(invalid)
+
+        def tried(number: int, candidate: Any) -> Attempt:
+            one = hunt.attempt(number, candidate)
+            say(_line(one, whole))
+            return one
+
+        attempts = [tried(number, candidate) for number, candidate in enumerate(invalid, 1)]
+        if search == "random":
+            drawn = enumerate(random_candidates(library, count, seed), len(invalid) + 1)
+            attempts += [tried(number, candidate) for number, candidate in drawn]
+        else:
+
+            def evolved(number: int, candidate: Any) -> Attempt:
+                return tried(len(invalid) + number, candidate)
+
+            attempts += evolve(evolved, library, task, iterations=count, seed=seed, model=model)
+    found = summary(attempts)
+    with whole_file(output / SUMMARY) as partial:
+        partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    _print(attempts, found, as_json=as_json)
+
+
+def _settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any] | None:
+    """Return the settings of the cluster in the file *cluster*; raises UserError for a scenario of this machine."""
+    from opsassay.errors import UserError
+    from opsassay.model.files import load_yaml
+    from opsassay.testbed.kubernetes.settings import ClusterSettings
+
+    if cluster is None:
+        return None
+    if scenario.environment.substrate != "kubernetes":
+        raise UserError(f"{scenario.id} happens on this machine; leave --cluster out.")
+    return load_yaml(cluster, ClusterSettings).model_dump()
+
+
+def _vocabulary(scenario: Scenario, target: str, settings: dict[str, Any] | None) -> tuple[Sequence[Block], str]:
+    """Return the building blocks for *target*, and what a model that rewrites candidates is told."""
+    from opsassay.discovery.blocks import blocks
+    from opsassay.discovery.evolve import TASK
+    from opsassay.testbed.scenarios import system_of
+
+    system = system_of(scenario)
+    if scenario.environment.substrate != "kubernetes":
+        return blocks(system, target), TASK.format(services=", ".join(system.services), target=target)
+    from opsassay.discovery.kubernetes import primitives
+
+    nodes = bool((settings or {}).get("node_command"))
+    node = primitives.NODE_VERB if nodes else ""
+    told = primitives.TASK.format(services=", ".join(system.services), target=target, node=node)
+    return primitives.primitives(system, target, nodes=nodes), told
+
+
+def _invalid(scenario: Scenario, target: str) -> Sequence[Block]:
+    """Return a candidate of each invalid class of App. H.3."""
+    from opsassay.discovery import blocks
+    from opsassay.discovery.kubernetes import primitives
+    from opsassay.testbed.scenarios import system_of
+
+    if scenario.environment.substrate == "kubernetes":
+        return primitives.audit_cases(target)
+    return blocks.audit_cases(system_of(scenario), target)
+
+
+def _target_of(scenario: Scenario) -> str:
+    from opsassay.errors import UserError
+    from opsassay.testbed.scenarios import system_of
+
+    services = system_of(scenario).services
+    named = [name for name in scenario.truth.root_causes if name in services]
+    if not named:
+        raise UserError(f"Scenario {scenario.id} names no service as root cause; say with --target what to fault.")
+    return named[0]
+
+
+def _line(attempt: Attempt, count: int) -> str:
+    words = f"{attempt.composition.name}: {attempt.reason}"
+    return f"{attempt.number:4} of {count}  {attempt.result:8} {attempt.fitness:.1f}  {words}"
+
+
+def _print(attempts: list[Attempt], found: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json("discover", [attempt.model_dump(mode="json") for attempt in attempts], summary=found)
+        return
+    rows = [[name, number] for name, number in found["counts"].items()]
+    print_table("What became of the candidates", ["result", "candidates"], rows)
+    for name, words in (("outcome_admits", "the outcome check admits"), ("hidden", "hidden failures among the scored")):
+        share = found[name]
+        low, high = (percent(bound) for bound in share["interval"])
+        say(f"{words}: {share['count']} of {share['n']} (95% {low} to {high})")
+    families = [[name, number] for name, number in found["families"].items()]
+    print_table("Families among the hidden failures", ["family", "hits"], families)
+    if found["findings"]:
+        rows = [[one["number"], one["candidate"], one["reason"]] for one in found["findings"]]
+        print_table("Findings about the verifier", ["number", "candidate", "reason"], rows)

@@ -1,0 +1,164 @@
+"""opsassay grade."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import NewFile, cases_apart, json_option, percent, print_json, print_table, say
+from opsassay.cli.summaries import plain_summary, print_summaries
+
+if TYPE_CHECKING:
+    from opsassay.bench.grades import Graded
+    from opsassay.bench.repeats import Summary
+    from opsassay.bench.scores import ModalAnswer
+    from opsassay.model.run import Verdict
+
+SHOWN = {
+    "exact_match": "exact", "any_service": "right service", "f1": "F1", "path_reachability": "path",
+    "ungrounded": "un-grounded", "path_reachability_per_any_service": "PR / AnySvc", "edge_f1": "edge F1",
+    "sql_exec": "SQL runs", "evidence_relevant": "SQL relevant",
+}  # fmt: skip
+"""Metrics of the table with the titles of their columns."""
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("grade")
+@click.argument("runs", nargs=-1, required=True, type=_PATH, metavar="RUN...")
+@click.option("--cases", type=_PATH, help="Tree with incidents and truth; the runs' own stores when left out.")
+@click.option("--profile", default="default", show_default=True, help="default, lenient or compat.")
+@click.option("--scores", type=NewFile(), help="CSV file to write the score table to.")
+@click.option("--metric", default="any_service", show_default=True, help="Metric of the score table.")
+@click.option("--tables", type=NewFile(), help="Markdown file to write the tables of a results page to.")
+@click.option(
+    "--judge", help="Model that says of each statement whether it supports its claim; named as in `opsassay run`."
+)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, runs: tuple[Path, ...], cases: Path | None, profile: str, scores: Path | None, metric: str,
+    tables: Path | None, judge: str | None, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Grade finished runs against the truth: RUN is a store of runs, or the folder of a single one.
+
+    Every grade is a value, or the reason why there is none.
+    """
+    from opsassay.bench.grades import grade_stores
+    from opsassay.bench.repeats import most_repeats, summarise_runs
+    from opsassay.bench.scores import modal_answers
+    from opsassay.grading.profiles import profile_named
+
+    graded = grade_stores(runs, cases, profile_named(profile), _judge(judge))
+    for problem in graded.problems:
+        say(f"opsassay: not graded: {problem}")
+    if scores is not None:
+        _write_scores(scores, graded, metric)
+    if tables is not None:
+        _write_tables(tables, graded, profile)
+    own = [run for run, _ in graded.counted()]
+    repeats = most_repeats(own)
+    summaries = summarise_runs(own, graded.verdicts, graded.cases, repeats)
+    collapsed = [answer for answer in modal_answers(graded.answers()) if answer.collapsed]
+    if as_json:
+        modal = [{"solver": a.solver, "service": a.service, "share": a.share, "cases": a.cases} for a in collapsed]
+        print_json(
+            "grade", _items(graded), profile=profile, problems=graded.problems, collapsed=modal,
+            summary=[plain_summary(summary) for summary in summaries],
+        )  # fmt: skip
+    else:
+        _print(graded, profile, summaries, repeats, collapsed, cases)
+    context.exit(1 if graded.problems else 0)
+
+
+def _judge(name: str | None) -> Callable[[Verdict], Verdict] | None:
+    if name is None:
+        return None
+    from opsassay.agents.models.named import model_named, require_endpoint
+    from opsassay.bench.judging import judged, questions
+
+    model = model_named(name)
+    require_endpoint(name)
+
+    def judge(verdict: Verdict) -> Verdict:
+        say(f"opsassay: judging {questions(verdict)} statements of {verdict.solver} on {verdict.item}")
+        return judged(verdict, model)
+
+    return judge
+
+
+def _print(
+    graded: Graded, profile: str, summaries: Sequence[Summary], repeats: int, collapsed: Sequence[ModalAnswer],
+    cases: Path | None,
+) -> None:  # fmt: skip
+    from opsassay.bench.judging import SUPPORTED
+    from opsassay.grading.aggregate import only, summarise
+
+    pooled = {
+        (row["solver"], row["metric"]): row
+        for row in summarise(only(graded.labelled(), (*SHOWN, SUPPORTED))).iter_rows(named=True)
+        if row["scope"] == "all"
+    }
+    unranked = {summary.solver for summary in summaries if summary.not_ranked}
+    solvers = [summary.solver for summary in summaries]
+    judged = {SUPPORTED: "SQL supports"} if any(metric == SUPPORTED for _, metric in pooled) else {}
+    shown = SHOWN | judged
+    rows = [
+        (f"{name} (not ranked)" if name in unranked else name, *(_cell(pooled.get((name, m))) for m in shown))
+        for name in sorted(solvers, key=lambda name: (name in unranked, name))
+    ]
+    print_table(f"Grades ({profile}), mean over incidents [95% interval] (n)", ("solver", *shown.values()), rows)
+    print_summaries(summaries, graded=True, repeats=repeats)
+    for answer in collapsed:
+        said = answer.service or "nothing is wrong"
+        click.echo(f"Collapsed: {answer.solver} answers {said} in {percent(answer.share)} of {answer.cases} cases.")
+    store = graded.stores[0]
+    click.echo(f"{len(graded.verdicts)} verdicts. Next: `opsassay report {store} -o DIR{cases_apart(cases, store)}`.")
+
+
+def _write_scores(path: Path, graded: Graded, metric: str) -> None:
+    from opsassay.bench.repeats import why_not_ranked
+    from opsassay.bench.scores import families_of, score_table, write_scores
+
+    if left_out := sum(bool(why_not_ranked(run)) for run, _ in graded.counted()):
+        say(f"opsassay: {left_out} runs are left out of the score table: they ran unsealed or are flagged")
+    table = score_table(graded.labelled(ranked=True), metric, families_of(graded.cases))
+    say(f"opsassay: score table: {write_scores(table, path)}")
+
+
+def _write_tables(path: Path, graded: Graded, profile: str) -> None:
+    from opsassay.bench.results import markdown, results_tables
+    from opsassay.telemetry.content import whole_file
+
+    tables = results_tables(graded.labelled(), graded.cases, graded.not_ranked())
+    made = f"Made by `opsassay grade --tables` under the profile `{profile}`, of {len(graded.counted())} runs."
+    with whole_file(path) as partial:
+        partial.write_text(markdown("Results", [made], tables), encoding="utf-8")
+    say(f"opsassay: tables: {path}")
+
+
+def _items(graded: Graded) -> list[dict[str, Any]]:
+    from opsassay.bench.repeats import why_not_ranked
+
+    return [
+        {
+            "run": verdict.run,
+            "case": verdict.item,
+            "system": verdict.system,
+            "solver": verdict.solver,
+            "label": verdict.label,
+            "not_ranked": list(why_not_ranked(run)),
+            "metrics": {name: metric.model_dump(mode="json") for name, metric in verdict.metrics.items()},
+        }
+        for run, verdict in zip(graded.runs, graded.verdicts, strict=True)
+    ]
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    if row is None or row["mean"] is None:
+        return "n/a"
+    interval = f" [{percent(row['low'])}, {percent(row['high'])}]" if row["low"] is not None else ""
+    return f"{percent(row['mean'])}{interval} ({row['cases']})"

@@ -1,0 +1,70 @@
+"""opsassay inject."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from opsassay.cli.output import json_option, print_json, say
+from opsassay.cli.substrates import cluster_option, substrate_of
+
+
+@click.command("inject")
+@click.argument("fault", type=click.Path(path_type=Path))
+@click.option("--on", "name", help="The running system; needed only when there are several.")
+@click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), help="Seconds; the file's own when left out.")
+@cluster_option
+@json_option
+def command(
+    fault: Path, name: str | None, duration_s: float | None, isolation: Literal["kubernetes"] | None, *, as_json: bool
+) -> None:
+    """Inject what the YAML file FAULT says into a running system; it is undone at its end, or on Ctrl-C."""
+    from opsassay.errors import LostError, UserError
+    from opsassay.model.files import load_yaml
+    from opsassay.model.incident import FaultPlan
+
+    plan = load_yaml(fault, FaultPlan)
+    if duration_s:
+        plan = plan.model_copy(update={"duration_s": duration_s})
+    substrate = substrate_of(isolation)
+    running = substrate.names() if name is None else []
+    if name is None and len(running) != 1:
+        found = (
+            f"several systems are running ({', '.join(running)}); choose with --on"
+            if running
+            else "no system is running"
+        )
+        raise UserError(
+            f"Cannot tell where to inject: {found}; start one with `opsassay up SYSTEM`."
+            if not running
+            else f"{found}."
+        )
+    system = substrate.running(name or running[0])
+    system.require(plan, source=fault)
+    events = []
+    for event in system.inject(plan):
+        events.append(event)
+        say(f"opsassay: {_sentence(event)}")
+    if not events or events[-1]["event"] != "done":
+        raise LostError("The injection ended without a result; see `opsassay status`.")
+    for note in events[-1]["notes"]:
+        say(f"opsassay: note: {note}")
+    if as_json:
+        print_json("inject", events)
+
+
+def _sentence(event: dict[str, object]) -> str:
+    place = event.get("service") or event.get("host")
+    whose = str(event.get("fault")) + (f" on {place}" if place else "")
+    match event["event"]:
+        case "applied":
+            return f"{whose} applied"
+        case "effect":
+            verb = "bites" if event["passed"] else "shows no effect"
+            return f"{whose} {verb}: {event['signature']} before {event['before']:.3g}, now {event['after']:.3g}"
+        case "undone":
+            return f"{whose} undone"
+        case _:
+            return "recovered" if event["recovered"] else "NOT recovered within the limit; see `opsassay status`"

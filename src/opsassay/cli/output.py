@@ -1,0 +1,144 @@
+"""What commands share in talking: tables and JSON on standard output, progress on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+SCHEMA_VERSION = 1
+
+normal_option = click.option(
+    "--normal", "normal_s", type=click.FloatRange(min=2), default=60.0, show_default=True, help="Normal window, s."
+)
+abnormal_option = click.option(
+    "--abnormal",
+    "abnormal_s",
+    type=click.FloatRange(min=2),
+    default=60.0,
+    show_default=True,
+    help="Abnormal window, s.",
+)
+isolation_option = click.option(
+    "--isolation",
+    type=click.Choice(["auto", "namespaced", "plain"]),
+    default="auto",
+    show_default=True,
+    callback=lambda _context, _option, value: None if value == "auto" else value,
+    help="Isolation level of the system; auto is the best that this machine has.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+
+
+def print_json(command: str, items: Sequence[dict[str, Any]], **further: Any) -> None:
+    """Print the one JSON object of *command*: command, schema_version, *further* keys, items."""
+    payload = {"command": command, "schema_version": SCHEMA_VERSION, **further, "items": list(items)}
+    click.echo(json.dumps(payload, indent=1, allow_nan=False, default=str))
+
+
+class NewFile(click.Path):
+    """The path of a file that is to be written: its folder is there, and it is no folder itself."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return *value* as a path; a command ends before it has done anything where nothing could be written."""
+        path = super().convert(value, param, ctx)
+        assert isinstance(path, Path)
+        if not path.absolute().parent.is_dir():
+            self.fail(f"there is no folder {path.parent}; make it, or name another place.", param, ctx)
+        return path
+
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+"""The path of a folder, which need not be there."""
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table; None shows as a dash, fractions are expected to be formatted by the caller."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*("-" if value is None else str(value) for value in row))
+    width = None if sys.stdout.isatty() else 120
+    Console(width=width, highlight=False).print(table)
+
+
+def percent(value: float | None) -> str | None:
+    """Return a fraction as percent, None as None."""
+    return None if value is None else f"{100 * value:.1f}%"
+
+
+def say(message: str) -> None:
+    """Print *message* on standard error."""
+    click.echo(message, err=True)
+
+
+class Stages:
+    """Progress of a command over stages of known length: bars on a terminal, a plain line per stage elsewhere."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._task: Any = None
+        self._stage = ""
+        self._ticking: threading.Event | None = None
+
+    def begin(self, stage: str, seconds: float = 0.0) -> None:
+        """End the present stage and begin *stage*, which takes about *seconds*."""
+        if stage == self._stage:
+            return
+        self.finish()
+        self._stage = stage
+        if self._progress is None:
+            say(f"opsassay: {stage}" + (f" ({seconds:.0f} s)" if seconds >= 1 else ""))
+            return
+        self._task = self._progress.add_task(stage, total=seconds or None)
+        if seconds:
+            self._ticking = threading.Event()
+            threading.Thread(target=self._tick, args=(self._task, seconds, self._ticking), daemon=True).start()
+
+    def finish(self) -> None:
+        """End the present stage."""
+        if self._ticking:
+            self._ticking.set()
+            self._ticking = None
+        if self._progress is not None and self._task is not None:
+            task = self._progress.tasks[self._task]
+            self._progress.update(self._task, total=task.total or 1.0, completed=task.total or 1.0)
+            self._task = None
+        self._stage = ""
+
+    def _tick(self, task: Any, seconds: float, ended: threading.Event) -> None:
+        started = time.monotonic()
+        while self._progress is not None and not ended.wait(0.2):
+            self._progress.update(task, completed=min(time.monotonic() - started, seconds))
+
+
+@contextmanager
+def stages() -> Iterator[Stages]:
+    """Show the stages of a command on standard error."""
+    if not sys.stderr.isatty():
+        yield Stages(None)
+        return
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        shown = Stages(progress)
+        yield shown
+        shown.finish()
+
+
+def cases_apart(cases: Path | None, output: Path | None) -> str:
+    """Return the option by which later commands find *cases* when the store *output* lies apart from them, else ''."""
+    return f" --cases {cases}" if cases is not None and output is not None and output != cases else ""

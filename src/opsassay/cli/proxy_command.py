@@ -1,0 +1,194 @@
+"""opsassay proxy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.default_group import DefaultGroup
+from opsassay.cli.output import json_option, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from opsassay.model.trajectory import Trace
+    from opsassay.proxy.policies import Policy
+    from opsassay.proxy.server import ProxySettings
+
+_FOLDER = click.Path(path_type=Path)
+
+
+@click.group("proxy", cls=DefaultGroup, default="serve")
+def command() -> None:
+    """Record, replay and edit what agents say to models; make traces of it, and redact them."""
+
+
+@command.command("serve", context_settings={"ignore_unknown_options": False})
+@click.argument("agent", nargs=-1, type=click.UNPROCESSED)
+@click.option("--upstream", required=True, help="URL of the API, or scripted:FILE.yaml for a model without network.")
+@click.option("-o", "--output", "directory", type=_FOLDER, required=True, help="Folder of the record.")
+@click.option("--session", default="run", show_default=True, help="Session that the printed token stands for.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--key-env", default="OPSASSAY_UPSTREAM_KEY", show_default=True, help="Variable that holds the real key.")
+@click.option("--replay", type=_FOLDER, help="Recorded session to answer from instead of the upstream.")
+@click.option(
+    "--by",
+    type=click.Choice(["hash", "position"]),
+    default="hash",
+    show_default=True,
+    help="How a replay finds answers.",
+)
+@click.option("--intervene", type=_FOLDER, help="YAML of an edit to one step of the --replay session.")
+def serve(
+    agent: tuple[str, ...], upstream: str, directory: Path, session: str, port: int, key_env: str,
+    replay: Path | None, by: str, intervene: Path | None,
+) -> int:  # fmt: skip
+    """Stand between an agent and its model; run AGENT under it (after --), or serve until interrupted.
+
+    The agent gets its own token as OPENAI_API_KEY and ANTHROPIC_API_KEY, and the proxy as base URL.
+    """
+    from opsassay.agents.models.scripted import running_upstream
+    from opsassay.proxy.running import running_proxy
+    from opsassay.proxy.server import ProxySettings
+    from opsassay.proxy.tokens import issue_token
+
+    policy = _policy(replay, by, intervene)
+    with ExitStack() as stack:
+        base = stack.enter_context(running_upstream(upstream))
+        settings = ProxySettings(upstream=base, directory=directory, key=os.environ.get(key_env) or None, policy=policy)
+        token = issue_token(directory, session)
+        if not agent:
+            return _serve_forever(settings, port, token)
+        url = stack.enter_context(running_proxy(settings, port=port))
+        done = subprocess.run(agent, env={**_without(key_env), **_environment(url, token)}, check=False)
+        folder = directory / "sessions" / session
+        say(f"opsassay: recorded in {folder}; next: `opsassay proxy trace {folder}`.")
+        return done.returncode
+
+
+@command.command("token")
+@click.argument("session")
+@click.option("-o", "--output", "directory", type=_FOLDER, required=True, help="Folder of the record.")
+def token(session: str, directory: Path) -> None:
+    """Print a new token for SESSION of the proxy that records into the folder."""
+    from opsassay.proxy.tokens import issue_token
+
+    click.echo(issue_token(directory, session))
+
+
+@command.command("trace")
+@click.argument("path", type=_FOLDER)
+@click.option("-o", "--output", type=_FOLDER, help="File to write; a summary is printed when left out.")
+@click.option(
+    "--to", "form", type=click.Choice(["json", "otel"]), default="json", show_default=True, help="Form of the file."
+)
+@click.option("--hashes", is_flag=True, help="Write hashes instead of all inputs and outputs.")
+@json_option
+def trace(path: Path, output: Path | None, form: str, *, hashes: bool, as_json: bool) -> None:
+    """Make a trace of PATH.
+
+    It may be a recorded session, a trace, OpenTelemetry spans, an inspect_ai log, or a file of Who&When or TraceElephant.
+    """
+    from opsassay.proxy.formats import read_one
+    from opsassay.proxy.formats.export import write_trace
+    from opsassay.proxy.redaction import hashed
+
+    found = hashed(read_one(path)) if hashes else read_one(path)
+    if output is not None:
+        write_trace(found, output, form)
+    if as_json:
+        print_json("proxy trace", [_step(step) for step in found.steps], system=found.system_name, output=output)
+    else:
+        _print_steps(found)
+        if output is not None:
+            click.echo(f"Written: {output}. Next: `opsassay blame view {output} -o trace.html`.")
+
+
+@command.command("redact")
+@click.argument("path", type=_FOLDER)
+@click.option("-o", "--output", type=_FOLDER, required=True, help="File to write the redacted trace to.")
+@click.option(
+    "--config", type=_FOLDER, help="YAML of what to redact; paths, e-mails, keys and addresses when left out."
+)
+@json_option
+def redact(path: Path, output: Path, config: Path | None, *, as_json: bool) -> None:
+    """Write the trace of PATH without what should not leave this machine, and report what was taken out."""
+    from opsassay.model.files import load_yaml
+    from opsassay.proxy.formats import read_one
+    from opsassay.proxy.formats.export import write_trace
+    from opsassay.proxy.redaction import RedactionRules, redact_trace
+
+    rules = load_yaml(config, RedactionRules) if config else RedactionRules()
+    clean, report = redact_trace(read_one(path), rules)
+    write_trace(clean, output, "json")
+    items = [row.model_dump() for row in report]
+    if as_json:
+        print_json("proxy redact", items, output=output)
+    else:
+        rows = [(row.kind, row.count, row.distinct, ", ".join(map(str, row.steps)) or "metadata") for row in report]
+        print_table(f"Redacted in {output}", ("kind", "occurrences", "distinct", "steps"), rows)
+
+
+def _serve_forever(settings: ProxySettings, port: int, token: str) -> int:
+    from opsassay.proxy.running import run_proxy
+
+    def ready(listening: int) -> None:
+        url = f"http://127.0.0.1:{listening}"
+        for name, value in _environment(url, token).items():
+            click.echo(f"export {name}={value}")
+        say(f"opsassay: proxy on {url}, recording into {settings.directory}; Ctrl-C ends it.")
+
+    run_proxy(settings, "127.0.0.1", port, ready)
+    return 0
+
+
+def _environment(url: str, token: str) -> dict[str, str]:
+    return {
+        "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": token, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": token
+    }  # fmt: skip
+
+
+def _without(key_env: str) -> dict[str, str]:
+    """Return the environment without the real key: the agent never sees it."""
+    return {name: value for name, value in os.environ.items() if name != key_env}
+
+
+def _policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[], Policy]:
+    from opsassay.errors import UserError
+    from opsassay.model.files import load_yaml
+    from opsassay.proxy.exchanges import read_session
+    from opsassay.proxy.policies import Intervene, Intervention, Record, Replay
+
+    if replay is None:
+        if intervene is not None:
+            raise UserError("--intervene edits a step of a recorded session; name it with --replay.")
+        return Record
+    recorded = read_session(replay)
+    if intervene is None:
+        return lambda: Replay(recorded, by)
+    intervention = load_yaml(intervene, Intervention)
+    return lambda: Intervene(recorded, intervention)
+
+
+def _step(step: Any) -> dict[str, Any]:
+    return {
+        "step_id": step.step_id,
+        "agent_name": step.agent_name,
+        "kind": step.kind,
+        "tools": [call.tool for call in step.tool_logs],
+        "usage": step.usage,
+        "error": step.error,
+    }
+
+
+def _print_steps(found: Trace) -> None:
+    rows = [
+        (s.step_id, s.agent_name, s.kind, ", ".join(c.tool for c in s.tool_logs) or None, sum(s.usage.values()) or None,
+         s.error or " ".join(s.output_content.split())[:60])
+        for s in found.steps
+    ]  # fmt: skip
+    print_table(f"Trace of {found.system_name}", ("step", "agent", "kind", "tools", "tokens", "output"), rows)

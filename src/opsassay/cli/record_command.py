@@ -1,0 +1,84 @@
+"""opsassay record."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import abnormal_option, json_option, normal_option, print_json, stages
+from opsassay.cli.substrates import setting_option, substrate_of
+
+if TYPE_CHECKING:
+    from opsassay.model.system import Setting
+
+
+@click.command("record")
+@click.argument("system")
+@click.argument("fault", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the incident tree.")
+@click.option("--on", "name", help="Record on this running system instead of a fresh one.")
+@normal_option
+@abnormal_option
+@click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Makes names, load and windows repeatable.")
+@setting_option
+@json_option
+def command(
+    system: str, fault: Path, output: Path, name: str | None, normal_s: float, abnormal_s: float, warmup_s: float,
+    seed: int, isolation: Setting | None, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Record one incident: SYSTEM (name or YAML file) broken by the fault of the YAML file FAULT.
+
+    Writes OUTPUT/incidents/ID (what a solver may see) and OUTPUT/truth/ID.
+    """
+    from opsassay.errors import UserError
+    from opsassay.model.files import load_yaml
+    from opsassay.model.incident import FaultPlan
+    from opsassay.telemetry.tree import Tree
+    from opsassay.testbed.apps import load_system
+    from opsassay.testbed.record import Schedule, check_output, record
+
+    app, plan = load_system(system), load_yaml(fault, FaultPlan)
+    substrate: Any = substrate_of(isolation)
+    tree = Tree(output)
+    running = None if name is None else substrate.running(name)
+    if running is None:
+        substrate.require(app, plan, isolation, source=fault)
+    else:
+        running.require(plan, source=fault)
+    check_output(tree)
+    with stages() as shown:
+        shown.begin(f"starting {app.system}")
+        fresh: AbstractContextManager[Any] = nullcontext(running)
+        if running is None:
+            fresh = substrate.deployed(app, f"{app.system}-{os.getpid()}", seed=seed, isolation=isolation)
+        with fresh as recorded:
+            if recorded.status()["system"] != app.system:
+                raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")
+            schedule = Schedule(warmup_s, normal_s, abnormal_s)
+            id_ = record(recorded, app, plan, tree, schedule, seed=seed, on_progress=shown.begin)
+            shown.begin("finishing")
+    truth = tree.truth(id_)
+    struck = truth.struck()
+    item = {
+        "incident": str(tree.incident_path(id_)), "truth": str(tree.truth_path(id_)), "fault": plan.name,
+        "effect": all(one.acted for one in struck), "recovered": truth.recovered,
+        "faults": [{"fault": one.fault.type, "on": one.fault.place, "effect": one.acted} for one in struck],
+        "notes": list(truth.notes),
+    }  # fmt: skip
+    if as_json:
+        print_json("record", [item])
+        return
+    click.echo(f"incident  {item['incident']}\ntruth     {item['truth']}")
+    for fault_, _, acted in struck:
+        seen = "was seen to act" if acted else "did not bite at this load: recorded as no_effect"
+        click.echo(f"{fault_.type} on {fault_.place} {seen}.")
+    recovered = "The system recovered." if truth.recovered else "The system did NOT recover in time."
+    click.echo(recovered if struck else "Nothing was broken.")
+    for note in truth.notes:
+        click.echo(f"note: {note}")
+    click.echo(f"Next: `opsassay annotate {output}`.")

@@ -1,0 +1,137 @@
+"""opsassay run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import FOLDER, NewFile, cases_apart, json_option, print_json, say
+from opsassay.cli.summaries import plain_summary, print_summaries
+
+if TYPE_CHECKING:
+    from opsassay.bench.exams import Made, RunSettings
+    from opsassay.bench.repeats import Summary
+    from opsassay.telemetry.tree import Case
+
+
+@click.command("run")
+@click.argument("suite", type=click.Path(path_type=Path))
+@click.option(
+    "-a", "--agent", "agents", multiple=True, required=True, help="Agent, agent.yaml or method; repeat for more."
+)
+@click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
+@click.option("--repeats", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of every incident.")
+@click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Runs side by side.")
+@click.option("-o", "--output", type=FOLDER, help="Folder of the run store; SUITE itself when left out.")
+@click.option("--scores", type=NewFile(), help="CSV file to write the score table of the ranked runs to.")
+@click.option("-c", "--change", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in mask.drop=logs.")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, suite: Path, agents: tuple[str, ...], model: str | None, repeats: int, jobs: int,
+    output: Path | None, scores: Path | None, changes: tuple[str, ...], *, as_json: bool,
+) -> None:  # fmt: skip
+    """Run agents over the incidents of SUITE, a suite or any folder of incidents; what has a result is not run again."""
+    from opsassay.bench.estimate import estimate
+    from opsassay.bench.exams import open_suite, plan, read_settings, require_apart_from, run_all
+    from opsassay.bench.store import RunStore
+    from opsassay.cli.live_table import run_table
+    from opsassay.cli.solvers import solver_named
+    from opsassay.grading.profiles import profile_named
+
+    settings = read_settings(changes)
+    profile_named(settings.profile)
+    solvers = [solver_named(name, model, settings) for name in agents]
+    problems: list[str] = []
+    opened = open_suite(suite, lambda _, error: problems.append(str(error)))
+    for problem in problems:
+        say(f"opsassay: left out: {problem}")
+    store = RunStore(output or suite)
+    work = plan(opened, solvers, repeats, settings.seed)
+    require_apart_from(store, work)
+    if any(not isinstance(solver, str) and solver.paid for solver in solvers):
+        expected = estimate(store, work, settings.mask, settings.price, again=settings.again)
+        say(f"opsassay: {expected.sentence()}.")
+    made = []
+    with run_table(len(work)) as table:
+        for one in run_all(store, work, settings, jobs, table.began):
+            table.ended(one)
+            made.append(one)
+    cases = [case for case, _ in opened]
+    summaries, verdicts = _graded(store, cases, made, settings, repeats)
+    if scores is not None:
+        _export(scores, verdicts, made, cases, settings)
+    items = [_item(one) for one in made]
+    if as_json:
+        print_json(
+            "run", items, summary=[plain_summary(s) for s in summaries], problems=problems, profile=settings.profile
+        )
+    else:
+        print_summaries(summaries, graded=bool(verdicts), repeats=repeats)
+        click.echo(f"{len(made)} runs in {store.root / 'runs'}. {_next(items, suite, output)}")
+    context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
+
+
+def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
+    """Return what to do next."""
+    if aborted := sum(item["status"] == "aborted" for item in items):
+        return f"{aborted} of them aborted; the same command makes these again."
+    return f"Next: `opsassay grade {output or suite}{cases_apart(suite, output)}`."
+
+
+def _graded(
+    store: Any, cases: list[Case], made: list[Made], settings: RunSettings, repeats: int
+) -> tuple[list[Summary], list[Any]]:
+    """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""
+    from opsassay.bench.grades import grade_all
+    from opsassay.bench.repeats import run_id, summarise_runs
+    from opsassay.grading.profiles import profile_named
+
+    runs = [one.run for one in made if one.run is not None]
+    ours = {run_id(run) for run in runs}
+    true = [case for case in cases if case.truth is not None]
+    hashes = {one.job.item.content_hash for one in made if one.job.case.truth is not None}
+    verdicts = grade_all(
+        store, true, profile_named(settings.profile), lambda _, error: say(f"opsassay: not graded: {error}"),
+        only=lambda run: run_id(run) in ours and run.item_hash in hashes,
+    ) if true else []  # fmt: skip
+    return summarise_runs(runs, verdicts, cases, repeats), verdicts
+
+
+def _export(path: Path, verdicts: list[Any], made: list[Made], cases: list[Case], settings: RunSettings) -> None:
+    """Write the score table of the runs that may be ranked."""
+    from opsassay.bench.repeats import run_id, why_not_ranked
+    from opsassay.bench.scores import families_of, score_table, write_scores
+    from opsassay.errors import UserError
+
+    unfit = {run_id(one.run): why for one in made if one.run and (why := why_not_ranked(one.run))}
+    fit = [verdict for verdict in verdicts if verdict.run not in unfit]
+    if not fit:
+        reasons = sorted({reason for why in unfit.values() for reason in why})
+        unranked = f"none of the runs may be ranked ({'; '.join(reasons)})"
+        because = unranked if unfit else "no truth is at hand for these incidents"
+        raise UserError(f"There is no score table to write: {because}.")
+    write_scores(score_table(fit, settings.metric, families_of(cases)), path)
+    left_out = f" ({len(unfit)} runs that are not ranked are left out)" if unfit else ""
+    say(f"opsassay: score table: {path}{left_out}")
+
+
+def _item(one: Made) -> dict[str, Any]:
+    from opsassay.bench.repeats import why_not_ranked
+
+    run = one.run
+    return {
+        "case": one.job.case.name,
+        "solver": one.job.label,
+        "seed": one.job.seed,
+        "status": run.status.value if run else "not run",
+        "error": run.error if run else one.error,
+        "isolation": run.isolation if run else None,
+        "limits_hit": list(run.limits_hit) if run else [],
+        "flags": list(run.flags) if run else [],
+        "not_ranked": list(why_not_ranked(run)) if run else [],
+        "spent": dict(run.spent) if run else {},
+        "run": str(one.run_dir) if one.run_dir else None,
+    }

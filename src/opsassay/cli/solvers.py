@@ -1,0 +1,39 @@
+"""The solvers that commands take: agents by name or file, methods by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opsassay.bench.agent_runs import Setup
+    from opsassay.bench.exams import RunSettings
+
+
+def solver_named(name: str, model: str | None, settings: RunSettings) -> str | Setup:
+    """Return the agent called *name* ready to be run, or *name* itself for a method.
+
+    Raises UserError for one that is neither, or that cannot be run as it is asked for; also when nobody listens where its
+    model should be.
+    """
+    from opsassay.agents.base import AGENTS
+    from opsassay.agents.models.named import require_endpoint
+    from opsassay.bench.agent_runs import setup_of
+    from opsassay.errors import NotFoundError
+    from opsassay.methods.base import METHODS
+
+    if name in METHODS.names():
+        return name
+    if name not in AGENTS.names() and ":" not in name and not name.endswith((".yaml", ".yml")):
+        hint = "An external agent is named by its YAML file."
+        raise NotFoundError("agent or method", name, [*AGENTS.names(), *METHODS.names()], hint)
+    setup = setup_of(
+        name,
+        model=model,
+        limits=settings.limits.model_dump(exclude_unset=True),
+        price=settings.price,
+        temperature=settings.temperature,
+        sealing=settings.sealing,
+    )
+    if setup.asks_model:
+        require_endpoint(str(setup.model))
+    return setup

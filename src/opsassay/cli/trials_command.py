@@ -1,0 +1,303 @@
+"""opsassay trials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import json_option, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from opsassay.bench.trials.rows import Trials
+    from opsassay.bench.trials.tables import Table
+
+STORE = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
+
+
+@click.group("trials")
+def command() -> None:
+    """Run agents on remediation scenarios, judge the whole trajectory, make the paper's tables of it."""
+
+
+@command.command("run")
+@click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Store of runs.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Trials side by side.")
+@click.option("--dry-run", is_flag=True, help="List the trials and what is done; run nothing.")
+@json_option
+@click.pass_context
+def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run: bool, as_json: bool) -> None:
+    """Run every trial of PLAN that has no result yet: agents x scenarios x prompt arms x probe arms x repeats.
+
+    Exits with 1 when a trial came to no result.
+    """
+    from opsassay.bench.store import RunStore
+    from opsassay.bench.trials.matrix import run_matrix
+    from opsassay.bench.trials.plan import load_trial_plan
+    from opsassay.bench.trials.preflight import require_sound
+
+    wanted, cells = load_trial_plan(plan)
+    require_sound(cells)
+    store = RunStore(output)
+    if not dry_run:
+        run_matrix(wanted, cells, store, jobs=jobs, tell=say)
+    items: list[dict[str, Any]] = []
+    for cell in cells:
+        folder = store.finished(cell.key)
+        items.append(
+            {
+                "scenario": cell.scenario.id,
+                "agent": cell.agent.name,
+                "arm": cell.arm,
+                "probes": cell.probes,
+                "seed": cell.seed,
+                "attempts": len(store.attempts_of(cell.key)),
+                "run": str(folder) if folder else None,
+                "metrics": _metrics(folder) if folder else {},
+            }
+        )
+    if as_json:
+        print_json("trials run", items)
+    else:
+        columns = (
+            "scenario",
+            "agent",
+            "prompt",
+            "probes",
+            "seed",
+            "outcome",
+            "V_temporal",
+            "V_depth",
+            "V_probe",
+            "certificate",
+        )
+        rows = [
+            (i["scenario"], i["agent"], i["arm"], "on" if i["probes"] else "off", i["seed"], *_marks(i["metrics"]))
+            for i in items
+        ]
+        print_table("Trials", columns, rows)
+    context.exit(0 if dry_run or all(item["run"] and item["metrics"] for item in items) else 1)
+
+
+@command.command("grade")
+@STORE
+@click.option("--profile", type=click.Choice(["default", "paper"]), help="Instead of the committed one: a what-if.")
+@click.option("--scenario", "file", help="A scenario file or name; must be what the runs were begun with.")
+@click.option("--what-if", is_flag=True, help="Grade by another file than was committed; never ranked.")
+@json_option
+@click.pass_context
+def grade(context: click.Context, store: Path, profile: Any, file: str | None, *, what_if: bool, as_json: bool) -> None:
+    """Grade the trials of STORE again, by what was committed before each run."""
+    from opsassay.bench.store import RunStore, read_run
+    from opsassay.bench.trials.grading import grade_trial, kept_scenario, recorded_trials, require_trials
+    from opsassay.errors import NotFoundError, OpsAssayError, UserError
+    from opsassay.testbed.scenarios import load_scenario
+
+    if what_if and file is None:
+        raise UserError("--what-if grades by another file than was committed; say with --scenario which one.")
+    other = load_scenario(file) if file else None
+    begun_runs = [(run_dir, read_run(run_dir)) for run_dir in recorded_trials(RunStore(require_trials(store)))]
+    if other is not None and other.id not in {begun.item for _, begun in begun_runs}:
+        raise NotFoundError(f"trial in {store} of the scenario", other.id, {begun.item for _, begun in begun_runs})
+    items: list[dict[str, Any]] = []
+    problems = 0
+    for run_dir, begun in begun_runs:
+        if other is not None and begun.item != other.id:
+            continue
+        try:
+            scenario = other or kept_scenario(store, begun.item_hash)
+            verdict = grade_trial(run_dir, scenario, profile=profile, what_if=what_if)
+        except OpsAssayError as error:
+            if isinstance(error, UserError) and other is not None:
+                raise
+            say(f"{run_dir}: {error}")
+            problems += 1
+            continue
+        metrics = {name: metric.model_dump(mode="json") for name, metric in verdict.metrics.items()}
+        items.append(
+            {
+                "run": str(run_dir),
+                "scenario": begun.item,
+                "agent": begun.solver.name,
+                "arm": begun.arm,
+                "seed": begun.seed,
+                "profile": verdict.profile,
+                "what_if": verdict.what_if,
+                "metrics": metrics,
+                "judgements": [judgement.model_dump(mode="json") for judgement in verdict.judgements],
+            }
+        )
+    if as_json:
+        print_json("trials grade", items)
+    else:
+        columns = ("scenario", "agent", "arms", "seed", "says", "why")
+        rows = [
+            (
+                i["scenario"],
+                i["agent"],
+                i["arm"],
+                i["seed"],
+                i["judgements"][-1]["status"],
+                i["judgements"][-1]["reason"],
+            )
+            for i in sorted(items, key=lambda i: (i["scenario"], i["agent"], i["arm"], i["seed"]))
+        ]
+        print_table("What-if" if any(i["what_if"] for i in items) else "Certificates", columns, rows)
+    context.exit(1 if problems else 0)
+
+
+@command.command("table")
+@STORE
+@click.argument("number", nargs=-1, type=click.IntRange(8, 15))
+@json_option
+@click.pass_context
+def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_json: bool) -> None:
+    """Print Tables 8 to 15 of "Side Effects Are the Output" over the trials of STORE, or those that are numbered."""
+    from opsassay.bench.trials.sweep import sweep
+    from opsassay.bench.trials.tables import tables
+
+    trials = _trials(store)
+    main = trials.main_slice()
+    found = [
+        one for one in tables(trials.rows, lambda settings: sweep(main, settings)) if not number or one.number in number
+    ]
+    if as_json:
+        items = [
+            {
+                "table": one.number,
+                "title": one.title,
+                "statistics": one.statistics,
+                "rows": [dict(zip(one.columns, row, strict=True)) for row in one.rows],
+            }
+            for one in found
+        ]
+        print_json("trials table", items, problems=trials.problems)
+    else:
+        for one in found:
+            print_table(f"Table {one.number}. {one.title}", *_told(one))
+            for name, value in one.statistics.items():
+                click.echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
+    context.exit(1 if trials.problems else 0)
+
+
+@command.command("sweep")
+@STORE
+@click.option("--all-arms", is_flag=True, help="Every trial, not only the baseline prompt with probes on.")
+@json_option
+@click.pass_context
+def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_json: bool) -> None:
+    """Score the trials of STORE again under the paper's 144 settings of four thresholds, without a new run."""
+    from opsassay.bench.trials.sweep import sweep
+    from opsassay.errors import UserError
+
+    trials = _trials(store)
+    chosen = trials.recorded if all_arms else trials.main_slice()
+    if not chosen and trials.recorded:
+        raise UserError(f"{store} holds no trial of the main slice (baseline prompt, probes on); --all-arms takes all.")
+    swept = sweep(chosen)
+    items = [
+        {**one.setting._asdict(), **{name: value for name, value in vars(one).items() if name != "setting"}}
+        for one in swept
+    ]
+    hidden = sorted(one.hidden for one in swept)
+    p_values = [one.p_value for one in swept if one.p_value is not None]
+    summary: dict[str, Any] = {
+        "settings": len(swept),
+        "hidden": [hidden[0], hidden[-1]],
+        "outcome": [min(s.outcome for s in swept), max(s.outcome for s in swept)],
+        "largest_p": max(p_values, default=None),
+    }
+    if as_json:
+        print_json("trials sweep", items, summary=summary, problems=trials.problems)
+    else:
+        columns = (
+            "floor",
+            "stall (s)",
+            "window (s)",
+            "cadence",
+            "outcome",
+            "conj.",
+            "hidden",
+            "D1-check",
+            "deeper-check",
+        )
+        rows = [
+            (f"{i['floor_availability']:.2f}", i["probe_latency_limit_s"], i["probe_attribution_s"],
+             f"x{i['cadence_factor']:g}", f"{i['outcome']}/{i['runs']}", f"{i['conjunction']}/{i['runs']}",
+             f"{i['hidden']}/{i['outcome']}", f"{i['d1_hidden']}/{i['d1_outcome']}",
+             f"{i['deeper_hidden']}/{i['deeper_outcome']}")
+            for i in items
+        ]  # fmt: skip
+        print_table("Sweep", columns, rows)
+        largest = summary["largest_p"]
+        told = "no test is defined" if largest is None else f"largest Fisher exact p {largest:.2g}"
+        click.echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {told}.")
+    context.exit(1 if trials.problems else 0)
+
+
+@command.command("report")
+@STORE
+@click.option(
+    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of pages."
+)
+@click.pass_context
+def report(context: click.Context, store: Path, output: Path) -> None:
+    """Write one page per trial of STORE: lanes over one time axis, the deciding ticks, the agent's steps."""
+    from opsassay.bench.store import RunStore, read_run
+    from opsassay.bench.trials.grading import (
+        grade_trial,
+        kept_scenario,
+        read_recording,
+        read_steps,
+        recorded_trials,
+        require_trials,
+    )
+    from opsassay.errors import OpsAssayError
+    from opsassay.web.run_page import write_run_page
+    from opsassay.web.run_view import trial_view
+
+    problems = 0
+    for run_dir in recorded_trials(RunStore(require_trials(store))):
+        begun = read_run(run_dir)
+        try:
+            scenario = kept_scenario(store, begun.item_hash)
+            verdict = grade_trial(run_dir, scenario)
+            view = trial_view(begun, scenario, read_recording(run_dir), verdict, read_steps(run_dir))
+            click.echo(write_run_page(view, output / f"{begun.item}-{begun.cell}.html"))
+        except OpsAssayError as error:
+            say(f"{run_dir}: {error}")
+            problems += 1
+    context.exit(1 if problems else 0)
+
+
+def _told(table: Table) -> tuple[list[str], list[list[Any]]]:
+    """Return the columns and rows of *table* without the columns that say nothing: a terminal is narrow."""
+    kept = [
+        i for i in range(len(table.columns)) if not table.rows or any(row[i] not in (None, "") for row in table.rows)
+    ]
+    return [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows]
+
+
+def _trials(store: Path) -> Trials:
+    from opsassay.bench.trials.rows import Trials
+
+    trials = Trials(store)
+    for folder, problem in trials.problems.items():
+        say(f"{folder}: {problem}")
+    return trials
+
+
+def _metrics(folder: Path) -> dict[str, float | None]:
+    """Return the metrics of the committed verdict, none when the run could not be graded."""
+    from opsassay.bench.store import read_verdicts
+
+    committed = [v for v in read_verdicts(folder) if v.profile in {"default", "paper"}]
+    return {name: metric.value for name, metric in committed[0].metrics.items()} if committed else {}
+
+
+def _marks(metrics: dict[str, float | None]) -> list[str | None]:
+    names = ("v_outcome", "v_temporal", "v_depth", "v_probe", "certificate")
+    words = {1.0: "✓", 0.0: "×", None: None}
+    return [words[metrics.get(name)] for name in names]

@@ -1,0 +1,52 @@
+"""opsassay up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import json_option, print_json, stages
+from opsassay.cli.substrates import setting_option, substrate_of, where
+
+if TYPE_CHECKING:
+    from opsassay.model.system import Setting
+
+
+@click.command("up")
+@click.argument("system")
+@click.option("--name", help="Name of the running instance; the system's own name when left out.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Makes pod names and load repeatable.")
+@click.option("--rate", "rate_rps", type=click.FloatRange(min=0.1), help="Load in requests per second.")
+@setting_option
+@click.option("--image", help="On a cluster: what every pod runs, when your registry calls it otherwise.")
+@json_option
+def command(
+    system: str,
+    name: str | None,
+    seed: int,
+    rate_rps: float | None,
+    isolation: Setting | None,
+    image: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Start SYSTEM (a name, or the path of a YAML file) with its stores and load, and leave it running."""
+    from opsassay.testbed.apps import load_system
+
+    app = load_system(system)
+    with stages() as shown:
+        shown.begin(f"starting {app.system}")
+        substrate: Any = substrate_of(isolation, image)
+        running = substrate.deploy(app, name or app.system, seed=seed, rate_rps=rate_rps, isolation=isolation)
+    status = running.status()
+    if as_json:
+        print_json("up", [status])
+    else:
+        click.echo(f"{status['name']} is up: {status['ready']} of {status['replicas']} replicas ready.")
+        for entry, urls in status["endpoints"].items():
+            click.echo(f"{entry}: {', '.join(urls)}")
+        there = where(isolation)
+        click.echo(
+            f"Next: `opsassay inject FAULT.yaml --on {status['name']}{there}`, `opsassay down {status['name']}{there}`."
+        )

@@ -1,0 +1,109 @@
+"""The clean baseline that every candidate starts from: taken from the definition, restored and verified between two."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from opsassay.errors import OperationError
+from opsassay.model.system import System
+from opsassay.testbed.local.operations import NAMES, TIME_SYNC
+from opsassay.testbed.local.substrate import LocalSystem
+
+READY_TIMEOUT_S = 30.0
+
+
+class State(NamedTuple):
+    """Everything that a candidate or an operator may have changed, as the system itself tells it."""
+
+    settings: Mapping[str, Mapping[str, str]]
+    records: Mapping[str, str]
+    rules: tuple[str, ...]
+    releases: Mapping[str, str]
+    replicas: Mapping[str, int]
+    clocks: Mapping[str, str]
+    not_ready: tuple[str, ...]
+
+
+def intended(system: System) -> State:
+    """Return the state that *system*'s definition says."""
+    return State(
+        settings={name: dict(spec.config) for name, spec in system.services.items()},
+        records={name: name for name in system.services},
+        rules=(),
+        releases={f"{name}-{i}": s.release for name, s in system.services.items() for i in range(s.replicas)},
+        replicas={name: spec.replicas for name, spec in system.services.items()},
+        clocks=dict.fromkeys(system.hosts, "on"),
+        not_ready=(),
+    )
+
+
+def present(running: LocalSystem, system: System) -> State:
+    """Return the state that the *running* system is in."""
+    rows = running.operate("ps", {})["replicas"]
+
+    def settings(target: str) -> dict[str, str]:
+        found: dict[str, str] = running.operate("config get", {"target": target})["settings"]
+        return found
+
+    return State(
+        settings={name: settings(name) for name in system.services},
+        records=settings(NAMES),
+        rules=tuple(rule["rule"] for rule in running.operate("firewall list", {})["rules"]),
+        releases={row["replica"]: row["release"] for row in rows},
+        replicas={name: sum(row["service"] == name for row in rows) for name in system.services},
+        clocks={host: settings(host)[TIME_SYNC] for host in system.hosts},
+        not_ready=tuple(sorted(row["replica"] for row in rows if row["state"] != "ready")),
+    )
+
+
+def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> None:
+    """Take back whatever differs from the definition, restart the services in *touched*, and verify.
+
+    Raises OperationError when the baseline does not come back.
+    """
+    wanted, found = intended(system), present(running, system)
+    for rule in found.rules:
+        running.operate("firewall delete", {"rule": rule})
+    for name, backend in found.records.items():
+        if backend != name:
+            running.operate("config unset", {"target": NAMES, "key": name})
+    for host, state in found.clocks.items():
+        if state != "on":
+            running.operate("config set", {"target": host, "key": TIME_SYNC, "value": "on"})
+    changed = {name for name in system.services if _settings_back(running, name, wanted, found)}
+    for name, count in found.replicas.items():
+        if count != wanted.replicas[name]:
+            running.operate("scale", {"service": name, "replicas": wanted.replicas[name]})
+    for name in {
+        replica.rpartition("-")[0] for replica, release in found.releases.items() if _strays(replica, release, wanted)
+    }:
+        running.operate("release", {"service": name, "version": system.services[name].release, "rolling": False})
+    for name in sorted((touched & set(system.services)) | changed):
+        running.operate("restart", {"target": name})
+    verify(running, system)
+
+
+def verify(running: LocalSystem, system: System) -> None:
+    """Wait until the running system is what its definition says, everything ready; raises OperationError."""
+    wanted, deadline = intended(system), time.monotonic() + READY_TIMEOUT_S
+    while (found := present(running, system)) != wanted:
+        if time.monotonic() > deadline:
+            wrong = [name for name, a, b in zip(State._fields, found, wanted, strict=True) if a != b]
+            raise OperationError(f"The clean baseline did not come back: {', '.join(wrong)} differ.")
+        time.sleep(0.2)
+
+
+def _settings_back(running: LocalSystem, name: str, wanted: State, found: State) -> bool:
+    ours, theirs = wanted.settings[name], found.settings[name]
+    for key in theirs.keys() - ours.keys():
+        running.operate("config unset", {"target": name, "key": key})
+    for key, value in ours.items():
+        if theirs.get(key) != value:
+            running.operate("config set", {"target": name, "key": key, "value": value})
+    return ours != theirs
+
+
+def _strays(replica: str, release: str, wanted: State) -> bool:
+    return release != wanted.releases.get(replica, release)

@@ -1,0 +1,60 @@
+"""What a candidate must be to be scored: it stays inside what the baseline can restore, and leaves its workload in place.
+
+A candidate that breaks this is an attack on the verifier, not a fault ("side-effects", App. H.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opsassay.discovery.composition import Composition
+from opsassay.model.scenario import OpsCall
+from opsassay.model.system import System
+from opsassay.testbed.local.operations import NAMES
+from opsassay.testbed.local.substrate import LocalSystem
+
+RESTORED = frozenset(
+    {
+        "config set",
+        "config unset",
+        "release",
+        "scale",
+        "restart",
+        "firewall add",
+        "clock set",
+        "consumer stall",
+        "pool leak",
+    }
+)
+"""The verbs whose effect `Baseline.restore` takes back."""
+
+
+def refusal(composition: Composition, system: System) -> str | None:
+    """Return why *composition* may not be applied at all: it reaches outside the reset boundary; None when it may."""
+    return next((reason for change in composition.changes if (reason := _outside(change, system))), None)
+
+
+def violation(running: LocalSystem, system: System, target: str) -> str | None:
+    """Return which precondition does not hold now that a candidate is applied, None when all hold.
+
+    The workload exists, is wanted at least once, and is found under its own name.
+    """
+    rows = [row for row in running.operate("ps", {})["replicas"] if row["service"] == target]
+    if target not in system.services or not rows:
+        return f"{target} does not exist: no replica of it is wanted"
+    records: Mapping[str, Any] = running.operate("config get", {"target": NAMES})["settings"]
+    if records.get(target, target) not in system.services:
+        return f"the name {target} stands for nothing"
+    return None
+
+
+def _outside(change: OpsCall, system: System) -> str | None:
+    named = change.arguments.get("target") or change.arguments.get("service") or change.arguments.get("host")
+    if change.verb not in RESTORED:
+        return f"`{change.verb}` changes what the baseline is restored from, or what it cannot restore"
+    if not isinstance(named, str):
+        return f"`{change.verb}` names nothing of the system that it would be done to"
+    if named in system.stores or (named not in system.services and named not in system.hosts and named != NAMES):
+        return f"`{change.verb}` on {named} changes the control plane, which the baseline does not cover"
+    return None

@@ -1,0 +1,126 @@
+"""A search from its first candidate to its summary: resumable, with every attempt on disk as soon as it is over."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from opsassay.discovery.laboratory import Attempt, Laboratory, laboratory
+from opsassay.discovery.search import Candidate
+from opsassay.errors import OperationError, UserError
+from opsassay.grading.rates import wilson
+from opsassay.model.scenario import Scenario
+from opsassay.telemetry.content import whole_file
+
+ATTEMPTS, SEARCH, SUMMARY = "attempts.jsonl", "search.json", "summary.json"
+ADMITTED = ("hidden", "benign")
+"""What an outcome check alone lets through."""
+
+
+class Hunt:
+    """A search in the folder *out*; *commitment* (scenario, target, seed, kind of search) may not change between calls.
+
+    *cluster* says which one a scenario for Kubernetes happens on.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        target: str,
+        out: Path,
+        commitment: dict[str, Any],
+        cluster: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._scenario, self._target, self._out, self._cluster = scenario, target, out, cluster
+        told = {"scenario": scenario.id, "digest": scenario.digest(), "target": target, **commitment}
+        out.mkdir(parents=True, exist_ok=True)
+        path = out / SEARCH
+        if path.exists() and json.loads(path.read_text()) != told:
+            raise UserError(f"{out} holds another search ({SEARCH} there says which); choose another folder.")
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(told, indent=1) + "\n")
+        self._known = {attempt.number: attempt for attempt in read_attempts(out)}
+        self._stack = ExitStack()
+        self._laboratory: Laboratory | None = None
+
+    def __enter__(self) -> Hunt:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def attempt(self, number: int, candidate: Candidate) -> Attempt:
+        """Return what became of *candidate*: read back when an earlier call tried it, else tried now."""
+        known = self._known.get(number)
+        if known is not None and known.composition == candidate.composition:
+            return known
+        try:
+            found = self._on_a_system().attempt(number, candidate.composition, candidate.families)
+        except OperationError:  # the baseline did not come back, or the system is gone: once more on a new one
+            self._stack.close()
+            self._laboratory = None
+            found = self._on_a_system().attempt(number, candidate.composition, candidate.families)
+        with (self._out / ATTEMPTS).open("a", encoding="utf-8") as log:
+            log.write(found.canonical_json() + "\n")
+            log.flush()
+            os.fsync(log.fileno())
+        return found
+
+    def _on_a_system(self) -> Laboratory:
+        if self._laboratory is None:
+            started = laboratory(self._scenario, self._target, self._out, cluster=self._cluster)
+            self._laboratory = self._stack.enter_context(started)
+        return self._laboratory
+
+
+def read_attempts(out: Path) -> list[Attempt]:
+    """Return the attempts in the folder *out*, the last one of a number; a torn last line is dropped."""
+    path = out / ATTEMPTS
+    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n") if path.exists() else ("", "", "")
+    found = (Attempt.model_validate_json(line) for line in whole.splitlines())
+    return sorted({attempt.number: attempt for attempt in found}.values(), key=lambda attempt: attempt.number)
+
+
+def summary(attempts: list[Attempt]) -> dict[str, Any]:
+    """Return counts by result, the shares that the outcome check and the committed depth admit, and families of the hits.
+
+    Shares are of the candidates that were scored, with Wilson's 95% interval.
+    """
+    counts = Counter(attempt.result for attempt in attempts)
+    scored = [attempt for attempt in attempts if attempt.result not in ("refused", "invalid")]
+    admitted = sum(attempt.result in ADMITTED for attempt in scored)
+    hits = [attempt for attempt in scored if attempt.result == "hidden"]
+    return {
+        "attempts": len(attempts),
+        "counts": dict(sorted(counts.items())),
+        "scored": len(scored),
+        "outcome_admits": _share(admitted, len(scored)),
+        "hidden": _share(len(hits), len(scored)),
+        "families": dict(Counter(family for hit in hits for family in set(hit.families)).most_common()),
+        "first_hit": min((hit.number for hit in hits), default=None),
+        "findings": findings(attempts),
+    }
+
+
+def findings(attempts: list[Attempt]) -> list[dict[str, Any]]:
+    """Return what the search says of the verifier: candidates that would have scored, or reached outside the reset."""
+    return [
+        {
+            "number": a.number,
+            "candidate": a.composition.name,
+            "result": a.result,
+            "would_score": a.raw_fitness,
+            "reason": a.reason,
+        }
+        for a in attempts
+        if a.result == "refused" or (a.result == "invalid" and a.raw_fitness == 1.0)
+    ]
+
+
+def _share(count: int, n: int) -> dict[str, Any]:
+    return {"count": count, "n": n, "share": count / n if n else None, "interval": list(wilson(count, n))}

@@ -1,0 +1,81 @@
+"""What a candidate on a cluster must be to be scored: inside what the reset covers, its workload in place (H.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from opsassay.discovery.composition import Composition
+from opsassay.discovery.kubernetes.baseline import RESTORED
+from opsassay.model.cluster import CONTROL_PLANE
+from opsassay.model.scenario import OpsCall
+from opsassay.testbed.kubernetes.api.client import Api
+
+ARGUMENTS = {
+    "create": {"kind", "name", "body"},
+    "patch": {"kind", "name", "patch"},
+    "delete": {"kind", "name"},
+    "node": {"node", "op"},
+}
+OURS = frozenset({("ConfigMap", "system"), ("ConfigMap", "kube-root-ca.crt")})
+"""What describes the system itself: the baseline is read from it."""
+TO_A_NODE = frozenset({"hostPath", "hostNetwork", "hostPID", "hostIPC", "privileged", "serviceAccountName", "nodeName"})
+"""Fields of a pod by which it would reach a node or get rights: nothing takes back what it does there."""
+
+
+def refusal(composition: Composition, *, nodes: bool) -> str | None:
+    """Return why *composition* may not be applied at all: it reaches outside the reset boundary; None when it may."""
+    return next((reason for change in composition.changes if (reason := _outside(change, nodes=nodes))), None)
+
+
+def _outside(change: OpsCall, *, nodes: bool) -> str | None:
+    known = ARGUMENTS.get(change.verb)
+    if known is None or set(change.arguments) != known:
+        return f"`{change.verb}` with {', '.join(change.arguments) or 'nothing'} is no change that is known"
+    if change.verb != "node":
+        return _of_object(change)
+    if (change.arguments["node"], change.arguments["op"]) != (CONTROL_PLANE, "delay"):
+        return "of nodes only the control plane may be delayed: the reset covers nothing else"
+    return None if nodes else "no command for nodes is known, so the control plane cannot be delayed"
+
+
+def _of_object(change: OpsCall) -> str | None:
+    kind, name = change.arguments["kind"], change.arguments["name"]
+    body = change.arguments.get("body") or change.arguments.get("patch") or {}
+    if not isinstance(kind, str) or not isinstance(name, str):
+        return f"`{change.verb}` names no object: kind and name are words"
+    if kind not in RESTORED:
+        return f"{kind} {name} lies outside of what the reset covers"
+    if (kind, name) in OURS:
+        return f"{kind} {name} is what the baseline is read from"
+    if not isinstance(body, Mapping):
+        return f"{kind} {name} is given as {type(body).__name__}, not as an object"
+    if stray := sorted(TO_A_NODE & set(_keys(body))):
+        return f"{kind} {name} reaches a node by {stray[0]}"
+    return "an object's metadata is the namespace's and the name's" if "metadata" in body else None
+
+
+def _keys(item: Any) -> Iterator[str]:
+    if isinstance(item, Mapping):
+        for key, value in item.items():
+            yield str(key)
+            yield from _keys(value)
+    elif isinstance(item, list):
+        for one in item:
+            yield from _keys(one)
+
+
+def violation(api: Api, namespace: str, target: str) -> str | None:
+    """Return which precondition of App. H.3 does not hold now that a candidate is applied, None when all hold."""
+    deployment, service = api.get("Deployment", target, namespace), api.get("Service", target, namespace)
+    if deployment is None:
+        return f"the Deployment {target} does not exist"
+    if deployment["spec"].get("replicas", 1) < 1:
+        return f"the Deployment {target} wants no replica"
+    if service is None:
+        return f"the Service {target} does not exist"
+    labels = deployment["spec"]["template"]["metadata"].get("labels") or {}
+    selector = service["spec"].get("selector") or {}
+    if not selector or any(labels.get(key) != value for key, value in selector.items()):
+        return f"the Service {target} selects other pods than the Deployment makes"
+    return None

@@ -1,0 +1,53 @@
+"""Random search over building blocks ("side-effects", App. H.2), and the seeded mutation that evolution may use."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from opsassay.discovery.blocks import Block
+from opsassay.discovery.composition import CHANGES_LIMIT, Composition
+
+MOST_BLOCKS = 3
+
+
+class Candidate(NamedTuple):
+    """A composition and the families of the blocks that it was made of."""
+
+    composition: Composition
+    families: tuple[str, ...]
+
+
+def compose(chosen: Sequence[Block]) -> Candidate:
+    """Return the candidate that makes the changes of *chosen*, in order."""
+    changes = tuple(change for block in chosen for change in block.changes)[:CHANGES_LIMIT]
+    families = tuple(block.family for block in chosen if block.changes) or ("none",)
+    return Candidate(Composition(changes=changes), families)
+
+
+def random_candidates(library: Sequence[Block], count: int, seed: int) -> Iterator[Candidate]:
+    """Yield *count* candidates of one to three blocks, drawn uniformly with replacement; the same seed draws the same."""
+    chance = random.Random(seed)  # noqa: S311 - a repeatable search, not a secret
+    for _ in range(count):
+        yield compose(chance.choices(library, k=chance.randint(1, MOST_BLOCKS)))
+
+
+def mutated(parent: Composition, library: Sequence[Block], chance: random.Random) -> Composition:
+    """Return *parent* with one change added, removed or replaced by a block's."""
+    changes = list(parent.changes)
+    kind = chance.choice(("add", "remove", "replace")) if changes else "add"
+    if kind in ("remove", "replace"):
+        changes.pop(chance.randrange(len(changes)))
+    if kind in ("add", "replace"):
+        at = chance.randint(0, len(changes))
+        changes[at:at] = chance.choice(library).changes
+    return Composition(changes=tuple(changes[:CHANGES_LIMIT]))
+
+
+def families_of(composition: Composition, library: Sequence[Block]) -> tuple[str, ...]:
+    """Return the families of the blocks whose changes are all in *composition*; others are of the family `other`."""
+    known = [block for block in library if block.changes and all(c in composition.changes for c in block.changes)]
+    covered = [change for block in known for change in block.changes]
+    rest = [change for change in composition.changes if change not in covered]
+    return tuple(block.family for block in known) + (("other",) if rest else ()) or ("none",)

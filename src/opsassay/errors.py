@@ -1,0 +1,86 @@
+"""The one error tree of OpsAssay.
+
+::
+
+    OpsAssayError                  something OpsAssay can name; the message is one sentence: what, where, what to do next
+    ├── UserError               wrong use or unreadable input: exit 2
+    │   ├── NotFoundError       an unknown name; carries the nearest valid one
+    │   ├── ConfigError         a file that a person wrote: file, line, field
+    │   ├── DatapackError       a recording that cannot be read: folder, table, column
+    │   ├── RefusedError        a fault that this machine or system cannot take: the missing capability and the way out
+    │   └── QueryError          SQL that the locked worker refuses or cannot run
+    └── OperationError          the world failed us (a port, a store, a full disk): exit 1, with the last log lines
+        ├── StartError          a process or store did not become ready
+        └── LostError           a process we depend on went away in the middle
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class OpsAssayError(Exception):
+    """Anything that OpsAssay can explain in one sentence."""
+
+    exit_code = 1
+
+
+class UserError(OpsAssayError):
+    """Wrong use or unreadable input."""
+
+    exit_code = 2
+
+
+class NotFoundError(UserError):
+    """An unknown *name* of some *kind*; the message offers the nearest of the *valid* names."""
+
+    def __init__(self, kind: str, name: str, valid: Iterable[str], hint: str = "") -> None:
+        self.kind, self.name, self.valid = kind, name, sorted(valid)
+        near = nearest(name, self.valid)
+        listed = ", ".join(self.valid[:12]) + (", ..." if len(self.valid) > 12 else ".")
+        way_out = f"did you mean {near!r}?" if near else f"known: {listed if self.valid else 'none.'}"
+        super().__init__(f"There is no {kind} {name!r}; {way_out}" + (f" {hint}" if hint else ""))
+
+
+class ConfigError(UserError):
+    """A file written by a person is wrong: the message names file, line and field."""
+
+
+class DatapackError(UserError):
+    """A recorded incident cannot be read: the message names folder, table and column."""
+
+
+class RefusedError(UserError):
+    """A fault cannot be injected here: the message names the missing capability and how to get it."""
+
+
+class QueryError(UserError):
+    """A statement was refused by the locked SQL worker, or failed in it; *status* is refused, error or timeout."""
+
+    def __init__(self, message: str, status: str = "error") -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class OperationError(OpsAssayError):
+    """The world failed us; *log_tail* holds the last lines of the log that explains it."""
+
+    def __init__(self, message: str, log_tail: str = "") -> None:
+        self.log_tail = log_tail
+        super().__init__(message + (f"\nLast lines of its log:\n{log_tail}" if log_tail else ""))
+
+
+class StartError(OperationError):
+    """A process or a store did not become ready in time."""
+
+
+class LostError(OperationError):
+    """A process that this command depends on went away."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """Return the one of *valid* that looks most like *name*, ignoring case, or None."""
+    by_folded = {candidate.lower(): candidate for candidate in valid}
+    match = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.5)
+    return by_folded[match[0]] if match else None

@@ -1,0 +1,100 @@
+"""Bound evidence: a query with ``$service`` and ``$period`` and an expectation, tried on the claimed service and others.
+
+The query gives one number; the expectation says how it moves from the normal to the abnormal period. What holds for
+every service supports no claim about one, so the score is lowered by the share of other services for which it holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opsassay.errors import OpsAssayError
+from opsassay.grading.statements import Statement
+from opsassay.model.diagnosis import Expectation
+from opsassay.telemetry.sql import LockedSql
+
+MAX_CONTROLS = 40
+"""Other services that a query is tried on, evenly spaced by name where there are more."""
+
+
+@dataclass(frozen=True)
+class BoundResult:
+    """*score* in [0, 1]; *finding* says what the query gave for the claimed service and for how many others it holds."""
+
+    score: float
+    finding: str
+
+
+def bound_score(
+    statement: Statement | None,
+    sql: LockedSql,
+    query: str,
+    expectation: Expectation,
+    service: str,
+    services: Sequence[str],
+) -> BoundResult:
+    """Return how well *query* supports *expectation* of *service* among *services* (names as the data has them).
+
+    0 when the expectation does not hold or the query may not be bound; else 1 less the share of other services for
+    which it holds as well. Without any other service there is nothing to hold it against: 0.
+    """
+    reason = "the statement cannot be read" if statement is None else statement.why_not_bound()
+    if reason:
+        return BoundResult(0.0, reason)
+    controls = _spread([name for name in services if name != service])
+    if not controls:
+        return BoundResult(0.0, "there is no other service to try the query on")
+    own = _moved(sql, query, service)
+    if isinstance(own, str):
+        return BoundResult(0.0, own)
+    if not holds(expectation, *own):
+        return BoundResult(0.0, f"{_words(own)} for {service}: not {_expected(expectation)}")
+    others = [_moved(sql, query, name) for name in controls]
+    shared = sum(not isinstance(moved, str) and holds(expectation, *moved) for moved in others)
+    finding = f"{_words(own)} for {service}; it holds for {shared} of {len(controls)} other services too"
+    return BoundResult(1 - shared / len(controls), finding)
+
+
+def holds(expectation: Expectation, normal: float, abnormal: float) -> bool:
+    """Return whether *abnormal* against *normal* is what was expected: by the ratio, or gone where there was some."""
+    if expectation.change == "gone":
+        return normal > 0 and abnormal == 0
+    if expectation.change == "up":
+        return abnormal > normal and abnormal >= expectation.ratio * normal
+    return abnormal < normal and normal >= expectation.ratio * abnormal
+
+
+def _moved(sql: LockedSql, query: str, service: str) -> tuple[float, float] | str:
+    """Return the numbers of the normal and the abnormal period, or why there is none."""
+    found = []
+    for period in ("normal", "abnormal"):
+        try:
+            answer = sql.query(query, {"service": service, "period": period})
+        except OpsAssayError as error:
+            return str(error)
+        if answer.status not in {"ok", "empty"}:
+            return answer.message or answer.status
+        value = answer.rows[0][0] if answer.rows else 0
+        if len(answer.rows) > 1 or len(answer.columns) != 1:
+            return "the query gives more than one number"
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            return "the query gives no number"
+        found.append(float(value or 0))
+    if not all(map(math.isfinite, found)):
+        return "the query gives no finite number"
+    return found[0], found[1]
+
+
+def _spread(names: Sequence[str]) -> list[str]:
+    step = max(1, math.ceil(len(names) / MAX_CONTROLS))
+    return sorted(names)[::step]
+
+
+def _words(moved: tuple[float, float]) -> str:
+    return f"{moved[0]:.4g} normal, {moved[1]:.4g} abnormal"
+
+
+def _expected(expectation: Expectation) -> str:
+    return "gone" if expectation.change == "gone" else f"{expectation.change} by {expectation.ratio:g}"

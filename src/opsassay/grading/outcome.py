@@ -1,0 +1,182 @@
+"""Outcome: the claimed root causes against the true ones (OpenRCA 2.0, G.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from opsassay.grading import metrics
+from opsassay.grading.metrics import Metrics, scored
+from opsassay.grading.profiles import Profile
+from opsassay.model.diagnosis import RankedService, RootCauseClaim
+from opsassay.model.faults import NETWORK_KINDS, NO_FAULT, FaultKind
+from opsassay.model.incident import Truth
+
+
+@dataclass(frozen=True)
+class TrueRoot:
+    """A true root cause: the *services* that name it correctly (normal forms), and its kind if the truth knows it."""
+
+    services: frozenset[str]
+    kind: FaultKind | None
+
+
+@dataclass(frozen=True)
+class Match:
+    """A claim paired with a true root by their index; *full* when service and kind are right, else the service only."""
+
+    claim: int
+    root: int
+    full: bool
+
+
+def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
+    """Return the root causes of *truth*, none when nothing was broken.
+
+    They are its faults; a network fault may be named at either end of its link, since the rule shows on both (G.1), and a
+    fault on a host at any service that runs there.
+    A truth without faults, as public data without fault types gives it, counts its root labels, of unknown kind.
+    """
+    if truth.faults:
+        return tuple(
+            TrueRoot(
+                frozenset(
+                    profile.service(name)
+                    for name in (*services, fault.peer if fault.kind in NETWORK_KINDS else None)
+                    if name
+                ),
+                fault.kind,
+            )
+            for fault, services, _ in truth.struck()
+        )
+    return tuple(
+        TrueRoot(frozenset(profile.service(name) for name in label.service), None)
+        for label in truth.roots
+        if label.service
+    )
+
+
+def is_fault_free(truth: Truth) -> bool:
+    """Return whether *truth* states that nothing was broken; a truth that states nothing is not fault-free."""
+    return bool(truth.faults) and all(fault.type == NO_FAULT for fault in truth.faults)
+
+
+def match(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile) -> tuple[Match, ...]:
+    """Pair claims and roots one to one: as many full hits as can be, and among those as many service hits as can be.
+
+    A maximum-weight assignment, so the counts do not depend on the order of either side. The public scorer takes pairs
+    greedily instead, full hits first and each in the order of claims, then roots: ``compat``.
+    """
+    if not claims or not roots:
+        return ()
+    service_hit = np.array([[profile.service(c.service) in r.services for r in roots] for c in claims])
+    kind_hit = np.array([[profile.same_kind(c.fault_kind, r.kind) for r in roots] for c in claims])
+    full_hit = service_hit & kind_hit
+    if profile.public_graph_rules:
+        return _greedy(service_hit, full_hit)
+    # One full hit outweighs every service hit that it could displace.
+    weight = service_hit.astype(float) + full_hit * float(len(claims) + len(roots))
+    rows, columns = linear_sum_assignment(weight, maximize=True)
+    return tuple(
+        Match(int(i), int(j), bool(full_hit[i, j])) for i, j in zip(rows, columns, strict=True) if service_hit[i, j]
+    )
+
+
+def _greedy(service_hit: NDArray[np.bool_], full_hit: NDArray[np.bool_]) -> tuple[Match, ...]:
+    found: list[Match] = []
+    for hits, full in ((full_hit, True), (service_hit & ~full_hit, False)):
+        for i, j in np.argwhere(hits).tolist():
+            if not any(i == m.claim or j == m.root for m in found):
+                found.append(Match(i, j, full))
+    return tuple(found)
+
+
+def outcome_metrics(
+    claims: Sequence[RootCauseClaim], truth: Truth, profile: Profile, *, names_kinds: bool = True
+) -> Metrics:
+    """Return exact_match, precision, recall, f1, any_service and fault_kind_accuracy.
+
+    Claims and faults are multisets: naming a pair twice is one hit and one miss, unless two such faults were injected.
+
+    - An answer without claims has precision, recall and F1 0 where something was broken.
+    - Where nothing was broken, exact_match, precision and f1 are 1 for the empty answer and 0 for any other; recall,
+      any_service and fault_kind_accuracy have nothing to count and are not applicable, whatever the answer.
+    - fault_kind_accuracy is the share of full hits among matched services; without one it is not applicable.
+    - *names_kinds* False is a solver that is declared to name services only: metrics of pairs are not applicable to
+      any of its answers, and any_service is scored. A solver that does not declare it and leaves a kind out has missed
+      that pair; otherwise it could choose case by case whether to be graded.
+    - A truth of unknown kind leaves only any_service to score.
+    """
+    if is_fault_free(truth):
+        nothing = metrics.not_applicable(("recall", "any_service", "fault_kind_accuracy"), "nothing was broken")
+        right = scored(not claims)
+        return {"exact_match": right, "precision": right, "f1": right, **nothing}
+    roots = true_roots(truth, profile)
+    if not roots:
+        return metrics.not_applicable(metrics.OUTCOME, "the truth names neither a fault nor a root cause")
+    any_service = {"any_service": scored(any_service_hit(claims, roots, profile))}
+    pairs = tuple(name for name in metrics.OUTCOME if name != "any_service")
+    if not names_kinds:
+        return any_service | metrics.not_applicable(pairs, "the solver names no fault kinds")
+    if any(root.kind is None for root in roots):
+        return any_service | metrics.not_applicable(pairs, "the truth names no fault kind")
+    matches = match(claims, roots, profile)
+    hits = sum(m.full for m in matches)
+    precision, recall = hits / len(claims) if claims else 0.0, hits / len(roots)
+    kinds = (
+        {"fault_kind_accuracy": scored(hits / len(matches))}
+        if matches
+        else metrics.not_applicable(("fault_kind_accuracy",), "no claimed service is a root cause")
+    )
+    return {
+        "exact_match": scored(hits == len(claims) == len(roots)),
+        "precision": scored(precision),
+        "recall": scored(recall),
+        "f1": scored(metrics.harmonic_mean(precision, recall)),
+        **any_service,
+        **kinds,
+    }
+
+
+def ranking_metrics(ranking: Sequence[RankedService], truth: Truth, profile: Profile) -> Metrics:
+    """Return acc_at_1 and acc_at_3: whether a true root is among the first of the ranking, claimed or not.
+
+    This is the acc@k of leaderboards of methods; it knows no "nothing is wrong", so it says nothing where nothing was.
+    """
+    if is_fault_free(truth):
+        return metrics.not_applicable(metrics.RANKING, "nothing was broken")
+    roots = true_roots(truth, profile)
+    if not ranking or not roots:
+        return metrics.not_applicable(
+            metrics.RANKING, "the answer ranks nothing" if roots else "the truth names no root"
+        )
+    right = frozenset[str]().union(*(root.services for root in roots))
+    hits = [profile.service(row.service) in right for row in ranking[:3]]
+    return {"acc_at_1": scored(hits[0]), "acc_at_3": scored(any(hits))}
+
+
+def any_service_hit(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile) -> bool:
+    """Return whether a claimed service is a root cause of any kind (Equation 4)."""
+    return any(profile.service(claim.service) in root.services for claim in claims for root in roots)
+
+
+def correct_services(
+    claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile, *, full: bool
+) -> frozenset[str]:
+    """Return the claimed services, in normal form, that are root causes; with *full*, of the claimed kind.
+
+    The public scorer counts, of full hits, only those that it matched: ``compat``.
+    """
+    if full and profile.public_graph_rules:
+        return frozenset(profile.service(claims[m.claim].service) for m in match(claims, roots, profile) if m.full)
+    return frozenset(
+        profile.service(claim.service)
+        for claim in claims
+        for root in roots
+        if profile.service(claim.service) in root.services
+        and (not full or profile.same_kind(claim.fault_kind, root.kind))
+    )

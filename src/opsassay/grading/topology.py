@@ -1,0 +1,166 @@
+"""The entities of a system and how they are connected: owns and calls, with aliases collapsed to one entity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import polars as pl
+import rustworkx
+
+from opsassay.telemetry.calls import service_calls
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.schema import PERIODS
+
+EdgeType = Literal["owns", "calls"]
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """Directed edges (source, target) by type: owner to owned, caller to callee; *aliases* are groups of equals."""
+
+    owns: frozenset[tuple[str, str]] = frozenset()
+    calls: frozenset[tuple[str, str]] = frozenset()
+    entities: frozenset[str] = frozenset()
+    aliases: tuple[frozenset[str], ...] = ()
+    _distances: dict[tuple[str, float], Mapping[str, float]] = field(default_factory=dict, repr=False)
+
+    def one(self, entity: str) -> str:
+        """Return the entity that stands for *entity* and all its aliases."""
+        return self._representative.get(entity, entity)
+
+    def all_of(self, entities: Iterable[str]) -> tuple[str, ...]:
+        """Return the distinct entities that *entities* stand for, in order."""
+        return tuple(dict.fromkeys(self.one(entity) for entity in entities))
+
+    def distance(self, source: str, target: str, calls_cost: float) -> float:
+        """Return the cheapest walk from *source* to *target* over edges in both directions, infinite without one.
+
+        A step costs 1 (owns) or *calls_cost* times the subtree size of the node that is entered.
+        """
+        source, target = self.one(source), self.one(target)
+        if source not in self._index or target not in self._index:
+            return math.inf
+        key = (source, calls_cost)
+        if key not in self._distances:
+            self._distances[key] = self._from(source, calls_cost)
+        return self._distances[key].get(target, math.inf)
+
+    def subtree_size(self, entity: str) -> int:
+        """Return the number of descendants of *entity* along the edges, itself included: at least 1."""
+        node = self._index[self.one(entity)]
+        return 1 + len(rustworkx.descendants(self._directed, node) - {node})
+
+    @cached_property
+    def _representative(self) -> dict[str, str]:
+        graph: rustworkx.PyGraph[str, None] = rustworkx.PyGraph()
+        names = sorted({name for group in self.aliases for name in group})
+        index = {name: graph.add_node(name) for name in names}
+        for group in self.aliases:
+            first, *others = sorted(group)
+            graph.add_edges_from_no_data([(index[first], index[other]) for other in others])
+        parts = [sorted(graph[i] for i in part) for part in rustworkx.connected_components(graph)]
+        return {name: part[0] for part in parts for name in part}
+
+    @cached_property
+    def _edges(self) -> tuple[tuple[str, str, EdgeType], ...]:
+        typed: list[tuple[str, str, EdgeType]] = [(*edge, "owns") for edge in self.owns]
+        typed += [(*edge, "calls") for edge in self.calls]
+        joined = {(self.one(a), self.one(b), kind) for a, b, kind in typed}
+        return tuple(sorted(edge for edge in joined if edge[0] != edge[1]))
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        ends = {end for a, b, _ in self._edges for end in (a, b)}
+        return {name: place for place, name in enumerate(sorted(ends | {self.one(e) for e in self.entities}))}
+
+    @cached_property
+    def _directed(self) -> rustworkx.PyDiGraph[str, None]:
+        graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
+        graph.add_nodes_from(list(self._index))
+        graph.add_edges_from_no_data([(self._index[a], self._index[b]) for a, b, _ in self._edges])
+        return graph
+
+    def _from(self, source: str, calls_cost: float) -> Mapping[str, float]:
+        sizes = {name: self.subtree_size(name) for name in self._index}
+        graph: rustworkx.PyDiGraph[str, float] = rustworkx.PyDiGraph()
+        graph.add_nodes_from(list(self._index))
+        for a, b, kind in self._edges:
+            cost = 1.0 if kind == "owns" else calls_cost
+            graph.add_edge(self._index[a], self._index[b], cost * sizes[b])
+            graph.add_edge(self._index[b], self._index[a], cost * sizes[a])
+        names = list(self._index)
+        found = rustworkx.dijkstra_shortest_path_lengths(graph, self._index[source], float)
+        return {names[node]: cost for node, cost in found.items()} | {source: 0.0}
+
+
+def topology_of(view: Datapack, normal_form: Callable[[str], str] = str) -> Topology:
+    """Return services and pods of an incident as its spans show them: who calls whom, which service owns which pod.
+
+    Services are named in *normal_form*.
+    """
+    calls = frozenset(
+        (normal_form(caller), normal_form(callee)) for caller, callee, _ in service_calls(view).iter_rows()
+    )
+    pods = [
+        view.scan(period, modality).select("service_name", "attr.k8s.pod.name").drop_nulls().unique()
+        for period in PERIODS
+        for modality in ("traces", "metrics")
+    ]
+    services = frozenset(view.services())
+    owned = pl.concat(pods).unique().sort("service_name", "attr.k8s.pod.name").collect()
+    owns = frozenset((normal_form(service), pod) for service, pod in owned.iter_rows() if service in services)
+    return Topology(owns=owns, calls=calls, entities=frozenset(map(normal_form, services)))
+
+
+def chains(edges: Iterable[tuple[str, str]], roots: Sequence[str], at_most: int) -> tuple[tuple[str, ...], ...]:
+    """Return the cascade *edges* (cause, effect) as chains from a root to a leaf, by name; at most *at_most*.
+
+    Cycles are contracted: entities of one cycle follow each other by name within a chain. A root without an edge is a
+    chain of its own; where no root is given, the nodes that nothing causes are.
+    """
+    graph, index = _graph(edges, roots)
+    parts = [sorted(graph[node] for node in part) for part in rustworkx.strongly_connected_components(graph)]
+    part_of = {name: place for place, part in enumerate(parts) for name in part}
+    onward: dict[int, set[int]] = {}
+    for a, b in sorted({(part_of[graph[a]], part_of[graph[b]]) for a, b in graph.edge_list()}):
+        if a != b:
+            onward.setdefault(a, set()).add(b)
+    caused = {b for targets in onward.values() for b in targets}
+    first = [part_of[root] for root in roots if root in index] or [p for p in range(len(parts)) if p not in caused]
+    found: list[tuple[str, ...]] = []
+    waiting: list[tuple[int, ...]] = [(place,) for place in sorted(set(first), key=lambda p: parts[p], reverse=True)]
+    while waiting and len(found) < at_most:
+        path = waiting.pop()
+        further = sorted(onward.get(path[-1], ()), key=lambda p: parts[p], reverse=True)
+        if further:
+            waiting += [(*path, place) for place in further]
+        else:
+            found.append(tuple(name for place in path for name in parts[place]))
+    return tuple(found)
+
+
+def levels(edges: Iterable[tuple[str, str]], roots: Sequence[str]) -> dict[str, int]:
+    """Return the level of every entity: 1 at a leaf, one more than its highest effect elsewhere; a cycle has one level."""
+    graph, _ = _graph(edges, roots)
+    level: dict[str, int] = {}
+    # Strongly connected components come with effects before causes.
+    for part in rustworkx.strongly_connected_components(graph):
+        names = {graph[node] for node in part}
+        effects = {graph[b] for node in part for b in graph.successor_indices(node)} - names
+        highest = max((level[name] for name in effects), default=0)
+        level |= dict.fromkeys(names, highest + 1)
+    return level
+
+
+def _graph(
+    edges: Iterable[tuple[str, str]], roots: Sequence[str]
+) -> tuple[rustworkx.PyDiGraph[str, None], dict[str, int]]:
+    graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)
+    pairs = sorted({(a, b) for a, b in edges if a != b})
+    index = {name: graph.add_node(name) for name in sorted({end for pair in pairs for end in pair} | set(roots))}
+    graph.add_edges_from_no_data([(index[a], index[b]) for a, b in pairs])
+    return graph, index

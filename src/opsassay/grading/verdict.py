@@ -1,0 +1,142 @@
+"""The verdict: every metric of one run, each scored, not applicable or failed to grade; never a silent zero."""
+
+from __future__ import annotations
+
+from opsassay.grading import metrics
+from opsassay.grading.evidence import evidence_metrics
+from opsassay.grading.levels import level_metrics
+from opsassay.grading.metrics import Metrics, scored
+from opsassay.grading.ntam import Ntam, chains_of
+from opsassay.grading.outcome import is_fault_free, outcome_metrics, ranking_metrics
+from opsassay.grading.process import claimed_graph, graph_metrics, path_metrics, true_graph
+from opsassay.grading.profiles import PROFILES, Profile
+from opsassay.grading.topology import Topology
+from opsassay.grading.trajectory import trajectory_metrics
+from opsassay.model.causal_graph import Annotation
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.incident import Label, Truth
+from opsassay.model.run import EvidenceResult, Run, RunStatus, Verdict
+from opsassay.model.trajectory import Trace
+from opsassay.telemetry.sql import LockedSql
+
+NAMES_KINDS = "names_fault_kinds"
+"""Key of a solver's configuration; False declares that it ranks services and never names a fault kind."""
+
+
+def grade(
+    run: Run,
+    diagnosis: Diagnosis | None,
+    truth: Truth,
+    annotation: Annotation | None,
+    sql: LockedSql | None,
+    profile: Profile = PROFILES["default"],
+    *,
+    topology: Topology | None = None,
+    trace: Trace | None = None,
+) -> Verdict:
+    """Return the grades of *run* under *profile*: the metrics of `metrics.ALL`, all of them, always.
+
+    - A run that did not end with an answer: all failed, with what became of it.
+    - No annotation, or a label other than attributed: process metrics not applicable, outcome and evidence scored.
+    - *sql* None: metrics of evidence failed, unless the answer gives none.
+    - *topology* None (names in the normal form of *profile*): no topology-aware match. *trace* None: the solver called
+      no tools.
+
+    Deterministic, but for statements that give other rows each time they are run.
+    """
+    results: tuple[EvidenceResult, ...] = ()
+    if run.status is not RunStatus.DONE or diagnosis is None:
+        graded = metrics.failed(metrics.ALL, _what_became_of(run))
+    else:
+        names_kinds = run.solver.configuration.get(NAMES_KINDS) is not False
+        graded = outcome_metrics(diagnosis.root_causes, truth, profile, names_kinds=names_kinds)
+        graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
+        graded |= _process_metrics(diagnosis, truth, annotation, profile, names_kinds=names_kinds)
+        graded |= ranking_metrics(diagnosis.ranking, truth, profile)
+        of_evidence, results = evidence_metrics(diagnosis, sql, profile)
+        graded |= of_evidence
+        graded |= _topology_metrics(diagnosis, truth, annotation, profile, topology)
+        graded |= _time_metrics(run, graded)
+        services = () if topology is None else topology.entities
+        graded |= trajectory_metrics(trace, services, _cascade(truth, annotation, profile), profile)
+    return Verdict(
+        run=f"{run.cell}/{run.attempt}",
+        item=run.item,
+        system=run.system,
+        solver=run.solver.name,
+        profile=profile.name,
+        label=None if annotation is None else annotation.label.value,
+        metrics={name: graded[name] for name in metrics.ALL},
+        evidence=results,
+    )
+
+
+def _process_metrics(
+    diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, names_kinds: bool
+) -> Metrics:
+    if reason := _no_cascade(truth, annotation):
+        return metrics.not_applicable((*metrics.GRAPH, *metrics.PATH), reason)
+    assert annotation is not None
+    graph = annotation.graph
+    return {
+        **graph_metrics(diagnosis, graph, profile),
+        **path_metrics(diagnosis, truth, graph, profile, names_kinds=names_kinds),
+    }
+
+
+def _topology_metrics(
+    diagnosis: Diagnosis,
+    truth: Truth,
+    annotation: Annotation | None,
+    profile: Profile,
+    topology: Topology | None,
+) -> Metrics:
+    """Return ntam_fl and ntam_fpc between services; load generators count on neither side."""
+    reason = _no_cascade(truth, annotation) or ("" if topology else "the topology of the system was not at hand")
+    if reason:
+        return metrics.not_applicable(metrics.TOPOLOGY, reason)
+    assert annotation is not None
+    assert topology is not None
+    true, claimed = true_graph(annotation.graph, profile), claimed_graph(diagnosis, profile)
+    roots = sorted({profile.service(name) for name in annotation.graph.root_services()} & true.nodes)
+    named = sorted({profile.service(claim.service) for claim in diagnosis.root_causes} & claimed.nodes)
+    if not roots:
+        return metrics.not_applicable(metrics.TOPOLOGY, "the verified cascade has no root service")
+    match = Ntam(topology)
+    wanted = chains_of(sorted(true.edges), roots, topology)
+    said = chains_of(sorted(claimed.edges), named, topology) if claimed.nodes else ()
+    return {
+        "ntam_fl": scored(match.localisation(wanted, said)),
+        "ntam_fpc": scored(match.propagation(wanted, said)),
+    }
+
+
+def _time_metrics(run: Run, graded: Metrics) -> Metrics:
+    """Return time_to_diagnosis_s: how long a right answer took; a wrong one has no time (infinite in the paper)."""
+    right = graded["exact_match"].value if graded["exact_match"].value is not None else graded["any_service"].value
+    if not right or run.ended_ns is None:
+        return metrics.not_applicable(metrics.TIME, "the diagnosis was not right")
+    return {"time_to_diagnosis_s": scored((run.ended_ns - run.started_ns) / 1e9)}
+
+
+def _cascade(truth: Truth, annotation: Annotation | None, profile: Profile) -> frozenset[str]:
+    if annotation is None or _no_cascade(truth, annotation):
+        return frozenset()
+    return true_graph(annotation.graph, profile).nodes
+
+
+def _no_cascade(truth: Truth, annotation: Annotation | None) -> str:
+    """Return why there is no verified cascade to hold an answer against, '' when there is one."""
+    if is_fault_free(truth):
+        return "nothing was broken"
+    if annotation is None:
+        return "the case has no annotation"
+    return (
+        "" if annotation.label is Label.ATTRIBUTED else f"the case is labelled {annotation.label.value}, not attributed"
+    )
+
+
+def _what_became_of(run: Run) -> str:
+    if run.status is RunStatus.DONE:
+        return "the run ended without an answer"
+    return f"the run is {run.status.value}" + (f": {run.error}" if run.error else "")

@@ -1,0 +1,56 @@
+"""max-|Z|: the service with the most extreme single reading, in standard deviations of its own normal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from opsassay.methods.base import ranked, stated
+from opsassay.methods.claims import KIND_PROTOCOL, claim_of_signal
+from opsassay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, readings, z_scores
+from opsassay.methods.propagation import PROTOCOL
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.telemetry.datapack import Datapack
+
+
+@dataclass(frozen=True)
+class MaxZ:
+    """Rank services by their largest |z| over all signals and bins of the abnormal period."""
+
+    claim_at_z: float = 10.0
+    """A smaller maximum claims nothing: hundreds of readings against ten normal bins pass 3 by chance."""
+
+    name: ClassVar[str] = "max-z"
+    source: ClassVar[str] = "max-|Z| comparator of the leaderboard audit, section 4.1 and appendix M"
+    cost: ClassVar[str] = "one pass over all readings"
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """Return the threshold."""
+        return asdict(self)
+
+    def diagnose(self, view: Datapack) -> Diagnosis:
+        """Return the service whose most extreme reading is the largest, with the kind that its signal stands for."""
+        table = readings(view)
+        z = z_scores(table.normal, table.abnormal)
+        scores = np.abs(z).max(axis=0, initial=0.0)
+        ranking = ranked(dict.fromkeys(view.services(), 0.0) | table.by_service(scores))
+        protocol = stated(
+            baseline_window="the whole normal period",
+            column_set=f"{COLUMN_SET}; means of {table.step_s:g} s bins",
+            imputation=IMPUTATION,
+            zero_variance="z = 0 (ddof 0)",
+            metric_to_service=METRIC_TO_SERVICE,
+            claim_threshold=f"|z| of at least {self.claim_at_z:g}",
+            fault_kind=KIND_PROTOCOL,
+            propagation=PROTOCOL,
+        )
+        if not ranking or ranking[0].score < self.claim_at_z:
+            return claim_of_signal(view, ranking, None, 0.0, protocol)
+        place = table.top_signal(ranking[0].service, scores)
+        reading = z[np.abs(z[:, place]).argmax(), place]
+        note = f"{table.signals[place]} of {ranking[0].service} reached z = {reading:.1f}"
+        return claim_of_signal(view, ranking, table.signals[place], float(reading), protocol, note)

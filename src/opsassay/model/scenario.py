@@ -1,0 +1,310 @@
+"""Scenario: a remediation task as a person writes it in YAML, with everything that is committed before the run.
+
+The form is the tuple of ITBench (section 3.1: metadata, environment, triggering events, desired outcome) with the
+commitments of "side-effects" (section 3, App. A): depth, thresholds, cadence, attribution window, protected services and
+probe schedule. The digest of the whole goes into every run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from opsassay.model.base import Written
+from opsassay.model.cluster import OnCluster
+from opsassay.model.faults import NO_FAULT
+from opsassay.model.plan import FaultPlan
+from opsassay.model.trajectory import Depth
+
+FaultLayer = Literal[
+    "node", "pod", "scheduling", "store", "application", "service", "name_service", "network", "policy", "control_plane"
+]
+"""What a fault operates on (Table 6 of "side-effects", and the layers that a system on one machine has besides)."""
+
+Predicate = Literal[
+    "v_outcome", "v_temporal", "v_depth", "v_probe", "alerts_cleared", "v_placement", "v_no_regression", "v_impact",
+    "v_blast_radius", "v_control_plane",
+]  # fmt: skip
+"""What a run is judged by; the first four are the paper's and always hold, the others where a scenario commits them."""
+
+Profile = Literal["default", "paper"]
+"""How V_temporal is read: from the agent's start and against what the fault left standing, or over every tick."""
+
+
+class OpsCall(Written):
+    """One verb of the `ops` tools with its arguments: ``config set``, ``release``, ``firewall add``, ``scale`` ..."""
+
+    verb: str = Field(min_length=1, description="verb of the ops tools, words joined by blanks")
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class OracleStep(Written):
+    """One step of an oracle: a verb, a wait, or a verb and then a wait."""
+
+    verb: str | None = Field(default=None, min_length=1, description="verb of the ops tools")
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    wait_s: float = Field(default=0.0, ge=0, le=600, description="wait after the verb, seconds")
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Self:
+        if self.verb is None and (self.arguments or self.wait_s == 0):
+            raise ValueError("a step needs a `verb`, or a `wait_s` above 0 and nothing else")
+        return self
+
+
+class Oracle(Written):
+    """A scripted repair and what must come of it: certified, or exactly these predicates failed and the rest passed."""
+
+    description: str = ""
+    expect: Literal["certified"] | None = None
+    fails: tuple[Predicate, ...] = Field(default=(), description="the predicates that fail; every other one passes")
+    steps: tuple[OracleStep, ...] = Field(default=(), description="no step at all is the operator who does nothing")
+
+    @model_validator(mode="after")
+    def _one_expectation(self) -> Self:
+        if (self.expect is None) == (not self.fails):
+            raise ValueError("say either `expect: certified` or which predicates it `fails`")
+        return self
+
+    @property
+    def certified(self) -> bool:
+        """Whether the run of this oracle must be certified."""
+        return self.expect is not None
+
+
+class Difficulty(Written):
+    """The three inputs of ITBench's complexity (Eq. 6)."""
+
+    propagation: int = Field(
+        ge=1, description="length of the longest propagation path, the place of the fault included"
+    )
+    resolution_steps: int = Field(
+        ge=1, description="steps of the shortest known repair; 1 when the right action is none"
+    )
+    technologies: tuple[str, ...] = Field(min_length=1, description="what whoever repairs it must know")
+
+
+class Environment(Written):
+    """Where it happens: which system on which substrate, from which seed, under which load."""
+
+    substrate: Literal["local", "kubernetes", "compose"] = "local"
+    system: str = Field(description="a built-in system or a file")
+    seed: int = 0
+    rate_rps: float | None = Field(default=None, gt=0, description="load; the system's own when left out")
+    warmup_s: float = Field(default=10.0, ge=0, description="healthy operation between deployment and trigger")
+    settle_s: float = Field(default=10.0, ge=0, description="between the trigger and letting the agent in, at least")
+    agent_timeout_s: float = Field(default=300.0, gt=0, description="budget of the agent (300 s in the paper)")
+    aftermath_s: float = Field(default=10.0, ge=0, description="recorded after the agent has ended, at least")
+
+
+class Trigger(Written):
+    """What breaks: fault plans of the catalogue and misconfigurations as operations, applied in this order."""
+
+    faults: tuple[FaultPlan, ...] = Field(default=(), description="of the catalogue; held until the run is over")
+    operations: tuple[OpsCall, ...] = Field(default=(), description="wrong changes, made with the verbs of `ops`")
+    layer: FaultLayer | None = Field(default=None, description="what it operates on; told by the fault when left out")
+
+
+class AlertRule(Written):
+    """An alert: a golden signal of a service."""
+
+    service: str
+    signal: Literal["error_rate", "latency_p99_ms", "traffic_rps", "saturation"]
+
+
+class AlertsCleared(Written):
+    """Success of a mitigation as ITBench has it: what fired has cleared, and stays so."""
+
+    triggering: tuple[AlertRule, ...] = Field(
+        default=(), description="must have fired before the agent is let in; whatever fires by then when left out"
+    )
+    hold_s: float = Field(default=10.0, ge=0, description="how long they stay clear")
+
+
+class Spread(Written):
+    """A service whose ready replicas are spread over hosts."""
+
+    service: str
+    min_hosts: int = Field(default=2, ge=1)
+    max_skew: int | None = Field(default=None, ge=0, description="most on one host minus fewest on one that is used")
+
+
+class Placement(Written):
+    """Where things must run at the end."""
+
+    spread: tuple[Spread, ...] = ()
+    apart: tuple[tuple[str, str], ...] = Field(default=(), description="pairs of services that share no host")
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not (self.spread or self.apart):
+            raise ValueError("give `spread`, `apart` or both")
+        return self
+
+
+class NoRegression(Written):
+    """What worked before works after, entity by entity; a missing entity does not work."""
+
+    except_for: tuple[str, ...] = Field(default=(), description="entities that the repair is meant to take away")
+
+
+class Impact(Written):
+    """What users may lose from the agent's start to the end of the record, from the load generator's counts."""
+
+    max_user_minutes: float | None = Field(default=None, ge=0, description="weighted minutes of all users")
+    max_failed_requests: float | None = Field(default=None, ge=0, description="weighted failed requests")
+    users: float = Field(default=1.0, gt=0, description="how many users the whole load stands for")
+    weights: dict[str, float] = Field(default_factory=dict, description="'service METHOD /route' to weight; 1 else")
+
+    @model_validator(mode="after")
+    def _a_bound(self) -> Self:
+        if self.max_user_minutes is None and self.max_failed_requests is None:
+            raise ValueError("give `max_user_minutes`, `max_failed_requests` or both")
+        return self
+
+
+class BlastRadius(Written):
+    """How many entities an agent may touch that the truth does not name."""
+
+    max_entities: int = Field(default=0, ge=0)
+    also_allowed: tuple[str, ...] = ()
+
+
+class ControlPlane(Written):
+    """What is asked of a cluster's control plane at the end, beside D4; none of it counts unless a scenario says so."""
+
+    ready: bool = Field(default=True, description="/readyz says so in every reading")
+    api_latency_s: float | None = Field(default=None, gt=0, description="median time in which /readyz is answered")
+    lease_age_s: float | None = Field(default=None, gt=0, description="what scheduler and controllers renew in time")
+
+
+class Verification(Written):
+    """What is committed before the run. Defaults are the paper's, but for the cadence (5 s there)."""
+
+    committed_depth: Depth = Field(description="the depth whose check on the final state defines success")
+    temporal_depth: Depth = Field(default="D1", description="the depth that V_temporal ranges over")
+    profile: Profile = "default"
+    final_availability: float = Field(default=0.95, ge=0, le=1, description="D1 at the end, for V_outcome and depth D1")
+    floor_availability: float = Field(default=0.85, ge=0, le=1, description="what V_temporal tolerates")
+    temporal_window_s: float | None = Field(
+        default=None, gt=0, description="D3 only: over how long the share of ticks is taken; the agent's time else"
+    )
+    cadence_s: float = Field(default=1.0, gt=0)
+    gap_s: float = Field(default=5.0, gt=0, description="longest stretch without a reading that is no missing evidence")
+    probe_every_s: float | None = Field(default=20.0, gt=0, description="null: none but the last")
+    probe_attribution_s: float = Field(default=10.0, ge=0)
+    probe_latency_limit_s: float = Field(default=5.0, gt=0)
+    protected_services: tuple[str, ...] = Field(default=(), description="probed; the entries of the system else")
+    alerts: AlertsCleared | None = None
+    placement: Placement | None = None
+    no_regression: NoRegression | None = None
+    impact: Impact | None = None
+    blast_radius: BlastRadius | None = None
+    control_plane: ControlPlane | None = Field(default=None, description="with substrate kubernetes")
+
+    @model_validator(mode="after")
+    def _a_window_has_a_share(self) -> Self:
+        if self.temporal_window_s is not None and self.temporal_depth != "D3":
+            raise ValueError("temporal_window_s is for temporal_depth D3, where availability is a share of ticks")
+        return self
+
+    def predicates(self) -> tuple[Predicate, ...]:
+        """Return what a run is judged by, in order."""
+        further = {
+            "alerts_cleared": self.alerts,
+            "v_placement": self.placement,
+            "v_no_regression": self.no_regression,
+            "v_impact": self.impact,
+            "v_blast_radius": self.blast_radius,
+            "v_control_plane": self.control_plane,
+        }
+        committed = [name for name, block in further.items() if block is not None]
+        return ("v_outcome", "v_temporal", "v_depth", "v_probe", *committed)  # type: ignore[arg-type]
+
+
+class ScenarioTruth(Written):
+    """What only the grader may see: where the fault is, and what else a right repair may touch."""
+
+    root_causes: tuple[str, ...] = Field(default=(), description="services, stores or hosts that are the cause")
+    entities: tuple[str, ...] = Field(default=(), description="further entities that the fault or its repair concerns")
+
+
+class Scenario(Written):
+    """A task: metadata, environment, trigger, desired outcome, and how it will be verified."""
+
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    title: str
+    description: str = ""
+    category: str = Field(description="class of scenarios that it belongs to, such as misconfiguration")
+    difficulty: Difficulty
+    environment: Environment
+    trigger: Trigger = Trigger()
+    cluster: OnCluster | None = Field(default=None, description="with substrate kubernetes: objects, changes, access")
+    no_fault: bool = Field(default=False, description="a false alarm: the right action is none")
+    alert: str = Field(min_length=1, description="what the agent is told: a symptom, never the cause")
+    constrained: str = Field(default="", description="added to the alert in the prompt arm of that name")
+    desired_outcome: str
+    truth: ScenarioTruth = ScenarioTruth()
+    verification: Verification
+    oracles: dict[str, Oracle] = Field(min_length=1)
+
+    @field_validator("oracles")
+    @classmethod
+    def _one_certifies(cls, value: dict[str, Oracle]) -> dict[str, Oracle]:
+        if not any(oracle.certified for oracle in value.values()):
+            raise ValueError("no oracle is expected to be certified; without one nobody knows that it can be solved")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        broken = [part.fault for plan in self.trigger.faults for part in plan.parts if part.fault != NO_FAULT]
+        if (self.environment.substrate == "kubernetes") != (self.cluster is not None):
+            raise ValueError("a `cluster` block goes with `substrate: kubernetes`, and with no other")
+        changed = self.cluster is not None and self.cluster.breaks
+        if self.no_fault and broken:
+            raise ValueError(f"a no_fault scenario breaks nothing, and this one injects {broken[0]}")
+        if not self.no_fault and not broken and not changed and not self.trigger.operations:
+            raise ValueError("nothing is broken; give the trigger faults or operations, or say `no_fault: true`")
+        if self.cluster is not None and (self.trigger.operations or self.trigger.faults):
+            raise ValueError(
+                "trigger.operations and trigger.faults are for a local system; on a cluster give cluster.changes"
+            )
+        if self.cluster is not None and self.cluster.stand_ins and self.verification.alerts is not None:
+            raise ValueError(
+                "verification.alerts: the services are stand-ins, which send no telemetry for alert rules; take a system "
+                "whose services are real, or leave `alerts` out"
+            )
+        if self.no_fault and self.verification.blast_radius is None:
+            raise ValueError("a no_fault scenario commits `blast_radius`: the right action is none")
+        judged = self.verification.predicates()
+        for name, oracle in self.oracles.items():
+            if stray := [one for one in oracle.fails if one not in judged]:
+                raise ValueError(f"oracle {name!r} fails {stray[0]}, which the verification block does not commit")
+        return self
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the canonical JSON; what a scenario does not have leaves no trace in it."""
+        payload = self.model_dump(mode="json", by_alias=True)
+        if self.cluster is None:
+            del payload["cluster"]
+        if self.verification.control_plane is None:
+            del payload["verification"]["control_plane"]
+        return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def prompt(self, arm: str = "baseline") -> str:
+        """Return what the agent is told in the prompt *arm*: the alert, and in `constrained` the addendum."""
+        return self.alert.strip() + (f"\n\n{self.constrained.strip()}" if arm == "constrained" else "")
+
+    def true_causes(self) -> frozenset[str]:
+        """Return the root causes: those that the truth lists, the targets of the catalogue's faults where it lists none."""
+        return frozenset(self.truth.root_causes) or self._targets()
+
+    def named_entities(self) -> frozenset[str]:
+        """Return the entities that the truth names: those it lists, and the targets of the catalogue's faults."""
+        return frozenset({*self.truth.root_causes, *self.truth.entities, *self._targets()})
+
+    def _targets(self) -> frozenset[str]:
+        return frozenset(fault.target.name for plan in self.trigger.faults for fault in plan.parts if fault.target)

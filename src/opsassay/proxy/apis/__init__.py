@@ -1,0 +1,20 @@
+"""The three LLM APIs as the recorder sees them: what a request asked and what an answer, streamed or not, said."""
+
+from __future__ import annotations
+
+from opsassay.proxy.apis.base import Answer, Api, Asked, ToolResult, ToolUse
+from opsassay.proxy.apis.chat import CHAT
+from opsassay.proxy.apis.messages import MESSAGES
+from opsassay.proxy.apis.responses import RESPONSES
+
+__all__ = ["APIS", "Answer", "Api", "Asked", "ToolResult", "ToolUse", "api_of"]
+
+APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
+
+
+def api_of(method: str, path: str) -> Api | None:
+    """Return the API that a request speaks by method and path, None for any other request."""
+    if method != "POST":
+        return None
+    bare = path.partition("?")[0].rstrip("/")
+    return next((api for api in APIS if bare.endswith(api.suffix)), None)

@@ -1,0 +1,158 @@
+"""What happens to a request: it goes on (record), is answered from a record (replay), or is edited first (intervene)."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pydantic import Field, model_validator
+
+from opsassay.model.base import Written
+from opsassay.proxy.apis import api_of
+from opsassay.proxy.exchanges import Exchange, json_object, request_hash
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Send *body* upstream."""
+
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Answer with a recorded exchange."""
+
+    exchange: Exchange
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Answer that this cannot be done; no client library tries these statuses again."""
+
+    status: Literal[410, 422]
+    message: str
+
+
+Decision = Forward | Serve | Refuse
+
+
+class Policy(Protocol):
+    """Decides on the requests of one session, in the order in which they arrive."""
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return what to do with one request."""
+        ...
+
+
+class Record:
+    """Everything goes on as it came."""
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return the request itself."""
+        del method, path
+        return Forward(body)
+
+
+class Replay:
+    """Answers from *recorded* exchanges and invents nothing.
+
+    By hash, equal requests get their recorded answers in the recorded order, each once. By position, the n-th request
+    of the session gets the n-th recorded answer, whatever it asks.
+    """
+
+    def __init__(self, recorded: Sequence[Exchange], by: Literal["hash", "position"] = "hash") -> None:
+        self._by, self._recorded, self._position = by, [e for e in recorded if e.status is not None], 0
+        self._waiting: dict[str, list[Exchange]] = defaultdict(list)
+        for exchange in reversed(self._recorded):
+            self._waiting[request_hash(exchange.method, exchange.path, exchange.request_body)].append(exchange)
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return a recorded answer, or a refusal."""
+        self._position += 1
+        if self._by == "position":
+            if self._position > len(self._recorded):
+                return Refuse(422, f"The record has {len(self._recorded)} answers; this is request {self._position}.")
+            return Serve(self._recorded[self._position - 1])
+        waiting = self._waiting.get(request_hash(method, path, body))
+        if not waiting:
+            reason = "was asked more often than it was recorded" if waiting is not None else "is not in the record"
+            return Refuse(
+                422, f"Request {self._position} of this session, {method} {path}, {reason}; nothing is invented."
+            )
+        return Serve(waiting.pop())
+
+
+class Intervention(Written):
+    """An edit of one step's input: text replaced, or a message added at its end."""
+
+    step: int = Field(ge=1, description="the LLM call to edit, counted from 1")
+    replace: dict[str, str] = Field(default_factory=dict, description="text to replace in every message")
+    add: str | None = Field(default=None, description="a message to add at the end of the input")
+    role: Literal["user", "system"] = Field(default="user", description="who says the added message")
+    then: Literal["live", "replay"] = Field(default="live", description="how the steps after it are answered")
+    observe: int | None = Field(
+        default=None, ge=0, description="steps to allow after the edited one; all when left out"
+    )
+
+    @model_validator(mode="after")
+    def _edits(self) -> Intervention:
+        if not self.replace and self.add is None:
+            raise ValueError("an intervention needs `replace` or `add`: it would change nothing")
+        return self
+
+
+@dataclass
+class Intervene:
+    """Answers the steps before the edited one from *recorded*, sends the edited one on, then goes on as it says.
+
+    Calls that are no LLM calls go on as they came. A step before the edited one that is not in the record means that
+    the agent took another way: refused, because the edit would hit another step than the one that was meant.
+    """
+
+    recorded: Sequence[Exchange]
+    intervention: Intervention
+    _step: int = 0
+    _before: Replay = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._before = Replay([exchange for exchange in self.recorded if exchange.api])
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return the recorded answer, the edited request, or a refusal once enough was seen."""
+        api = api_of(method, path)
+        if api is None:
+            return Forward(body)
+        self._step += 1
+        wanted = self.intervention
+        if self._step < wanted.step:
+            return self._before.decide(method, path, body)
+        if self._step == wanted.step:
+            return self._edited(method, path, body)
+        if wanted.observe is not None and self._step > wanted.step + wanted.observe:
+            return Refuse(
+                410, f"The {wanted.observe} steps after the intervention have been observed; the run ends here."
+            )
+        return self._before.decide(method, path, body) if wanted.then == "replay" else Forward(body)
+
+    def _edited(self, method: str, path: str, body: bytes) -> Decision:
+        api, asked = api_of(method, path), json_object(body)
+        if api is None or asked is None:
+            return Refuse(422, f"Step {self._step} holds no JSON request that could be edited.")
+        edited = api.edit_text(asked, self._replaced)
+        if self.intervention.add is not None:
+            edited = api.add_message(edited, self.intervention.role, self.intervention.add)
+        if edited == asked:
+            return Refuse(422, f"The intervention changes nothing in step {self._step}: none of its texts is there.")
+        return Forward(json.dumps(edited, ensure_ascii=False).encode())
+
+    def _replaced(self, text: str) -> str:
+        for old, new in self.intervention.replace.items():
+            text = text.replace(old, new)
+        return text
+
+
+PolicyFactory = Callable[[], Policy]

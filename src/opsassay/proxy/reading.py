@@ -1,0 +1,48 @@
+"""What the importers share: JSON of a file with one clear sentence when it is none, and file names in number order."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsassay.errors import DatapackError
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON value in *path*; raises DatapackError naming file and line."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise DatapackError(f"Cannot read {path}: {error.strerror or error}; check the path.") from error
+    except UnicodeDecodeError as error:
+        raise DatapackError(f"{path} is not UTF-8 text (byte {error.start}); it is no trace.") from error
+    except json.JSONDecodeError as error:
+        raise DatapackError(f"{path}:{error.lineno}: not valid JSON: {error.msg}.") from error
+
+
+def read_json_lines(path: Path) -> Iterator[Any]:
+    """Yield the value of every line of *path*; a torn last line is dropped, any other one raises DatapackError."""
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            if number == len(lines):
+                return
+            raise DatapackError(f"{path}:{number}: not a line of JSON; restore the file from a copy.") from error
+
+
+def numbered(path: Path) -> tuple[int, str]:
+    """Return a sort key by which 2.json stands before 10.json."""
+    digits = re.search(r"\d+", path.stem)
+    return int(digits[0]) if digits else 0, path.stem
+
+
+def first_of(payload: dict[str, Any], names: Sequence[str]) -> Any:
+    """Return the value of the first of *names* that *payload* has, None when it has none of them."""
+    return next((payload[name] for name in names if payload.get(name) is not None), None)

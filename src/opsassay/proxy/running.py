@@ -1,0 +1,71 @@
+"""Running the proxy: in the foreground of a command, or in a thread beside the code that wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvloop
+
+from opsassay.errors import StartError
+from opsassay.proxy.server import ProxySettings, serve
+
+
+def run_proxy(settings: ProxySettings, host: str, port: int, ready: Callable[[int], None]) -> None:
+    """Serve until the process is interrupted."""
+
+    async def forever() -> None:
+        await serve(settings, host, port, ready, asyncio.Event())
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(forever())
+
+
+@contextmanager
+def running_proxy(settings: ProxySettings, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+    """Give the base URL of a proxy that runs in a thread while the block does; raises what kept it from starting."""
+    started, found = threading.Event(), _Found()
+
+    async def main() -> None:
+        found.until = asyncio.Event()
+        found.loop = asyncio.get_running_loop()
+        await serve(settings, host, port, found.listening(started), found.until)
+
+    def target() -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(main())
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            found.error = error
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=target, name="opsassay-proxy", daemon=True)
+    thread.start()
+    started.wait(30)
+    try:
+        if found.error is not None:
+            raise found.error
+        if found.port is None:
+            raise StartError("The proxy did not start within 30 s.")
+        yield f"http://{host}:{found.port}"
+    finally:
+        if found.loop is not None and found.until is not None and thread.is_alive():
+            found.loop.call_soon_threadsafe(found.until.set)
+        thread.join(10)
+
+
+class _Found:
+    port: int | None = None
+    error: BaseException | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+    until: asyncio.Event | None = None
+
+    def listening(self, started: threading.Event) -> Callable[[int], None]:
+        def ready(port: int) -> None:
+            self.port = port
+            started.set()
+
+        return ready

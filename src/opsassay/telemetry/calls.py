@@ -1,0 +1,27 @@
+"""Who calls whom, read from parent spans; nothing of the topology is given to a solver."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.schema import PERIODS
+
+
+def service_calls(view: Datapack) -> pl.DataFrame:
+    """Return caller, callee, period of every call between services; abnormal where a call shows in both periods.
+
+    Calls are read from both periods, so that a service that fell silent keeps its callers. Sorted by caller, callee.
+    """
+    names = view.services()
+    parts = []
+    for period in PERIODS:
+        spans = view.scan(period, "traces").select("trace_id", "span_id", "parent_span_id", "service_name")
+        parents = spans.select("trace_id", parent_span_id="span_id", caller="service_name")
+        pairs = spans.filter(pl.col("parent_span_id") != "").join(parents, on=["trace_id", "parent_span_id"])
+        parts.append(pairs.select("caller", callee="service_name", period=pl.lit(period)).unique())
+    both = pl.concat(parts).filter(
+        pl.col("caller") != pl.col("callee"), pl.col("caller").is_in(names), pl.col("callee").is_in(names)
+    )
+    # "abnormal" sorts before "normal".
+    return both.group_by("caller", "callee").agg(pl.col("period").min()).sort("caller", "callee").collect()

@@ -1,0 +1,143 @@
+"""File names, content hash and atomic writing of datapacks: same inputs, same bytes; nothing half-written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import ValidationError
+
+from opsassay.errors import DatapackError
+from opsassay.model.incident import Incident
+from opsassay.telemetry.schema import MODALITIES, PERIODS, SCHEMA, conform, empty
+
+TABLES = tuple(f"{period}_{modality}.parquet" for period in PERIODS for modality in MODALITIES)
+ENV = "env.json"
+INCIDENT = "incident.json"
+_ROW_GROUP = 262_144  # fixed, so that the bytes do not depend on the number of cores
+_HASHERS = 2
+
+
+def opaque_id(seed_material: str) -> str:
+    """Return 16 hexadecimal digits that follow from *seed_material* and say nothing about it."""
+    return hashlib.sha256(b"assay incident\0" + seed_material.encode()).hexdigest()[:16]
+
+
+def content_hash(path: Path) -> str:
+    """Return the SHA-256 of a datapack: bytes of its tables and env.json, fields of incident.json but for the hash.
+
+    Files that are not part of a datapack (injection.json of the public form) do not count.
+    """
+    incident = path / INCIDENT
+    try:
+        told = Incident.model_validate_json(incident.read_bytes()) if incident.exists() else None
+    except ValidationError as error:
+        raise DatapackError(f"{incident} is not the description of an incident; restore it.") from error
+    return _digest(path, told)
+
+
+def write_datapack(
+    path: Path, frames: Mapping[tuple[str, str], pl.DataFrame], incident: Incident, env: Mapping[str, Any]
+) -> Incident:
+    """Write a datapack to *path*, which must not exist, and return *incident* with its content hash.
+
+    *frames* is keyed by (period, modality); both traces are required, other missing tables are written without rows.
+    Rows are sorted by time and then by all other columns. The folder appears whole or not at all. Raises
+    DatapackError.
+    """
+    for period in PERIODS:
+        if (period, "traces") not in frames:
+            raise DatapackError(f"{path} cannot be written without {period} traces.")
+    with whole_folder(path) as partial:
+        for period in PERIODS:
+            for modality in MODALITIES:
+                name = f"{period}_{modality}.parquet"
+                table = frames.get((period, modality), empty(modality))
+                write_table(partial / name, _sorted(conform(table, modality, f"{path}: {name}"), modality))
+        text = json.dumps(dict(env), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        (partial / ENV).write_text(text, encoding="utf-8")
+        finished = incident.model_copy(update={"content_hash": _digest(partial, incident)})
+        (partial / INCIDENT).write_text(finished.pretty_json(), encoding="utf-8")
+    return finished
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside *path* that becomes *path* at the end, or vanishes when the block fails."""
+    if path.exists():
+        raise DatapackError(f"{path} exists already; remove it or choose another folder.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = _beside(path)
+    partial.mkdir()
+    try:
+        yield partial
+        for file in (*sorted(partial.iterdir()), partial):
+            _sync(file)
+        partial.rename(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    _sync(path.parent)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield the name of a file beside *path* that becomes *path* at the end, or vanishes when the block fails."""
+    partial = _beside(path)
+    try:
+        yield partial
+        _sync(partial)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync(path.parent)
+
+
+def write_table(path: Path, table: pl.DataFrame) -> None:
+    """Write *table* as parquet (zstd)."""
+    table.write_parquet(path, compression="zstd", row_group_size=_ROW_GROUP)
+
+
+def _sorted(table: pl.DataFrame, modality: str) -> pl.DataFrame:
+    """Return *table* in the one order that its rows have, whatever order they came in."""
+    keys = ["time", *(name for name in SCHEMA[modality] if name != "time")]
+    keys += [n for n, dtype in table.schema.items() if n not in SCHEMA[modality] and not dtype.is_nested()]
+    return table.sort(keys, nulls_last=False, maintain_order=True)
+
+
+def _digest(path: Path, incident: Incident | None) -> str:
+    total = hashlib.sha256()
+    files = [path / name for name in (*TABLES, ENV) if (path / name).exists()]
+    with ThreadPoolExecutor(_HASHERS) as pool:  # hashing lets other threads run
+        for file, digest in zip(files, pool.map(_file_digest, files), strict=True):
+            total.update(f"{file.name}\0{digest}\0".encode())
+    if incident is not None:
+        total.update(incident.model_copy(update={"content_hash": ""}).canonical_json().encode())
+    return total.hexdigest()
+
+
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _beside(path: Path) -> Path:
+    return path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

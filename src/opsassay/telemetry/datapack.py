@@ -1,0 +1,209 @@
+"""A datapack: one incident on disk, as a solver may see it, opened with checks and read lazily."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import ValidationError
+
+from opsassay.errors import DatapackError
+from opsassay.model.incident import Incident, Window
+from opsassay.telemetry.content import ENV, INCIDENT, TABLES, content_hash, opaque_id, write_datapack
+from opsassay.telemetry.schema import MODALITIES, PERIODS, conform, empty, first_line
+
+__all__ = ["LOAD_GENERATORS", "Datapack", "content_hash", "opaque_id", "read_object", "write_datapack"]
+
+LOAD_GENERATORS = frozenset({"loadgenerator", "load-generator", "locust", "wrk2", "dsb-wrk2", "k6"})
+"""Services that make traffic and are no part of the system; env.json adds to them under "load_generators"."""
+
+
+@dataclass(frozen=True, eq=False)
+class Datapack:
+    """One recorded incident: its tables and its description."""
+
+    path: Path
+    incident: Incident
+    env: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: Path) -> Datapack:
+        """Return the datapack in the folder *path*, checked.
+
+        A folder without incident.json (the public form) gets an Incident made from the time range of its tables.
+        Raises DatapackError when a traces table is missing, a table is unreadable or lacks a required column, a
+        period holds no rows at all, or incident.json is not one.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise DatapackError(f"{path} is not a folder; a datapack is a folder with {TABLES[0]} and others.")
+        for period in PERIODS:
+            if not (path / f"{period}_traces.parquet").is_file():
+                raise DatapackError(f"{path} has no {period}_traces.parquet, so it is not a datapack; record it again.")
+        env = read_object(path / ENV) if (path / ENV).exists() else {}
+        incident = _read_incident(path) if (path / INCIDENT).exists() else None
+        with ThreadPoolExecutor(1) as beside:  # hashing needs no look at the tables, nor they at it
+            digest = beside.submit(content_hash, path) if incident is None else None
+            ranges = _look(path)
+        if incident is None:
+            assert digest is not None
+            incident = _synthesised(digest.result(), env, ranges)
+        return cls(path, incident, env)
+
+    def scan(self, period: str, modality: str) -> pl.LazyFrame:
+        """Return a lazy table: the columns of SCHEMA[*modality*], then extra ones; no rows when the file is missing."""
+        return _scan(self.path, period, modality)
+
+    def read(self, period: str, modality: str) -> pl.DataFrame:
+        """Return what `scan` describes, in memory; raises DatapackError when the file turns out to be damaged."""
+        return _collected(self.scan(period, modality), _table(self.path, period, modality))
+
+    def both(self, modality: str) -> pl.LazyFrame:
+        """Return both periods of *modality* below each other with an extra column `period` (normal, abnormal)."""
+        parts = [self.scan(period, modality).with_columns(period=pl.lit(period)) for period in PERIODS]
+        return pl.concat(parts, how="diagonal")
+
+    def collect(self, frame: pl.LazyFrame, modality: str) -> pl.DataFrame:
+        """Return *frame*, which was made from `both` of *modality*; raises DatapackError when a file is damaged."""
+        return _collected(frame, f"{self.path}: a table of {modality}")
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about the incident, in sentences; looked for when asked: comparing all ids takes its time."""
+        found = [about for period in PERIODS for about in _about_traces(self.path, period)]
+        told = self.incident.content_hash
+        if told and told != content_hash(self.path):
+            found.append(f"{self.path} was changed after it was written: its content hash differs.")
+        return tuple(found)
+
+    def services(self) -> list[str]:
+        """Return the names of all services that appear in any trace, sorted, without load generators.
+
+        A recording without spans has the services of its metrics and logs.
+        """
+        return list(self._services)
+
+    def load_generators(self) -> frozenset[str]:
+        """Return the names of services that only make traffic."""
+        return LOAD_GENERATORS | frozenset(self.env.get("load_generators", ()))
+
+    @cached_property
+    def _services(self) -> tuple[str, ...]:
+        names = self._names("traces") or self._names("metrics") | self._names("logs")
+        return tuple(sorted(names - self.load_generators() - {""}))
+
+    def _names(self, modality: str) -> set[str]:
+        names = self.both(modality).select(pl.col("service_name").unique()).collect().get_column("service_name")
+        return set(names.drop_nulls())
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in *path*; raises DatapackError when it is none."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise DatapackError(
+            f"{path} cannot be read as JSON ({first_line(error)}); restore it from the source."
+        ) from error
+    if not isinstance(value, dict):
+        raise DatapackError(f"{path} holds a {type(value).__name__} instead of a JSON object; restore it.")
+    return value
+
+
+def _scan(path: Path, period: str, modality: str) -> pl.LazyFrame:
+    if period not in PERIODS or modality not in MODALITIES:
+        raise ValueError(f"no table {period}_{modality}: periods are {PERIODS}, modalities {MODALITIES}")
+    file = path / f"{period}_{modality}.parquet"
+    if not file.exists():
+        return empty(modality).lazy()
+    where = _table(path, period, modality)
+    try:
+        frame = pl.scan_parquet(file, glob=False)
+        frame.collect_schema()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _damaged(where, error) from error
+    return conform(frame, modality, where)
+
+
+def _table(path: Path, period: str, modality: str) -> str:
+    return f"{path}: {period}_{modality}.parquet"
+
+
+def _collected(frame: pl.LazyFrame, where: str) -> pl.DataFrame:
+    try:
+        return frame.collect()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _damaged(where, error) from error
+
+
+def _damaged(where: str, error: BaseException) -> DatapackError:
+    return DatapackError(f"{where} cannot be read ({first_line(error)}); copy or record the incident again.")
+
+
+Ranges = dict[str, dict[str, Window]]
+"""Windows by period and modality."""
+
+
+def _look(path: Path) -> Ranges:
+    """Return the window of each table that has rows; every table is touched, so that one cut short is found now."""
+    names = [(period, modality) for period in PERIODS for modality in MODALITIES]
+    time = pl.col("time").dt.epoch("ns")
+    frames = [_scan(path, *name).select(start=time.min(), end=time.max()) for name in names]
+    try:
+        told = pl.collect_all(frames)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):  # one by one: which of them is damaged?
+        told = [_collected(frame, _table(path, *name)) for frame, name in zip(frames, names, strict=True)]
+    ranges: Ranges = {period: {} for period in PERIODS}
+    for (period, modality), window in zip(names, told, strict=True):
+        start, end = window.row(0)
+        if start is not None:
+            ranges[period][modality] = Window(start_ns=start, end_ns=end + 1)
+    for period in PERIODS:
+        if not ranges[period]:
+            raise DatapackError(f"{path} has no rows at all in its {period} period; record it again with load running.")
+    return ranges
+
+
+def _about_traces(path: Path, period: str) -> tuple[str, ...]:
+    where, frame = _table(path, period, "traces"), _scan(path, period, "traces")
+    spans, rows = _collected(frame.select(pl.struct("trace_id", "span_id").n_unique(), pl.len()), where).row(0)
+    if not rows:
+        return (f"{where} has no rows.",)
+    return (f"{where} repeats the ids of {rows - spans} spans; they are kept.",) if rows > spans else ()
+
+
+def _read_incident(path: Path) -> Incident:
+    where = path / INCIDENT
+    try:
+        incident = Incident.model_validate(read_object(where))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise DatapackError(
+            f"{where}: {name}: {first['msg']}; restore the file or record the incident again."
+        ) from error
+    for name, window in (("normal", incident.normal), ("abnormal", incident.abnormal)):
+        if window.end_ns <= window.start_ns:
+            raise DatapackError(f"{where}: the {name} window is empty; its end_ns must lie after its start_ns.")
+    return incident
+
+
+def _synthesised(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
+    """Return an Incident for the public form: windows from the traces, or from any table when there are none."""
+    windows = {period: found.get("traces") or _hull(found) for period, found in ranges.items()}
+    return Incident(
+        id=opaque_id(digest),
+        system=str(env.get("namespace") or "unknown"),
+        normal=windows["normal"],
+        abnormal=windows["abnormal"],
+        content_hash=digest,
+    )
+
+
+def _hull(found: dict[str, Window]) -> Window:
+    return Window(start_ns=min(w.start_ns for w in found.values()), end_ns=max(w.end_ns for w in found.values()))

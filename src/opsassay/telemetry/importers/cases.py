@@ -1,0 +1,143 @@
+"""What all importers share: cases that are read one at a time, skipped when they are there, reported when they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from opsassay.errors import DatapackError, OpsAssayError, UserError
+from opsassay.model.causal_graph import Annotation
+from opsassay.model.incident import Incident, Truth
+from opsassay.telemetry.content import opaque_id, whole_folder, write_datapack
+from opsassay.telemetry.schema import first_line
+from opsassay.telemetry.tree import TRUTH, Tree, write_annotation, write_noun
+
+OnCase = Callable[[str, str], None]
+"""Told each case's name and what became of it: imported, skipped or failed."""
+
+Frames = dict[tuple[str, str], pl.DataFrame]
+"""Tables by (period, modality)."""
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What became of each case: ids that were *imported* or *skipped* (already there), reasons of *failed*.
+
+    *notes* say of imported cases what in the source could not be read, and why.
+    """
+
+    imported: tuple[tuple[str, str], ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A case as it was read: *incident* None is a truth without telemetry, *truth* None telemetry without a truth."""
+
+    incident: Incident | None
+    truth: Truth | None
+    frames: Frames = field(default_factory=dict)
+    env: Mapping[str, Any] = field(default_factory=dict)
+    annotation: Annotation | None = None
+    further: Mapping[str, str] = field(default_factory=dict)  # other files of the truth folder: name to text
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A case that can be read: its *name* in the source, the *id* it gets, and how it is read.
+
+    The id must follow from nothing that names the fault: who knows the rule could otherwise try all faults.
+    """
+
+    name: str
+    id: str
+    read: Callable[[], Made]
+
+
+def import_sources(sources: Iterable[Source], out: Path, on_case: OnCase | None = None) -> ImportReport:
+    """Read each of *sources* in turn into the tree *out*, truth before telemetry, and report what became of it.
+
+    A case whose folder is there already is skipped without being read, so that an import that was cut off goes on
+    where it stopped. One that cannot be read is reported, and the rest goes on.
+    """
+    tree = Tree(out)
+    became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}
+    notes: list[tuple[str, str]] = []
+    for source in sources:
+        try:
+            outcome, made = _import_one(source, tree)
+            detail = source.id
+            notes += [(source.name, note) for note in made.notes]
+        except OpsAssayError as error:
+            outcome, detail = "failed", str(error)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            outcome, detail = (
+                "failed",
+                f"{source.name} cannot be read ({first_line(error)}); restore it from the source.",
+            )
+        became[outcome].append((source.name, detail))
+        if on_case is not None:
+            on_case(source.name, outcome)
+    return ImportReport(**{outcome: tuple(cases) for outcome, cases in became.items()}, notes=tuple(notes))
+
+
+def _import_one(source: Source, tree: Tree) -> tuple[str, Made]:
+    if tree.incident_path(source.id).exists():
+        return "skipped", Made(None, None)
+    made = source.read()
+    if made.incident is None and (tree.truth_path(source.id) / TRUTH).exists():
+        return "skipped", Made(None, None)
+    tree.remove(source.id)  # truth without an incident is left over from an import that was cut off
+    if made.truth is not None:
+        with whole_folder(tree.truth_path(source.id)) as partial:
+            write_noun(partial / TRUTH, made.truth)
+            if made.annotation is not None:
+                write_annotation(partial, made.annotation)
+            for name, text in made.further.items():
+                (partial / name).write_text(text, encoding="utf-8")
+    if made.incident is not None:
+        write_datapack(tree.incident_path(source.id), made.frames, made.incident, made.env)
+    return "imported", made
+
+
+def case_id(*told: object) -> str:
+    """Return the opaque id that follows from what was *told*: format, system, and what a solver may know anyway."""
+    return opaque_id("\0".join(str(part) for part in told))
+
+
+def folders_below(source: Path, marks: Callable[[Path], bool], expected: str) -> Iterator[Path]:
+    """Yield *source* or the folders below it that *marks* accepts, sorted; raises UserError when there are none."""
+    source = Path(source)
+    if not source.is_dir():
+        raise UserError(f"{source} is {'a file' if source.exists() else 'not there'}; {expected}")
+    found = [folder for folder in (source, *sorted(p for p in source.rglob("*") if p.is_dir())) if marks(folder)]
+    if not found:
+        raise UserError(f"{source} holds nothing of this format; {expected}")
+    yield from found
+
+
+def read_csv(path: Path, **options: Any) -> pl.DataFrame:
+    """Return the CSV file *path*, all columns as text unless *options* say otherwise; raises DatapackError."""
+    try:
+        return pl.read_csv(path, **{"infer_schema": False, **options})
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DatapackError(
+            f"{path} cannot be read as CSV ({first_line(error)}); restore it from the source."
+        ) from error
+
+
+def at_ns(column: pl.Expr) -> pl.Expr:
+    """Return nanoseconds of UTC as the time of a datapack."""
+    return column.cast(pl.Int64).cast(pl.Datetime("ns")).dt.replace_time_zone("UTC")
+
+
+def numbers(column: str) -> pl.Expr:
+    """Return a text column as floats; what is no number is null."""
+    return pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)

@@ -1,0 +1,196 @@
+"""ITBench ground truth (itbench-hub/ITBench): what was broken and how it spread, without telemetry.
+
+``groundtruth_v1.yaml`` comes flat or under ``spec``: groups (entities, each with regular expressions that match its
+names), aliases, propagations and alerts. ``groundtruth.yaml`` (v2) names the faulted objects and the solutions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import rustworkx
+import yaml
+
+from opsassay.errors import DatapackError
+from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.model.incident import Label, RootLabel, Truth
+from opsassay.telemetry.importers.cases import (
+    ImportReport,
+    Made,
+    OnCase,
+    Source,
+    case_id,
+    folders_below,
+    import_sources,
+)
+from opsassay.telemetry.schema import first_line
+
+V1, V2 = "groundtruth_v1.yaml", "groundtruth.yaml"
+ENTITIES = "entities.json"
+"""File of the truth folder with groups, filters and aliases: what names stand for which entity."""
+
+
+def import_itbench(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
+    """Bring the ground truth of every scenario in *source* into the tree *out*, as truth without an incident.
+
+    Written are truth.json, causal_graph.json and annotation.json of the propagations, and entities.json. What is
+    broken in a file is in the notes of the report and left out: dangling ids, filters that are no regular expression,
+    propagations without both ends, cycles (kept, and said), groups without an id. A file that is not YAML, or has
+    neither groups nor entities, is failed.
+    """
+    expected = f"expected folders with {V1} or {V2}."
+    folders = folders_below(source, lambda f: (f / V1).exists() or (f / V2).exists(), expected)
+    return import_sources(map(_source, folders), out, on_case)
+
+
+def _source(folder: Path) -> Source:
+    id_ = case_id("itbench", folder.name)
+    return Source(folder.name, id_, partial(_read, folder, id_))
+
+
+def _read(folder: Path, id_: str) -> Made:
+    notes: list[str] = []
+    first, second = (_spec(folder / name, notes) for name in (V1, V2))
+    if first is None and second is None:
+        raise DatapackError(f"{folder} has no ground truth that can be read: {'; '.join(notes)}.")
+    system = "itbench"
+    objects = _objects(second, notes) if second is not None else ()
+    groups = _groups(first or {}, notes)
+    graph = _graph(folder.name, first or {}, groups, notes)
+    roots = tuple(_label(group) for group in groups.values() if group.get("root_cause"))
+    if not roots and not objects:
+        raise DatapackError(f"{folder} names no root cause, in {V1} nor in {V2}; correct it or leave it out.")
+    aliases = [[str(name) for name in group] for group in _listed((first or {}).get("aliases"))]
+    named = {name for group in aliases for name in group}
+    notes += [f"{V1}: the alias {name!r} is no group" for name in sorted(named - groups.keys())]
+    told = tuple(f"itbench: faulted object {name}" for name in objects)
+    truth = Truth(id=id_, system=system, roots=roots or tuple(RootLabel(service=(n,)) for n in objects), notes=told)
+    annotation = Annotation(
+        label=Label.ATTRIBUTED if graph.edges and graph.root_causes else Label.UNEXPLAINED,
+        reason=f"imported from {V1}",
+        graph=graph,
+        notes=tuple(notes),
+    )
+    entities = {
+        "groups": {name: {"kind": g.get("kind"), "filters": _filters(g)} for name, g in groups.items()},
+        "aliases": aliases,
+    }
+    further = {ENTITIES: json.dumps(entities, indent=1, sort_keys=True) + "\n"}
+    return Made(None, truth, annotation=annotation, further=further, notes=tuple(notes))
+
+
+def _spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
+    """Return the content of *path*, from under ``spec`` where there is one; None, with a note, if it is unreadable."""
+    if not path.exists():
+        notes.append(f"there is no {path.name}")
+        return None
+    try:
+        documents = [d for d in yaml.safe_load_all(path.read_text(encoding="utf-8")) if d is not None]
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        notes.append(f"{path.name} is not YAML ({first_line(error)})")
+        return None
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        notes.append(f"{path.name} holds {len(documents)} documents instead of one mapping")
+        return None
+    spec = documents[0].get("spec", documents[0])
+    if not isinstance(spec, dict) or not {"groups", "entities"} & spec.keys():
+        notes.append(f"{path.name} has neither groups nor entities")
+        return None
+    return spec
+
+
+def _groups(spec: Mapping[str, Any], notes: list[str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for place, group in enumerate(_listed(spec.get("groups"))):
+        if not isinstance(group, dict) or not group.get("id"):
+            notes.append(f"{V1}: group {place + 1} has no id")
+            continue
+        name = str(group["id"])
+        if name in found:
+            notes.append(f"{V1}: the group {name!r} occurs twice; the first is kept")
+            continue
+        found[name] = group
+        for pattern in _filters(group):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                notes.append(f"{V1}: the filter {pattern!r} of {name} is no regular expression ({error})")
+        if not _filters(group):
+            notes.append(f"{V1}: the group {name!r} has no filter, so no name matches it")
+    return found
+
+
+def _graph(
+    case: str, spec: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]], notes: list[str]
+) -> CausalGraph:
+    edges: dict[tuple[str, str], CausalEdge] = {}
+    for place, step in enumerate(_listed(spec.get("propagations"))):
+        ends = [str(step.get(end) or "") for end in ("source", "target")] if isinstance(step, dict) else ["", ""]
+        if not all(ends):
+            notes.append(f"{V1}: propagation {place + 1} lacks its source or its target")
+            continue
+        dangling = [end for end in ends if end not in groups]
+        if dangling:
+            notes.append(f"{V1}: propagation {place + 1} names {', '.join(map(repr, dangling))}, which is no group")
+            continue
+        edges.setdefault(
+            (ends[0], ends[1]),
+            CausalEdge(
+                source=ends[0], target=ends[1], evidence={k: step[k] for k in ("condition", "effect") if k in step}
+            ),
+        )
+    _say_cycles(list(edges), notes)
+    alarms = {str(a.get("group_id")) for a in _listed(spec.get("alerts")) if isinstance(a, dict) and a.get("group_id")}
+    notes += [f"{V1}: an alert names {name!r}, which is no group" for name in sorted(alarms - groups.keys())]
+    reached = {end for pair in edges for end in pair}
+    roots = [name for name, group in groups.items() if group.get("root_cause")]
+    nodes = tuple(CausalNode(component=name) for name in sorted(reached | set(roots)))
+    return CausalGraph(
+        case_name=case,
+        nodes=nodes,
+        edges=tuple(edges.values()),
+        root_causes=tuple(CausalNode(component=name) for name in roots),
+        alarm_nodes=tuple(CausalNode(component=name) for name in sorted(alarms & groups.keys())),
+    )
+
+
+def _say_cycles(pairs: list[tuple[str, str]], notes: list[str]) -> None:
+    names = sorted({end for pair in pairs for end in pair})
+    index = {name: place for place, name in enumerate(names)}
+    graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
+    graph.add_nodes_from(names)
+    graph.add_edges_from_no_data([(index[a], index[b]) for a, b in pairs])
+    circles = [
+        sorted(names[i] for i in part) for part in rustworkx.strongly_connected_components(graph) if len(part) > 1
+    ]
+    circles += [[a] for a, b in pairs if a == b]
+    notes += [f"{V1}: the propagations run in a circle: {', '.join(circle)}" for circle in sorted(circles)]
+
+
+def _objects(spec: Mapping[str, Any], notes: list[str]) -> tuple[str, ...]:
+    found = []
+    for place, entity in enumerate(_listed(spec.get("entities"))):
+        name = (entity.get("metadata") or {}).get("name") if isinstance(entity, dict) else None
+        if name:
+            found.append(str(name))
+        else:
+            notes.append(f"{V2}: entity {place + 1} has no name")
+    return tuple(found)
+
+
+def _label(group: Mapping[str, Any]) -> RootLabel:
+    name = str(group["id"])
+    return RootLabel(service=(name,), pod=(name,) if str(group.get("kind")).lower() == "pod" else ())
+
+
+def _filters(group: Mapping[str, Any]) -> list[str]:
+    return [str(pattern) for pattern in _listed(group.get("filter"))]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]

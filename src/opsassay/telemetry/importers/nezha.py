@@ -1,0 +1,251 @@
+"""Nezha (IntelligentDDS/Nezha): traces, logs and metrics as CSV, a minute per file, and a list of faults per day.
+
+``construct_data/DATE/{trace,log}`` is the system without a fault, ``rca_data/DATE/{trace,log,metric}`` with faults, and
+``rca_data/DATE/DATE-fault_list.json`` says when which pod got what.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from opsassay.errors import DatapackError
+from opsassay.model.faults import NO_FAULT
+from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.telemetry.importers.cases import (
+    Frames,
+    ImportReport,
+    Made,
+    OnCase,
+    Source,
+    at_ns,
+    case_id,
+    folders_below,
+    import_sources,
+    numbers,
+    read_csv,
+)
+from opsassay.telemetry.schema import empty, first_line
+
+MINUTES = 3
+"""Files that a fault lasts: that of its injection and the two after it."""
+
+_TYPES = {
+    "return": "JVMReturn",
+    "exception": "JVMException",
+    "cpu_contention": "CPUStress",
+    "cpu_consumed": "CPUStress",
+    "network_delay": "NetworkDelay",
+}
+_METRICS = {
+    "CpuUsage(m)": ("k8s.pod.cpu.usage", 1e-3),
+    "CpuUsageRate(%)": ("k8s.pod.cpu_limit_utilization", 1e-2),
+    "MemoryUsage(Mi)": ("k8s.pod.memory.working_set", 2.0**20),
+    "MemoryUsageRate(%)": ("k8s.pod.memory_limit_utilization", 1e-2),
+}
+"""Columns with a name in the OpenTelemetry conventions, and the factor to its unit; others keep theirs."""
+
+_LEVEL = r"\s(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s"
+
+
+def import_nezha(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
+    """Bring every fault of the days in *source*, and one case without a fault per day, into the tree *out*.
+
+    The normal period is the day's no-fault recording, the abnormal one begins at ``inject_time``, which is UTC
+    (``inject_timestamp`` is about eight hours off on some mornings and is not used), and lasts as far as MINUTES files.
+    Metrics are those within either period. Faults whose minutes are not there are reported as failed.
+    """
+    expected = "expected a folder with rca_data/DATE/DATE-fault_list.json, and construct_data beside rca_data."
+    roots = folders_below(source, lambda folder: any((folder / "rca_data").glob("*/*fault_list.json")), expected)
+    days = [path for root in roots for path in sorted((root / "rca_data").glob("*/*fault_list.json"))]
+    return import_sources((case for day in days for case in _cases(day)), out, on_case)
+
+
+def _cases(fault_list: Path) -> Iterator[Source]:
+    day, root = fault_list.parent, fault_list.parent.parent.parent
+    usual = root / "construct_data" / day.name
+    normal = cache(lambda: _recording(usual, sorted(p.name[:5] for p in (usual / "trace").glob("*_trace.csv"))))
+    try:
+        hours: dict[str, list[dict[str, str]]] = json.loads(fault_list.read_bytes())
+        faults = sorted((f for hour in hours.values() for f in hour), key=lambda f: f["inject_time"])
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise DatapackError(f"{fault_list} is no list of faults ({first_line(error)}); restore it.") from error
+    for fault in faults:
+        name = f"{day.name} {fault['inject_time'][11:]}"
+        yield Source(name, case_id("nezha", name), partial(_read, name, day, fault, normal))
+    if usual.is_dir():
+        name = f"{day.name} without a fault"
+        yield Source(name, case_id("nezha", name), partial(_without_fault, name, day, normal))
+
+
+def _read(name: str, day: Path, fault: dict[str, str], normal: Any) -> Made:
+    begun = datetime.fromisoformat(fault["inject_time"]).replace(tzinfo=UTC)
+    minutes = [(begun + timedelta(minutes=i)).strftime("%H_%M") for i in range(MINUTES)]
+    there = [minute for minute in minutes if (day / "trace" / f"{minute}_trace.csv").exists()]
+    if not there:
+        raise DatapackError(
+            f"{day} has no trace of {minutes[0].replace('_', ':')}, when the fault began; this sample lacks it."
+        )
+    begun_ns = int(begun.timestamp()) * 1_000_000_000
+    after = {
+        modality: frame.filter(pl.col("time").dt.epoch("ns") >= begun_ns)
+        for modality, frame in _recording(day, there).items()
+    }
+    pod = fault["inject_pod"]
+    service, kind = service_of(pod), _TYPES.get(fault["inject_type"])
+    system = _system(service)
+    incident = _incident(case_id("nezha", name), system, normal(), after)
+    where = _inner_labels(day, service, fault["inject_type"])
+    label = RootLabel(service=(service,), pod=(pod,), container=(service,), **where)
+    known = () if kind is None else (
+        Fault(type=kind, service=service, pod=pod, start_ns=begun_ns, end_ns=begun_ns + MINUTES * 60 * 1_000_000_000),
+    )  # fmt: skip
+    notes = [f"{m.replace('_', ':')} is not in this sample" for m in minutes if m not in there]
+    notes += (
+        [] if known else [f"inject_type {fault['inject_type']} has no type in the catalogue: no fault kind is graded"]
+    )
+    notes += [] if after["logs"].height else ["there are no logs of these minutes"]
+    truth = Truth(
+        id=incident.id,
+        system=system,
+        faults=known,
+        roots=(label,),
+        notes=(f"nezha: {json.dumps(fault, sort_keys=True)}",),
+    )
+    return Made(incident, truth, _frames(day, incident, normal(), after), {"namespace": system}, notes=tuple(notes))
+
+
+def _without_fault(name: str, day: Path, normal: Any) -> Made:
+    whole = normal()
+    middle = whole["traces"].get_column("time").sort()[whole["traces"].height // 2]
+    first = {modality: frame.filter(pl.col("time") < middle) for modality, frame in whole.items()}
+    second = {modality: frame.filter(pl.col("time") >= middle) for modality, frame in whole.items()}
+    system = _system(str(whole["traces"].get_column("service_name")[0]))
+    incident = _incident(case_id("nezha", name), system, first, second)
+    window = incident.abnormal
+    nothing = Fault(type=NO_FAULT, service=None, start_ns=window.start_ns, end_ns=window.end_ns)
+    note = "the second half of the no-fault recording stands for the abnormal period"
+    truth = Truth(id=incident.id, system=system, faults=(nothing,), notes=(note,))
+    return Made(incident, truth, _frames(day, incident, first, second), {"namespace": system})
+
+
+def service_of(pod: str) -> str:
+    """Return the service of a pod: its name without the hashes of its replica set and its own."""
+    return pod.rsplit("-", 2)[0] if pod.count("-") > 1 else pod
+
+
+def _system(service: str) -> str:
+    return "ts" if service.startswith("ts-") else "hipster"
+
+
+def _inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ...]]:
+    """Return what root_cause_ts.json (or its like) says of the place within *service*: a function, or a metric."""
+    for path in sorted((day.parent.parent / "construct_data").glob("root_cause_*.json")):
+        found = json.loads(path.read_bytes()).get(service, {}).get(kind)
+        if found:
+            return {"function" if kind in {"return", "exception"} else "metric": (found,)}
+    return {}
+
+
+def _recording(folder: Path, minutes: list[str]) -> dict[str, pl.DataFrame]:
+    """Return traces and logs of *minutes* (``HH_MM``); a minute's file that is not there is left out.
+
+    Some public files end in the middle of a quoted text that swallows fields: what is surplus in a row is cut off. Some
+    repeat spans of the minute before: equal spans count once.
+    """
+    if not minutes:
+        raise DatapackError(f"{folder} has no trace files; this sample lacks the no-fault recording.")
+    traces = [_traces(p) for m in minutes if (p := folder / "trace" / f"{m}_trace.csv").exists()]
+    logs = [_logs(p) for m in minutes if (p := folder / "log" / f"{m}_log.csv").exists()]
+    return {
+        "traces": pl.concat(traces).unique(maintain_order=True),
+        "logs": pl.concat(logs) if logs else empty("logs").select(_LOG_COLUMNS),
+    }
+
+
+def _traces(path: Path) -> pl.DataFrame:
+    start, end = (pl.col(f"{side}TimeUnixNano").cast(pl.Int64) for side in ("Start", "End"))
+    return read_csv(path).select(
+        time=at_ns(start),
+        trace_id="TraceID",
+        span_id="SpanID",
+        parent_span_id=pl.col("ParentID").replace("root", ""),
+        span_name="OperationName",
+        service_name=_service(pl.col("PodName")),
+        duration=(end - start).clip(lower_bound=0).cast(pl.UInt64),
+        **{
+            "attr.status_code": pl.lit("Unset"),
+            "attr.k8s.pod.name": pl.col("PodName"),
+            "attr.k8s.service.name": _service(pl.col("PodName")),
+        },
+    )
+
+
+_LOG_COLUMNS = ("time", "trace_id", "span_id", "level", "service_name", "message", "attr.k8s.pod.name")
+
+
+def _logs(path: Path) -> pl.DataFrame:
+    table = read_csv(path, truncate_ragged_lines=True)
+    whole = table.filter(numbers("TimeUnixNano").is_not_null())
+    return whole.select(
+        time=at_ns(pl.col("TimeUnixNano").cast(pl.Int64)),
+        trace_id="TraceID",
+        span_id="SpanID",
+        level=pl.col("Log").str.extract(_LEVEL).fill_null("INFO"),
+        service_name=_service(pl.col("PodName")),
+        message="Log",
+        **{"attr.k8s.pod.name": pl.col("PodName")},
+    )
+
+
+def _service(pod: pl.Expr) -> pl.Expr:
+    return pod.str.replace(r"-[^-]+-[^-]+$", "")
+
+
+def _frames(day: Path, incident: Incident, normal: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]) -> Frames:
+    frames: Frames = {("normal", m): frame for m, frame in normal.items()}
+    frames |= {("abnormal", m): frame for m, frame in after.items()}
+    metrics = _metrics(day)
+    for period, window in (("normal", incident.normal), ("abnormal", incident.abnormal)):
+        within = pl.col("time").dt.epoch("ns").is_between(window.start_ns, window.end_ns, closed="left")
+        frames[period, "metrics"] = metrics.filter(within)
+    return frames
+
+
+def _incident(id_: str, system: str, normal: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]) -> Incident:
+    windows = []
+    for frames in (normal, after):
+        times = frames["traces"].get_column("time").dt.epoch("ns")
+        if not len(times):
+            raise DatapackError(f"{system} {id_} has no spans in one of its periods; this sample lacks them.")
+        windows.append(Window(start_ns=int(str(times.min())), end_ns=int(str(times.max())) + 1))
+    provenance = {"format": "nezha", "licence": "MIT"}
+    return Incident(id=id_, system=system, normal=windows[0], abnormal=windows[1], provenance=provenance)
+
+
+@cache
+def _metrics(day: Path) -> pl.DataFrame:
+    """Return time, metric, value, service_name and pod of every pod's metrics of the day."""
+    parts = [_of_pod(path) for path in sorted((day / "metric").glob("*_metric.csv"))]
+    return pl.concat(parts) if parts else empty("metrics")
+
+
+def _of_pod(path: Path) -> pl.DataFrame:
+    table = read_csv(path)
+    columns = [c for c in table.columns if c not in {"Time", "TimeStamp", "PodName"}]
+    renamed = {c: _METRICS.get(c, (f"nezha.{c}", 1.0)) for c in columns}
+    return (
+        table.select(
+            time=at_ns(pl.col("TimeStamp").cast(pl.Int64) * 1_000_000_000),
+            pod="PodName",
+            **{name: numbers(column) * factor for column, (name, factor) in renamed.items()},
+        )
+        .unpivot(index=["time", "pod"], variable_name="metric", value_name="value")
+        .select("time", "metric", "value", service_name=_service(pl.col("pod")), **{"attr.k8s.pod.name": pl.col("pod")})
+    )

@@ -1,0 +1,263 @@
+"""OpenRCA (microsoft/OpenRCA): a day of telemetry per folder, ``telemetry/YYYY_MM_DD/{metric,trace,log}``.
+
+``record.csv`` lists the failures (component, timestamp, reason); ``query.csv`` asks about them. Its systems name their
+columns differently; what is read of each file is in COLUMNS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import polars as pl
+
+from opsassay.errors import DatapackError
+from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.telemetry.importers.cases import (
+    Frames,
+    ImportReport,
+    Made,
+    OnCase,
+    Source,
+    at_ns,
+    case_id,
+    folders_below,
+    import_sources,
+    numbers,
+    read_csv,
+)
+from opsassay.telemetry.schema import SCHEMA, empty
+
+BEFORE_S, AFTER_S = 1800, 600
+"""Seconds before a failure that are normal, and from it on that are not; queries ask about half an hour."""
+
+ZONE = ZoneInfo("Asia/Shanghai")
+"""The zone of the days' folders; timestamps are epoch seconds or milliseconds."""
+
+_REASONS = (
+    ("network latency", "NetworkDelay"),
+    ("network delay", "NetworkDelay"),
+    ("packet loss", "NetworkLoss"),
+    ("network loss", "NetworkLoss"),
+    ("packet corruption", "NetworkCorrupt"),
+    ("process termination", "PodKill"),
+    ("jvm out of memory", "JVMMemoryStress"),
+    ("jvm cpu", "JVMCPUStress"),
+    ("cpu", "CPUStress"),
+    ("memory", "MemoryStress"),
+)
+"""The first part of a reason that fits decides; other reasons have no type in the catalogue."""
+
+
+def import_openrca(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
+    """Bring every failure of record.csv in the systems of *source* into the tree *out*.
+
+    Two failures within the abnormal period of a record are one incident with two roots. What is not there, and files
+    whose columns are not known, are in the notes of the report; a failure without any telemetry is failed.
+    """
+    expected = "expected a system's folder with record.csv and telemetry/YYYY_MM_DD."
+    systems = list(folders_below(source, lambda f: (f / "record.csv").exists(), expected))
+    return import_sources((case for system in systems for case in _cases(system)), out, on_case)
+
+
+def _cases(system: Path) -> Iterator[Source]:
+    records = read_csv(system / "record.csv")
+    lacking = {"component", "timestamp", "reason"} - set(records.columns)
+    if lacking:
+        raise DatapackError(f"{system / 'record.csv'} lacks {', '.join(sorted(lacking))}; restore it from the source.")
+    rows = records.with_columns(at_s=numbers("timestamp")).drop_nulls("at_s").sort("at_s").to_dicts()
+    name = f"openrca-{system.name.lower()}"
+    until = float("-inf")
+    for row in rows:
+        if row["at_s"] < until:
+            continue  # part of the incident before
+        until = row["at_s"] + AFTER_S
+        together = [other for other in rows if row["at_s"] <= other["at_s"] < until]
+        moment = datetime.fromtimestamp(row["at_s"], UTC)
+        case = f"{name} {moment:%Y-%m-%d %H:%M:%S}"
+        yield Source(case, case_id("openrca", case), partial(_read, system, name, case, together))
+
+
+def _read(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> Made:
+    id_, begun_s = case_id("openrca", case), float(records[0]["at_s"])
+    begun_ns, second = int(begun_s * 1e9), 1_000_000_000
+    day = system / "telemetry" / datetime.fromtimestamp(begun_s, ZONE).strftime("%Y_%m_%d")
+    if not day.is_dir():
+        raise DatapackError(f"{system} has no telemetry/{day.name} for the failure of {case}; this sample lacks it.")
+    incident = Incident(
+        id=id_,
+        system=name,
+        normal=Window(start_ns=begun_ns - BEFORE_S * second, end_ns=begun_ns),
+        abnormal=Window(start_ns=begun_ns, end_ns=begun_ns + AFTER_S * second),
+        provenance={"format": "openrca", "licence": "MIT"},
+    )
+    frames, notes = _frames(day, incident)
+    if not any(frame.height for frame in frames.values()):
+        raise DatapackError(f"{day} has no rows around the failure of {case}; restore it from the source.")
+    faults = [_fault(row, incident.abnormal.end_ns) for row in records]
+    notes += [f"the reason {row['reason']!r} has no type" for row, f in zip(records, faults, strict=True) if f is None]
+    told = tuple(f"openrca: {row['component']}: {row['reason']}" for row in records)
+    truth = Truth(
+        id=id_,
+        system=name,
+        faults=tuple(f for f in faults if f) if all(faults) else (),
+        roots=tuple(_label(row["component"]) for row in records),
+        notes=told,
+    )
+    return Made(incident, truth, frames, {"namespace": name}, notes=tuple(notes))
+
+
+def _fault(row: dict[str, Any], end_ns: int) -> Fault | None:
+    reason = str(row["reason"]).lower()
+    kind = next((kind for part, kind in _REASONS if part in reason), None)
+    if kind is None:
+        return None
+    return Fault(type=kind, service=row["component"], start_ns=int(row["at_s"] * 1e9), end_ns=end_ns)
+
+
+def _label(component: str) -> RootLabel:
+    """Return the label of a component: a replica ``name-0`` is a pod of its service too."""
+    service = component.rpartition("-")[0] if component.rpartition("-")[2].isdigit() else component
+    return RootLabel(service=(component,), pod=(component,) if service != component else ())
+
+
+COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
+    "trace": {
+        "time": (
+            "timestamp",
+            "startTime",
+        ),
+        "trace_id": (
+            "trace_id",
+            "traceId",
+        ),
+        "span_id": (
+            "span_id",
+            "id",
+        ),
+        "parent_span_id": (
+            "parent_span",
+            "parent_id",
+            "pid",
+        ),
+        "service_name": ("cmdb_id",),
+        "span_name": (
+            "operation_name",
+            "serviceName",
+            "dsName",
+            "callType",
+        ),
+        "duration": (
+            "duration",
+            "elapsedTime",
+        ),
+        "status": (
+            "status_code",
+            "success",
+        ),
+    },
+    "log": {"time": ("timestamp",), "service_name": ("cmdb_id",), "message": ("value",)},
+    "metric": {
+        "time": (
+            "timestamp",
+            "startTime",
+        ),
+        "service_name": (
+            "cmdb_id",
+            "service",
+            "serviceName",
+            "tc",
+        ),
+        "metric": (
+            "kpi_name",
+            "name",
+        ),
+        "value": ("value",),
+    },
+}
+"""The columns that are read of each kind of file, by the names that the systems give them."""
+
+_OPTIONAL = {"trace": {"span_name", "status", "parent_span_id"}, "log": set(), "metric": {"metric", "value"}}
+
+
+def _frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
+    notes: list[str] = []
+    parts: dict[str, list[pl.DataFrame]] = {"traces": [], "logs": [], "metrics": []}
+    start_s, end_s = incident.normal.start_ns / 1e9, incident.abnormal.end_ns / 1e9
+    for kind, modality in (("trace", "traces"), ("log", "logs"), ("metric", "metrics")):
+        files = sorted((day / kind).glob("*.csv"))
+        notes += [] if files else [f"{day.name}/{kind} has no files"]
+        for path in files:
+            table = _within(path, kind, start_s, end_s)
+            if isinstance(table, str):
+                notes.append(table)
+            else:
+                parts[modality].append({"trace": _traces, "log": _logs, "metric": _metrics}[kind](table))
+    frames: Frames = {}
+    for modality, found in parts.items():
+        whole = pl.concat(found, how="diagonal_relaxed") if found else empty(modality)
+        is_after = pl.col("time").dt.epoch("ns") >= incident.abnormal.start_ns
+        known = whole.select([c for c in whole.columns if c in SCHEMA[modality]])
+        frames["normal", modality], frames["abnormal", modality] = known.filter(~is_after), known.filter(is_after)
+    return frames, notes
+
+
+def _within(path: Path, kind: str, start_s: float, end_s: float) -> pl.DataFrame | str:
+    """Return the rows of *path* between two times with the columns of COLUMNS[*kind*], or why it cannot be read.
+
+    The file is streamed: a day of one system has gigabytes.
+    """
+    try:
+        lazy = pl.scan_csv(path, infer_schema=False)
+        given = lazy.collect_schema().names()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        return f"{path.parent.name}/{path.name} cannot be read as CSV ({str(error).splitlines()[0]})"
+    chosen = {ours: next((n for n in names if n in given), None) for ours, names in COLUMNS[kind].items()}
+    lacking = sorted(ours for ours, name in chosen.items() if name is None and ours not in _OPTIONAL[kind])
+    if lacking:
+        return f"{path.parent.name}/{path.name} has no column for {', '.join(lacking)} and is left out"
+    stamp = numbers(str(chosen["time"]))
+    seconds = pl.when(stamp > 1e11).then(stamp / 1000).otherwise(stamp)  # milliseconds or seconds
+    picked = [pl.col(name).alias(ours) for ours, name in chosen.items() if name is not None and ours != "time"]
+    used = {name for name in chosen.values() if name}
+    others = [pl.col(c) for c in given if c not in used and kind == "metric" and chosen["value"] is None]
+    return (
+        lazy.select(*picked, *others, time=seconds)
+        .filter(pl.col("time").is_between(start_s, end_s, closed="left"))
+        .with_columns(time=at_ns((pl.col("time") * 1e9).round()))
+        .collect(engine="streaming")
+    )
+
+
+def _traces(table: pl.DataFrame) -> pl.DataFrame:
+    """Return spans; durations are milliseconds in all systems."""
+    have = set(table.columns)
+    status = pl.col("status").str.to_lowercase() if "status" in have else pl.lit(None, pl.String)
+    failed = ~status.is_in(["0", "200", "ok", "true", "0.0"]) & status.is_not_null()
+    return table.with_columns(
+        duration=(numbers("duration") * 1e6).clip(lower_bound=0).cast(pl.UInt64, strict=False).fill_null(0),
+        parent_span_id=pl.col("parent_span_id").replace("None", "").fill_null("")
+        if "parent_span_id" in have
+        else pl.lit(""),
+        span_name=pl.col("span_name") if "span_name" in have else pl.lit(""),
+        **{"attr.status_code": pl.when(failed).then(pl.lit("Error")).otherwise(pl.lit("Unset"))},
+    )
+
+
+def _logs(table: pl.DataFrame) -> pl.DataFrame:
+    found = pl.col("message").str.extract(r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|SEVERE)\b")
+    return table.with_columns(level=found.str.to_uppercase().fill_null("INFO"), message=pl.col("message").fill_null(""))
+
+
+def _metrics(table: pl.DataFrame) -> pl.DataFrame:
+    """Return metrics; a wide file (a service's request rate, response time ...) has one metric per column."""
+    if "value" in table.columns and "metric" in table.columns:
+        return table.with_columns(value=numbers("value"))
+    wide = [c for c in table.columns if c not in {"time", "service_name", "metric"}]
+    return table.unpivot(wide, index=["time", "service_name"], variable_name="metric", value_name="value").with_columns(
+        value=numbers("value")
+    )

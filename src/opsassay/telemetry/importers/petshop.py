@@ -1,0 +1,161 @@
+"""PetShop (amazon-science/petshop-root-cause-analysis): metrics of an adoption site in epochs of 300 s.
+
+A system is a folder with ``noissue/metrics.csv`` and ``{train,test}/issue_N/{metrics.csv,target.json}``. A metrics file
+has three header rows (microservice, metric, statistic), a row with the name of the time column, then one row per epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from opsassay.errors import DatapackError
+from opsassay.model.faults import NO_FAULT
+from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.telemetry.datapack import read_object
+from opsassay.telemetry.importers.cases import (
+    ImportReport,
+    Made,
+    OnCase,
+    Source,
+    at_ns,
+    case_id,
+    folders_below,
+    import_sources,
+    read_csv,
+)
+from opsassay.telemetry.schema import empty
+
+EPOCH_S = 300
+NO_ISSUE_ROWS = 5
+"""Rows at the end of the no-issue file that stand for the abnormal period of the case without a fault."""
+
+_NO_ISSUE = Path("noissue") / "metrics.csv"
+
+
+def import_petshop(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
+    """Bring every issue of the systems in *source*, and one case without a fault per system, into the tree *out*.
+
+    All no-issue rows are the normal period and all rows of the issue the abnormal one, whichever was recorded first. A
+    microservice keeps its whole node string as its name; a cell that is empty in a column that exists is a row without
+    a value. A system without its no-issue file has no normal period: each of its issues is reported as failed.
+    """
+    expected = "expected a system's folder with noissue/metrics.csv and test/issue_N, or a folder of those."
+    systems = list(folders_below(source, _is_system, expected))
+    return import_sources((case for system in systems for case in _cases(system)), out, on_case)
+
+
+def _is_system(folder: Path) -> bool:
+    return any((folder / split).is_dir() for split in ("test", "train")) or (folder / _NO_ISSUE).exists()
+
+
+def _cases(system: Path) -> Iterator[Source]:
+    name = f"petshop-{system.name.replace('_', '-')}"
+    usual = cache(lambda: _no_issue(system))
+    for issue in sorted(system.glob("t*/issue_*"), key=lambda p: (p.parent.name, int(p.name.removeprefix("issue_")))):
+        where = f"{system.name}/{issue.parent.name}/{issue.name}"
+        yield Source(where, case_id("petshop", where), partial(_read, issue, name, usual))
+    if (system / _NO_ISSUE).exists():
+        where = f"{system.name}/noissue"
+        yield Source(where, case_id("petshop", where), partial(_without_fault, where, name, usual))
+
+
+def _no_issue(system: Path) -> pl.DataFrame:
+    path = system / _NO_ISSUE
+    if not path.exists():
+        raise DatapackError(
+            f"{system} has no {_NO_ISSUE}, so nothing is known of its normal state; the public snapshot lacks it for "
+            "the temporal systems: add the file or leave the system out."
+        )
+    return read_metrics(path)
+
+
+def _read(issue: Path, system: str, usual: Callable[[], pl.DataFrame]) -> Made:
+    id_ = case_id("petshop", "/".join(issue.parts[-3:]))
+    target = read_object(issue / "target.json")
+    try:
+        root, symptom = target["root_cause"], target["target"]
+        label = RootLabel(service=(root["node"],), metric=(root["metric"],) if root.get("metric") else ())
+        description = f"{symptom['metric']} ({symptom['agg']}) of {symptom['node']} violated its objective."
+    except (KeyError, TypeError) as error:
+        raise DatapackError(f"{issue / 'target.json'} lacks {error}; restore it from the source.") from error
+    normal, abnormal = usual(), read_metrics(issue / "metrics.csv")
+    incident = _incident(id_, system, normal, abnormal, description)
+    notes = (f"target.json: {json.dumps(target, sort_keys=True)}",)
+    truth = Truth(id=id_, system=system, roots=(label,), notes=notes)
+    return Made(incident, truth, _frames(normal, abnormal), {"namespace": system})
+
+
+def _without_fault(where: str, system: str, no_issue: Callable[[], pl.DataFrame]) -> Made:
+    id_, usual = case_id("petshop", where), no_issue()
+    boundary = usual.get_column("time").unique().sort()[-NO_ISSUE_ROWS]
+    normal, abnormal = usual.filter(pl.col("time") < boundary), usual.filter(pl.col("time") >= boundary)
+    incident = _incident(id_, system, normal, abnormal, "")
+    window = incident.abnormal
+    nothing = Fault(type=NO_FAULT, service=None, start_ns=window.start_ns, end_ns=window.end_ns)
+    note = f"the last {NO_ISSUE_ROWS} no-issue rows stand for the abnormal period"
+    return Made(
+        incident, Truth(id=id_, system=system, faults=(nothing,), notes=(note,)), _frames(normal, abnormal),
+        {"namespace": system},
+    )  # fmt: skip
+
+
+def _incident(id_: str, system: str, normal: pl.DataFrame, abnormal: pl.DataFrame, description: str) -> Incident:
+    return Incident(
+        id=id_,
+        system=system,
+        normal=_window(normal),
+        abnormal=_window(abnormal),
+        description=description,
+        provenance={"format": "petshop", "licence": "CC-BY-4.0"},
+    )
+
+
+def _window(metrics: pl.DataFrame) -> Window:
+    """Return the time that the epochs cover: each begins at its time."""
+    first, last = metrics.select(
+        pl.col("time").dt.epoch("ns").min().alias("a"), pl.col("time").dt.epoch("ns").max().alias("b")
+    ).row(0)
+    return Window(start_ns=first, end_ns=last + EPOCH_S * 1_000_000_000)
+
+
+def _frames(normal: pl.DataFrame, abnormal: pl.DataFrame) -> Any:
+    return {
+        ("normal", "traces"): empty("traces"),
+        ("abnormal", "traces"): empty("traces"),
+        ("normal", "metrics"): normal,
+        ("abnormal", "metrics"): abnormal,
+    }
+
+
+def read_metrics(path: Path) -> pl.DataFrame:
+    """Return time, service_name, metric (``metric:statistic``) and value of every cell below the header rows.
+
+    A cell that is empty or no finite number is a row without a value. Raises DatapackError.
+    """
+    raw = read_csv(path, has_header=False)
+    head = raw.head(4).rows()
+    titles = [row[0] for row in head]
+    if titles[:3] != ["microservice", "metric", "statistic"] or titles[3] != "unix_timestamp":
+        raise DatapackError(
+            f"{path} begins with {', '.join(map(str, titles))}; expected the rows microservice, metric, statistic, "
+            "unix_timestamp."
+        )
+    columns = pl.DataFrame(
+        {
+            "column": raw.columns[1:],
+            "service_name": head[0][1:],
+            "metric": [f"{m}:{s}" for m, s in zip(head[1][1:], head[2][1:], strict=True)],
+        }
+    )
+    cells = raw.slice(4).select(pl.all().cast(pl.Float64, strict=False)).rename({raw.columns[0]: "epoch"})
+    if not cells.height or cells.get_column("epoch").null_count():
+        raise DatapackError(f"{path} has no rows, or one without a time; restore it from the source.")
+    finite = pl.when(pl.col("value").is_finite()).then("value")
+    long = cells.unpivot(index="epoch", variable_name="column").join(columns, on="column", maintain_order="left")
+    return long.select(time=at_ns(pl.col("epoch") * 1e9), service_name="service_name", metric="metric", value=finite)

@@ -1,0 +1,196 @@
+"""injection.json and causal_graph.json of the public form, to Truth and Annotation and back.
+
+Two generations exist: `engine_config` as a list with `chaos_type` per entry, and an older one with a numeric
+`fault_type` and `display_config` as JSON in a string.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from opsassay.errors import DatapackError, NotFoundError
+from opsassay.model.causal_graph import Annotation, CausalGraph, CausalNode
+from opsassay.model.faults import NO_FAULT, fault_type
+from opsassay.model.incident import Fault, Incident, Label, RootLabel, Truth
+from opsassay.telemetry.datapack import read_object
+
+INJECTION, CAUSAL_GRAPH = "injection.json", "causal_graph.json"
+
+_NUMBERED = (
+    *("PodKill", "PodFailure", "ContainerKill", "MemoryStress", "CPUStress"),
+    *("HTTPRequestAbort", "HTTPResponseAbort", "HTTPRequestDelay", "HTTPResponseDelay", "HTTPResponseReplaceBody"),
+    *("HTTPResponsePatchBody", "HTTPRequestReplacePath", "HTTPRequestReplaceMethod", "HTTPResponseReplaceCode"),
+    *("DNSError", "DNSRandom", "TimeSkew"),
+    *("NetworkDelay", "NetworkLoss", "NetworkDuplicate", "NetworkCorrupt", "NetworkBandwidth", "NetworkPartition"),
+    *("JVMLatency", "JVMReturn", "JVMException", "JVMGarbageCollector", "JVMCPUStress", "JVMMemoryStress"),
+    *("JVMMySQLLatency", "JVMMySQLException", "JVMRuntimeMutator"),
+)
+"""Chaos types by their number in the older generation (rcabench); not the order of Table 5."""
+
+UNKNOWN = "unknown"
+"""The fault type of a case of which only the root causes are known."""
+
+_WHERE = frozenset({"app", "chaos_type", "pod_name", "target_service", "target_host", "start_time", "end_time"})
+"""Keys of an entry of engine_config that have a field of their own in a Fault; the rest are its parameters."""
+
+
+def read_public_truth(folder: Path, incident: Incident) -> Truth:
+    """Return the Truth that injection.json in *folder* states about *incident*; raises DatapackError."""
+    where = folder / INJECTION
+    given = read_object(where)
+    try:
+        faults = _faults(given)
+        roots = tuple(_root(entry) for entry in _listed(given.get("ground_truth")))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # a ValidationError is a ValueError
+        raise DatapackError(
+            f"{where} cannot be understood: {_said(error)}; correct it or leave the case out."
+        ) from error
+    except NotFoundError as error:
+        raise DatapackError(f"{where}: {error}") from error
+    if not roots:
+        roots = tuple(RootLabel(service=(fault.service,)) for fault in faults if fault.service)
+    return Truth(id=incident.id, system=incident.system, faults=faults, roots=roots, public=given)
+
+
+def public_injection(truth: Truth) -> dict[str, Any]:
+    """Return injection.json for *truth*: word for word when it was imported, made from its faults otherwise."""
+    if truth.public:
+        return truth.public
+    types = {fault.type for fault in truth.faults}
+    return {
+        "fault_type": types.pop() if len(types) == 1 else "hybrid" if types else UNKNOWN if truth.roots else NO_FAULT,
+        "start_time": iso_time(min(fault.start_ns for fault in truth.faults)) if truth.faults else None,
+        "end_time": iso_time(max(fault.end_ns for fault in truth.faults)) if truth.faults else None,
+        "engine_config": [
+            {
+                **fault.parameters,
+                "app": fault.service,
+                "chaos_type": fault.type,
+                "pod_name": fault.pod,
+                "target_service": fault.peer,
+                **({"target_host": fault.host} if fault.host else {}),
+                "start_time": iso_time(fault.start_ns),
+                "end_time": iso_time(fault.end_ns),
+            }
+            for fault in truth.faults
+        ],
+        "ground_truth": [
+            {level: list(names) for level, names in root.model_dump().items() if names} for root in truth.roots
+        ],
+    }
+
+
+def read_graph(path: Path) -> Annotation:
+    """Return the public causal graph in *path* as an annotation; raises DatapackError.
+
+    Times of nodes are taken as s, ms, us or ns of UTC by their magnitude.
+    """
+    given = read_object(path)
+    try:
+        graph = CausalGraph.model_validate({key: value for key, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise DatapackError(f"{path}: {field}: {first['msg']}; correct the file or leave the case out.") from error
+    nodes = {name: tuple(map(_in_ns, getattr(graph, name))) for name in ("nodes", "root_causes", "alarm_nodes")}
+    return Annotation(
+        label=Label.ATTRIBUTED if graph.root_causes else Label.UNEXPLAINED,
+        reason=f"imported from {CAUSAL_GRAPH}",
+        graph=graph.model_copy(update=nodes),
+    )
+
+
+def _faults(given: Mapping[str, Any]) -> tuple[Fault, ...]:
+    entries, named = _entries(given), given.get("fault_type")
+    if not entries and named in (NO_FAULT, UNKNOWN):
+        return ()
+    start_ns, end_ns = _nanoseconds(given["start_time"]), _nanoseconds(given["end_time"])
+    if not entries:
+        raise ValueError("neither engine_config nor display_config says what was broken")
+    return tuple(
+        Fault(
+            type=_chaos_type(entry.get("chaos_type", named)),
+            service=entry.get("app"),
+            pod=entry.get("pod_name"),
+            host=entry.get("target_host"),
+            peer=entry.get("target_service"),
+            parameters={key: value for key, value in entry.items() if key not in _WHERE and value is not None},
+            start_ns=_nanoseconds(entry.get("start_time")) if entry.get("start_time") else start_ns,
+            end_ns=_nanoseconds(entry.get("end_time")) if entry.get("end_time") else end_ns,
+        )
+        for entry in entries
+    )
+
+
+def _entries(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one flat mapping per fault, whichever generation it is written in."""
+    engine = given.get("engine_config")
+    if isinstance(engine, str):
+        engine = json.loads(engine) if engine.strip().startswith("[") else None
+    if isinstance(engine, list) and engine:
+        return [dict(entry) for entry in engine]
+    display = given.get("display_config")
+    display = json.loads(display) if isinstance(display, str) and display.strip() else display
+    if not isinstance(display, Mapping):
+        return []
+    point = display.get("injection_point") or {}
+    rest = {key: value for key, value in display.items() if key != "injection_point"}
+    service = point.get("app_name") or point.get("app_label") or point.get("source_service")
+    return [{**rest, **point, "app": service or _first_root(given)}]
+
+
+def _first_root(given: Mapping[str, Any]) -> str | None:
+    roots = [service for entry in _listed(given.get("ground_truth")) for service in entry.get("service") or ()]
+    return roots[0] if roots else None
+
+
+def _chaos_type(named: Any) -> str:
+    if isinstance(named, int) or (isinstance(named, str) and named.isdigit()):
+        number = int(named)
+        if not 0 <= number < len(_NUMBERED):
+            raise ValueError(f"fault_type {number} is not one of 0 to {len(_NUMBERED) - 1}")
+        named = _NUMBERED[number]
+    return NO_FAULT if named == NO_FAULT else fault_type(str(named)).name
+
+
+def _root(entry: Mapping[str, Any]) -> RootLabel:
+    return RootLabel(**{level: tuple(entry.get(level) or ()) for level in RootLabel.model_fields})
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [value] if value else []
+
+
+def _nanoseconds(value: Any) -> int:
+    """Return an ISO time (UTC when it has no zone) as whole nanoseconds; nine digits of a second are kept."""
+    text = str(value).strip().replace("Z", "+00:00")
+    head, dot, tail = text.partition(".")
+    digits = tail[: len(tail) - len(tail.lstrip("0123456789"))] if dot else ""
+    moment = datetime.fromisoformat(head + tail[len(digits) :])
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+    return seconds * 1_000_000_000 + int((digits + "000000000")[:9])
+
+
+def iso_time(time_ns: int) -> str:
+    """Return *time_ns* as an ISO time of UTC: no fraction, six digits or nine, whichever loses nothing."""
+    seconds, rest = divmod(time_ns, 1_000_000_000)
+    fraction = "" if rest == 0 else f".{rest // 1000:06d}" if rest % 1000 == 0 else f".{rest:09d}"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + fraction + "+00:00"
+
+
+def _in_ns(node: CausalNode) -> CausalNode:
+    if node.timestamp is None:
+        return node
+    scale = next((s for limit, s in ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3)) if node.timestamp < limit), 1)
+    return node.model_copy(update={"timestamp": node.timestamp * scale})
+
+
+def _said(error: Exception) -> str:
+    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]

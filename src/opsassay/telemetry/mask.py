@@ -1,0 +1,99 @@
+"""Masking: the same incident with less telemetry, to see how an answer depends on what was observed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+from pydantic import Field
+
+from opsassay.errors import UserError
+from opsassay.model.base import Written
+from opsassay.model.incident import Incident, Window
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.schema import MODALITIES, PERIODS, empty
+
+Modality = Literal["traces", "logs", "metrics", "metrics_sum", "metrics_histogram"]
+
+
+class Mask(Written):
+    """What to take away from a datapack."""
+
+    drop: tuple[Modality, ...] = Field(default=(), description="tables that are left without rows")
+    trace_fraction: float = Field(default=1.0, gt=0, le=1, description="share of whole traces that is kept")
+    seed: int = Field(default=0, description="another seed keeps other traces")
+    normal_s: float | None = Field(default=None, gt=0, description="keep the last seconds of the normal period")
+    abnormal_s: float | None = Field(default=None, gt=0, description="keep the first seconds of the abnormal period")
+
+
+def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
+    """Write *datapack* as *mask* leaves it to *out*, which must not exist, and return it.
+
+    The id stays, so that the truth is still found; env.json gets the mask under "mask". Whole traces are kept or left
+    out by a hash of trace_id and seed; logs and metrics are not sampled. Raises UserError when no span would be left
+    in a period whose traces are kept.
+    """
+    incident = _shortened(datapack.incident, mask)
+    frames: dict[tuple[str, str], pl.DataFrame] = {}
+    for period in PERIODS:
+        for modality in MODALITIES:
+            if modality in mask.drop:
+                frames[period, modality] = empty(modality)
+                continue
+            rows = _within(datapack.read(period, modality), period, datapack.incident, incident)
+            frames[period, modality] = _sampled(rows, mask) if modality == "traces" else rows
+        if "traces" not in mask.drop and frames[period, "traces"].is_empty():
+            raise UserError(f"The mask leaves no spans in the {period} period of {datapack.path}; keep more of it.")
+    write_datapack(out, frames, incident, {**datapack.env, "mask": mask.model_dump(mode="json")})
+    return Datapack.open(out)
+
+
+def _shortened(incident: Incident, mask: Mask) -> Incident:
+    normal, abnormal = incident.normal, incident.abnormal
+    if mask.normal_s is not None:
+        start_ns = max(normal.start_ns, normal.end_ns - round(mask.normal_s * 1e9))
+        normal = Window(start_ns=start_ns, end_ns=normal.end_ns)
+    if mask.abnormal_s is not None:
+        end_ns = min(abnormal.end_ns, abnormal.start_ns + round(mask.abnormal_s * 1e9))
+        abnormal = Window(start_ns=abnormal.start_ns, end_ns=end_ns)
+    alerts = incident.alerts
+    if abnormal != incident.abnormal:
+        alerts = tuple(alert for alert in alerts if alert.time_ns < abnormal.end_ns)
+    return incident.model_copy(update={"normal": normal, "abnormal": abnormal, "alerts": alerts})
+
+
+def _within(rows: pl.DataFrame, period: str, before: Incident, after: Incident) -> pl.DataFrame:
+    """Return the rows of the shortened window.
+
+    Public data has tables whose times lie wholly beside those of the traces; such a table is cut by its own range.
+    """
+    old, new = (before.normal, after.normal) if period == "normal" else (before.abnormal, after.abnormal)
+    if old == new or rows.is_empty():
+        return rows
+    time = pl.col("time").dt.epoch("ns")
+    inside = rows.filter(time.is_between(old.start_ns, old.end_ns, closed="left"))
+    if inside.is_empty():
+        start_ns, end_ns = rows.select(start=time.min(), end=time.max() + 1).row(0)
+        length_ns = new.end_ns - new.start_ns
+        new = (
+            Window(start_ns=end_ns - length_ns, end_ns=end_ns)
+            if period == "normal"
+            else Window(start_ns=start_ns, end_ns=start_ns + length_ns)
+        )
+    return rows.filter(time >= new.start_ns if period == "normal" else time < new.end_ns)
+
+
+def _sampled(spans: pl.DataFrame, mask: Mask) -> pl.DataFrame:
+    if mask.trace_fraction == 1:
+        return spans
+    limit = int(mask.trace_fraction * 2**64)
+    kept = [trace for trace in spans["trace_id"].drop_nulls().unique() if _rank(trace, mask.seed) < limit]
+    return spans.filter(pl.col("trace_id").is_in(kept))
+
+
+def _rank(trace_id: str, seed: int) -> int:
+    """Return a number in [0, 2**64) that is the same on every machine; a loop over traces, not spans, can afford it."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}\0{trace_id}".encode(), digest_size=8).digest(), "big")

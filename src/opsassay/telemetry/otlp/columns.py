@@ -1,0 +1,109 @@
+"""Building blocks of the decoders: python lists for one batch, turned into typed polars columns at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import polars as pl
+
+from opsassay.telemetry.schema import SCHEMA, TIME
+
+SERVICE = "service.name"
+
+
+def attribute_keys(modality: str) -> dict[str, str]:
+    """Return OTLP attribute key -> column for the ``attr.*`` columns of *modality* and for service_name."""
+    return {SERVICE: "service_name"} | {
+        column.removeprefix("attr."): column for column in SCHEMA[modality] if column.startswith("attr.")
+    }
+
+
+def text(value: Any) -> str | None:
+    """Return an AnyValue as text: strings as they are, all else as JSON (bytes in hexadecimal), unset as None."""
+    form = value.WhichOneof("value")
+    if form == "string_value":
+        return str(value.string_value)
+    return None if form is None else json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    form = value.WhichOneof("value")
+    if form == "array_value":
+        return [_plain(element) for element in value.array_value.values]
+    if form == "kvlist_value":
+        return {pair.key: _plain(pair.value) for pair in value.kvlist_value.values}
+    if form == "bytes_value":
+        return value.bytes_value.hex()
+    return getattr(value, form) if form else None
+
+
+def integer(value: Any) -> int | None:
+    """Return an AnyValue as an integer; a list gives its first element (headers are lists), anything else None."""
+    form = value.WhichOneof("value")
+    if form == "int_value":
+        return int(value.int_value)
+    if form == "array_value" and value.array_value.values:
+        return integer(value.array_value.values[0])
+    if form == "string_value" and value.string_value.isascii() and value.string_value.isdigit():
+        return int(value.string_value[:18])
+    return None
+
+
+class Attributes:
+    """Sparse columns of one batch, one per wanted attribute *key*; keys that are not wanted are never decoded."""
+
+    def __init__(self, readers: dict[str, Callable[[Any], Any]]) -> None:
+        self._columns: dict[str, list[Any]] = {key: [] for key in readers}
+        self._wanted = {key: (self._columns[key], reader) for key, reader in readers.items()}
+
+    def extend(self, items: Sequence[Any]) -> None:
+        """Add a row for each message of *items*, which have ``attributes``."""
+        for column in self._columns.values():
+            base = len(column)
+            column.extend([None] * len(items))
+        wanted = self._wanted
+        for row, item in enumerate(items, base):
+            for pair in item.attributes:
+                if found := wanted.get(pair.key):
+                    found[0][row] = found[1](pair.value)
+
+    def series(self, key: str, dtype: pl.DataType) -> pl.Series:
+        """Return the column of *key*; what does not fit *dtype* is null."""
+        return pl.Series(self._columns[key], dtype=dtype, strict=False)
+
+
+class Resources:
+    """Every distinct resource of a recording as one row; items refer to it by number."""
+
+    def __init__(self, modality: str) -> None:
+        self._keys = attribute_keys(modality)
+        self._numbers: dict[bytes, int] = {}
+        self._rows: list[dict[str, str | None]] = []
+
+    def number(self, resource: Any) -> int:
+        """Return the row of *resource*, adding it when it is new."""
+        identity = resource.SerializeToString()
+        if (number := self._numbers.get(identity)) is None:
+            number = self._numbers[identity] = len(self._rows)
+            self._rows.append(
+                {column: text(pair.value) for pair in resource.attributes if (column := self._keys.get(pair.key))}
+            )
+        return number
+
+    def columns(self, numbers: list[int]) -> pl.DataFrame:
+        """Return the attribute columns of the resources *numbers*, one row for each of them."""
+        table = pl.DataFrame(self._rows, schema=dict.fromkeys(self._keys.values(), pl.String()))
+        return table[pl.Series(numbers, dtype=pl.UInt32)]
+
+
+def times(nanoseconds: Iterable[int]) -> pl.Series:
+    """Return unsigned nanoseconds of UTC as times; 0 (unset) and what lies after the year 2262 is null."""
+    series = pl.Series(list(nanoseconds), dtype=pl.UInt64()).cast(pl.Int64(), strict=False)
+    return series.set(series == 0, None).cast(TIME)
+
+
+def hexadecimal(identifiers: list[bytes]) -> pl.Series:
+    """Return binary ids as lower-case hexadecimal text, '' for none."""
+    return pl.Series(identifiers, dtype=pl.Binary()).bin.encode("hex")

@@ -1,0 +1,89 @@
+"""The control socket: one JSON object a line in, one out; only the receiver's own user may open it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from opsassay.errors import OpsAssayError, UserError
+from opsassay.telemetry.otlp.sessions import Recorder
+
+SOCKET_NAME = "control.sock"
+
+
+@contextmanager
+def socket_address(state: Path) -> Iterator[str]:
+    """Give an address of the control socket in *state* that is short, because the kernel takes 107 bytes at most."""
+    directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{SOCKET_NAME}"
+    finally:
+        os.close(directory)
+
+
+def bind(state: Path) -> socket.socket:
+    """Return the bound control socket in *state*; what a killed receiver left there is replaced."""
+    (state / SOCKET_NAME).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        with socket_address(state) as address:
+            listener.bind(address)
+    finally:
+        os.umask(mask)
+    return listener
+
+
+class Control:
+    """Executes the commands open_session, close_session and stats on a *recorder*."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+            "open_session": self._open,
+            "close_session": self._close,
+            "stats": self._stats,
+        }
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the commands of one client until it goes away."""
+        try:
+            while line := await reader.readline():
+                writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
+                await writer.drain()
+        except (ConnectionError, ValueError):
+            return  # the client went away, or sent a line without end
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            return {"result": await self._execute(line)}
+        except OpsAssayError as error:
+            return {"error": str(error), "user_error": isinstance(error, UserError)}
+
+    async def _execute(self, line: bytes) -> Any:
+        try:
+            command = json.loads(line)
+            execute = self._commands[command["command"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"Unknown command on the control socket; known: {', '.join(self._commands)}.") from error
+        try:
+            return await execute(command)
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{command['command']} lacks a field or has one of a wrong type: {error}.") from error
+
+    async def _open(self, command: dict[str, Any]) -> None:
+        self._recorder.open_session(str(command["name"]), Path(command["directory"]))
+
+    async def _close(self, command: dict[str, Any]) -> Any:
+        return (await self._recorder.close_session(command["name"])).model_dump()
+
+    async def _stats(self, _: dict[str, Any]) -> Any:
+        return self._recorder.stats().model_dump()

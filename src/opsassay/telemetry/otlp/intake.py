@@ -1,0 +1,103 @@
+"""The data port: POST /v1/traces, /v1/metrics and /v1/logs as OTLP/HTTP protobuf. Nothing here controls the receiver.
+
+Answers as the OTLP specification wants them: an empty export response when everything was kept, else a
+google.rpc.Status with one sentence. 503 with Retry-After is the retryable answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+from aiohttp.client_exceptions import ClientError
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+
+from opsassay.telemetry.otlp.counts import SIGNALS
+from opsassay.telemetry.otlp.requests import BrokenBodyError, LargeBodyError, count_items, parse, unpack
+from opsassay.telemetry.otlp.sessions import OverloadError, Recorder
+from opsassay.telemetry.otlp.spool import MAX_PAYLOAD_BYTES, Kind
+
+CONTENT_TYPE = "application/x-protobuf"
+MAX_BODIES_BYTES = 256 * 1024 * 1024
+BODY_TIMEOUT_S = 30.0
+_RETRY_AFTER_S = 1
+_KINDS = {"": Kind.PROTOBUF, "identity": Kind.PROTOBUF, "gzip": Kind.GZIP}
+
+
+class Budget:
+    """A number of bytes that requests in flight may hold together; who does not fit waits, which slows its client."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._free, self._changed = limit_bytes, asyncio.Condition()
+
+    @contextlib.asynccontextmanager
+    async def hold(self, size_bytes: int) -> AsyncIterator[None]:
+        """Hold *size_bytes* for the length of the block."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._free >= size_bytes)
+            self._free -= size_bytes
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._free += size_bytes
+                self._changed.notify_all()
+
+
+class Intake:
+    """The handlers of the data port over one *recorder*."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._budget = recorder, Budget(MAX_BODIES_BYTES)
+
+    def application(self) -> web.Application:
+        """Return the web application; run it with auto_decompress=False, because frames keep bodies as they came."""
+        application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
+        for signal in SIGNALS:
+            application.router.add_post(f"/v1/{signal}", self._export)
+        return application
+
+    async def _export(self, request: web.Request) -> web.Response:
+        signal = request.path.rsplit("/", 1)[-1]
+        kind = _KINDS.get(request.headers.get("Content-Encoding", "").strip().lower())
+        if request.content_type != CONTENT_TYPE or kind is None:
+            return self._refuse(signal, 415, f"Send {CONTENT_TYPE}, plain or with Content-Encoding gzip.")
+        length = request.content_length
+        if length is not None and length > MAX_PAYLOAD_BYTES:
+            return self._refuse(signal, 413, _TOO_LARGE)
+        # A body without a length may grow to the limit, and so may one that is packed.
+        holds = length if length is not None and kind == Kind.PROTOBUF else MAX_PAYLOAD_BYTES
+        async with self._budget.hold(holds):
+            return await self._take(request, signal, kind)
+
+    async def _take(self, request: web.Request, signal: str, kind: Kind) -> web.Response:
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                payload = await request.read()
+            items = count_items(signal, parse(signal, unpack(kind, payload)))
+            await self._recorder.record(signal, kind, payload, items)
+        except (LargeBodyError, web.HTTPRequestEntityTooLarge):
+            return self._refuse(signal, 413, _TOO_LARGE)
+        except BrokenBodyError as error:
+            return self._refuse(signal, 400, str(error))
+        except OverloadError as error:
+            return _answer(503, str(error), {"Retry-After": str(_RETRY_AFTER_S)})
+        except TimeoutError:
+            return self._refuse(signal, 408, f"The body did not arrive within {BODY_TIMEOUT_S:.0f} s; send it again.")
+        except (OSError, ClientError, web.RequestPayloadError):
+            return self._refuse(signal, 400, "The body ended before its length; send it again.")
+        return web.Response(content_type=CONTENT_TYPE)
+
+    def _refuse(self, signal: str, status: int, sentence: str) -> web.Response:
+        self._recorder.tallies[signal].invalid_requests += 1
+        return _answer(status, sentence)
+
+
+_TOO_LARGE = f"The body is larger than {MAX_PAYLOAD_BYTES} bytes; export smaller batches."
+
+
+def _answer(status: int, sentence: str, headers: dict[str, str] | None = None) -> web.Response:
+    body = Status(message=sentence).SerializeToString()
+    return web.Response(status=status, body=body, content_type=CONTENT_TYPE, headers=headers)

@@ -1,0 +1,68 @@
+"""Log records of export requests as columns of a datapack's logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from opsassay.telemetry.otlp.columns import Resources, hexadecimal, text, times
+from opsassay.telemetry.schema import SCHEMA
+
+# Severity numbers 1-24 come in fours (OpenTelemetry logs data model, "Field: SeverityNumber").
+_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+
+
+class LogColumns:
+    """Collects export requests of logs into batches of the datapack schema."""
+
+    def __init__(self) -> None:
+        self._resources = Resources("logs")
+        self._begin()
+
+    def _begin(self) -> None:
+        self.rows = 0
+        self._resource: list[int] = []
+        self._times: list[int] = []
+        self._trace_ids: list[bytes] = []
+        self._span_ids: list[bytes] = []
+        self._levels: list[str] = []
+        self._messages: list[str] = []
+
+    def add(self, request: Any, received_ns: int) -> None:
+        """Add every record of an ExportLogsServiceRequest; one without any time gets *received_ns*."""
+        for group in request.resource_logs:
+            number = self._resources.number(group.resource)
+            for scope in group.scope_logs:
+                records = list(scope.log_records)
+                self.rows += len(records)
+                self._resource += [number] * len(records)
+                self._times += [r.time_unix_nano or r.observed_time_unix_nano or received_ns for r in records]
+                self._trace_ids += [record.trace_id for record in records]
+                self._span_ids += [record.span_id for record in records]
+                self._levels += [r.severity_text or _level(r.severity_number) for r in records]
+                self._messages += [text(record.body) or "" for record in records]
+
+    def take(self) -> pl.DataFrame:
+        """Return the collected records and begin anew."""
+        resources = self._resources.columns(self._resource)
+        service = resources["service_name"]
+        own = {
+            "time": times(self._times),
+            "trace_id": hexadecimal(self._trace_ids),
+            "span_id": hexadecimal(self._span_ids),
+            "level": pl.Series(self._levels, dtype=pl.String()).str.to_uppercase(),
+            "service_name": service.fill_null(""),
+            "message": pl.Series(self._messages, dtype=pl.String()),
+            "attr.k8s.pod.name": resources["attr.k8s.pod.name"],
+            "attr.k8s.namespace.name": resources["attr.k8s.namespace.name"],
+            "attr.k8s.service.name": resources["attr.k8s.service.name"].zip_with(
+                resources["attr.k8s.service.name"].is_not_null(), service
+            ),
+        }
+        self._begin()
+        return pl.DataFrame({name: own[name] for name in SCHEMA["logs"]})
+
+
+def _level(severity_number: int) -> str:
+    return _LEVELS[(severity_number - 1) // 4] if 1 <= severity_number <= 24 else ""

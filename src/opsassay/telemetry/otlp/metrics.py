@@ -1,0 +1,144 @@
+"""Data points of export requests as columns of a datapack's metrics, metrics_sum and metrics_histogram."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from opsassay.telemetry.otlp.columns import Attributes, Resources, attribute_keys, text, times
+from opsassay.telemetry.schema import SCHEMA
+
+_NO_RECORDED_VALUE = 1  # DataPointFlags: the series ended, the point has no value
+_CUMULATIVE = 2  # AggregationTemporality
+_MODALITIES = {
+    "gauge": "metrics",
+    "sum": "metrics_sum",
+    "histogram": "metrics_histogram",
+    "exponential_histogram": "metrics_histogram",
+    "summary": "metrics_histogram",
+}
+
+
+class _Points:
+    """Points of one modality; attributes of a point go before those of its resource, as they are more specific."""
+
+    def __init__(self, modality: str) -> None:
+        self.modality, self._keys = modality, attribute_keys(modality)
+        self._resources = Resources(modality)
+        self._series: dict[tuple[Any, ...], int] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        self.rows = 0
+        self._values: dict[str, list[Any]] = {}
+        self._resource: list[int] = []
+        self._attributes = Attributes(dict.fromkeys(self._keys, text))
+
+    def add(self, resource: Any, scope: str, metric: Any, form: str, received_ns: int) -> None:
+        data = getattr(metric, form)
+        points = [point for point in data.data_points if not point.flags & _NO_RECORDED_VALUE]
+        number = self._resources.number(resource)
+        self.rows += len(points)
+        self._resource += [number] * len(points)
+        self._attributes.extend(points)
+        self._extend("metric", [metric.name] * len(points))
+        self._extend("time", [point.time_unix_nano or received_ns for point in points])
+        if self.modality != "metrics_histogram":
+            self._extend("value", [_number(point) for point in points])
+            return
+        extremes = form != "summary"
+        cumulative = form == "summary" or data.aggregation_temporality == _CUMULATIVE
+        self._extend("count", [point.count for point in points])
+        self._extend("sum", [point.sum if not extremes or point.HasField("sum") else None for point in points])
+        self._extend("min", [point.min if extremes and point.HasField("min") else None for point in points])
+        self._extend("max", [point.max if extremes and point.HasField("max") else None for point in points])
+        self._extend("start_ns", [point.start_time_unix_nano for point in points])
+        self._extend("cumulative", [cumulative] * len(points))
+        self._extend("series", [self._number_of_series(number, scope, metric.name, point) for point in points])
+
+    def _extend(self, column: str, values: list[Any]) -> None:
+        self._values.setdefault(column, []).extend(values)
+
+    def _number_of_series(self, resource: int, scope: str, metric: str, point: Any) -> int:
+        attributes = tuple(sorted(pair.SerializeToString() for pair in point.attributes))
+        return self._series.setdefault((resource, scope, metric, attributes), len(self._series))
+
+    def take(self) -> pl.DataFrame:
+        resources = self._resources.columns(self._resource)
+        schema = SCHEMA[self.modality]
+        columns = {
+            column: _first(self._attributes.series(key, pl.String()), resources[column])
+            for key, column in self._keys.items()
+        }
+        columns["service_name"] = columns["service_name"].fill_null("")
+        columns["time"] = times(self._values.pop("time", []))
+        extra = {"start_ns": pl.UInt64(), "cumulative": pl.Boolean(), "series": pl.UInt32()}
+        for name, dtype in {**schema, **extra}.items():
+            if name in self._values:
+                columns[name] = pl.Series(self._values[name], dtype=dtype, strict=False)
+        self.begin()
+        return pl.DataFrame({name: columns[name] for name in (*schema, *extra) if name in columns})
+
+
+class MetricColumns:
+    """Collects export requests of metrics; histograms keep start_ns, cumulative and series for `histogram_deltas`."""
+
+    def __init__(self) -> None:
+        self._points = {modality: _Points(modality) for modality in ("metrics", "metrics_sum", "metrics_histogram")}
+
+    @property
+    def rows(self) -> int:
+        """Points collected since the last take."""
+        return sum(points.rows for points in self._points.values())
+
+    def add(self, request: Any, received_ns: int) -> None:
+        """Add every point of an ExportMetricsServiceRequest; one without a time gets *received_ns*."""
+        for group in request.resource_metrics:
+            for scope in group.scope_metrics:
+                for metric in scope.metrics:
+                    if form := metric.WhichOneof("data"):
+                        points = self._points[_MODALITIES[form]]
+                        points.add(group.resource, scope.scope.name, metric, form, received_ns)
+
+    def take(self) -> dict[str, pl.DataFrame]:
+        """Return the collected points by modality, leaving out those without any, and begin anew."""
+        return {modality: points.take() for modality, points in self._points.items() if points.rows}
+
+
+def histogram_deltas(points: pl.DataFrame, opened_ns: int) -> pl.DataFrame:
+    """Return *points* with cumulative series turned into what happened since the point before.
+
+    The first point of a series is what came before the recording and only serves as the base, unless the series
+    started after *opened_ns*. A count that falls is a restart: that point stands for itself. The extremes of an
+    interval are known where it moved the extremes of the whole series, else they are null.
+    """
+    order = ["series", "start_ns", "time"]
+    before = {name: pl.col(name).shift(1).over("series", "start_ns") for name in ("count", "sum", "min", "max")}
+    restarted = (pl.col("count") < before["count"]).fill_null(value=False)
+    first = before["count"].is_null()
+    whole = ~pl.col("cumulative") | restarted | (first & (pl.col("start_ns") >= opened_ns))
+    moved = {"min": pl.col("min") < before["min"], "max": pl.col("max") > before["max"]}
+    differences = [
+        pl.when("whole").then(pl.col(name)).otherwise(pl.col(name) - before[name]).alias(name)
+        for name in ("count", "sum")
+    ]
+    extremes = [pl.when(pl.col("whole") | moved[name]).then(pl.col(name)).alias(name) for name in moved]
+    return (
+        points.with_row_index("row")
+        .sort(order, maintain_order=True)
+        .with_columns(whole.alias("whole"), (first & ~whole).alias("base"))
+        .with_columns(*differences, *extremes)
+        .filter(~pl.col("base"))
+        .sort("row")
+        .drop("row", "whole", "base", "start_ns", "cumulative", "series")
+    )
+
+
+def _number(point: Any) -> float | None:
+    form = point.WhichOneof("value")
+    return float(getattr(point, form)) if form else None
+
+
+def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
+    return preferred.zip_with(preferred.is_not_null(), otherwise)

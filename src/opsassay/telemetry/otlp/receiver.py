@@ -1,0 +1,107 @@
+"""The receiver process: data port, control socket, state folder, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+from opsassay.errors import StartError
+from opsassay.telemetry.otlp import control
+from opsassay.telemetry.otlp.intake import Intake
+from opsassay.telemetry.otlp.sessions import Recorder
+
+STATE_NAME = "receiver.json"
+_LOCK_NAME = "receiver.lock"
+_IN_FLIGHT_TIMEOUT_S = 5.0
+
+
+def run(state: Path, host: str, port: int, *, die_with_stdin: bool) -> None:
+    """Serve until SIGTERM, SIGINT, or the end of standard input if *die_with_stdin*; then flush every open session.
+
+    Raises StartError when the port or the state folder is taken, OperationError when the disk refuses the last flush.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    with _claimed(state):
+        listener = _listen(host, port)
+        asyncio.run(_serve(state, listener, die_with_stdin=die_with_stdin))
+
+
+@contextmanager
+def _claimed(state: Path) -> Iterator[None]:
+    """Hold the lock of *state*; the kernel lets it go whatever ends the process."""
+    with (state / _LOCK_NAME).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StartError(f"Another receiver already runs on {state}; stop it or choose another folder.") from error
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=1024)
+    except OSError as error:
+        raise StartError(
+            f"Cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}; free it or choose another --port."
+        ) from error
+
+
+async def _serve(state: Path, listener: socket.socket, *, die_with_stdin: bool) -> None:
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    recorder = Recorder()
+    runner = web.AppRunner(
+        Intake(recorder).application(),
+        access_log=None,
+        auto_decompress=False,
+        handle_signals=False,
+        shutdown_timeout=_IN_FLIGHT_TIMEOUT_S,
+    )
+    await runner.setup()
+    await web.SockSite(runner, listener).start()
+    controls = await asyncio.start_unix_server(control.Control(recorder).serve, sock=control.bind(state))
+    if die_with_stdin:
+        threading.Thread(target=_wait_for_stdin, args=(loop, stopped), daemon=True).start()
+    _announce(state, listener.getsockname()[1])
+    try:
+        await stopped.wait()
+    finally:
+        controls.close()
+        await runner.cleanup()  # requests in flight are answered first
+        await recorder.close()
+        for name in (STATE_NAME, control.SOCKET_NAME):
+            (state / name).unlink(missing_ok=True)
+
+
+def _wait_for_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
+    """Read standard input to its end; a thread, because epoll takes no regular file and no /dev/null."""
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:
+        pass  # a closed standard input has ended, too
+    loop.call_soon_threadsafe(stopped.set)
+
+
+def _announce(state: Path, port: int) -> None:
+    """Write receiver.json in one piece: who reads it can connect."""
+    text = json.dumps({"pid": os.getpid(), "port": port, "started_ns": time.time_ns()})
+    handle, temporary = tempfile.mkstemp(dir=state, prefix=f".{STATE_NAME}.")
+    with os.fdopen(handle, "w") as stream:
+        stream.write(text + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    Path(temporary).replace(state / STATE_NAME)

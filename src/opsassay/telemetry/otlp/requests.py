@@ -1,0 +1,84 @@
+"""Export requests as bytes: unpack, check and count them without touching their spans."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from opsassay.errors import UserError
+from opsassay.telemetry.otlp.spool import MAX_PAYLOAD_BYTES, Kind
+
+
+class BrokenBodyError(UserError):
+    """A request body that is not what it says."""
+
+
+class LargeBodyError(UserError):
+    """A request body that is larger than the receiver takes, before or after unpacking."""
+
+
+_GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
+
+
+def unpack(kind: Kind, payload: bytes) -> bytes:
+    """Return the protobuf bytes of a frame; raises BrokenBodyError, or LargeBodyError above 16 MiB."""
+    if kind != Kind.GZIP:
+        return payload
+    unpacker = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    try:
+        body = unpacker.decompress(payload, MAX_PAYLOAD_BYTES + 1)
+    except zlib.error as error:
+        raise BrokenBodyError(f"The body is not gzip as its Content-Encoding says ({error}); send it whole.") from error
+    if len(body) > MAX_PAYLOAD_BYTES:
+        raise LargeBodyError(f"The body unpacks to more than {MAX_PAYLOAD_BYTES} bytes; export smaller batches.")
+    if not unpacker.eof or unpacker.unused_data:
+        raise BrokenBodyError("The gzip body ends too early or has bytes after its end; send it whole.")
+    return body
+
+
+_MESSAGES: dict[str, Any] = {
+    "traces": ExportTraceServiceRequest,
+    "metrics": ExportMetricsServiceRequest,
+    "logs": ExportLogsServiceRequest,
+}
+
+
+def parse(signal: str, body: bytes) -> Any:
+    """Return the export request message of *signal*; raises BrokenBodyError when *body* is not one."""
+    message = _MESSAGES[signal]
+    try:
+        return message.FromString(body)
+    except DecodeError as error:
+        raise BrokenBodyError(f"The body is not a protobuf {message.DESCRIPTOR.name}; check the endpoint.") from error
+
+
+def count_items(signal: str, message: Any) -> int:
+    """Return the number of spans, data points or log records in an export request."""
+    return _COUNTERS[signal](message)
+
+
+def _spans(message: Any) -> int:
+    return sum(len(scope.spans) for resource in message.resource_spans for scope in resource.scope_spans)
+
+
+def _records(message: Any) -> int:
+    return sum(len(scope.log_records) for resource in message.resource_logs for scope in resource.scope_logs)
+
+
+def _points(message: Any) -> int:
+    return sum(
+        len(getattr(metric, form).data_points)
+        for resource in message.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        if (form := metric.WhichOneof("data"))
+    )
+
+
+_COUNTERS: dict[str, Callable[[Any], int]] = {"traces": _spans, "metrics": _points, "logs": _records}

@@ -1,0 +1,104 @@
+"""From the spool of a closed session to datapack tables, and the cut into a normal and an abnormal window."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from opsassay.telemetry.otlp.logs import LogColumns
+from opsassay.telemetry.otlp.metrics import MetricColumns, histogram_deltas
+from opsassay.telemetry.otlp.requests import parse, unpack
+from opsassay.telemetry.otlp.spool import Frame, Kind, read_frames, spool_path
+from opsassay.telemetry.otlp.traces import TraceColumns
+from opsassay.telemetry.schema import MODALITIES, PERIODS, empty
+
+__all__ = ["decode_spool", "read_frames", "split_windows"]
+
+BATCH_ROWS = 50_000
+_log = logging.getLogger(__name__)
+
+
+def decode_spool(directory: Path) -> dict[str, pl.DataFrame]:
+    """Return the tables traces, logs, metrics, metrics_sum and metrics_histogram of a recorded *directory*.
+
+    Columns are those of the datapack schema, rows in the order of arrival; a request that a client sent twice counts
+    once. Gauges are in metrics; sums in metrics_sum as they came, so cumulative monotonic ones stay cumulative;
+    histograms, exponential ones and summaries in metrics_histogram as what happened since the point before (see
+    `metrics.histogram_deltas`). Traces have an extra column attr.links (``trace_id:span_id,...``) if any consumer span
+    without a parent has links. Rows with an impossible time are left out with a warning. Raises DatapackError for a
+    missing or damaged spool.
+    """
+    opened_ns, frames = _opened(directory, "metrics"), {}
+    parts = {modality: list[pl.DataFrame]() for modality in MODALITIES}
+    for signal, columns in (("traces", TraceColumns()), ("logs", LogColumns()), ("metrics", MetricColumns())):
+        for batch in _batches(directory, signal, columns):
+            for modality, frame in (batch if isinstance(batch, dict) else {signal: batch}).items():
+                parts[modality].append(frame)
+    for modality, batches in parts.items():
+        frames[modality] = _timed(pl.concat(batches, how="diagonal"), modality) if batches else empty(modality)
+    if parts["metrics_histogram"]:
+        frames["metrics_histogram"] = histogram_deltas(frames["metrics_histogram"], opened_ns)
+    return frames
+
+
+def split_windows(
+    frames: dict[str, pl.DataFrame], boundaries: tuple[int, int, int]
+) -> dict[tuple[str, str], pl.DataFrame]:
+    """Return (period, modality) -> table for the half-open windows [start, boundary) and [boundary, end), in ns of UTC.
+
+    A trace belongs as a whole to the period in which its root began (the earliest root; without one, its earliest
+    span); logs and metrics belong by their own time. What lies outside is left out; rows are in order of time.
+    """
+    tables = {}
+    for modality, frame in frames.items():
+        began = pl.col("time")
+        if modality == "traces":
+            root = pl.col("time").filter(pl.col("parent_span_id") == "").min().over("trace_id")
+            began = pl.coalesce(root, pl.col("time").min().over("trace_id"))
+        ordered = frame.sort("time", maintain_order=True)
+        for number, period in enumerate(PERIODS):
+            # Whole nanoseconds: a python datetime would round the boundaries to microseconds.
+            within = began.cast(pl.Int64()).is_between(boundaries[number], boundaries[number + 1], closed="left")
+            tables[period, modality] = ordered.filter(within)
+    return tables
+
+
+def _batches(
+    directory: Path, signal: str, columns: TraceColumns | LogColumns | MetricColumns
+) -> Iterator[pl.DataFrame | dict[str, pl.DataFrame]]:
+    for received_ns, request in _requests(directory, signal):
+        columns.add(request, received_ns)
+        if columns.rows >= BATCH_ROWS:
+            yield columns.take()
+    if columns.rows:
+        yield columns.take()
+
+
+def _requests(directory: Path, signal: str) -> Iterator[tuple[int, Any]]:
+    """Yield receive time and message of each distinct request: a client that saw no answer sends its body again."""
+    seen = set[bytes]()
+    for frame in read_frames(spool_path(directory, signal)):
+        if frame.kind == Kind.OPENED:
+            continue
+        body = unpack(frame.kind, frame.payload)
+        digest = hashlib.sha256(body).digest()
+        if digest not in seen:
+            seen.add(digest)
+            yield frame.received_ns, parse(signal, body)
+
+
+def _opened(directory: Path, signal: str) -> int:
+    first: Frame | None = next(read_frames(spool_path(directory, signal)), None)
+    return first.received_ns if first else 0
+
+
+def _timed(frame: pl.DataFrame, modality: str) -> pl.DataFrame:
+    missing = frame["time"].null_count()
+    if missing:
+        _log.warning("%d rows of %s have an impossible time and are left out.", missing, modality)
+    return frame.filter(pl.col("time").is_not_null()) if missing else frame

@@ -1,0 +1,147 @@
+"""The ten tables of a datapack: names, columns and types of the public OpenRCA 2.0 / rcabench form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+import polars as pl
+
+from opsassay.errors import DatapackError
+
+MODALITIES = ("traces", "logs", "metrics", "metrics_sum", "metrics_histogram")
+PERIODS = ("normal", "abnormal")
+TIME = pl.Datetime("ns", "UTC")
+
+_SERVING = {name: pl.String() for name in ("attr.k8s.pod.name", "attr.k8s.service.name", "attr.k8s.namespace.name")}
+_METRICS: dict[str, pl.DataType] = {
+    "time": TIME,
+    "metric": pl.String(),
+    "value": pl.Float64(),
+    "service_name": pl.String(),
+    **{
+        f"attr.k8s.{level}.name": pl.String()
+        for level in ("node", "namespace", "statefulset", "deployment", "replicaset", "pod", "container")
+    },
+}
+
+SCHEMA: Mapping[str, Mapping[str, pl.DataType]] = MappingProxyType(
+    {
+        "traces": {
+            "time": TIME,
+            "trace_id": pl.String(),
+            "span_id": pl.String(),
+            "parent_span_id": pl.String(),
+            "span_name": pl.String(),
+            "attr.span_kind": pl.String(),
+            "service_name": pl.String(),
+            "duration": pl.UInt64(),
+            "attr.status_code": pl.String(),
+            **_SERVING,
+            "attr.http.request.content_length": pl.UInt64(),
+            "attr.http.response.content_length": pl.UInt64(),
+            "attr.http.request.method": pl.String(),
+            "attr.http.response.status_code": pl.UInt16(),
+        },
+        "logs": {
+            "time": TIME,
+            "trace_id": pl.String(),
+            "span_id": pl.String(),
+            "level": pl.String(),
+            "service_name": pl.String(),
+            "message": pl.String(),
+            **_SERVING,
+        },
+        "metrics": _METRICS,
+        "metrics_sum": _METRICS,
+        "metrics_histogram": {
+            "time": TIME,
+            "metric": pl.String(),
+            "service_name": pl.String(),
+            "count": pl.Float64(),
+            "sum": pl.Float64(),
+            "min": pl.Float64(),
+            "max": pl.Float64(),
+            **_SERVING,
+            "attr.jvm.gc.action": pl.String(),
+            "attr.jvm.gc.name": pl.String(),
+        },
+    }
+)
+"""Columns of each modality in the order of the public files; times are ns of UTC, durations ns."""
+
+REQUIRED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "traces": frozenset(
+            {"time", "trace_id", "span_id", "parent_span_id", "span_name", "service_name", "duration"},
+        ),
+        "logs": frozenset({"time", "level", "service_name", "message"}),
+        "metrics": frozenset({"time", "metric", "value", "service_name"}),
+        "metrics_sum": frozenset({"time", "metric", "value", "service_name"}),
+        "metrics_histogram": frozenset({"time", "metric", "service_name", "count", "sum"}),
+    }
+)
+"""Columns without which a table means nothing; all others are added as null when they are missing."""
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+
+
+def empty(modality: str) -> pl.DataFrame:
+    """Return a table of *modality* without rows."""
+    return pl.DataFrame(schema=SCHEMA[modality])
+
+
+def conform(frame: Frame, modality: str, where: str) -> Frame:
+    """Return *frame* with the columns and types of *modality* first and its extra columns after them.
+
+    Missing optional columns become null, times in us, ms or another zone become ns of UTC (a time without a zone is
+    taken as UTC), a null parent_span_id becomes ''. *where* names folder and table in messages. Raises DatapackError
+    for a missing required column, and for a value that does not fit its type (on collection when the frame is lazy).
+    """
+    schema, given = SCHEMA[modality], frame.collect_schema()
+    for column in schema:
+        if column in REQUIRED[modality] and column not in given:
+            raise DatapackError(
+                f"{where} has no column {column!r}; {modality} need at least {', '.join(_required(modality))}: "
+                "rename or add the column and try again."
+            )
+    columns: list[pl.Expr] = [
+        _column(name, given[name], wanted, where) if name in given else pl.lit(None, wanted).alias(name)
+        for name, wanted in schema.items()
+    ]
+    extra: list[pl.Expr] = [pl.col(name) for name in given.names() if name not in schema]
+    try:
+        return frame.select([*columns, *extra])
+    except pl.exceptions.PolarsError as error:
+        raise DatapackError(f"{where} has a value that does not fit its column: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what *error* says, for messages of one sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _required(modality: str) -> list[str]:
+    return [name for name in SCHEMA[modality] if name in REQUIRED[modality]]
+
+
+def _column(name: str, given: pl.DataType, wanted: pl.DataType, where: str) -> pl.Expr:
+    column = pl.col(name)
+    if name == "time":
+        return _time(given, where)
+    if name == "parent_span_id":
+        return column.cast(wanted).fill_null("")
+    return column if given == wanted else column.cast(wanted)
+
+
+def _time(given: pl.DataType, where: str) -> pl.Expr:
+    column = pl.col("time")
+    if given == TIME:
+        return column
+    if not isinstance(given, pl.Datetime):
+        raise DatapackError(
+            f"{where} has a column 'time' of type {given}; write it as a timestamp (UTC when it has no zone)."
+        )
+    in_ns = column.dt.cast_time_unit("ns")
+    return in_ns.dt.convert_time_zone("UTC") if given.time_zone else in_ns.dt.replace_time_zone("UTC")

@@ -1,0 +1,189 @@
+"""Locked SQL over one datapack: one SELECT at a time, in a process that sees the tables and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import polars as pl
+
+from opsassay.errors import NotFoundError, QueryError
+from opsassay.telemetry.content import write_table
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.schema import MODALITIES, PERIODS
+
+_WORKER = Path(__file__).with_name("sql_worker.py")
+_START_TIMEOUT_S = 60.0
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """What one statement gave; *message* says why when *status* is error, timeout or refused.
+
+    Times in *rows* are ISO text in UTC; *truncated* tells that there were more rows than were asked for.
+    """
+
+    status: Literal["ok", "empty", "error", "timeout", "refused"]
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    message: str = ""
+    truncated: bool = False
+
+
+class LockedSql:
+    """SQL over the tables normal_traces, abnormal_traces, ... of *datapack*, for use in a `with` block.
+
+    `read_parquet('abnormal_traces.parquet')`, with the bare names of the datapack's files, means the same tables.
+    Each statement gets *timeout_s* of wall clock and gives at most *max_rows*; the worker process has *memory_mb* of
+    address space. A worker that was killed or died is replaced for the next statement. Safe to share by threads.
+    """
+
+    def __init__(
+        self, datapack: Datapack, *, timeout_s: float = 30, memory_mb: int = 2048, max_rows: int = 1000
+    ) -> None:
+        self.datapack, self.timeout_s, self.memory_mb, self.max_rows = datapack, timeout_s, memory_mb, max_rows
+        self._lock = threading.Lock()
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._unread = b""
+        self._schemas: dict[str, dict[str, str]] = {}
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            self._ensure_worker()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._lock:
+            self._stop()
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables; those that the datapack lacks are there without rows."""
+        return list(self._schemas)
+
+    def schema(self, table: str) -> dict[str, str]:
+        """Return the columns of *table* with their SQL types; raises NotFoundError."""
+        if table not in self._schemas:
+            raise NotFoundError("table", table, self._schemas)
+        return dict(self._schemas[table])
+
+    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> QueryResult:
+        """Run *sql*, one SELECT statement, with *parameters* for its $names; those that it does not name are ignored.
+
+        A statement that is refused, fails or takes too long is a result, not an exception. Raises QueryError only
+        when no worker can be started.
+        """
+        with self._lock:
+            self._ensure_worker()
+            request = json.dumps({"sql": sql, "parameters": dict(parameters or {})}, default=str)
+            try:
+                reply = self._exchange(request, self.timeout_s)
+            except TimeoutError:
+                self._stop()
+                return QueryResult("timeout", message=f"The statement ran for more than {self.timeout_s:g} s.")
+            except (EOFError, OSError):
+                self._stop()
+                message = (
+                    f"The worker ended in the middle of the statement; {self.memory_mb} MiB may be too little for it."
+                )
+                return QueryResult("error", message=message)
+            if reply.get("spent"):
+                self._stop()
+        return QueryResult(
+            status=reply["status"],
+            columns=tuple(reply.get("columns", ())),
+            rows=tuple(tuple(row) for row in reply.get("rows", ())),
+            message=reply.get("message", ""),
+            truncated=reply.get("truncated", False),
+        )
+
+    def _ensure_worker(self) -> None:
+        if self._worker is not None and self._worker.poll() is None:
+            return
+        self._stop()
+        with tempfile.TemporaryDirectory(prefix="opsassay-sql-") as folder:
+            setup = {"tables": self._files(Path(folder)), "memory_mb": self.memory_mb, "max_rows": self.max_rows}
+            self._worker = subprocess.Popen(
+                [sys.executable, "-I", str(_WORKER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                cwd="/",
+                env=_ENVIRONMENT,
+            )
+            try:
+                reply = self._exchange(json.dumps(setup), _START_TIMEOUT_S)
+            except TimeoutError:
+                self._stop()
+                raise QueryError(
+                    f"{self.datapack.path} was not ready to be queried after {_START_TIMEOUT_S:g} s; try again when the "
+                    "machine has less to do."
+                ) from None
+            except (EOFError, OSError) as error:
+                reply = {"message": f"it ended early ({type(error).__name__})"}
+        if reply.get("status") != "ready":
+            self._stop()
+            raise QueryError(
+                f"{self.datapack.path} cannot be queried in {self.memory_mb} MiB: {reply['message']}; allow more memory."
+            )
+        self._schemas = {table: dict(columns) for table, columns in reply["schemas"].items()}
+
+    def _files(self, folder: Path) -> dict[str, str]:
+        """Return a parquet file per table; those that are missing or of other types are written to *folder*."""
+        files = {}
+        for period in PERIODS:
+            for modality in MODALITIES:
+                name = f"{period}_{modality}"
+                path = self.datapack.path / f"{name}.parquet"
+                table = self.datapack.scan(period, modality)
+                if not path.exists() or pl.read_parquet_schema(path) != table.collect_schema():
+                    path = folder / f"{name}.parquet"
+                    write_table(path, table.collect())
+                files[name] = str(path.resolve())
+        return files
+
+    def _exchange(self, request: str, timeout_s: float) -> dict[str, Any]:
+        """Send one line and return the line that answers it; raises TimeoutError, and EOFError when the worker is gone."""
+        worker = self._worker
+        assert worker is not None
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        deadline = time.monotonic() + timeout_s
+        unsent = memoryview(request.encode() + b"\n")
+        while unsent:
+            unsent = unsent[os.write(worker.stdin.fileno(), unsent) :]
+        replies = select.poll()
+        replies.register(worker.stdout, select.POLLIN)
+        while b"\n" not in self._unread:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not replies.poll(left_s * 1000):
+                raise TimeoutError
+            chunk = os.read(worker.stdout.fileno(), 1 << 20)
+            if not chunk:
+                raise EOFError
+            self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def _stop(self) -> None:
+        worker, self._worker, self._unread = self._worker, None, b""
+        if worker is None:
+            return
+        worker.kill()
+        worker.wait()
+        for pipe in (worker.stdin, worker.stdout):
+            assert pipe is not None
+            pipe.close()

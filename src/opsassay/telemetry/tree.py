@@ -1,0 +1,226 @@
+"""A tree of incidents with their truth apart, and the one door through which commands find cases.
+
+``DIR/incidents/<id>/`` is what a solver may see; ``DIR/truth/<id>/`` is for the grader alone. Methods may not import
+this module.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+from pydantic import ValidationError
+
+from opsassay.errors import DatapackError, NotFoundError, OpsAssayError, UserError
+from opsassay.model.base import Artefact
+from opsassay.model.causal_graph import Annotation
+from opsassay.model.incident import Truth
+from opsassay.telemetry.content import INCIDENT, opaque_id, whole_file, write_table
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION, read_graph, read_public_truth
+from opsassay.telemetry.schema import first_line
+
+__all__ = ["Case", "Tree", "opaque_id", "resolve"]
+
+TRUTH, ANNOTATION, LEDGER = "truth.json", "annotation.json", "ledger.parquet"
+_Noun = TypeVar("_Noun", bound=Artefact)
+
+
+class Tree:
+    """The folder *root* with incidents and, apart from them, their truth."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(root)
+        self.incidents_dir = self.root / "incidents"
+        self.truth_dir = self.root / "truth"
+
+    def ids(self) -> list[str]:
+        """Return the ids of all incidents, sorted; half-written ones are none."""
+        if not self.incidents_dir.is_dir():
+            return []
+        found = self.incidents_dir.iterdir()
+        return sorted(folder.name for folder in found if folder.is_dir() and not folder.name.startswith("."))
+
+    def incident_path(self, id_: str) -> Path:
+        """Return the folder that a solver may see."""
+        return self.incidents_dir / id_
+
+    def truth_path(self, id_: str) -> Path:
+        """Return the folder with truth.json, causal_graph.json, annotation.json and ledger.parquet."""
+        return self.truth_dir / id_
+
+    def datapack(self, id_: str) -> Datapack:
+        """Return the incident *id_*; raises NotFoundError and DatapackError."""
+        if not self.incident_path(id_).is_dir():
+            raise NotFoundError("incident", id_, self.ids(), f"The tree is {self.root}.")
+        return Datapack.open(self.incident_path(id_))
+
+    def truth(self, id_: str) -> Truth:
+        """Return what really happened in *id_*; raises NotFoundError when it is not known, DatapackError."""
+        path = self.truth_path(id_) / TRUTH
+        if not path.exists():
+            known = [folder.name for folder in self.truth_dir.glob("*/") if (folder / TRUTH).exists()]
+            raise NotFoundError("truth of incident", id_, known, f"The tree is {self.root}.")
+        return read_noun(Truth, path)
+
+    def write_truth(self, truth: Truth) -> None:
+        """Write truth.json of *truth*; do so before the incident's folder appears."""
+        write_noun(self._truth_folder(truth.id) / TRUTH, truth)
+
+    def annotation(self, id_: str) -> Annotation | None:
+        """Return what `annotate` found for *id_*, None when it was not annotated."""
+        path = self.truth_path(id_) / ANNOTATION
+        return read_noun(Annotation, path) if path.exists() else None
+
+    def write_annotation(self, id_: str, annotation: Annotation) -> None:
+        """Write annotation.json and, for other tools, its graph as causal_graph.json."""
+        write_annotation(self._truth_folder(id_), annotation)
+
+    def ledger(self, id_: str) -> pl.DataFrame | None:
+        """Return the per-call record of what the fault itself introduced, None when there is none."""
+        path = self.truth_path(id_) / LEDGER
+        if not path.exists():
+            return None
+        try:
+            return pl.read_parquet(path, glob=False)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise DatapackError(f"{path} cannot be read ({first_line(error)}); record the incident again.") from error
+
+    def write_ledger(self, id_: str, ledger: pl.DataFrame) -> None:
+        """Write ledger.parquet of *id_*."""
+        with whole_file(self._truth_folder(id_) / LEDGER) as partial:
+            write_table(partial, ledger)
+
+    def remove(self, id_: str) -> None:
+        """Remove the incident *id_* and then its truth; nothing happens when there is neither."""
+        if (incident := self.incident_path(id_)).exists():
+            going = incident.with_name(f".{id_}.removed")
+            shutil.rmtree(going, ignore_errors=True)
+            incident.rename(going)
+            shutil.rmtree(going)
+        if (truth := self.truth_path(id_)).exists():
+            shutil.rmtree(truth)
+
+    def _truth_folder(self, id_: str) -> Path:
+        folder = self.truth_path(id_)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def write_annotation(folder: Path, annotation: Annotation) -> None:
+    """Write annotation.json and causal_graph.json of *annotation* into *folder*."""
+    write_noun(folder / CAUSAL_GRAPH, annotation.graph)
+    write_noun(folder / ANNOTATION, annotation)
+
+
+def write_noun(path: Path, noun: Artefact) -> None:
+    """Put *noun* into *path* whole: a reader sees the old file or the new one."""
+    with whole_file(path) as partial:
+        partial.write_text(noun.pretty_json(), encoding="utf-8")
+
+
+def read_noun(kind: type[_Noun], path: Path) -> _Noun:
+    """Return the *kind* that is stored in *path*; raises DatapackError naming the field that is wrong."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise DatapackError(f"{path}: {field}: {first['msg']}; restore it or make it again.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """An incident with what the grader knows about it; *name* is the id, or the folder's name in the public form."""
+
+    datapack: Datapack
+    truth: Truth | None
+    annotation: Annotation | None
+    truth_path: Path | None
+    name: str
+
+
+def resolve(path: Path, on_error: Callable[[Path, OpsAssayError], None] | None = None) -> list[Case]:
+    """Return the cases that *path* means, sorted by name.
+
+    It may be a tree (with incidents/ and truth/), its incidents/ or one of them, a datapack in the public form, or a
+    folder of those. *on_error* is told of each case that cannot be read, and the rest goes on; without it the first
+    one is raised. Raises UserError when *path* is nothing of this.
+    """
+    path = Path(path).resolve()
+    if not path.is_dir():
+        raise UserError(f"{path} is {'a file' if path.exists() else 'not there'}; {_EXPECTED}")
+    readers = _readers(path)
+    if not readers:
+        found = sorted(entry.name for entry in path.iterdir())
+        listed = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+        raise UserError(f"{path} holds {listed or 'nothing'}; {_EXPECTED}")
+    cases = []
+    for folder, reader in readers:
+        try:
+            cases.append(reader(folder))
+        except OpsAssayError as error:
+            if on_error is None:
+                raise
+            on_error(folder, error)
+    return cases
+
+
+_EXPECTED = (
+    "expected a folder with incidents/, one of its incidents, a datapack (normal_traces.parquet and others), "
+    "or a folder of datapacks."
+)
+_Reader = Callable[[Path], Case]
+
+
+def _readers(path: Path) -> list[tuple[Path, _Reader]]:
+    """Return the folders that *path* means, each with the function that makes a Case of it."""
+    if (path / "incidents").is_dir():
+        return _of_tree(Tree(path))
+    if path.name == "incidents":
+        return _of_tree(Tree(path.parent))
+    if path.parent.name == "incidents" and (path / INCIDENT).exists():
+        return [(path, _case_of_tree)]
+    if _is_datapack(path):
+        return [(path, _case_in_place)]
+    return [(folder, _case_in_place) for folder in sorted(path.iterdir()) if _is_datapack(folder)]
+
+
+def _of_tree(tree: Tree) -> list[tuple[Path, _Reader]]:
+    return [(tree.incident_path(id_), _case_of_tree) for id_ in tree.ids()]
+
+
+def _is_datapack(folder: Path) -> bool:
+    return (
+        folder.is_dir()
+        and not folder.name.startswith(".")
+        and any((folder / name).exists() for name in ("normal_traces.parquet", "abnormal_traces.parquet", INJECTION))
+    )
+
+
+def _case_of_tree(folder: Path) -> Case:
+    tree, id_ = Tree(folder.parent.parent), folder.name
+    datapack = tree.datapack(id_)
+    if not (tree.truth_path(id_) / TRUTH).exists():
+        return Case(datapack, None, None, None, id_)
+    return Case(datapack, tree.truth(id_), tree.annotation(id_), tree.truth_path(id_), id_)
+
+
+def _case_in_place(folder: Path) -> Case:
+    """Return the case of a public-form datapack read where it lies; a bare datapack is one without truth."""
+    datapack = Datapack.open(folder)
+    if not (folder / INJECTION).exists():
+        return Case(datapack, None, None, None, folder.name)
+    truth = read_public_truth(folder, datapack.incident)
+    return Case(datapack, truth, read_public_annotation(folder), folder, folder.name)
+
+
+def read_public_annotation(folder: Path) -> Annotation | None:
+    """Return annotation.json of a folder in the public form, or one made from its causal_graph.json, or None."""
+    if (folder / ANNOTATION).exists():
+        return read_noun(Annotation, folder / ANNOTATION)
+    return read_graph(folder / CAUSAL_GRAPH) if (folder / CAUSAL_GRAPH).exists() else None

@@ -1,0 +1,172 @@
+"""Golden-signal alerts (error rate, p99 latency, traffic, saturation) over a stream of telemetry.
+
+Rules are evaluated at every tick over a trailing window, each service against its own usual values from the start of the
+stream. The alerts form an incident's description, and the first of them places the boundary of its windows.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from opsassay.model.incident import Alert, Window
+from opsassay.model.system import Slo
+
+TICK_S = 2.0
+WINDOW_S = 10.0
+MIN_COUNT = 8
+MIN_ERRORS = 3
+LATENCY_FLOOR_MS = 100.0
+SATURATION_METRICS = ("container.cpu.limit_utilization", "container.memory.limit_utilization")
+
+_TICK_NS = int(TICK_S * 1e9)
+_WINDOW_NS = int(WINDOW_S * 1e9)
+
+
+def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window, end_ns: int) -> list[Alert]:
+    """Return the first firing of every (service, signal) between the end of *usual* and *end_ns*, in order of time.
+
+    *traces* and *metrics* have the datapack's columns; *usual* is the stretch that tells what is normal.
+    """
+    ticks = pl.DataFrame({"tick": range(usual.end_ns + _TICK_NS, end_ns + 1, _TICK_NS)}, schema={"tick": pl.Int64})
+    handled = _handled(traces)
+    baseline = usual_values(traces, usual)
+    fired = [*_request_alerts(_windows(handled, ticks, baseline), slo), *_saturation_alerts(metrics, ticks, slo)]
+    first: dict[tuple[str, str], Alert] = {}
+    for alert in sorted(fired, key=lambda a: (a.time_ns, a.service, a.signal)):
+        first.setdefault((alert.service, alert.signal), alert)
+    return sorted(first.values(), key=lambda a: (a.time_ns, a.service, a.signal))
+
+
+def firing(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, baseline: pl.DataFrame, at_ns: int) -> list[Alert]:
+    """Return what fires at the instant *at_ns*, over the window that trails it, in order of service and signal.
+
+    *baseline* is what `usual_values` told when the healthy stretch was still in the tables.
+    """
+    ticks = pl.DataFrame({"tick": [at_ns]}, schema={"tick": pl.Int64})
+    recent = _handled(traces).filter(pl.col("ended_ns").is_between(at_ns - _WINDOW_NS, at_ns, closed="left"))
+    found = [*_request_alerts(_windows(recent, ticks, baseline), slo), *_saturation_alerts(metrics, ticks, slo)]
+    return sorted(found, key=lambda alert: (alert.service, alert.signal))
+
+
+def usual_values(traces: pl.DataFrame, usual: Window) -> pl.DataFrame:
+    """Return per service the usual p99 (ms), share of errors and requests per window, of the stretch *usual*."""
+    return (
+        _handled(traces)
+        .filter(pl.col("ended_ns").is_between(usual.start_ns, usual.end_ns, closed="left"))
+        .group_by("service_name")
+        .agg(
+            usual_p99=pl.col("ms").quantile(0.99, "linear"),
+            usual_errors=pl.col("failed").mean(),
+            usual_count=pl.len() * WINDOW_S / usual.seconds,
+        )
+    )
+
+
+def describe(found: list[Alert]) -> str:
+    """Return the incident description that an operator would get: what fired, where, when."""
+    if not found:
+        return "No alert fired. Decide whether anything is wrong in the abnormal window, and if so what and why."
+    lines = [f"- {_clock(alert.time_ns)} {alert.message}" for alert in found]
+    return "\n".join(["These alerts fired (UTC):", *lines, "Find the root cause and how it spread."])
+
+
+def _handled(traces: pl.DataFrame) -> pl.DataFrame:
+    """Return ended_ns, service_name, ms, failed of every request or message that a service handled."""
+    return traces.filter(pl.col("attr.span_kind").is_in(["Server", "Consumer"])).select(
+        ended_ns=pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64),
+        service_name="service_name",
+        ms=pl.col("duration") / 1e6,
+        failed=pl.col("attr.status_code") == "Error",
+    )
+
+
+def _windows(handled: pl.DataFrame, ticks: pl.DataFrame, baseline: pl.DataFrame) -> pl.DataFrame:
+    """Return per tick and service what the trailing window held, beside what is usual; silent services have a row too."""
+    each = int(WINDOW_S / TICK_S)
+    start = ticks.item(0, "tick") if ticks.height else 0
+    # A request counts in each of the ticks whose window covers its end.
+    first_tick = start + ((pl.col("ended_ns") - start) // _TICK_NS + 1) * _TICK_NS
+    seen = (
+        handled.with_columns(tick=pl.concat_list([first_tick + i * _TICK_NS for i in range(each)]))
+        .explode("tick")
+        .group_by("tick", "service_name")
+        .agg(
+            count=pl.len(),
+            errors=pl.col("failed").sum(),
+            p99=pl.col("ms").quantile(0.99, "linear"),
+        )
+    )
+    return (
+        ticks.join(baseline, how="cross")
+        .join(seen, on=["tick", "service_name"], how="left")
+        .with_columns(pl.col("count", "errors").fill_null(0))
+    )
+
+
+def _request_alerts(windows: pl.DataFrame, slo: Slo) -> list[Alert]:
+    enough = pl.col("count") >= MIN_COUNT
+    error_share = pl.col("errors") / pl.col("count")
+    error_limit = pl.col("usual_errors") + slo.error_rate
+    latency_limit = pl.min_horizontal(
+        pl.max_horizontal(pl.lit(LATENCY_FLOOR_MS), pl.col("usual_p99") * slo.latency_ratio), pl.lit(slo.latency_p99_ms)
+    )
+    traffic_limit = pl.col("usual_count") * slo.traffic_ratio
+    rules = {
+        "error_rate": (
+            enough & (pl.col("errors") >= MIN_ERRORS) & (error_share > error_limit),
+            error_share,
+            error_limit,
+        ),
+        "latency_p99_ms": (enough & (pl.col("p99") > latency_limit), pl.col("p99"), latency_limit),
+        "traffic_rps": (
+            (pl.col("usual_count") >= 2 * MIN_COUNT) & (pl.col("count") < traffic_limit),
+            pl.col("count") / WINDOW_S,
+            traffic_limit / WINDOW_S,
+        ),
+    }
+    found = []
+    for signal, (condition, value, threshold) in rules.items():
+        rows = windows.filter(condition).select("tick", "service_name", value=value, threshold=threshold)
+        found += [_alert(signal, *row) for row in rows.iter_rows()]
+    return found
+
+
+def _saturation_alerts(metrics: pl.DataFrame, ticks: pl.DataFrame, slo: Slo) -> list[Alert]:
+    start = ticks.item(0, "tick") if ticks.height else 0
+    tick = start + ((pl.col("time").cast(pl.Int64) - start) // _TICK_NS + 1) * _TICK_NS
+    rows = (
+        metrics.filter(
+            pl.col("metric").is_in(SATURATION_METRICS) & (pl.col("time").cast(pl.Int64) >= start - _WINDOW_NS)
+        )
+        .sort("time")
+        .with_columns(
+            level=pl.col("value").rolling_min(3).over("metric", "service_name", "attr.k8s.pod.name"),
+            tick=tick,
+        )
+        .filter((pl.col("level") > slo.saturation) & (pl.col("tick") >= start))
+        .group_by("tick", "service_name")
+        .agg(pl.col("level").max())
+    )
+    return [_alert("saturation", at, service, level, slo.saturation) for at, service, level in rows.iter_rows()]
+
+
+def _alert(signal: str, time_ns: int, service: str, value: float, threshold: float) -> Alert:
+    words = {
+        "error_rate": f"{service}: {value:.0%} of requests fail (limit {threshold:.0%})",
+        "latency_p99_ms": f"{service}: p99 latency {value:.0f} ms (limit {threshold:.0f} ms)",
+        "traffic_rps": f"{service}: traffic {value:.1f}/s (limit {threshold:.1f}/s)",
+        "saturation": f"{service}: CPU or memory at {value:.0%} of its limit (limit {threshold:.0%})",
+    }
+    return Alert(
+        time_ns=time_ns,
+        service=service,
+        signal=signal,
+        value=float(value),
+        threshold=float(threshold),
+        message=words[signal],
+    )
+
+
+def _clock(time_ns: int) -> str:
+    seconds = time_ns // 1_000_000_000 % 86_400
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

@@ -1,0 +1,31 @@
+"""The systems that ship with OpsAssay, one YAML file each, and how a system is found by name or path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from opsassay.errors import NotFoundError
+from opsassay.model.files import load_yaml
+from opsassay.model.system import System
+from opsassay.testbed import generate
+
+APPS = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """Return the names of the systems that ship with OpsAssay."""
+    return sorted(path.stem for path in APPS.glob("*.yaml"))
+
+
+def load_system(name: str) -> System:
+    """Return the system called *name*, the one in the YAML file of that path, or a generated one (``layered-20-7``).
+
+    Raises NotFoundError, ConfigError, and UserError for a size that cannot be generated.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return load_yaml(Path(name), System)
+    if (generated := generate.by_name(name)) is not None:
+        return generated
+    if name not in names():
+        raise NotFoundError("system", name, names(), "A YAML file is accepted too, and a name such as layered-20-7.")
+    return load_yaml(APPS / f"{name}.yaml", System)

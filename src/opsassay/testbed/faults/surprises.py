@@ -1,0 +1,69 @@
+"""Processes of a system that ended by a signal that nobody here sent: the kernel's out-of-memory killer, above all."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+VMSTAT = Path("/proc/vmstat")
+
+
+class Surprises:
+    """Tells ends of processes that were meant from those that were not."""
+
+    def __init__(self) -> None:
+        self._expected: set[int] = set()
+        self._oom_kills = oom_kills()
+        self.found: list[dict[str, Any]] = []
+
+    def expect(self, pid: int) -> None:
+        """Take note that *pid* is about to be killed by us."""
+        self._expected.add(pid)
+
+    def ended(self, process: str, pid: int, status: int) -> None:
+        """Take note that the *process* ended with *status*, which is negative for a signal."""
+        expected = pid in self._expected
+        self._expected.discard(pid)
+        if status >= 0 or expected:
+            return
+        before, self._oom_kills = self._oom_kills, oom_kills()
+        out_of_memory = None if self._oom_kills is None or before is None else self._oom_kills > before
+        self.found.append(
+            {
+                "time_ns": time.time_ns(),
+                "process": process,
+                "pid": pid,
+                "status": status,
+                "out_of_memory": out_of_memory,
+            }
+        )
+
+
+def sentences(found: list[dict[str, Any]], since_ns: int) -> list[str]:
+    """Return one sentence for each process that was *found* to have ended since *since_ns*."""
+    return [_sentence(one) for one in found if one["time_ns"] >= since_ns]
+
+
+def _sentence(one: dict[str, Any]) -> str:
+    number = -one["status"]
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    said = f"{one['process']} (pid {one['pid']}) was ended by {name}, which OpsAssay did not send"
+    if number != signal.SIGKILL:
+        return said
+    reasons = {
+        True: "the kernel's out-of-memory killer struck at that moment; give the host more memory or less to do",
+        False: "the kernel counts no out-of-memory kill, so somebody else on this machine killed it",
+        None: "this kernel does not count out-of-memory kills; see its log",
+    }
+    return f"{said}: {reasons[one['out_of_memory']]}"
+
+
+def oom_kills(vmstat: Path = VMSTAT) -> int | None:
+    """Return how often the kernel has killed a process for want of memory since it started, None when it does not tell."""
+    try:
+        counts = dict(line.split() for line in vmstat.read_text().splitlines())
+    except OSError:
+        return None
+    return int(counts["oom_kill"]) if "oom_kill" in counts else None

@@ -1,0 +1,286 @@
+"""Control groups of version 1, version 2 or a hybrid of both: limits on CPU and memory, and what was used of them.
+
+Groups are made below the group that this process is in, or at the top of a hierarchy where that is not allowed; nothing
+outside them is changed but the switch that gives version 2 its controllers.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+CPU, MEMORY, ACCOUNTING = "cpu", "memory", "cpuacct"
+CONTROLLERS = (CPU, MEMORY)
+LIMITS = {CPU: ("cpu.max", "cpu.cfs_quota_us"), MEMORY: ("memory.max", "memory.limit_in_bytes")}
+PERIOD_US = 100_000
+UNLIMITED_V1 = -1
+REMOVE_WITHIN_S = 2.0
+TRY_AGAIN_AFTER_S = 0.01
+
+
+class Usage(NamedTuple):
+    """What a group has used: CPU time, memory at present, and the time for which its CPU limit held it back."""
+
+    cpu_s: float
+    memory_bytes: int
+    throttled_s: float
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Where groups can be made: the folder of each controller, and its version (1 or 2) by controller."""
+
+    parents: dict[str, Path]
+    versions: dict[str, int]
+
+    def folders(self, path: str) -> tuple[Path, ...]:
+        """Return the folders that the group *path* has, or will have: written down before, `remove_below` finds them."""
+        return tuple(dict.fromkeys(parent / path for parent in self.parents.values()))
+
+    def make(self, path: str, cpu_cores: float | None = None, memory_bytes: int | None = None) -> Group:
+        """Return the group *path* ("a/b/c"), with the groups above it, limited to *cpu_cores* and *memory_bytes*."""
+        versions = {parent: self.versions[controller] for controller, parent in self.parents.items()}
+        for parent, version in versions.items():
+            folder = parent
+            for name in Path(path).parts:
+                if version == 2:
+                    _delegate(folder)
+                folder /= name
+                folder.mkdir(exist_ok=True)
+        group = Group(path, self)
+        group.set_limits(cpu_cores=cpu_cores, memory_bytes=memory_bytes)
+        return group
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group, made by `Groups.make`."""
+
+    path: str
+    groups: Groups
+
+    def add(self, pid: int) -> None:
+        """Move process *pid* into the group; its later children are born there."""
+        for folder in self.groups.folders(self.path):
+            _enrol(folder, pid)
+
+    def set_limits(self, *, cpu_cores: float | None = None, memory_bytes: int | None = None) -> None:
+        """Limit the group to *cpu_cores* and *memory_bytes*; None lifts a limit."""
+        quota_us = None if cpu_cores is None else max(1000, round(cpu_cores * PERIOD_US))
+        if CPU in self.groups.versions:
+            if self.groups.versions[CPU] == 2:
+                self._write(CPU, "cpu.max", f"{quota_us or 'max'} {PERIOD_US}")
+            else:
+                self._write(CPU, "cpu.cfs_period_us", PERIOD_US)
+                self._write(CPU, "cpu.cfs_quota_us", quota_us or UNLIMITED_V1)
+        if MEMORY in self.groups.versions:
+            if self.groups.versions[MEMORY] == 2:
+                self._write(MEMORY, "memory.max", memory_bytes or "max")
+                self._write(MEMORY, "memory.swap.max", 0 if memory_bytes else "max", optional=True)
+            else:
+                self._write_memory_v1(memory_bytes or UNLIMITED_V1)
+
+    def usage(self) -> Usage:
+        """Return what the processes of the group and of the groups below it have used; zero where nothing counts it."""
+        memory = 0
+        if MEMORY in self.groups.versions:
+            name = "memory.current" if self.groups.versions[MEMORY] == 2 else "memory.usage_in_bytes"
+            memory = int(self._folder(MEMORY).joinpath(name).read_text(encoding="utf-8"))
+        if CPU not in self.groups.versions:
+            return Usage(0.0, memory, 0.0)
+        counters = _counters(self._folder(CPU) / "cpu.stat")
+        if self.groups.versions[CPU] == 2:
+            return Usage(counters["usage_usec"] / 1e6, memory, counters.get("throttled_usec", 0) / 1e6)
+        throttled_s = counters["throttled_time"] / 1e9
+        if ACCOUNTING not in self.groups.parents:
+            return Usage(0.0, memory, throttled_s)
+        used_ns = int(self._folder(ACCOUNTING).joinpath("cpuacct.usage").read_text(encoding="utf-8"))
+        return Usage(used_ns / 1e9, memory, throttled_s)
+
+    def remove(self) -> None:
+        """Remove the group and the groups below it; raises OSError (EBUSY) when processes in it do not end in time."""
+        for folder in self.groups.folders(self.path):
+            _remove_tree(folder, kill=False)
+
+    def _folder(self, controller: str) -> Path:
+        return self.groups.parents[controller] / self.path
+
+    def _write(self, controller: str, name: str, value: int | str, *, optional: bool = False) -> None:
+        try:
+            (self._folder(controller) / name).write_text(str(value), encoding="utf-8")
+        except FileNotFoundError:
+            if not optional:
+                raise
+
+    def _write_memory_v1(self, limit: int) -> None:
+        """Set memory and memory with swap to *limit*: raising needs the latter first, lowering the former."""
+        names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
+        present = int(self._folder(MEMORY).joinpath(names[0]).read_text(encoding="utf-8"))
+        if limit == UNLIMITED_V1 or limit > present:
+            names.reverse()
+        for name in names:
+            self._write(MEMORY, name, limit, optional="memsw" in name)
+
+
+def remove_below(folder: Path) -> None:
+    """Kill what still runs in the group *folder* and the groups below it, and remove them; none there is fine."""
+    _remove_tree(folder, kill=True)
+
+
+def find_groups() -> Groups | None:
+    """Return where this process can make groups with a CPU or a memory limit, or None."""
+    return search()[0]
+
+
+def search() -> tuple[Groups | None, dict[str, str]]:
+    """Return where groups can be made, and for each controller that is out of reach the reason and the way out."""
+    mounted = mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    own = memberships(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
+    parents: dict[str, Path] = {}
+    versions: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    for controller in (*CONTROLLERS, ACCOUNTING):
+        version = 1 if controller in mounted else 2
+        mount = mounted.get(controller) or mounted.get("")
+        if controller == ACCOUNTING and version == 2:
+            continue  # version 2 counts CPU time with the limit
+        reasons[controller] = "no cgroup hierarchy is mounted; mount cgroup2 on /sys/fs/cgroup"
+        for parent in _candidates(mount, own.get(controller if version == 1 else "", "/")) if mount else ():
+            reason = _why_not(parent, controller, version)
+            if reason is None:
+                parents[controller], versions[controller] = parent, version
+                del reasons[controller]
+                break
+            reasons[controller] = reason
+    limits = [controller for controller in CONTROLLERS if controller in parents]
+    return (Groups(parents, versions) if limits else None), reasons
+
+
+class Mount(NamedTuple):
+    """A mounted hierarchy: which of its groups lies at *point*."""
+
+    root: str
+    point: Path
+
+
+def mounts(mountinfo: str) -> dict[str, Mount]:
+    """Return the mount of each version-1 controller named in *mountinfo* (proc(5)), and of version 2 under ""."""
+    found: dict[str, Mount] = {}
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        root, point = before.split(" ")[3:5]
+        if kind == "cgroup2":
+            found.setdefault("", Mount(root, Path(point)))
+        elif kind == "cgroup":
+            for controller in (*CONTROLLERS, ACCOUNTING):
+                if controller in options.split(","):
+                    found.setdefault(controller, Mount(root, Path(point)))
+    return found
+
+
+def memberships(cgroup: str) -> dict[str, str]:
+    """Return the group of a process by controller from its *cgroup* file, the one of version 2 under ""."""
+    rows = (line.split(":", 2) for line in cgroup.splitlines())
+    return {controller: path for _, controllers, path in rows for controller in controllers.split(",")}
+
+
+def _candidates(mount: Mount, own: str) -> list[Path]:
+    """Return where to try: in our own group, in the groups above it, nearest first, up to what is mounted."""
+    inner = Path("/" + os.path.relpath(own, mount.root)) if own.startswith(mount.root) else Path("/")
+    return [mount.point / path.relative_to("/") for path in (inner, *inner.parents)]
+
+
+def _why_not(parent: Path, controller: str, version: int) -> str | None:
+    """Return why no group with *controller* can be made in *parent*, with the way out; None when one was made."""
+    trial = parent / f"opsassay-probe-{os.getpid()}"
+    try:
+        if version == 2:
+            if controller not in parent.joinpath("cgroup.controllers").read_text(encoding="utf-8").split():
+                return f"cgroup v2 has no {controller} controller here; boot with the unified hierarchy or delegate it"
+            _delegate(parent)
+        trial.mkdir()
+    except OSError as error:
+        way_out = "run as root or delegate a group (systemd-run --user --scope -p Delegate=yes)"
+        return f"{parent} takes no group with {controller} ({error.strerror}); {way_out}"
+    try:
+        if controller in LIMITS and not any(trial.joinpath(name).exists() for name in LIMITS[controller]):
+            return f"groups below {parent} have no {controller} limit; enable CONFIG_CFS_BANDWIDTH and CONFIG_MEMCG"
+        _enrol_child(trial)
+    except OSError as error:
+        return (
+            f"no process can be moved to groups below {parent} ({error.strerror}); run as root or in a delegated group"
+        )
+    finally:
+        _remove_tree(trial, kill=True)
+    return None
+
+
+def _enrol_child(folder: Path) -> None:
+    """Move a child of this process into the group *folder*, and end it."""
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    try:
+        _enrol(folder, child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _enrol(folder: Path, pid: int) -> None:
+    folder.joinpath("cgroup.procs").write_text(str(pid), encoding="utf-8")
+
+
+def _delegate(folder: Path) -> None:
+    """Give the groups below the version-2 group *folder* the controllers that we use and it has."""
+    has = folder.joinpath("cgroup.controllers").read_text(encoding="utf-8").split()
+    gives = folder.joinpath("cgroup.subtree_control").read_text(encoding="utf-8").split()
+    missing = [f"+{controller}" for controller in CONTROLLERS if controller in has and controller not in gives]
+    if missing:
+        folder.joinpath("cgroup.subtree_control").write_text(" ".join(missing), encoding="utf-8")
+
+
+def _remove_tree(folder: Path, *, kill: bool) -> None:
+    """Remove the group *folder* and those below it, deepest first; the kernel needs a moment after the last process."""
+    give_up = time.monotonic() + REMOVE_WITHIN_S
+    for below in sorted(_groups_in(folder), key=lambda path: len(path.parts), reverse=True):
+        while True:
+            if kill:
+                _kill(below)
+            try:
+                below.rmdir()
+            except FileNotFoundError:
+                break
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > give_up:
+                    raise
+                time.sleep(TRY_AGAIN_AFTER_S)
+            else:
+                break
+
+
+def _groups_in(folder: Path) -> list[Path]:
+    return [Path(path) for path, _, _ in os.walk(folder)]
+
+
+def _kill(group: Path) -> None:
+    try:
+        pids = group.joinpath("cgroup.procs").read_text(encoding="utf-8").split()
+    except FileNotFoundError:
+        return
+    for pid in map(int, pids):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def _counters(file: Path) -> dict[str, int]:
+    rows = (line.split() for line in file.read_text(encoding="utf-8").splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) == 2}

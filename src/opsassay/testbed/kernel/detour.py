@@ -1,0 +1,158 @@
+"""The detour through a queue: the replica's packets pass this process, which plays the network that they have to cross."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import heapq
+import os
+import random
+import select
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+from opsassay.testbed.kernel.fate import Fate, decision
+from opsassay.testbed.kernel.namespaces import enter
+from opsassay.testbed.kernel.netfilter import Table, destination_is, not_marked, source_is
+from opsassay.testbed.kernel.queue import MOST_HELD, Packet, Queue
+from opsassay.testbed.kernel.streams import Streams, flip_a_bit
+from opsassay.testbed.kernel.wire import Inward, Outward
+from opsassay.testbed.runtime.ledger import LedgerWriter
+
+AT_ONCE = 256
+PRIORITY = -10
+PR_SET_TIMERSLACK = 29
+
+
+def wake_at_once() -> None:
+    """Let the calling thread run as soon as a packet comes or is due, as the kernel's own queues do, where allowed.
+
+    Without it delays are up to milliseconds late while the replicas want every core.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PRIORITY)
+
+
+class Detour:
+    """Rules and queue in the replica's namespace; entered, run and left by one thread, which starts in the fabric's."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+        self._streams = Streams(config["streams"])
+        self._kind = config["impairment"]["kind"]
+        self._rng = random.Random(config["seed"])  # noqa: S311 - a repeatable fault, not a secret
+        self._decide = {leaving: decision(config["impairment"], self._rng) for leaving in (True, False)}
+        self._in_order = self._kind == "delay" and not config["impairment"]["jitter_s"]
+        self._ledger = LedgerWriter(config["ledger"], config["id"])
+        self._arriving: list[tuple[float, int]] = []
+        self._leaving: list[tuple[float, int, bytes, int]] = []
+        self._packets = 0
+
+    def __enter__(self) -> Detour:
+        wake_at_once()
+        leaving, arriving = (self._streams.addresses(leaving=side) for side in (True, False))
+        self._inward = Inward(self._config["peer_interface"])
+        enter(self._config["namespace"])
+        self._inward.address()
+        resent = bool(leaving) and self._kind != "loss"
+        self._queue = Queue(
+            whole=resent or self._kind in {"corrupt", "duplicate"},
+            cut=resent or self._kind not in {"delay", "bandwidth"},
+        )
+        mark = 1 << self._queue.number
+        self._outward = Outward(mark)
+        self._table = Table("ip", f"{self._config['peer_interface']}-{self._config['id']}")
+        self._table.chain("output")
+        self._table.chain("input")
+        for address in leaving:
+            self._table.queue_rule("output", [*not_marked(mark), *destination_is(address)], self._queue.number)
+        for address in arriving:
+            self._table.queue_rule("input", source_is(address), self._queue.number)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._table.clear("output")
+        self._table.clear("input")
+        self._release(float("inf"))
+        for packet in self._queue.packets(MOST_HELD):
+            self._queue.accept(packet.number)
+        for part in (self._table, self._queue, self._outward, self._inward):
+            part.close()
+
+    def counts(self) -> dict[str, int]:
+        """Return how many packets were seen and are held, how often the kernel's buffer overflowed, what was not sent."""
+        return {
+            "packets": self._packets,
+            "held": len(self._arriving) + len(self._leaving),
+            "overflows": self._queue.overflows,
+            "unsent": self._outward.unsent + self._inward.unsent,
+        }
+
+    def run(self, ended: int) -> None:
+        """Treat packets until the descriptor *ended* becomes readable or its other end closes."""
+        descriptors = [self._queue.fileno(), ended]
+        while True:
+            readable, _, _ = select.select(descriptors, [], [], self._patience())
+            self._release(time.monotonic())
+            if ended in readable:
+                return
+            for packet in self._queue.packets(AT_ONCE):
+                self._treat(packet)
+
+    def _patience(self) -> float | None:
+        """Return for how long nothing is due, in seconds; None when nothing is held."""
+        next_due = [held[0][0] for held in (self._arriving, self._leaving) if held]
+        return max(0.0, min(next_due) - time.monotonic()) if next_due else None
+
+    def _treat(self, packet: Packet) -> None:
+        self._packets += 1
+        if not packet.leaving and self._kind == "duplicate" and self._inward.is_copy(packet.data):
+            self._queue.accept(packet.number)
+            return
+        now = time.monotonic()
+        fate = self._decide[packet.leaving](int.from_bytes(packet.data[2:4]), now)
+        changed = flip_a_bit(packet.data, self._rng) if fate.corrupted else None
+        if fate.corrupted and changed is None:
+            fate = Fate((now,))  # nothing but headers: there is no payload to spoil
+        self._note(packet, fate)
+        if not fate.due:
+            self._queue.drop(packet.number)
+        elif fate.due[0] <= now:
+            self._queue.accept(packet.number, changed)
+        elif packet.leaving:
+            self._queue.drop(packet.number)
+            heapq.heappush(self._leaving, (fate.due[0], packet.number, packet.data, packet.mark))
+        else:
+            heapq.heappush(self._arriving, (fate.due[0], packet.number))
+        for _ in fate.due[1:]:
+            if packet.leaving:
+                self._outward.send(packet.data, packet.mark)
+            else:
+                self._inward.send(packet.data)
+
+    def _release(self, now: float) -> None:
+        """Let go on what is due *now*: in the order in which it came if the delay is constant."""
+        last = None
+        while self._arriving and self._arriving[0][0] <= now:
+            last = heapq.heappop(self._arriving)[1]
+            if not self._in_order:
+                self._queue.accept(last)
+        if self._in_order and last is not None:
+            self._queue.accept_up_to(last)
+        while self._leaving and self._leaving[0][0] <= now:
+            _, _, data, mark = heapq.heappop(self._leaving)
+            self._outward.send(data, mark)
+
+    def _note(self, packet: Packet, fate: Fate) -> None:
+        """Write what was done to a packet with TCP payload into the ledger."""
+        stream = self._streams.of(packet) if fate.kind else None
+        if stream is not None:
+            self._ledger.write(fate.kind, link=stream.link, direction=stream.direction, ns=fate.ns)

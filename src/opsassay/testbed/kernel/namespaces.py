@@ -1,0 +1,172 @@
+"""Anonymous network namespaces: made, entered and handed on as open descriptors, without names or mounts.
+
+A namespace lives as long as a process in it, a descriptor of it or a socket of it: when the last process of a system is
+gone the kernel takes back its links, queues and rules, whatever killed it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Collection, Iterable
+from fcntl import ioctl
+from pathlib import Path
+from typing import TypeVar
+
+from opsassay.errors import StartError
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
+
+Result = TypeVar("Result")
+
+
+def isolate() -> None:
+    """Move this process, which has one thread, into a network namespace of its own; without root, a user namespace too.
+
+    Raises StartError when the kernel does not allow it.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    try:
+        try:
+            _unshare(CLONE_NEWNET)
+        except PermissionError:
+            _unshare(CLONE_NEWNET | CLONE_NEWUSER)
+            Path("/proc/self/setgroups").write_text("deny", encoding="utf-8")
+            Path("/proc/self/uid_map").write_text(f"0 {uid} 1", encoding="utf-8")
+            Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="utf-8")
+        raise_interface("lo")
+    except OSError as error:
+        raise StartError(
+            f"The kernel refuses a network namespace, to this user and in a user namespace ({error.strerror}); run as root "
+            "(in a container with CAP_SYS_ADMIN), allow user namespaces (sysctl user.max_user_namespaces, "
+            "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), or use the plain level."
+        ) from error
+
+
+def new_namespace() -> int:
+    """Return the descriptor of a new network namespace whose loopback is up; the calling process stays where it is."""
+
+    def make() -> int:
+        _unshare(CLONE_NEWNET)
+        raise_interface("lo")
+        return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    return in_thread(make)
+
+
+def path_of(namespace: int) -> str:
+    """Return the path under which other processes of this user namespace open the descriptor *namespace* of this one."""
+    return f"/proc/{os.getpid()}/fd/{namespace}"
+
+
+def enter(namespace: str | int) -> None:
+    """Move the calling thread into the network *namespace*, a path or a descriptor; new threads and children follow."""
+    if isinstance(namespace, int):
+        _setns(namespace, CLONE_NEWNET)
+        return
+    descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _setns(descriptor, CLONE_NEWNET)
+    finally:
+        os.close(descriptor)
+
+
+def join(pid: int, namespace: str | None = None) -> None:
+    """Move this process, which has one thread, to where process *pid* is, or into its *namespace* given as a path.
+
+    Enters the user namespace of *pid* first when it is another one.
+    """
+    theirs = f"/proc/{pid}/ns/user"
+    if not os.path.samestat(os.stat(theirs), os.stat("/proc/self/ns/user")):  # noqa: PTH116 - no path object has it
+        descriptor = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _setns(descriptor, CLONE_NEWUSER)
+        finally:
+            os.close(descriptor)
+    enter(namespace or f"/proc/{pid}/ns/net")
+
+
+def inside(namespace: str | int, function: Callable[[], Result]) -> Result:
+    """Return what *function* returns in a thread that has entered *namespace*; what it opens there stays there."""
+
+    def entered() -> Result:
+        enter(namespace)
+        return function()
+
+    return in_thread(entered)
+
+
+def in_thread(function: Callable[[], Result]) -> Result:
+    """Return what *function* returns, or raise what it raises, in a thread of its own that ends with it."""
+    outcome: list[Result] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            failure.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def rooms_of(pids: Iterable[int]) -> frozenset[int]:
+    """Return the network namespaces that the processes *pids* are in, by inode, this process's own left out."""
+    return frozenset(filter(None, map(_room, pids))) - {_room("self")}
+
+
+def who_is_in(rooms: Collection[int]) -> list[tuple[int, str]]:
+    """Return (pid, name) of every process in one of *rooms*: while somebody is in a namespace, the kernel keeps it."""
+    if not rooms:
+        return []
+    found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _room(entry.name) in rooms]
+    return [(pid, name) for pid in sorted(found) if (name := _name(pid)) is not None]
+
+
+def _room(pid: int | str) -> int | None:
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    except OSError:  # it has ended, or is another user's, or this is no Linux
+        return None
+
+
+def _name(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def raise_interface(name: str) -> None:
+    """Bring up the interface *name* of the calling thread's namespace."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sH14x", name.encode(), 0)
+        (flags,) = struct.unpack_from("H", ioctl(control, SIOCGIFFLAGS, request), 16)
+        ioctl(control, SIOCSIFFLAGS, struct.pack("16sH14x", name.encode(), flags | IFF_UP))
+
+
+def _unshare(flags: int) -> None:
+    _checked(_libc().unshare(flags))
+
+
+def _setns(descriptor: int, kind: int) -> None:
+    _checked(_libc().setns(descriptor, kind))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)  # Python 3.12 has os.unshare and os.setns; 3.11 has not
+
+
+def _checked(status: int) -> None:
+    if status:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

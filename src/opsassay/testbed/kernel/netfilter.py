@@ -1,0 +1,159 @@
+"""nftables rules over netlink: which packets of a replica are dropped or handed to a queue.
+
+A table belongs to the socket that made it (kernel 5.12 and later): when the process ends, however it ends, its rules go.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.nfnetlink.nftsocket import NFPROTO_BRIDGE, NFPROTO_IPV4
+from pyroute2.nftables.expressions import genex, ipv4addr, verdict
+from pyroute2.nftables.main import NFTables
+
+PREFIX = "opsassay-"
+FAMILIES = {"ip": NFPROTO_IPV4, "bridge": NFPROTO_BRIDGE}
+OWNED = 0x2
+NF_DROP, NF_ACCEPT = 0, 1
+META_PROTOCOL, META_MARK, META_INPUT_NAME = 1, 3, 6
+REGISTER, EQUAL, UNEQUAL = 1, 0, 1
+ETHERTYPE_IPV4 = b"\x08\x00"
+QUEUE_BYPASS = 1
+
+Expression = dict[str, Any]
+
+
+class Table:
+    """A table *name* of *family* ("ip" or "bridge") in the calling thread's namespace; goes when it is closed."""
+
+    def __init__(self, family: str, name: str) -> None:
+        self.name = PREFIX + name
+        self._nft = NFTables(nfgen_family=FAMILIES[family])
+        self._owned = True
+        try:
+            self._nft.table("add", kwarg={"name": self.name, "flags": OWNED})
+        except NetlinkError as error:
+            if error.code not in (errno.EOPNOTSUPP, errno.EINVAL):
+                self._nft.close()
+                raise
+            self._owned = False  # older than 5.12: `heal` removes what a killed process leaves
+            self._nft.table("add", name=self.name)
+
+    def chain(self, hook: str) -> None:
+        """Add a chain for the packets that pass *hook*, called like it."""
+        self._nft.chain("add", table=self.name, name=hook, hook=hook, type="filter", policy=NF_ACCEPT)
+
+    def rule(self, chain: str, expressions: Sequence[Expression]) -> None:
+        """Append a rule of *expressions* to *chain*."""
+        self._nft.rule("add", table=self.name, chain=chain, expressions=[expressions])
+
+    def queue_rule(self, chain: str, match: Sequence[Expression], number: int) -> str:
+        """Append a rule that hands what *match* selects to queue *number*, or lets it pass when nobody listens there.
+
+        Returns by what: nft's own queue expression, or the xtables target where the kernel lacks it.
+        """
+        try:
+            self.rule(chain, [*match, *_queue(number)])
+        except NetlinkError as error:
+            if error.code not in (errno.ENOENT, errno.EOPNOTSUPP):
+                raise
+            self.rule(chain, [*match, *_queue_by_target(number)])
+            return "xt_NFQUEUE"
+        return "nft_queue"
+
+    def clear(self, chain: str) -> None:
+        """Remove the rules of *chain*: nothing is caught any more, and what is in a queue stays there.
+
+        Removing the chain itself drops whatever waits in any queue of the namespace.
+        """
+        self._nft.rule("del", table=self.name, chain=chain)
+
+    def close(self) -> None:
+        """Remove the table and all that is in it."""
+        if not self._owned:
+            self._nft.table("del", name=self.name)
+        self._nft.close()
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def remove_tables(family: str, prefix: str = "") -> None:
+    """Remove the tables of *family* in the calling thread's namespace that OpsAssay made under a name with *prefix*."""
+    with NFTables(nfgen_family=FAMILIES[family]) as nft:
+        names = [str(table.get_attr("NFTA_TABLE_NAME")) for table in nft.get_tables()]
+        for name in names:
+            if name.startswith(PREFIX + prefix):
+                try:
+                    nft.table("del", name=name)
+                except NetlinkError as error:
+                    if error.code != errno.ENOENT:  # its owner has ended in the meantime
+                        raise
+
+
+def source_is(address: str) -> list[Expression]:
+    """Match packets from *address*."""
+    return list(ipv4addr(src=address))
+
+
+def destination_is(address: str) -> list[Expression]:
+    """Match packets to *address*."""
+    return list(ipv4addr(dst=address))
+
+
+def arrives_on(interface: str) -> list[Expression]:
+    """Match IPv4 packets that enter the bridge through *interface*."""
+    name = interface.encode().ljust(16, b"\0")
+    return [*_meta_is(META_PROTOCOL, ETHERTYPE_IPV4), *_meta_is(META_INPUT_NAME, name)]
+
+
+def arrives_from_elsewhere() -> list[Expression]:
+    """Match packets that arrive by any interface but the loopback."""
+    return _meta_is(META_INPUT_NAME, b"lo".ljust(16, b"\0"), comparison=UNEQUAL)
+
+
+def not_marked(bit: int) -> list[Expression]:
+    """Match packets whose mark lacks *bit*."""
+    mask, zero = struct.pack("=I", bit), bytes(4)
+    return [
+        genex("meta", {"key": META_MARK, "dreg": REGISTER}),
+        genex("bitwise", {"sreg": REGISTER, "dreg": REGISTER, "len": 4, "mask": _value(mask), "xor": _value(zero)}),
+        genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _value(zero)}),
+    ]
+
+
+def drop() -> list[Expression]:
+    """Drop the packet."""
+    return list(verdict(code=NF_DROP))
+
+
+def _meta_is(key: int, value: bytes, comparison: int = EQUAL) -> list[Expression]:
+    return [
+        genex("meta", {"key": key, "dreg": REGISTER}),
+        genex("cmp", {"sreg": REGISTER, "op": comparison, "data": _value(value)}),
+    ]
+
+
+def _value(value: bytes) -> Expression:
+    return {"attrs": [("NFTA_DATA_VALUE", value)]}
+
+
+def _queue(number: int) -> list[Expression]:
+    """Return nft's own queue expression (CONFIG_NFT_QUEUE)."""
+    return [genex("queue", {"num": number, "total": 1, "flags": {"value": QUEUE_BYPASS}})]
+
+
+def _queue_by_target(number: int) -> list[Expression]:
+    """Return the xtables target NFQUEUE, revision 2, for kernels that have it and not nft's own (CONFIG_NFT_COMPAT)."""
+    information = struct.pack("=HHH2x", number, 1, QUEUE_BYPASS)
+    return [genex("target", {"name": "NFQUEUE", "rev": 2, "info": information})]

@@ -1,0 +1,144 @@
+"""The fabric: one flat network of bridges on which every replica of a system has a place of its own.
+
+A ``core`` bridge joins one bridge per host, so that a host's uplink can be impaired; a ``management`` bridge stands
+apart, so that a data fault silences no telemetry. Everything lies in the calling process's own network namespace.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opsassay.testbed.kernel.namespaces import inside, new_namespace, path_of, raise_interface
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
+
+DATA_NETWORK = ipaddress.IPv4Network("10.77.0.0/16")
+MANAGEMENT_NETWORK = ipaddress.IPv4Network("10.78.0.0/16")
+DATA_INTERFACE, MANAGEMENT_INTERFACE = "eth0", "mgmt0"
+MANAGEMENT_ADDRESS = str(MANAGEMENT_NETWORK[1])
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a replica, a store, the load or a probe lives: its own namespace, plugged into the bridge of its host.
+
+    *namespace* is a descriptor of the process that made it and *path* how others open it; *peer_interface* is the
+    fabric's end of the data link, on which packets to the place leave the fabric.
+    """
+
+    name: str
+    host: str
+    namespace: int
+    path: str
+    data_address: str
+    management_address: str
+    peer_interface: str
+
+
+class Fabric:
+    """The network of one system with *hosts*; call `start` in the namespace that `isolate` made.
+
+    The netlink library runs an event loop of its own, so that a thread of the fabric's own talks to the kernel: callers
+    may have a loop running.
+    """
+
+    management_address = MANAGEMENT_ADDRESS
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self.hosts = tuple(hosts)
+        self.uplinks = {host: f"up{number}" for number, host in enumerate(self.hosts)}
+        self._bridges: dict[str, int] = {}
+        self._management = 0
+        self._attached = 0
+        self._netlink: IPRoute | None = None
+        self._thread = ThreadPoolExecutor(1, "fabric")
+
+    def start(self) -> None:
+        """Make the bridges and join every host's to the core."""
+        self._thread.submit(self._start).result()
+
+    def attach(self, name: str, host: str) -> Place:
+        """Return a new place called *name* on *host*, its interfaces up and addressed."""
+        return self._thread.submit(self._attach, name, host).result()
+
+    def detach(self, place: Place) -> None:
+        """Give up *place*: its links go now, its namespace when the last process in it has ended."""
+        self._thread.submit(self._detach, place).result()
+
+    def close(self) -> None:
+        """Stop talking to the kernel; bridges and places live on until the namespaces end."""
+        if self._netlink is not None:
+            self._thread.submit(self._netlink.close).result()
+            self._netlink = None
+        self._thread.shutdown()
+
+    def _start(self) -> None:
+        from pyroute2 import IPRoute
+
+        self._netlink = IPRoute()
+        core = self._bridge("core")
+        self._management = self._bridge("management")
+        self._netlink.addr("add", index=self._management, address=MANAGEMENT_ADDRESS, prefixlen=16)
+        for number, host in enumerate(self.hosts):
+            self._bridges[host] = self._bridge(f"host{number}")
+            uplink, downlink = self.uplinks[host], f"down{number}"
+            self._netlink.link(
+                "add", ifname=uplink, kind="veth", master=self._bridges[host], state="up", peer={"ifname": downlink}
+            )
+            self._netlink.link("set", index=socket.if_nametoindex(downlink), master=core, state="up")
+
+    def _attach(self, name: str, host: str) -> Place:
+        netlink = self._open()
+        self._attached += 1
+        number = self._attached
+        namespace = new_namespace()
+        place = Place(
+            name=name,
+            host=host,
+            namespace=namespace,
+            path=path_of(namespace),
+            data_address=str(DATA_NETWORK[number + 1]),
+            management_address=str(MANAGEMENT_NETWORK[number + 1]),
+            peer_interface=f"data{number}",
+        )
+        for outer, inner, bridge in (
+            (place.peer_interface, DATA_INTERFACE, self._bridges[host]),
+            (f"mgmt{number}", MANAGEMENT_INTERFACE, self._management),
+        ):
+            peer = {"ifname": inner, "net_ns_fd": namespace}
+            netlink.link("add", ifname=outer, kind="veth", master=bridge, state="up", peer=peer)
+        inside(namespace, lambda: _address(place))
+        return place
+
+    def _detach(self, place: Place) -> None:
+        self._open().link("del", index=socket.if_nametoindex(place.peer_interface))
+        os.close(place.namespace)
+
+    def _open(self) -> IPRoute:
+        if self._netlink is None:
+            raise RuntimeError("start the fabric before attaching to it")
+        return self._netlink
+
+    def _bridge(self, name: str) -> int:
+        self._open().link("add", ifname=name, kind="bridge", state="up")
+        return socket.if_nametoindex(name)
+
+
+def _address(place: Place) -> None:
+    """Address and raise the interfaces of *place*; runs inside it."""
+    from pyroute2 import IPRoute
+
+    with IPRoute() as netlink:
+        for interface, address in (
+            (DATA_INTERFACE, place.data_address),
+            (MANAGEMENT_INTERFACE, place.management_address),
+        ):
+            netlink.addr("add", index=socket.if_nametoindex(interface), address=address, prefixlen=16)
+            raise_interface(interface)

@@ -1,0 +1,89 @@
+"""The packet process: impairs the packets between one replica and its peers for as long as one fault lasts.
+
+Rules and queues are bound to this process: when it is killed the path heals by itself, and `heal` removes the queueing
+disciplines, which are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from opsassay.testbed.runtime import management
+
+
+class Means(Protocol):
+    """A way to impair packets: active while entered; entered, run and left by one thread of its own."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def run(self, ended: int) -> None:
+        """Do what it takes until the descriptor *ended* becomes readable or its other end closes."""
+
+    def counts(self) -> dict[str, int]:
+        """Return what has been seen so far."""
+
+
+async def main(config: dict[str, Any]) -> None:
+    """Impair the ``streams`` of *config* until the supervisor hangs up; says hello once the rules are active.
+
+    The process starts in the fabric's namespace. An error on the way ends it, and its log explains it.
+    """
+    loop = asyncio.get_running_loop()
+    active: asyncio.Future[None] = loop.create_future()
+    ended, end = os.pipe()
+    means = choose(config)
+    worker = asyncio.create_task(
+        asyncio.to_thread(work, means, ended, lambda: loop.call_soon_threadsafe(active.set_result, None))
+    )
+
+    async def ping(_: dict[str, Any]) -> dict[str, Any]:
+        return dict(means.counts())
+
+    async def serve() -> None:
+        await active
+        await management.serve(config["management"], {"id": config["id"]}, {"ping": ping})
+
+    serving = asyncio.create_task(serve())
+    try:
+        await asyncio.wait({worker, serving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        os.close(end)
+        serving.cancel()
+        await worker
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+
+
+def work(means: Means, ended: int, announce: Callable[[], Any]) -> None:
+    """Apply *means*, *announce* that they are active, and undo them when *ended* says so."""
+    with means:
+        announce()
+        means.run(ended)
+
+
+def choose(config: dict[str, Any]) -> Means:
+    """Return what impairs packets as *config* says: its ``means`` is "kernel" for netem and tbf, "queue" for our own."""
+    if config["impairment"]["kind"] == "partition":
+        from opsassay.testbed.kernel.partition import Partition
+
+        return Partition(config)
+    if config["impairment"]["kind"] == "isolation":
+        from opsassay.testbed.kernel.partition import Isolation
+
+        return Isolation(config)
+    if config["means"] == "kernel":
+        from opsassay.testbed.kernel.shaping import Shaping
+
+        return Shaping(config)
+    from opsassay.testbed.kernel.detour import Detour
+
+    return Detour(config)

@@ -1,0 +1,74 @@
+"""A partition: packets are dropped on the wire, where neither end is told."""
+
+from __future__ import annotations
+
+import select
+from types import TracebackType
+from typing import Any, Self
+
+from opsassay.testbed.kernel.namespaces import enter
+from opsassay.testbed.kernel.netfilter import (
+    Expression,
+    Table,
+    arrives_from_elsewhere,
+    arrives_on,
+    destination_is,
+    drop,
+    source_is,
+)
+from opsassay.testbed.kernel.streams import Streams
+
+
+class Partition:
+    """Drops what leaves the replica where it enters the fabric, and what arrives before the replica's sockets see it.
+
+    Dropping in the replica's own output would be reported to its sockets, as no network does.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+        self._streams = Streams(config["streams"])
+
+    def __enter__(self) -> Self:
+        interface = self._config["peer_interface"]
+        name = f"{interface}-{self._config['id']}"
+        self._fabric = Table("bridge", name)
+        self._fabric.chain("prerouting")
+        for match in self._leaving():
+            self._fabric.rule("prerouting", [*arrives_on(interface), *match, *drop()])
+        enter(self._config["namespace"])
+        self._replica = Table("ip", name)
+        self._replica.chain("input")
+        for match in self._arriving():
+            self._replica.rule("input", [*match, *drop()])
+        return self
+
+    def _leaving(self) -> list[list[Expression]]:
+        return [destination_is(address) for address in self._streams.addresses(leaving=True)]
+
+    def _arriving(self) -> list[list[Expression]]:
+        return [source_is(address) for address in self._streams.addresses(leaving=False)]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._replica.close()
+        self._fabric.close()
+
+    def counts(self) -> dict[str, int]:
+        """Return nothing: the kernel drops without asking."""
+        return {}
+
+    def run(self, ended: int) -> None:
+        """Wait until the descriptor *ended* becomes readable or its other end closes."""
+        select.select([ended], [], [])
+
+
+class Isolation(Partition):
+    """Drops all that leaves the replica and all that arrives from elsewhere, whoever sends it: nobody hears of it."""
+
+    def _leaving(self) -> list[list[Expression]]:
+        return [[]]
+
+    def _arriving(self) -> list[list[Expression]]:
+        return [arrives_from_elsewhere()]

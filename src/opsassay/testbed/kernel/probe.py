@@ -1,0 +1,200 @@
+"""What this machine's kernel lends to a testbed, found by trying each thing for real in a short-lived process.
+
+``python -m opsassay.testbed.kernel.probe`` prints it as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from opsassay.errors import LostError, StartError
+
+NAMESPACES, NETEM, SHAPING, DROP, QUEUE = "network_namespaces", "netem", "shaping", "nft_drop", "nfqueue"
+CPU, MEMORY = "cgroup_cpu", "cgroup_memory"
+ABILITIES = (NAMESPACES, NETEM, SHAPING, DROP, QUEUE, CPU, MEMORY)
+PROBE_WITHIN_S = 20.0
+
+WAYS_OUT = {
+    NAMESPACES: "load bridge and veth (CONFIG_BRIDGE, CONFIG_VETH), or use the plain isolation level",
+    NETEM: "packet faults take the detour through a queue instead; modprobe sch_netem (CONFIG_NET_SCH_NETEM) to have it",
+    SHAPING: "load sch_htb, sch_tbf and cls_u32 (CONFIG_NET_SCH_HTB, CONFIG_NET_SCH_TBF, CONFIG_NET_CLS_U32)",
+    DROP: "load nf_tables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_IPV4, CONFIG_NF_TABLES_BRIDGE)",
+    QUEUE: "load nfnetlink_queue and either nft_queue, or nft_compat and xt_NFQUEUE",
+}
+
+
+@dataclass(frozen=True)
+class Ability:
+    """One thing that the kernel may lend: *how* it is had here, or the *reason* why it is not and what to do."""
+
+    available: bool
+    how: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this machine can do, for the user *uid*."""
+
+    uid: int
+    kernel: str
+    abilities: dict[str, Ability]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it: uid, kernel, abilities {name: {available, how, reason}}."""
+        return asdict(self)
+
+    @property
+    def namespaced(self) -> Ability:
+        """Whether systems can run on the namespaced level: places, and a way to impair the packets between them."""
+        for name in (NAMESPACES, DROP):
+            if not self.abilities[name].available:
+                return self.abilities[name]
+        if not (self.abilities[NETEM].available or self.abilities[QUEUE].available):
+            return self.abilities[QUEUE]
+        return self.abilities[NAMESPACES]
+
+    @property
+    def impairments(self) -> frozenset[str]:
+        """The kinds of impairments for which the kernel has a queueing discipline; others take a detour."""
+        netem = ("delay", "loss", "duplicate", "corrupt") if self.abilities[NETEM].available else ()
+        return frozenset((*netem, "bandwidth") if self.abilities[SHAPING].available else netem)
+
+
+def probe_machine() -> Machine:
+    """Probe in a child process, which takes all that it makes with it."""
+    if sys.platform != "linux":
+        return _without(f"{sys.platform} has no network namespaces or control groups; use the plain isolation level")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", __name__], capture_output=True, text=True, timeout=PROBE_WITHIN_S, check=True
+        )
+    except subprocess.TimeoutExpired:
+        return _without(
+            f"the probe of the kernel did not end within {PROBE_WITHIN_S:.0f} s; try again on an idle machine"
+        )
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or [f"status {error.returncode}"])[-1]
+        return _without(f"the probe of the kernel failed: {last}")
+    found = json.loads(done.stdout)
+    return Machine(found["uid"], found["kernel"], {name: Ability(**row) for name, row in found["abilities"].items()})
+
+
+def probe_here() -> Machine:
+    """Probe in this process, which ends up in a network namespace of its own."""
+    uid = os.geteuid()
+    abilities = _groups()
+    try:
+        from opsassay.testbed.kernel.namespaces import isolate
+
+        isolate()
+    except StartError as error:
+        abilities[NAMESPACES] = Ability(available=False, reason=str(error))
+        unknown = Ability(available=False, reason=f"not tried without {NAMESPACES.replace('_', ' ')}")
+        abilities |= dict.fromkeys((NETEM, SHAPING, DROP, QUEUE), unknown)
+    else:
+        how = "root" if uid == 0 else "unprivileged, in a user namespace"
+        abilities[NAMESPACES] = _tried(NAMESPACES, how, _fabric)
+        for name, how, attempt in (
+            (NETEM, "sch_netem", _netem),
+            (SHAPING, "sch_htb, sch_tbf, cls_u32", _shaping),
+            (DROP, "nf_tables", _drop),
+            (QUEUE, "nfnetlink_queue", _queue),
+        ):
+            abilities[name] = _tried(name, how, attempt)
+    return Machine(uid, os.uname().release, {name: abilities[name] for name in ABILITIES})
+
+
+def _tried(name: str, how: str, attempt: Callable[[], str | None]) -> Ability:
+    """Return the ability *name*, had by *how* unless *attempt* returns a better word; its error is the reason."""
+    try:
+        return Ability(available=True, how=attempt() or how)
+    except Exception as error:  # noqa: BLE001 - libraries raise what they like; the reason is told, whatever it was
+        number = getattr(error, "code", None) or getattr(error, "errno", None)
+        detail = os.strerror(number) if isinstance(number, int) else str(error) or type(error).__name__
+        return Ability(available=False, reason=f"the kernel refuses it ({detail}); {WAYS_OUT[name]}")
+
+
+def _fabric() -> None:
+    from opsassay.testbed.kernel.network import Fabric
+
+    fabric = Fabric(["host"])
+    fabric.start()
+    fabric.attach("probe", "host")
+    fabric.close()
+
+
+def _netem() -> None:
+    _shape({"kind": "delay", "delay_s": 0.1, "jitter_s": 0.01})
+
+
+def _shaping() -> None:
+    _shape({"kind": "bandwidth", "bytes_per_s": 1e6})
+
+
+def _shape(impairment: dict[str, Any]) -> None:
+    from opsassay.testbed.kernel.shaping import add_class, leaf, remove_class
+
+    remove_class("lo", add_class("lo", ["127.0.0.2"], 16, leaf(impairment)))
+
+
+def _drop() -> None:
+    from opsassay.testbed.kernel.netfilter import Table, arrives_on, drop, source_is
+
+    with Table("bridge", "probe") as bridge, Table("ip", "probe") as here:
+        bridge.chain("prerouting")
+        bridge.rule("prerouting", [*arrives_on("lo"), *drop()])
+        here.chain("input")
+        here.rule("input", [*source_is("127.0.0.2"), *drop()])
+
+
+def _queue() -> str:
+    """Send a datagram to ourselves through a queue."""
+    import select
+    import socket
+
+    from opsassay.testbed.kernel.netfilter import Table, not_marked, source_is
+    from opsassay.testbed.kernel.queue import Queue
+
+    queue = Queue(whole=False, cut=False)
+    with Table("ip", "probe") as table, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
+        table.chain("input")
+        expression = table.queue_rule("input", [*not_marked(1), *source_is("127.0.0.1")], queue.number)
+        end.bind(("127.0.0.1", 0))
+        end.settimeout(1.0)
+        end.sendto(b"?", end.getsockname())
+        if not select.select([queue.fileno()], [], [], 1.0)[0]:
+            raise LostError("a packet did not come through the queue")
+        for packet in queue.packets(1):
+            queue.accept(packet.number)
+        end.recv(1)
+    queue.close()
+    return f"nfnetlink_queue, {expression}"
+
+
+def _groups() -> dict[str, Ability]:
+    from opsassay.testbed.kernel.cgroups import search
+
+    groups, reasons = search()
+    versions = groups.versions if groups else {}
+    return {
+        name: Ability(available=True, how=f"cgroup v{versions[controller]}")
+        if controller in versions
+        else Ability(available=False, reason=reasons[controller])
+        for name, controller in ((CPU, "cpu"), (MEMORY, "memory"))
+    }
+
+
+def _without(reason: str) -> Machine:
+    nothing = Ability(available=False, reason=reason)
+    return Machine(os.geteuid(), os.uname().release, dict.fromkeys(ABILITIES, nothing))
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe_here().as_dict()))

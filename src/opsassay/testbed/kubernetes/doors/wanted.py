@@ -1,0 +1,38 @@
+"""What is wanted of a pod while a fault lasts: said as a whole, and with an end after which nothing is wanted any more."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from opsassay.model.base import Noun
+
+DOOR_PORT = 9090
+"""Where the keeper of a pod takes orders; no service leads there."""
+KEY_HEADER = "X-Door-Key"
+
+Lookup = Literal["fail", "stray"]
+
+
+class Pressure(Noun):
+    """A companion process in the pod's container: *role* is the runtime's, *parameters* are what it is told."""
+
+    id: str
+    role: Literal["burner", "allocator"]
+    parameters: dict[str, Any]
+
+
+class Wanted(Noun):
+    """All that a pod shall suffer until the wall clock says *until* (seconds); the next one replaces it.
+
+    *hooks* and *watch* are the runtime's, *names* says which look-ups fail or lead astray, *rate_rps* is what the load
+    generator sends instead of its own rate.
+    """
+
+    until: float = 0.0
+    hooks: tuple[dict[str, Any], ...] = ()
+    watch: tuple[str, ...] = ()
+    names: dict[str, Lookup] = Field(default_factory=dict)
+    pressure: tuple[Pressure, ...] = ()
+    rate_rps: float | None = None

@@ -1,0 +1,173 @@
+"""The replicas of a system: which there are, where they listen, whether they are ready, and restarting what dies."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import string
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from opsassay.model.system import Service, System
+
+RESTART_AFTER_S = 2.0
+RESTART_AFTER_LIMIT_S = 30.0
+STABLE_AFTER_S = 30.0
+HISTORY_S = 120
+LOAD_GENERATOR = "loadgenerator"
+
+Samples = deque[tuple[float, dict[str, list[int]]]]
+"""(monotonic time, {activity: [count, errors, duration_ns]}), in order."""
+
+
+def _recent() -> deque[Any]:
+    return deque(maxlen=HISTORY_S)
+
+
+class Counted(Protocol):
+    """Whatever counts its activities: a replica, or the load generator."""
+
+    @property
+    def history(self) -> Samples:
+        """What was read of its counters."""
+        ...
+
+
+@dataclass
+class Load:
+    """The load generator, as far as its counters go."""
+
+    history: Samples = field(default_factory=_recent)
+
+
+@dataclass
+class Replica:
+    """One replica: its identity, its present process and what was last heard of it."""
+
+    id: str
+    service: str
+    spec: Service
+    host: str
+    pod: str
+    pid: int | None = None
+    port: int | None = None
+    ready: bool = False
+    held: bool = False  # not to be started again for now
+    wanted: bool = True  # False: an operator stopped it, and starts it
+    draining: bool = False  # on its way out: takes nothing new
+    release: str = "v1"
+    settings: dict[str, str] = field(default_factory=dict)  # what its process was started with
+    successor: str | None = None  # name of the pod that succeeds this one when its process ends
+    starts: int = 0
+    restarts: int = 0
+    deaths_in_a_row: int = 0
+    started_at: float = 0.0
+    hooks: list[dict[str, Any]] = field(default_factory=list)
+    watch: list[str] = field(default_factory=list)
+    history: Samples = field(default_factory=_recent)
+    gauges: deque[tuple[float, dict[str, float]]] = field(default_factory=_recent)
+
+    def backoff_s(self) -> float:
+        """Return how long to wait before the next start: doubles while it keeps dying young."""
+        if time.monotonic() - self.started_at > STABLE_AFTER_S:
+            self.deaths_in_a_row = 0
+        self.deaths_in_a_row += 1
+        return min(RESTART_AFTER_S * 2.0 ** (self.deaths_in_a_row - 1), RESTART_AFTER_LIMIT_S)
+
+
+class Fleet:
+    """All replicas of *system*; pod names are drawn from *seed*."""
+
+    def __init__(self, system: System, seed: int) -> None:
+        self.system = system
+        self._random = random.Random(f"pods:{seed}")  # noqa: S311
+        self._replica_sets = {service: self._letters(8) for service in system.services}
+        self.replicas: dict[str, Replica] = {}
+        self.load = Load()
+        places = 0
+        for service, spec in system.services.items():
+            for index in range(spec.replicas):
+                host = spec.host or system.hosts[places % len(system.hosts)]
+                places += 1
+                self.add(service, index, host)
+
+    def add(self, service: str, index: int, host: str) -> Replica:
+        """Add the replica *index* of *service* on *host*; nothing of it runs yet."""
+        spec = self.system.services[service]
+        replica = Replica(f"{service}-{index}", service, spec, host, self.pod_name(service), release=spec.release)
+        self.replicas[replica.id] = replica
+        return replica
+
+    def pod_name(self, service: str) -> str:
+        """Draw a new pod name in the form that Kubernetes gives: service, replica set, five letters."""
+        return f"{service}-{self._replica_sets[service]}-{self._letters(5)}"
+
+    def _letters(self, count: int) -> str:
+        return "".join(self._random.choices(string.ascii_lowercase + string.digits, k=count))
+
+    def of(self, service: str) -> list[Replica]:
+        """Return the replicas of *service*."""
+        return [replica for replica in self.replicas.values() if replica.service == service]
+
+    def ready_share(self) -> float:
+        """Return ready replicas over all replicas."""
+        return sum(r.ready for r in self.replicas.values()) / len(self.replicas)
+
+    def not_ready(self) -> list[str]:
+        """Return the ids of the replicas that are not ready."""
+        return [replica.id for replica in self.replicas.values() if not replica.ready]
+
+    def links(self) -> list[tuple[str, str]]:
+        """Return every (source, destination) pair of processes that the system's steps and load need."""
+        pairs = [
+            (caller.id, callee.id)
+            for a, b in sorted(self.system.calls())
+            for caller in self.of(a)
+            for callee in self.of(b)
+        ]
+        pairs += [(user.id, store) for service, store in sorted(self.system.uses()) for user in self.of(service)]
+        return pairs + [
+            (LOAD_GENERATOR, callee.id) for entry in sorted(self.system.entries()) for callee in self.of(entry)
+        ]
+
+    def resource(self, replica: Replica) -> dict[str, str]:
+        """Return the OpenTelemetry resource attributes of a replica."""
+        return {
+            "service.name": replica.service,
+            "k8s.namespace.name": self.system.system,
+            "k8s.node.name": replica.host,
+            "k8s.service.name": replica.service,
+            "k8s.deployment.name": replica.service,
+            "k8s.replicaset.name": f"{replica.service}-{self._replica_sets[replica.service]}",
+            "k8s.pod.name": replica.pod,
+            "k8s.container.name": replica.service,
+        }
+
+
+def window_difference(counted: Counted, since: float, until: float | None = None) -> dict[str, tuple[int, int, int]]:
+    """Return {activity: (count, errors, duration_ns)} of *counted* between two monotonic times, from its history.
+
+    A counter that went back belongs to a new process and counts from zero.
+    """
+    samples = [(t, s) for t, s in counted.history if t >= since and (until is None or t <= until)]
+    totals: dict[str, tuple[int, int, int]] = {}
+    for (_, earlier), (_, later) in itertools.pairwise(samples):
+        for activity, row in later.items():
+            base = earlier.get(activity, [0, 0, 0])
+            step = tuple(b - a for a, b in zip(base, row, strict=True)) if row[0] >= base[0] else tuple(row)
+            before = totals.get(activity, (0, 0, 0))
+            totals[activity] = (before[0] + step[0], before[1] + step[1], before[2] + step[2])
+    return totals
+
+
+async def sleep_until(condition: Any, timeout_s: float, every_s: float = 0.05) -> bool:
+    """Poll *condition* until it holds or *timeout_s* is over; return whether it held."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(every_s)
+    return True

@@ -1,0 +1,226 @@
+"""Where a running system keeps its state on disk, and how its processes are told from all others.
+
+``$OPSASSAY_STATE`` or ``~/.local/state/opsassay`` holds ``systems/<name>/``: the lock that the supervisor holds as long as
+it lives, its socket, the undo journal, logs, the ledger, the stores' data. Every process that OpsAssay starts carries the
+environment variable ``OPSASSAY_SYSTEM``, so that leftovers are found by what they are, never by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from opsassay.errors import OperationError, UserError
+from opsassay.testbed.kernel.cgroups import remove_below
+
+MARKER = "OPSASSAY_SYSTEM"
+GROUPS_FILE = "groups.json"
+LOOKS, LOOK_S = 5, 0.02
+SOCKET_PATH_LIMIT = 100  # sun_path is 108 bytes on Linux, 104 on macOS
+
+
+def state_root() -> Path:
+    """Return the folder of all systems' state; raises UserError when Unix sockets cannot live below it."""
+    base = (
+        os.environ.get("OPSASSAY_STATE")
+        or os.environ.get("XDG_STATE_HOME", str(Path.home() / ".local" / "state")) + "/opsassay"
+    )
+    root = Path(base).absolute()
+    if len(str(root)) > SOCKET_PATH_LIMIT - 45:
+        raise UserError(
+            f"The state folder {root} is too long a path for Unix sockets; set OPSASSAY_STATE to a shorter one."
+        )
+    return root
+
+
+def cache_root() -> Path:
+    """Return the folder of what may be thrown away at any time (initialised database folders)."""
+    return Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "opsassay"
+
+
+@dataclass(frozen=True)
+class SystemState:
+    """The folder of one running system called *name*."""
+
+    name: str
+    dir: Path
+
+    @classmethod
+    def of(cls, name: str) -> SystemState:
+        """Return the state of the system instance *name*, whether or not it exists."""
+        if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
+            raise UserError(f"{name!r} is no name for a running system; use letters, digits, '-' and '_'.")
+        return cls(name, state_root() / "systems" / name)
+
+    @property
+    def socket(self) -> Path:
+        """The supervisor's control socket."""
+        return self.dir / "supervisor.sock"
+
+    @property
+    def management_socket(self) -> Path:
+        """Where the system's processes report and take orders."""
+        return self.dir / "manage.sock"
+
+    @property
+    def journal(self) -> Path:
+        """The undo journal."""
+        return self.dir / "journal.jsonl"
+
+    @property
+    def receiver_dir(self) -> Path:
+        """State of the OTLP receiver."""
+        return self.dir / "receiver"
+
+    @property
+    def ledger_dir(self) -> Path:
+        """Truth side: what faults introduced, per process."""
+        return self.dir / "ledger"
+
+    @property
+    def failure(self) -> Path:
+        """Why the supervisor gave up."""
+        return self.dir / "failed.json"
+
+    def why_it_failed(self) -> str | None:
+        """Return what the supervisor said when it gave up, None when it said nothing."""
+        try:
+            return str(json.loads(self.failure.read_text())["message"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def log(self, process: str) -> Path:
+        """Return the log file of *process*."""
+        return self.dir / "logs" / f"{process}.log"
+
+    @property
+    def lock(self) -> Path:
+        """What a supervisor holds locked as long as it lives; beside the folder, which comes and goes."""
+        return self.dir.with_name(f".{self.name}.lock")
+
+    def running(self) -> bool:
+        """Tell whether a supervisor, or a command that is about to start one, holds the lock."""
+        lock = acquire_lock(self, shared=True)
+        if lock is None:
+            return True
+        os.close(lock)
+        return False
+
+    def write(self, name: str, payload: dict[str, Any]) -> None:
+        """Write a JSON file atomically."""
+        temporary = self.dir / f".{name}.{os.getpid()}"
+        temporary.write_text(json.dumps(payload))
+        temporary.replace(self.dir / name)
+
+
+def acquire_lock(state: SystemState, *, shared: bool = False) -> int | None:
+    """Take the lock of a system; return its descriptor, None when another process holds it.
+
+    A *shared* lock only tells whether a supervisor is there; those who look do not shut each other out.
+    """
+    state.lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for patience in (*[LOOK_S] * LOOKS, 0.0):  # somebody who only looks is gone in a moment
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if shared:
+                break
+            time.sleep(patience)
+        else:
+            return descriptor
+    os.close(descriptor)
+    return None
+
+
+def all_states() -> list[SystemState]:
+    """Return every system that has left a folder, running or not."""
+    systems = state_root() / "systems"
+    return [SystemState(p.name, p) for p in sorted(systems.iterdir()) if p.is_dir()] if systems.exists() else []
+
+
+def note_process(state: SystemState, pid: int) -> None:
+    """Write down that *pid* belongs to the system: a server may overwrite the environment that marks it."""
+    try:
+        line = json.dumps({"pid": pid, "created": psutil.Process(pid).create_time()})
+    except psutil.NoSuchProcess:
+        return
+    with (state.dir / "processes.jsonl").open("a") as file:
+        file.write(line + "\n")
+
+
+def note_groups(state: SystemState, folders: Iterable[Path]) -> None:
+    """Write down the control groups that the system is about to make."""
+    state.write(GROUPS_FILE, {"folders": [str(folder) for folder in folders]})
+
+
+def remove_groups(state: SystemState) -> None:
+    """Remove the control groups that were written down, with what still runs in them; none is fine."""
+    with contextlib.suppress(FileNotFoundError):
+        for folder in json.loads((state.dir / GROUPS_FILE).read_text())["folders"]:
+            remove_below(Path(folder))
+
+
+def marked_processes(state: SystemState) -> list[psutil.Process]:
+    """Return the processes of this system: marked in their environment or written down; this one excepted."""
+    written = _written_down(state)
+    found = []
+    for process in psutil.process_iter():
+        try:
+            ours = process.create_time() == written.get(process.pid) or process.environ().get(MARKER) == str(state.dir)
+            if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue  # another user's process, or one that has just ended
+    return found
+
+
+def _written_down(state: SystemState) -> dict[int, float]:
+    """Return pid to creation time of the processes that were noted; a torn last line is dropped."""
+    path = state.dir / "processes.jsonl"
+    whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
+    return {entry["pid"]: entry["created"] for entry in map(json.loads, whole.splitlines())}
+
+
+def kill_all(processes: list[psutil.Process], timeout_s: float = 5.0) -> list[psutil.Process]:
+    """Kill *processes* with all their descendants and wait; return what is still alive after *timeout_s*."""
+    family: dict[int, psutil.Process] = {}
+    for process in processes:
+        try:
+            family.update({p.pid: p for p in [process, *process.children(recursive=True)]})
+        except psutil.NoSuchProcess:
+            continue
+    for process in family.values():
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    _, alive = psutil.wait_procs(list(family.values()), timeout=timeout_s)
+    return [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def clear_leftovers(state: SystemState) -> int:
+    """Undo what a killed supervisor left: its processes and its folder; return how many processes were ended."""
+    for _ in range(3):  # a fork may have been on its way while we looked
+        processes = marked_processes(state)
+        if not processes:
+            break
+        alive = kill_all(processes)
+        if alive:
+            raise OperationError(
+                f"System {state.name}: process {alive[0].pid} does not end; end it by hand, then retry."
+            )
+        time.sleep(0.05)
+    remove_groups(state)
+    shutil.rmtree(state.dir, ignore_errors=True)
+    return len(processes)

@@ -1,0 +1,28 @@
+"""Why each path of the truth was accepted or rejected, for the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opsassay.causes.explain import GATES, explain
+from opsassay.model.causal_graph import Annotation
+from opsassay.web.plain import plain
+
+MOST_PATHS = 60
+"""Paths of each kind that a page lists; the rest is counted."""
+
+
+def explain_view(annotation: Annotation | None) -> dict[str, Any] | None:
+    """Return the JSON-ready explanation of *annotation*, None when the case was not annotated."""
+    if annotation is None:
+        return None
+    told = explain(annotation)
+    return {
+        "summary": [plain(line) for line in told.summary],
+        "accepted": [[plain(p.path), [plain(r) for r in p.reasons]] for p in told.accepted[:MOST_PATHS]],
+        "rejected": [
+            [plain(p.path), p.gate or "", GATES.get(p.gate or "", ""), plain("; ".join(p.reasons))]
+            for p in told.rejected[:MOST_PATHS]
+        ],
+        "more": max(len(told.accepted) - MOST_PATHS, 0) + max(len(told.rejected) - MOST_PATHS, 0),
+    }

@@ -1,0 +1,55 @@
+"""Reports of what a run store holds: each incident with every answer that was given to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from opsassay.bench.grades import OnError
+from opsassay.bench.repeats import Summary, counted, most_repeats, summarise_runs
+from opsassay.bench.store import RunStore, read_diagnosis, read_run, read_verdicts
+from opsassay.errors import OpsAssayError
+from opsassay.model.run import RunStatus
+from opsassay.telemetry.content import content_hash
+from opsassay.telemetry.tree import Case
+from opsassay.web.payload import Answer, CaseReport, build_case
+
+
+def case_reports(
+    store: RunStore, cases: Sequence[Case], profile: str = "default", reproduce: Sequence[str] = (),
+    on_error: OnError | None = None,
+) -> list[CaseReport]:  # fmt: skip
+    """Return one report per case that has runs in *store*, in the order of *cases*; verdicts are those of *profile*.
+
+    *on_error* is told of runs that cannot be read, and the rest goes on; without it the first one is raised.
+    """
+    answers: dict[str, list[Answer]] = {}
+    for run_dir in store.runs():
+        try:
+            if (answer := _answer(run_dir, profile)) is not None:
+                answers.setdefault(answer.run.item_hash, []).append(answer)
+        except OpsAssayError as error:
+            if on_error is None:
+                raise
+            on_error(run_dir, error)
+    return [
+        build_case(case.datapack, case.truth, case.annotation, answers[digest], reproduce=reproduce)
+        for case in cases
+        if (digest := content_hash(case.datapack.path)) in answers
+    ]
+
+
+def _answer(run_dir: Path, profile: str) -> Answer | None:
+    """Return what the attempt in *run_dir* came to, None when it came to nothing."""
+    run = read_run(run_dir)
+    if run.status in (RunStatus.RUNNING, RunStatus.ABORTED):
+        return None
+    verdict = next((v for v in read_verdicts(run_dir) if v.profile == profile), None)
+    return Answer(run=run, diagnosis=read_diagnosis(run_dir), verdict=verdict)
+
+
+def solver_summaries(reports: Sequence[CaseReport], cases: Sequence[Case]) -> list[Summary]:
+    """Return the figures of every solver over all *reports*, with pass@k where cases were repeated k times."""
+    answers = [answer for report in reports for answer in report.answers]
+    runs = counted(answer.run for answer in answers)
+    return summarise_runs(runs, (a.verdict for a in answers if a.verdict), cases, most_repeats(runs))
