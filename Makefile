@@ -56,9 +56,9 @@ test-kubernetes: $(VENV)/.developed
 	$(BIN)/python -m pytest -m kubernetes
 
 kind-up: $(VENV)/.installed
-	docker build -t $$($(BIN)/python -m opsassay.testbed.kubernetes.manifests.image) -f src/opsassay/testbed/kubernetes/manifests/Dockerfile .
-	kind create cluster --name opsassay --config src/opsassay/testbed/kubernetes/manifests/kind.yaml
-	kind load docker-image --name opsassay $$($(BIN)/python -m opsassay.testbed.kubernetes.manifests.image)
+	docker build -t $$($(BIN)/python -m opsassay.testbed.substrates.kubernetes.manifests.image) -f src/opsassay/testbed/substrates/kubernetes/manifests/Dockerfile .
+	kind create cluster --name opsassay --config src/opsassay/testbed/substrates/kubernetes/manifests/kind.yaml
+	kind load docker-image --name opsassay $$($(BIN)/python -m opsassay.testbed.substrates.kubernetes.manifests.image)
 
 test-quick: $(VENV)/.developed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"

@@ -22,18 +22,19 @@ from pathlib import Path
 import psutil
 
 from opsassay.bench.store import RunStore
-from opsassay.bench.trials.contract import TIMELINE, TrialAgent
+from opsassay.bench.trials.contract import TrialAgent
 from opsassay.bench.trials.grading import grade_trial, read_recording
 from opsassay.bench.trials.matrix import run_matrix
 from opsassay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
 from opsassay.model.files import load_yaml
+from opsassay.model.run_folder import TIMELINE
 from opsassay.model.trajectory import parse_timeline
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.kubernetes.scenario.furnishing import Furnishing
-from opsassay.testbed.kubernetes.settings import ClusterSettings
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
-from opsassay.testbed.observer import recorded_by
+from opsassay.testbed.recording.observer import recorded_by
 from opsassay.testbed.scenarios import names
+from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 PAPER = ("node-not-ready", "missing-config-map", "tainted-nodes", "unreachable-service", "slow-control-plane",
          "bad-image-rollout", "isolated-service", "crowded-node")  # fmt: skip
@@ -126,7 +127,7 @@ def recorder(settings: ClusterSettings, pods: int, seconds: float) -> int:
         command = [
             sys.executable,
             "-m",
-            "opsassay.testbed.kubernetes.observer",
+            "opsassay.testbed.substrates.kubernetes.observer",
             "--on",
             running.name,
             "--output",

@@ -25,10 +25,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from opsassay.errors import OpsAssayError
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.capabilities import probe
+from opsassay.testbed.core.state import MARKER
 from opsassay.testbed.kernel.namespaces import join
-from opsassay.testbed.local.state import MARKER
-from opsassay.testbed.local.substrate import LocalSubstrate, LocalSystem
+from opsassay.testbed.substrates.local.capabilities import probe
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
 
 APP = """
 system: victim

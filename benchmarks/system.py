@@ -19,8 +19,8 @@ import aiohttp
 import psutil
 
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.local.state import marked_processes
-from opsassay.testbed.local.substrate import LocalSubstrate, LocalSystem
+from opsassay.testbed.core.state import marked_processes
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
 
 STARTS, ROUNDS, ROUND_S, CLIENTS = 4, 5, 6.0, 16
 

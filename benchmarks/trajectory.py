@@ -131,8 +131,8 @@ def recorder(seconds: int) -> bool:
     import psutil
 
     from opsassay.testbed.apps import load_system
-    from opsassay.testbed.local.substrate import LocalSubstrate
-    from opsassay.testbed.observer import observing, read_timeline
+    from opsassay.testbed.recording.observer import observing, read_timeline
+    from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
     os.environ["OPSASSAY_STATE"] = tempfile.mkdtemp(prefix="rec-", dir="/tmp")
     system = load_system("train")

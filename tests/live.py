@@ -16,8 +16,8 @@ import polars as pl
 import psutil
 
 from opsassay.telemetry.otlp.seal import decode_spool
-from opsassay.testbed.local.state import MARKER
-from opsassay.testbed.local.substrate import LocalSystem
+from opsassay.testbed.core.state import MARKER
+from opsassay.testbed.substrates.local.substrate import LocalSystem
 
 
 @contextmanager

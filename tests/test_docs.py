@@ -22,8 +22,8 @@ from opsassay.model.files import load_yaml, parse_yaml
 from opsassay.model.incident import FaultPlan
 from opsassay.model.scenario import Scenario
 from opsassay.model.system import ACTIONS, Step, System
-from opsassay.testbed.faults.preconditions import require
-from opsassay.testbed.ops.tools import TOOLS
+from opsassay.testbed.injection.preconditions import require
+from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of
 
 ROOT = Path(__file__).parents[1]

@@ -26,16 +26,18 @@ from image import fill
 from pyroute2 import IPRoute
 
 from opsassay.bench.store import RunStore
-from opsassay.bench.trials.contract import ACTIONS, TIMELINE, Arm, TrialAgent, append_line
+from opsassay.bench.trials.contract import Arm, TrialAgent
 from opsassay.bench.trials.grading import grade_trial, read_recording
 from opsassay.bench.trials.matrix import run_matrix
 from opsassay.bench.trials.perform import perform_on
 from opsassay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
-from opsassay.bench.trials.stage import Operation
 from opsassay.errors import OperationError, OpsAssayError, RefusedError
 from opsassay.model.incident import Window
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
-from opsassay.testbed.observer import recorded_by
+from opsassay.testbed.core.stage import Operation
+from opsassay.testbed.recording.observer import recorded_by
 
 HERE = Path(__file__).parent
 INSIDE = "--inside"

@@ -21,8 +21,8 @@ from typing import Any
 
 from opsassay.errors import OperationError, StartError
 from opsassay.model.base import Written
-from opsassay.testbed.observer import observe
-from opsassay.testbed.ops.toolbox import BaseToolbox, Done, Tool
+from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
+from opsassay.testbed.recording.observer import observe
 
 WORK = Path("/run/opsassay-compose")
 PROJECT = WORK / "project"

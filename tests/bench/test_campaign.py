@@ -15,7 +15,7 @@ from live import run_opsassay, state_folder, strays
 from opsassay.bench.campaign import SALT, half_recorded, incident_ids, load_plan, run_campaign
 from opsassay.errors import ConfigError, UserError
 from opsassay.telemetry.tree import Tree
-from opsassay.testbed.record import spool_of
+from opsassay.testbed.recording.record import spool_of
 
 TINY = Path(__file__).parents[1] / "testbed" / "tiny.yaml"
 PLAN = f"""\

@@ -18,10 +18,10 @@ from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import Cluster
 from tiny_api import served
 
-from opsassay.testbed.kubernetes import substrate
-from opsassay.testbed.kubernetes.api import client, mirror
-from opsassay.testbed.kubernetes.api.client import Api
-from opsassay.testbed.kubernetes.faults import undoing
+from opsassay.testbed.substrates.kubernetes import substrate
+from opsassay.testbed.substrates.kubernetes.actuators import undoing
+from opsassay.testbed.substrates.kubernetes.api import client, mirror
+from opsassay.testbed.substrates.kubernetes.api.client import Api
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ from typing import Any
 
 from tiny_api import TinyApi, write_kubeconfig
 
-from opsassay.testbed.kubernetes.api.client import PATCH_TYPES
-from opsassay.testbed.kubernetes.api.kinds import KINDS
-from opsassay.testbed.kubernetes.api.readings import owner_of
+from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES
+from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
+from opsassay.testbed.substrates.kubernetes.api.readings import owner_of
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 NO_ROOM = {

@@ -21,7 +21,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
-from opsassay.testbed.kubernetes.pods.receiver import door
+from opsassay.testbed.substrates.kubernetes.agent.receiver import door
 
 SECOND = 1_000_000_000
 _NUMBERS = count(1)

@@ -13,9 +13,9 @@ from tiny_api import tiny_api
 
 from opsassay.errors import RefusedError
 from opsassay.model.cluster import GRANTABLE, STANDARD, AccessRule, OnCluster
-from opsassay.testbed.kubernetes.access import account
-from opsassay.testbed.kubernetes.api.client import Api
 from opsassay.testbed.scenarios import load_scenario, names
+from opsassay.testbed.substrates.kubernetes.access import account
+from opsassay.testbed.substrates.kubernetes.api.client import Api
 
 
 def granted(objects):

@@ -8,10 +8,10 @@ import pytest
 from tiny_api import tiny_api
 
 from opsassay.errors import LostError, StartError, UserError
-from opsassay.testbed.kubernetes.api import client as module
-from opsassay.testbed.kubernetes.api import mirror as following
-from opsassay.testbed.kubernetes.api.client import Api, ApiError, DeniedError
-from opsassay.testbed.kubernetes.api.mirror import Mirror
+from opsassay.testbed.substrates.kubernetes.api import client as module
+from opsassay.testbed.substrates.kubernetes.api import mirror as following
+from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError
+from opsassay.testbed.substrates.kubernetes.api.mirror import Mirror
 
 
 @pytest.fixture(autouse=True)

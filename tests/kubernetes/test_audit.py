@@ -10,7 +10,8 @@ import pytest
 from tiny_api import write_kubeconfig
 
 from opsassay.model.cluster import CLUSTER_WIDE, GRANTABLE
-from opsassay.testbed.kubernetes.access.audit import (
+from opsassay.testbed.scenarios import load_scenario
+from opsassay.testbed.substrates.kubernetes.access.audit import (
     KIND_OF,
     WATCHED,
     Audit,
@@ -19,8 +20,7 @@ from opsassay.testbed.kubernetes.access.audit import (
     logged_action,
     writable_elsewhere,
 )
-from opsassay.testbed.kubernetes.api.client import Api
-from opsassay.testbed.scenarios import load_scenario
+from opsassay.testbed.substrates.kubernetes.api.client import Api
 
 
 def service(selector="auth", manager="kubectl-patch", version=1):

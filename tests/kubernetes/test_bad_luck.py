@@ -20,18 +20,18 @@ from opsassay.errors import LostError, OperationError, StartError, UserError
 from opsassay.model.files import load_yaml
 from opsassay.model.system import System
 from opsassay.model.trajectory import parse_timeline
-from opsassay.testbed.kubernetes import observer as observing
-from opsassay.testbed.kubernetes import substrate as module
-from opsassay.testbed.kubernetes.api import client
-from opsassay.testbed.kubernetes.api.client import Api, DeniedError
-from opsassay.testbed.kubernetes.faults import under_test, undoing
-from opsassay.testbed.kubernetes.faults.changes import Change, injected
-from opsassay.testbed.kubernetes.faults.offers import Offers
-from opsassay.testbed.kubernetes.faults.under_test import ClusterUnderTest
-from opsassay.testbed.kubernetes.manifests.system import Deployed
-from opsassay.testbed.kubernetes.observer import Observer, api_health
-from opsassay.testbed.kubernetes.running import Watched
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.testbed.substrates.kubernetes import observer as observing
+from opsassay.testbed.substrates.kubernetes import substrate as module
+from opsassay.testbed.substrates.kubernetes.actuators import under_test, undoing
+from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, injected
+from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
+from opsassay.testbed.substrates.kubernetes.api import client
+from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError
+from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed
+from opsassay.testbed.substrates.kubernetes.observer import Observer, api_health
+from opsassay.testbed.substrates.kubernetes.running import Watched
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 FINALIZER = "Some resources are remaining: widgets.example.com has 1 resource instances."
 TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)

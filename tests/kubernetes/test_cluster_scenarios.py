@@ -30,13 +30,14 @@ from opsassay.errors import NotFoundError, OperationError, RefusedError
 from opsassay.model.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
 from opsassay.model.scenario import Oracle, Scenario
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.kubernetes.access.kubectl import Kubectl
-from opsassay.testbed.kubernetes.access.tools import ClusterToolbox
-from opsassay.testbed.kubernetes.api.client import Api
-from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
-from opsassay.testbed.kubernetes.scenario.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
-from opsassay.testbed.kubernetes.scenario.names import Names, takes_pods, workers
-from opsassay.testbed.kubernetes.scenario.objects import (
+from opsassay.testbed.scenarios import load_scenario, names, system_of
+from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl
+from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
+from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.scenario.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
+from opsassay.testbed.substrates.kubernetes.scenario.names import Names, takes_pods, workers
+from opsassay.testbed.substrates.kubernetes.scenario.objects import (
     _difference,
     await_state,
     broken_nodes,
@@ -44,8 +45,7 @@ from opsassay.testbed.kubernetes.scenario.objects import (
     found_at,
     manifest,
 )
-from opsassay.testbed.kubernetes.scenario.sharing import in_the_way
-from opsassay.testbed.scenarios import load_scenario, names, system_of
+from opsassay.testbed.substrates.kubernetes.scenario.sharing import in_the_way
 from testbed.ops.test_mcp import talk
 
 NAMES = Names("mine", "mine-watch", "image:1", ("a", "b"))
@@ -308,7 +308,7 @@ def test_whoever_came_later_waits_where_one_of_the_two_cannot_share():
 
 def test_a_stand_in_answers_and_one_that_lacks_its_file_says_so_and_ends():
     done = subprocess.run(
-        [sys.executable, "-m", "opsassay.testbed.kubernetes.pods.stand_in", "--needs", "/nowhere/payment.conf"],
+        [sys.executable, "-m", "opsassay.testbed.substrates.kubernetes.agent.stand_in", "--needs", "/nowhere/payment.conf"],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 1
@@ -345,7 +345,7 @@ def test_what_is_done_at_a_node_is_taken_back_with_the_block(tmp_path):
 
 KILLED = """
 import os, sys
-from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 with NodeCommand(tuple(sys.argv[1:]), "here").broken("worker1", "stop", 60):
     os.kill(os.getpid(), 9)
 """

@@ -17,10 +17,10 @@ from opsassay.discovery.kubernetes.primitives import audit_cases, primitives
 from opsassay.errors import OperationError, UserError
 from opsassay.model.scenario import OpsCall
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.kubernetes.api.client import Api
-from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
-from opsassay.testbed.kubernetes.running import KubernetesSystem
 from opsassay.testbed.scenarios import load_scenario
+from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 
 GRID = load_system("grid")
 TARGET = "auth-service"

@@ -10,9 +10,9 @@ from conftest import until
 from opsassay.model.files import load_yaml
 from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
-from opsassay.testbed.kubernetes.faults.offers import SETTING
-from opsassay.testbed.kubernetes.faults.ways import WAYS
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING
+from opsassay.testbed.substrates.kubernetes.actuators.ways import WAYS
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 CORNER = load_yaml(Path(__file__).parents[1] / "testbed" / "faults.yaml", System)
 CASES = [

@@ -17,10 +17,10 @@ from opsassay.model.files import load_yaml
 from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
 from opsassay.telemetry.tree import Tree
-from opsassay.testbed.kubernetes.doors.door import Doors
-from opsassay.testbed.kubernetes.faults.offers import SETTING
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
-from opsassay.testbed.record import Schedule, record
+from opsassay.testbed.recording.record import Schedule, record
+from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING
+from opsassay.testbed.substrates.kubernetes.endpoints.door import Doors
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
 TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
@@ -28,7 +28,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from opsassay.model.incident import FaultPlan
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 plan = FaultPlan(fault="HTTPRequestAbort", target={"service": "back"}, parameters={"code": 503}, duration_s=3)
 for event in KubernetesSubstrate(sys.argv[1]).running("faults").inject(plan):
     if event["event"] == "applied":

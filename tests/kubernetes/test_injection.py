@@ -12,9 +12,9 @@ from tiny_api import tiny_api
 
 from opsassay.errors import OperationError, RefusedError
 from opsassay.model.incident import FaultPlan
-from opsassay.testbed.kubernetes.api.client import Api
-from opsassay.testbed.kubernetes.faults import inject
-from opsassay.testbed.kubernetes.faults.changes import Change, _inverse, injected, undo_of
+from opsassay.testbed.substrates.kubernetes.actuators import inject
+from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, _inverse, injected, undo_of
+from opsassay.testbed.substrates.kubernetes.api.client import Api
 
 values = st.recursive(
     st.sampled_from([0, 1, "x", "y"]),

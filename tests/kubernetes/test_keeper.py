@@ -23,7 +23,8 @@ TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
 POD = """
 import json, os, sys
 from pathlib import Path
-from opsassay.testbed.kubernetes.pods import __main__ as pod, keeper
+from opsassay.testbed.substrates.kubernetes.agent import __main__ as pod
+from opsassay.testbed.substrates.kubernetes.agent import keeper
 keeper.HOME, keeper.DOOR_PORT = Path(sys.argv[1]), int(sys.argv[2])
 raise SystemExit(keeper.keep(pod._run, json.loads(sys.argv[3])))
 """

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from opsassay.errors import OperationError, UserError
-from opsassay.testbed.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, judge, require_near
+from opsassay.testbed.substrates.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, judge, require_near
 
 ALLOWED = [
     ("get pods", "get pods", False),

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from opsassay.errors import OperationError
-from opsassay.testbed.kubernetes.doors.lock import locked
+from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
 
 FAILURES = {
     "fine": None,

@@ -9,7 +9,7 @@ from live import run_opsassay
 from opsassay.model.files import parse_yaml
 from opsassay.model.system import System
 from opsassay.testbed.apps import load_system, names
-from opsassay.testbed.kubernetes.manifests.system import Deployed, render
+from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, render
 
 
 def of_kind(objects, kind, namespace):

@@ -15,7 +15,7 @@ from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import GROUPS, Cluster
 
 from conftest import applied, until, web
-from opsassay.testbed.kubernetes.api.readings import why_not_ready
+from opsassay.testbed.substrates.kubernetes.api.readings import why_not_ready
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
 STARTER = """

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from opsassay.errors import OperationError
-from opsassay.testbed.kubernetes.faults.node_faults import agent_objects
-from opsassay.testbed.kubernetes.pods import node_agent
-from opsassay.testbed.kubernetes.pods.node_agent import Agent, kubelet_here, process_of, top_group
+from opsassay.testbed.substrates.kubernetes.actuators.node_faults import agent_objects
+from opsassay.testbed.substrates.kubernetes.agent import node_agent
+from opsassay.testbed.substrates.kubernetes.agent.node_agent import Agent, kubelet_here, process_of, top_group
 
 UID = "0b5d1c3e-1111-2222-3333-444455556666"
 

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import aiohttp
 import pytest
 
-from opsassay.testbed import observer
-from opsassay.testbed.kubernetes.pods import probe
+from opsassay.testbed.recording import observer
+from opsassay.testbed.substrates.kubernetes.agent import probe
 
 SLOW_S = 0.6
 CONNECTED_WITHIN_S = 0.3

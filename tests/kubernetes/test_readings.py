@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.testbed.kubernetes.api.readings import (
+from opsassay.testbed.substrates.kubernetes.api.readings import (
     availability,
     control_plane,
     entities,
@@ -12,7 +12,7 @@ from opsassay.testbed.kubernetes.api.readings import (
     populated,
     why_not_ready,
 )
-from opsassay.testbed.kubernetes.api.topology import edges
+from opsassay.testbed.substrates.kubernetes.api.topology import edges
 
 
 def deployment(name, replicas, namespace="default"):

@@ -14,9 +14,9 @@ from tiny_api import write_kubeconfig
 
 from opsassay.errors import LostError, OperationError, RefusedError
 from opsassay.telemetry.otlp.spool import read_frames, spool_path
-from opsassay.testbed.kubernetes.api.client import Api
-from opsassay.testbed.kubernetes.doors import remote_receiver
-from opsassay.testbed.kubernetes.doors.remote_receiver import RemoteReceiver
+from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.endpoints import remote_receiver
+from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
 
 KEY = "k" * 32
 PROXY = "/api/v1/namespaces/shop-watch/pods/receiver-1:9090/proxy"

@@ -7,14 +7,14 @@ import yaml
 from tests.kubernetes.native.cache import Cache
 
 from opsassay.bench.store import RunStore
-from opsassay.bench.trials.contract import ACTIONS, ALERTS, PHASES
 from opsassay.bench.trials.grading import grade_trial
 from opsassay.bench.trials.matrix import run_matrix
 from opsassay.bench.trials.plan import TrialPlan, cells_of
+from opsassay.model.run_folder import ACTIONS, ALERTS, PHASES
 from opsassay.model.trajectory import Action, AlertReading, Phase
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
 from opsassay.testbed.scenarios import load_scenario
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 LOOKS = {

@@ -13,37 +13,39 @@ from receiver_pod import SECOND, ReceiverPod, Users, WatchedCluster, handled, lo
 from tiny_api import served
 
 from opsassay.agents.mcp_server import serving
-from opsassay.bench.trials import alert_watch, on_cluster, perform, sights
+from opsassay.bench.trials import perform
 from opsassay.bench.trials.authoring import findings
 from opsassay.bench.trials.cluster_authoring import VERBS
-from opsassay.bench.trials.contract import ACTIONS, ALERTS, TrialAgent
+from opsassay.bench.trials.contract import TrialAgent
 from opsassay.bench.trials.desk import OpsDesk
-from opsassay.bench.trials.on_cluster import ClusterStage, staged
 from opsassay.bench.trials.perform import perform_on
-from opsassay.bench.trials.sights import live_telemetry
 from opsassay.grading.verifiers import certify
 from opsassay.model.incident import Window
+from opsassay.model.run_folder import ACTIONS, ALERTS
 from opsassay.model.scenario import Scenario
 from opsassay.model.system import Slo
 from opsassay.model.trajectory import Action, AlertReading
 from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
-from opsassay.testbed import alerts as rules
-from opsassay.testbed.kubernetes.access.kubectl import Kubectl
-from opsassay.testbed.kubernetes.access.tools import TOOLS as CLUSTER_TOOLS
-from opsassay.testbed.kubernetes.access.tools import ClusterToolbox
-from opsassay.testbed.kubernetes.api import mirror
-from opsassay.testbed.kubernetes.api.client import Api
-from opsassay.testbed.kubernetes.doors.remote_receiver import RemoteReceiver
-from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
-from opsassay.testbed.kubernetes.manifests.system import Deployed
-from opsassay.testbed.kubernetes.scenario.names import Names
-from opsassay.testbed.kubernetes.settings import ClusterSettings
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
-from opsassay.testbed.ops import live
-from opsassay.testbed.ops.live import LiveAlerts, LiveTelemetry
-from opsassay.testbed.ops.sight import LOOKS, Sight
-from opsassay.testbed.ops.tools import TOOLS, Toolbox
+from opsassay.testbed.operations import alert_watch, live, sights
+from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.sight import LOOKS, Sight
+from opsassay.testbed.operations.sights import live_telemetry
+from opsassay.testbed.operations.tools import TOOLS, Toolbox
+from opsassay.testbed.recording import alerts as rules
 from opsassay.testbed.scenarios import load_scenario, names, system_of
+from opsassay.testbed.substrates.kubernetes import stage as on_cluster
+from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl
+from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS as CLUSTER_TOOLS
+from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
+from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.api import mirror
+from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
+from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed
+from opsassay.testbed.substrates.kubernetes.scenario.names import Names
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+from opsassay.testbed.substrates.kubernetes.stage import ClusterStage, staged
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 from testbed.ops.test_mcp import talk
 from testbed.ops.test_scenarios import recorded
 

@@ -7,13 +7,13 @@ import json
 import pytest
 from object_server import READY
 
-from opsassay.bench.trials.on_cluster import ABOUT, ClusterStage, staged
 from opsassay.errors import LostError, RefusedError, UserError
-from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
-from opsassay.testbed.kubernetes.scenario.names import Names
-from opsassay.testbed.kubernetes.settings import ClusterSettings
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
 from opsassay.testbed.scenarios import load_scenario, system_of
+from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.scenario.names import Names
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+from opsassay.testbed.substrates.kubernetes.stage import ABOUT, ClusterStage, staged
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 UNREACHABLE = load_scenario("unreachable-service")
 

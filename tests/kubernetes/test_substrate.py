@@ -17,10 +17,10 @@ from opsassay.model.files import load_yaml
 from opsassay.model.system import System
 from opsassay.model.trajectory import parse_timeline
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.kubernetes import substrate as module
-from opsassay.testbed.kubernetes.manifests.system import Deployed, render
-from opsassay.testbed.kubernetes.observer import Observer, send_probe
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.testbed.substrates.kubernetes import substrate as module
+from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, render
+from opsassay.testbed.substrates.kubernetes.observer import Observer, send_probe
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 ORPHAN = """
@@ -28,7 +28,7 @@ import os, sys
 from pathlib import Path
 from opsassay.model.files import load_yaml
 from opsassay.model.system import System
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 KubernetesSubstrate(sys.argv[1]).deploy(load_yaml(Path(sys.argv[2]), System), "orphan", owned=True)
 os.kill(os.getpid(), 9)
 """

@@ -12,15 +12,16 @@ from tests.kubernetes.native.images import BOX_IMAGE
 
 from conftest import applied, until, web
 from opsassay.bench.store import RunStore
-from opsassay.bench.trials.contract import ACTIONS, TrialAgent
+from opsassay.bench.trials.contract import TrialAgent
 from opsassay.bench.trials.grading import grade_trial
 from opsassay.bench.trials.matrix import run_matrix
 from opsassay.bench.trials.plan import TrialPlan, cells_of
 from opsassay.model.cluster import STANDARD, AccessRule
+from opsassay.model.run_folder import ACTIONS
 from opsassay.model.trajectory import Action
-from opsassay.testbed.kubernetes.access import account
-from opsassay.testbed.kubernetes.access.audit import Audit
-from opsassay.testbed.kubernetes.scenario.objects import found_at
+from opsassay.testbed.substrates.kubernetes.access import account
+from opsassay.testbed.substrates.kubernetes.access.audit import Audit
+from opsassay.testbed.substrates.kubernetes.scenario.objects import found_at
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 KUBECTL = str(Cache.default().binaries / "kubectl")

@@ -15,11 +15,11 @@ from object_server import merged
 from test_injection import patches, values
 
 from conftest import until
-from opsassay.testbed.kubernetes.api.client import Api, ApiError
-from opsassay.testbed.kubernetes.api.readings import is_ready
-from opsassay.testbed.kubernetes.faults import changes as changing
-from opsassay.testbed.kubernetes.faults.changes import Change, _inverse, injected
-from opsassay.testbed.kubernetes.pods import undo
+from opsassay.testbed.substrates.kubernetes.actuators import changes as changing
+from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, _inverse, injected
+from opsassay.testbed.substrates.kubernetes.agent import undo
+from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError
+from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
 
 
 @settings(deadline=None)
@@ -129,7 +129,7 @@ def test_an_undo_that_cannot_be_done_is_said_to_have_failed_and_its_order_stays(
 
 WAITING = """
 import sys, pathlib
-from opsassay.testbed.kubernetes.pods import undo
+from opsassay.testbed.substrates.kubernetes.agent import undo
 undo.ORDER_FILE = pathlib.Path(sys.argv[1])
 print("waiting", flush=True)
 undo.main()
@@ -233,7 +233,7 @@ def patience(tolerations, key, effect):
 def test_an_account_without_a_token_yet_is_waited_for_and_a_pod_that_is_refused_is_told(
     small_cluster, admin, monkeypatch, times, begins
 ):
-    monkeypatch.setattr("opsassay.testbed.kubernetes.faults.undoing.UNDO_READY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("opsassay.testbed.substrates.kubernetes.actuators.undoing.UNDO_READY_TIMEOUT_S", 0.3)
     small_cluster.put("Service", "mine", "auth", spec={"selector": {"app": "auth"}})
     tried = []
 
@@ -262,8 +262,8 @@ def test_an_account_without_a_token_yet_is_waited_for_and_a_pod_that_is_refused_
 
 INJECTOR = """
 import os, sys
-from opsassay.testbed.kubernetes.api.client import Api, ApiError
-from opsassay.testbed.kubernetes.faults.changes import Change, injected
+from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError
+from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, injected
 policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
           "metadata": {"name": "deny", "namespace": sys.argv[2]},
           "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}

@@ -8,12 +8,12 @@ from opsassay.errors import RefusedError
 from opsassay.model.faults import CATALOGUE
 from opsassay.model.incident import PlannedFault
 from opsassay.model.parameters import complete
-from opsassay.testbed.faults.effects import SIGNATURES
-from opsassay.testbed.kubernetes.faults.chaos_mesh import Where, manifest
-from opsassay.testbed.kubernetes.faults.object_faults import isolation
-from opsassay.testbed.kubernetes.faults.offers import SETTING, Offers, node_refusal
-from opsassay.testbed.kubernetes.faults.ways import CHAOS, WAYS, choose
-from opsassay.testbed.kubernetes.manifests.system import PURPOSE_LABEL
+from opsassay.testbed.injection.effects import SIGNATURES
+from opsassay.testbed.substrates.kubernetes.actuators.chaos_mesh import Where, manifest
+from opsassay.testbed.substrates.kubernetes.actuators.object_faults import isolation
+from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING, Offers, node_refusal
+from opsassay.testbed.substrates.kubernetes.actuators.ways import CHAOS, WAYS, choose
+from opsassay.testbed.substrates.kubernetes.manifests.system import PURPOSE_LABEL
 
 CHAOS_KINDS = frozenset(row.category.value for row in CATALOGUE.values())
 BARE = Offers(frozenset(), "nodes may not be touched")

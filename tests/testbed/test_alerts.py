@@ -7,7 +7,7 @@ import pytest
 
 from opsassay.model.incident import Window
 from opsassay.model.system import Slo
-from opsassay.testbed.alerts import alerts, describe
+from opsassay.testbed.recording.alerts import alerts, describe
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND

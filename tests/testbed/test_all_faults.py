@@ -17,11 +17,11 @@ from opsassay.errors import RefusedError
 from opsassay.model.faults import CATALOGUE
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.capabilities import LEVELS, probe, refusal
-from opsassay.testbed.faults.actuators import actuators
-from opsassay.testbed.faults.effects import SIGNATURES
-from opsassay.testbed.local.state import marked_processes
-from opsassay.testbed.local.substrate import LocalSubstrate
+from opsassay.testbed.core.state import marked_processes
+from opsassay.testbed.injection.effects import SIGNATURES
+from opsassay.testbed.substrates.local.actuators.table import actuators
+from opsassay.testbed.substrates.local.capabilities import LEVELS, probe, refusal
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 live = [pytest.mark.live, pytest.mark.faults, pytest.mark.timeout(120)]
 CORNER = str(Path(__file__).with_name("faults.yaml"))

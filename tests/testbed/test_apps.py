@@ -9,8 +9,8 @@ import pytest
 
 from live import Recording, state_folder
 from opsassay.testbed.apps import load_system, names
-from opsassay.testbed.ledger import LOAD_RECORD
-from opsassay.testbed.local.substrate import LocalSubstrate
+from opsassay.testbed.recording.ledger import LOAD_RECORD
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 from testbed import topology
 
 APPS = names()

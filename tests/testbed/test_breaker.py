@@ -6,9 +6,9 @@ import asyncio
 from types import SimpleNamespace
 
 from opsassay.model.system import Step
-from opsassay.testbed.runtime import clients
-from opsassay.testbed.runtime.clients import CallFailedError
-from opsassay.testbed.runtime.steps import Executor, Work
+from opsassay.testbed.workload.runtime import clients
+from opsassay.testbed.workload.runtime.clients import CallFailedError
+from opsassay.testbed.workload.runtime.steps import Executor, Work
 
 
 class Caller(Executor):

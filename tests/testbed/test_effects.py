@@ -10,10 +10,10 @@ import pytest
 
 from opsassay.model.incident import PlannedFault
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.faults.effects import links_resend, links_slow
-from opsassay.testbed.faults.injection import Injection
-from opsassay.testbed.faults.preconditions import struck
-from opsassay.testbed.local.fleet import Fleet
+from opsassay.testbed.core.fleet import Fleet
+from opsassay.testbed.injection.effects import links_resend, links_slow
+from opsassay.testbed.injection.injection import Injection
+from opsassay.testbed.injection.preconditions import struck
 
 CORNER = load_system(str(Path(__file__).with_name("faults.yaml")))
 BEFORE_S, AFTER_S, STEP_S, CALLS = 10.0, 5.0, 0.5, 5

@@ -13,8 +13,8 @@ from opsassay.errors import NotFoundError, UserError
 from opsassay.model.files import parse_yaml
 from opsassay.model.system import System
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.generate import LARGEST, SHAPES, SMALLEST, by_name, generate, to_yaml
-from opsassay.testbed.skeleton import room_for_mutual
+from opsassay.testbed.apps.generate import LARGEST, SHAPES, SMALLEST, by_name, generate, to_yaml
+from opsassay.testbed.apps.skeleton import room_for_mutual
 from testbed import topology
 
 seeds = st.integers(0, 10**9)
@@ -106,7 +106,9 @@ def test_shapes_differ_as_their_names_say(seed, size):
 
 
 def test_the_same_arguments_give_the_same_bytes_in_every_process():
-    script = "from opsassay.testbed.generate import *; print(to_yaml(generate(7, 26, 'layered', mutual=2)), end='')"
+    script = (
+        "from opsassay.testbed.apps.generate import *; print(to_yaml(generate(7, 26, 'layered', mutual=2)), end='')"
+    )
     command = [sys.executable, "-c", script]
     texts = {
         subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}).stdout

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from opsassay.testbed.runtime.impairments import Bandwidth, Loss, next_resend_s, resend_times
+from opsassay.testbed.workload.runtime.impairments import Bandwidth, Loss, next_resend_s, resend_times
 
 
 def test_resends_double_from_200_ms():

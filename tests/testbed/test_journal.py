@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsassay.testbed.faults.journal import Journal
+from opsassay.testbed.injection.journal import Journal
 
 
 def test_what_was_applied_and_not_undone_is_pending(tmp_path):

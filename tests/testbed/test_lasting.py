@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from opsassay.testbed.runtime.clients import Clients, Names
+from opsassay.testbed.workload.runtime.clients import Clients, Names
 
 
 class Here(Names):

@@ -10,8 +10,8 @@ import pytest
 from live import state_folder
 from opsassay.model.incident import FaultPlan, Target
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.ledger import read_ledger
-from opsassay.testbed.local.substrate import LocalSubstrate
+from opsassay.testbed.recording.ledger import read_ledger
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 CHAIN = """
 system: chain

@@ -21,8 +21,8 @@ from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
 from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.local.state import SystemState, marked_processes
-from opsassay.testbed.local.substrate import LocalSubstrate
+from opsassay.testbed.core.state import SystemState, marked_processes
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
 

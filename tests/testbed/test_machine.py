@@ -12,11 +12,11 @@ import time
 import pytest
 
 from opsassay.errors import OperationError
-from opsassay.testbed.faults.journal import Journal
-from opsassay.testbed.faults.surprises import Surprises, oom_kills, sentences
-from opsassay.testbed.ledger import read_ledger
-from opsassay.testbed.machine import Look, MachineWatch, jumps_s, notes, others
-from opsassay.testbed.runtime.ledger import LedgerWriter
+from opsassay.testbed.injection.journal import Journal
+from opsassay.testbed.injection.unexpected_exits import Surprises, oom_kills, sentences
+from opsassay.testbed.recording.ledger import read_ledger
+from opsassay.testbed.recording.machine import Look, MachineWatch, jumps_s, notes, others
+from opsassay.testbed.workload.runtime.ledger import LedgerWriter
 
 S = 1_000_000_000
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from opsassay.testbed.runtime import management
+from opsassay.testbed.workload.runtime import management
 
 
 async def answers(path, background=()):

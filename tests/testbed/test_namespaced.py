@@ -18,9 +18,9 @@ from live import Recording, state_folder
 from opsassay.cli import run
 from opsassay.model.incident import FaultPlan, Target
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.capabilities import machine, probe
 from opsassay.testbed.kernel.cgroups import find_groups
-from opsassay.testbed.local.substrate import LocalSubstrate
+from opsassay.testbed.substrates.local.capabilities import machine, probe
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 TINY = str(Path(__file__).with_name("tiny.yaml"))
 

@@ -13,8 +13,8 @@ from live import state_folder
 from opsassay.errors import LostError, StartError
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.local.substrate import LocalSubstrate
-from opsassay.testbed.observer import observing, read_timeline, recorded_by
+from opsassay.testbed.recording.observer import observing, read_timeline, recorded_by
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -84,7 +84,7 @@ def test_nothing_to_observe_is_one_sentence(tmp_path):
 
 
 def test_an_observer_that_does_not_end_is_ended_and_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("opsassay.testbed.observer.END_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("opsassay.testbed.recording.observer.END_TIMEOUT_S", 0.5)
     out = tmp_path / "timeline.jsonl"
     stubborn = f"import time; open({str(out)!r}, 'w').close(); time.sleep(60)"
     with (

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from opsassay.errors import LostError
-from opsassay.testbed.observer import Observer, read_timeline
+from opsassay.testbed.recording.observer import Observer, read_timeline
 
 WHOLE = {
     "ready": 2, "replicas": 2, "not_ready": [], "pids": {"front-0": 1, "back-0": 2}, "stores": {}, "load": {},

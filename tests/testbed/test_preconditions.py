@@ -10,9 +10,9 @@ from opsassay.errors import ConfigError, NotFoundError, RefusedError
 from opsassay.model.files import load_yaml
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.faults.links import touched
-from opsassay.testbed.faults.preconditions import require
-from opsassay.testbed.local.fleet import Fleet
+from opsassay.testbed.core.fleet import Fleet
+from opsassay.testbed.injection.links import touched
+from opsassay.testbed.injection.preconditions import require
 
 CORNER = load_system(str(Path(__file__).with_name("faults.yaml")))
 

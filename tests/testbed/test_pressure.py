@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.testbed.runtime.pressure import shares
+from opsassay.testbed.workload.runtime.pressure import shares
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from opsassay.telemetry.leaks import leaks
 from opsassay.telemetry.schema import SCHEMA
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.local.substrate import LocalSubstrate
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from opsassay.testbed.runtime.ledger import LedgerWriter
-from opsassay.testbed.runtime.relay import Relay
+from opsassay.testbed.workload.runtime.ledger import LedgerWriter
+from opsassay.testbed.workload.runtime.relay import Relay
 
 
 async def echo(reader, writer):

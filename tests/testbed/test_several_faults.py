@@ -17,8 +17,8 @@ from opsassay.errors import ConfigError, OperationError
 from opsassay.model.files import load_yaml
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.faults.preconditions import require
-from opsassay.testbed.local.substrate import LocalSubstrate
+from opsassay.testbed.injection.preconditions import require
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.live, pytest.mark.faults, pytest.mark.timeout(150)]
 CORNER = str(Path(__file__).with_name("faults.yaml"))

@@ -11,7 +11,7 @@ from live import Recording, state_folder
 from opsassay.errors import RefusedError, UserError
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.local.substrate import LocalSubstrate
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsassay.testbed.runtime.usual import Usual
+from opsassay.testbed.workload.runtime.usual import Usual
 
 MS = 1_000_000
 

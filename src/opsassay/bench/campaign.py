@@ -25,10 +25,10 @@ from opsassay.model.system import IsolationLevel
 from opsassay.telemetry.content import opaque_id, whole_file
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.capabilities import choose_level
-from opsassay.testbed.faults.preconditions import require
-from opsassay.testbed.local.substrate import LocalSubstrate
-from opsassay.testbed.record import SPOOL_PREFIX, Schedule, check_output, record, spool_of
+from opsassay.testbed.injection.preconditions import require
+from opsassay.testbed.recording.record import SPOOL_PREFIX, Schedule, check_output, record, spool_of
+from opsassay.testbed.substrates.local.capabilities import choose_level
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 SALT = "campaign.salt"
 

@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 
 from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.json_lines import whole_lines
 from opsassay.model.run import Run, RunStatus, Verdict
 from opsassay.telemetry.content import whole_file
 from opsassay.telemetry.tree import read_noun, write_noun
@@ -96,7 +97,7 @@ class RunStore:
     def attempts(self) -> list[dict[str, Any]]:
         """Return the log of attempts, oldest first; a line that was torn by a crash is dropped."""
         path = self.root / ATTEMPTS
-        return list(_whole_lines(path.read_bytes())) if path.exists() else []
+        return list(whole_lines(path.read_bytes())) if path.exists() else []
 
     def mark_aborted(self, cell: str) -> None:
         """Mark attempts of *cell* as aborted whose process is gone: killed, or lost with a restart of the machine."""
@@ -166,16 +167,6 @@ def write_verdict(run_dir: Path, verdict: Verdict) -> Path:
         if path.read_text(encoding="utf-8") == text:
             return path
     raise AssertionError("two different verdicts cannot have one digest")
-
-
-def _whole_lines(content: bytes) -> Iterator[dict[str, Any]]:
-    for line in content.split(b"\n"):
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue  # empty, or torn: every torn line was the last one when it was written
-        if isinstance(value, dict):
-            yield value
 
 
 def _is_alive(begun: dict[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from opsassay.model.scenario import Verification
 from opsassay.model.trajectory import Action, AlertReading, Attribution, Phase, Timeline, Trace
 from opsassay.proxy.reading import read_json_lines
 from opsassay.telemetry.tree import Case, read_noun
-from opsassay.testbed.observer import read_timeline
+from opsassay.testbed.recording.observer import read_timeline
 
 _Line = TypeVar("_Line", bound=Noun)
 FLOOR = float(Verification.model_fields["floor_availability"].default)

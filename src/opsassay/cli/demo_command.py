@@ -55,7 +55,7 @@ def command(
 ) -> None:  # fmt: skip
     """Break the shop, record it, explain the cascade, let every method diagnose it, grade them, write a report."""
     from opsassay.model.incident import FaultPlan
-    from opsassay.testbed.record import Schedule
+    from opsassay.testbed.recording.record import Schedule
 
     fault, service, parameters = choose_fault(seed, fault_name)
     plan = FaultPlan.model_validate({"fault": fault, "target": {"service": service}, "parameters": parameters})
@@ -88,8 +88,8 @@ def record_incident(
     """Run the shop, break it, record it into the tree at *root*; return the incident's id."""
     from opsassay.telemetry.tree import Tree
     from opsassay.testbed.apps import load_system
-    from opsassay.testbed.local.substrate import LocalSubstrate
-    from opsassay.testbed.record import record
+    from opsassay.testbed.recording.record import record
+    from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
     app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
     shown.begin("starting shop")

@@ -91,7 +91,7 @@ def _settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any] | None
     """Return the settings of the cluster in the file *cluster*; raises UserError for a scenario of this machine."""
     from opsassay.errors import UserError
     from opsassay.model.files import load_yaml
-    from opsassay.testbed.kubernetes.settings import ClusterSettings
+    from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
     if cluster is None:
         return None

@@ -30,9 +30,9 @@ def command(names: tuple[str, ...], isolation: Literal["kubernetes"] | None, *, 
 
 def _stop_here(names: tuple[str, ...], *, everything: bool) -> None:
     from opsassay.errors import UserError
+    from opsassay.testbed.core.state import all_states
     from opsassay.testbed.kernel.namespaces import who_is_in
-    from opsassay.testbed.local.state import all_states
-    from opsassay.testbed.local.substrate import LocalSubstrate, network_rooms
+    from opsassay.testbed.substrates.local.substrate import LocalSubstrate, network_rooms
 
     states = {state.name: state for state in all_states() if state.running()}
     running = list(states)

@@ -14,7 +14,7 @@ from opsassay.cli.output import json_option, print_json, print_table
 def command(*, as_json: bool) -> None:
     """List the 31 fault types: kind, parameters, and on which isolation levels this machine can inject them."""
     from opsassay.model.faults import CATALOGUE
-    from opsassay.testbed.capabilities import LEVELS, probe, refusal
+    from opsassay.testbed.substrates.local.capabilities import LEVELS, probe, refusal
 
     levels = probe()
     items: list[dict[str, Any]] = []

@@ -40,7 +40,7 @@ def command(
     from opsassay.model.incident import FaultPlan
     from opsassay.telemetry.tree import Tree
     from opsassay.testbed.apps import load_system
-    from opsassay.testbed.record import Schedule, check_output, record
+    from opsassay.testbed.recording.record import Schedule, check_output, record
 
     app, plan = load_system(system), load_yaml(fault, FaultPlan)
     substrate: Any = substrate_of(isolation)

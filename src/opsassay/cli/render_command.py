@@ -17,8 +17,8 @@ def command(
 ) -> None:
     """Print SYSTEM (a name, or the path of a YAML file) as Kubernetes manifests for `kubectl apply -f`."""
     from opsassay.testbed.apps import load_system
-    from opsassay.testbed.kubernetes.manifests.image import IMAGE
-    from opsassay.testbed.kubernetes.manifests.system import Deployed, render
+    from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
+    from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, render
 
     app = load_system(system)
     deployed = Deployed(app, name or app.system, seed, rate_rps, image or IMAGE, endpoint)

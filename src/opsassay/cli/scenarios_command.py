@@ -58,7 +58,7 @@ def check(context: click.Context, file: str, *, as_json: bool) -> None:
     """
     from opsassay.bench.trials.authoring import complexity, findings, layers, proposed_depth
     from opsassay.model.files import where
-    from opsassay.testbed.ops.tools import TOOLS
+    from opsassay.testbed.operations.tools import TOOLS
     from opsassay.testbed.scenarios import load_scenario, scenario_path, system_of
 
     path = Path(scenario_path(file))

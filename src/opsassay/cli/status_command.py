@@ -33,8 +33,8 @@ def _show_cluster(isolation: Literal["kubernetes"], *, as_json: bool) -> None:
 
 
 def _show_machine(*, as_json: bool) -> None:
-    from opsassay.testbed.capabilities import machine
-    from opsassay.testbed.local.substrate import LocalSubstrate
+    from opsassay.testbed.substrates.local.capabilities import machine
+    from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
     substrate = LocalSubstrate()
     systems, levels = substrate.status(), substrate.capabilities()

@@ -10,8 +10,8 @@ from opsassay.errors import UserError
 
 if TYPE_CHECKING:
     from opsassay.model.system import Setting
-    from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
-    from opsassay.testbed.local.substrate import LocalSubstrate
+    from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
+    from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 KUBERNETES = "kubernetes"
 setting_option = click.option(
@@ -42,9 +42,9 @@ def substrate_of(setting: Setting | None, image: str | None = None) -> LocalSubs
     if setting != KUBERNETES:
         if image is not None:
             raise UserError(f"Only pods run an image: give --image with --isolation {KUBERNETES}.")
-        from opsassay.testbed.local.substrate import LocalSubstrate
+        from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
         return LocalSubstrate()
-    from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
+    from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
     return KubernetesSubstrate(image=image) if image else KubernetesSubstrate()

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from opsassay.errors import OperationError
 from opsassay.model.system import System
-from opsassay.testbed.local.operations import NAMES, TIME_SYNC
-from opsassay.testbed.local.substrate import LocalSystem
+from opsassay.testbed.substrates.local.operations import NAMES, TIME_SYNC
+from opsassay.testbed.substrates.local.substrate import LocalSystem
 
 READY_TIMEOUT_S = 30.0
 

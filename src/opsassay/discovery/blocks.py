@@ -7,7 +7,7 @@ from typing import NamedTuple
 from opsassay.errors import NotFoundError
 from opsassay.model.scenario import OpsCall
 from opsassay.model.system import System
-from opsassay.testbed.local.operations import NAMES
+from opsassay.testbed.substrates.local.operations import NAMES
 
 
 class Block(NamedTuple):

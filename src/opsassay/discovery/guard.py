@@ -11,8 +11,8 @@ from typing import Any
 from opsassay.discovery.composition import Composition
 from opsassay.model.scenario import OpsCall
 from opsassay.model.system import System
-from opsassay.testbed.local.operations import NAMES
-from opsassay.testbed.local.substrate import LocalSystem
+from opsassay.testbed.substrates.local.operations import NAMES
+from opsassay.testbed.substrates.local.substrate import LocalSystem
 
 RESTORED = frozenset(
     {

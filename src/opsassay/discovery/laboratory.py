@@ -26,9 +26,9 @@ from opsassay.grading.verifiers.judgement import Judgement
 from opsassay.model.base import Noun
 from opsassay.model.scenario import OpsCall, Scenario
 from opsassay.model.trajectory import Phase, PhaseName
-from opsassay.testbed.local.substrate import LocalSubstrate, LocalSystem
-from opsassay.testbed.observer import observing, read_timeline
+from opsassay.testbed.recording.observer import observing, read_timeline
 from opsassay.testbed.scenarios import system_of
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
 
 HIDDEN, DETECTED, NOTHING = 1.0, 0.1, 0.0
 SETTLE_S = 2.0

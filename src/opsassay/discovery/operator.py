@@ -10,7 +10,7 @@ import time
 from typing import Any, NamedTuple
 
 from opsassay.model.system import System
-from opsassay.testbed.local.substrate import LocalSystem
+from opsassay.testbed.substrates.local.substrate import LocalSystem
 
 PASSES = 3
 LOOK_S = 6.0

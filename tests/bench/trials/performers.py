@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 
 from grading.verifiers.made import change, diagnosis, probe, recording, timeline
-from opsassay.bench.trials.contract import ACTIONS, ALERTS, DIAGNOSES, PHASES, REPORT, TIMELINE, append_line
+from opsassay.bench.trials.contract import REPORT
 from opsassay.errors import StartError
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE
 
 
 def write(run_dir, made):

@@ -7,11 +7,12 @@ import time
 import pytest
 
 from grading.verifiers.made import firing, scenario
-from opsassay.bench.trials import alert_watch, perform
-from opsassay.bench.trials.alert_watch import AlertWatch
+from opsassay.bench.trials import perform
 from opsassay.errors import LostError, OperationError
 from opsassay.model.scenario import AlertRule
-from opsassay.testbed.ops.live import TICK_S
+from opsassay.testbed.operations import alert_watch
+from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.live import TICK_S
 
 ERRORS, SLOW = ("front", "error_rate"), ("cart", "latency_p99_ms")
 RULES = [AlertRule(service="front", signal="error_rate")]

@@ -15,7 +15,7 @@ from opsassay.errors import ConfigError
 from opsassay.model.files import load_yaml, parse_yaml
 from opsassay.model.scenario import Difficulty, Scenario
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.ops.tools import TOOLS
+from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import SCENARIOS, load_scenario, names
 
 VERBS = {name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}

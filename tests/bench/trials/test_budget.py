@@ -9,8 +9,8 @@ import pytest
 from grading.verifiers.made import scenario
 from opsassay.bench.trials import perform
 from opsassay.bench.trials.contract import TrialAgent
-from opsassay.bench.trials.stage import Operation
-from opsassay.testbed.ops.tools import Toolbox
+from opsassay.testbed.core.stage import Operation
+from opsassay.testbed.operations.tools import Toolbox
 
 
 class NoStage:

@@ -14,7 +14,7 @@ from opsassay.agents.models import Reply, ToolRequest
 from opsassay.agents.models.scripted import ScriptedModel
 from opsassay.bench.store import RunStore
 from opsassay.bench.trials import built_in
-from opsassay.bench.trials.contract import DIAGNOSES, TrialAgent, mark_phase
+from opsassay.bench.trials.contract import TrialAgent, mark_phase
 from opsassay.bench.trials.diagnosing import REPORT_DIAGNOSIS, Diagnoses
 from opsassay.bench.trials.grading import read_recording
 from opsassay.bench.trials.matrix import run_matrix
@@ -25,7 +25,8 @@ from opsassay.bench.trials.tables import per_agent, per_run
 from opsassay.bench.trials.tasks import Task
 from opsassay.grading.verifiers import certify
 from opsassay.model.run import Run, Solver
-from opsassay.testbed.ops.toolbox import BaseToolbox
+from opsassay.model.run_folder import DIAGNOSES
+from opsassay.testbed.operations.toolbox import BaseToolbox
 from opsassay.testbed.scenarios import load_scenario
 
 GIVEN = {"propagation": ["catalog", "web"], "root_causes": ["names"], "condition": "a wrong record"}

@@ -15,7 +15,7 @@ from typing import Any
 from tests.kubernetes.native.cache import Cache, made_whole
 from tests.kubernetes.native.runtime_image import environment, python_layer, readable, source_layer
 
-from opsassay.testbed.kubernetes.manifests.image import IMAGE
+from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 
 BOX_IMAGE = "docker.io/library/opsassay-box:1"
 APPLETS = [
@@ -75,7 +75,7 @@ def _unpack_changed(cache: Cache, layers: list[Path]) -> None:
         archives = [folder.parent / f"{name}.oci" for name in ("box", "runtime")]
         write_image(archives[0], BOX_IMAGE, layers[:1], {"Entrypoint": ["/bin/box"], "Cmd": ["pause"]})
         entry = {
-            "Entrypoint": ["python", "-m", "opsassay.testbed.kubernetes.pods"],
+            "Entrypoint": ["python", "-m", "opsassay.testbed.substrates.kubernetes.agent"],
             "Env": environment(),
             "User": "1000",
         }

@@ -34,12 +34,17 @@ LEFT_OUT = {
 CLOSURE = """
 import sys, json
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.runtime import load, replica
-from opsassay.testbed.runtime.instruments import Instruments
-from opsassay.testbed.local import names, state, stores
-import opsassay.testbed.kubernetes.pods.__main__
+from opsassay.testbed.workload.runtime import load
+from opsassay.testbed.workload.runtime import replica
+from opsassay.testbed.workload.runtime.instruments import Instruments
+from opsassay.testbed.workload import names
+from opsassay.testbed.core import state
+from opsassay.testbed.workload import stores
+import opsassay.testbed.substrates.kubernetes.agent.__main__
 import opsassay.telemetry.otlp.receiver, opsassay.telemetry.otlp.control, uvloop, httptools
-from opsassay.testbed.kubernetes.pods import keeper, node_agent, receiver
+from opsassay.testbed.substrates.kubernetes.agent import keeper
+from opsassay.testbed.substrates.kubernetes.agent import node_agent
+from opsassay.testbed.substrates.kubernetes.agent import receiver
 from opsassay.testbed.kernel import detour, packets, partition, probe, shaping
 load_system("shop")
 Instruments("http://127.0.0.1:1", {"service.name": "x"})

@@ -15,13 +15,13 @@ from live import state_folder
 from opsassay.errors import UserError
 from opsassay.model.incident import Window
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.local.operations import BREAKING
-from opsassay.testbed.local.state import SystemState
-from opsassay.testbed.local.substrate import LocalSubstrate
-from opsassay.testbed.ops.arguments import parse_url
-from opsassay.testbed.ops.live import LiveAlerts, LiveTelemetry
-from opsassay.testbed.ops.sight import Sight
-from opsassay.testbed.ops.tools import OUTPUT_LIMIT, TOOLS, Toolbox, definitions
+from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.operations.arguments import parse_url
+from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.sight import Sight
+from opsassay.testbed.operations.tools import OUTPUT_LIMIT, TOOLS, Toolbox, definitions
+from opsassay.testbed.substrates.local.operations import BREAKING
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 PREY = str(Path(__file__).with_name("prey.yaml"))
 SECRET = "this is none of the agent's business"

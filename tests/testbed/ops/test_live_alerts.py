@@ -7,8 +7,8 @@ import pytest
 
 from opsassay.model.incident import Window
 from opsassay.model.system import Slo
-from opsassay.testbed.ops import live
-from opsassay.testbed.ops.live import ARRIVAL_S, KEPT_S, LiveAlerts
+from opsassay.testbed.operations import live
+from opsassay.testbed.operations.live import ARRIVAL_S, KEPT_S, LiveAlerts
 from testbed.test_alerts import SECOND, START, readings, stream
 
 

@@ -22,10 +22,10 @@ from opsassay.bench.trials.outside import operate
 from opsassay.bench.trials.tasks import Task
 from opsassay.errors import UserError
 from opsassay.telemetry.schema import empty
-from opsassay.testbed.ops import toolbox as toolbox_module
-from opsassay.testbed.ops.live import READ
-from opsassay.testbed.ops.sight import Sight
-from opsassay.testbed.ops.tools import TOOLS, Toolbox, definitions
+from opsassay.testbed.operations import toolbox as toolbox_module
+from opsassay.testbed.operations.live import READ
+from opsassay.testbed.operations.sight import Sight
+from opsassay.testbed.operations.tools import TOOLS, Toolbox, definitions
 from opsassay.testbed.scenarios import load_scenario
 
 AGENT = Path(__file__).with_name("outside_agent.py")

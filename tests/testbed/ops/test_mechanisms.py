@@ -9,7 +9,7 @@ import pytest
 from live import state_folder
 from opsassay.errors import OpsAssayError
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.local.substrate import LocalSubstrate
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PAGE = ("export", "proxy", "/")
@@ -83,7 +83,7 @@ MECHANISMS = {
 
 @pytest.fixture(scope="module", params=["namespaced", "plain"])
 def running(request):
-    from opsassay.testbed.capabilities import probe
+    from opsassay.testbed.substrates.local.capabilities import probe
 
     if not probe()[request.param].available:
         pytest.skip(f"no {request.param} isolation: {probe()[request.param].reason}")

@@ -13,12 +13,13 @@ from typing import get_args
 import pytest
 
 from live import state_folder, strays
-from opsassay.bench.trials.contract import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE, TrialAgent
+from opsassay.bench.trials.contract import TrialAgent
 from opsassay.bench.trials.perform import perform
 from opsassay.grading.verifiers import Recording, certify
+from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE
 from opsassay.model.scenario import Predicate, Scenario
 from opsassay.model.trajectory import Action, AlertReading, OperatorDiagnosis, Phase, parse_timeline
-from opsassay.testbed.ops.tools import TOOLS
+from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import load_scenario, names, system_of
 
 QUICK = ("cache-out-of-memory", "dns-wrong-backend", "firewall-blocks-one-client")

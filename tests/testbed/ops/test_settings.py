@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.testbed.runtime.settings import TOKEN_HEADER, Settings, SettingsError
+from opsassay.testbed.workload.runtime.settings import TOKEN_HEADER, Settings, SettingsError
 
 NOW = 1_700_000_000_000_000_000
 

@@ -14,7 +14,7 @@ from opsassay.model.faults import NO_FAULT, Category, fault_type
 from opsassay.model.scenario import Difficulty, FaultLayer, Scenario
 from opsassay.model.system import System
 from opsassay.model.trajectory import Depth
-from opsassay.testbed.local.operations import BREAKING
+from opsassay.testbed.substrates.local.operations import BREAKING
 
 DEPTH_OF_LAYER: dict[FaultLayer, Depth] = {
     "node": "D1",

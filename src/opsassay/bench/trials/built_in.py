@@ -14,7 +14,7 @@ from opsassay.bench.trials.contract import REPORT, TrialAgent
 from opsassay.bench.trials.desk import OpsDesk
 from opsassay.bench.trials.diagnosing import Diagnoses
 from opsassay.bench.trials.tasks import Task
-from opsassay.testbed.ops.toolbox import BaseToolbox
+from opsassay.testbed.operations.toolbox import BaseToolbox
 from opsassay.testbed.scenarios import system_of
 
 

@@ -9,11 +9,11 @@ from opsassay.bench.trials.finding import Finding
 from opsassay.errors import UserError
 from opsassay.model.cluster import CONTROL_PLANE, OnCluster
 from opsassay.model.scenario import OracleStep, Scenario
-from opsassay.testbed.kubernetes.access.kubectl import judge
-from opsassay.testbed.kubernetes.access.tools import TOOLS
-from opsassay.testbed.kubernetes.api.kinds import KINDS
-from opsassay.testbed.kubernetes.scenario.furnishing import FILLER
-from opsassay.testbed.ops.sight import LOOKS
+from opsassay.testbed.operations.sight import LOOKS
+from opsassay.testbed.substrates.kubernetes.access.kubectl import judge
+from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS
+from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
+from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FILLER
 
 LOOKING = {name.replace("_", " "): tool.arguments for name, tool in LOOKS.items()}
 VERBS = {**LOOKING, **{name: tool.arguments for name, tool in TOOLS.items() if name not in LOOKS}}

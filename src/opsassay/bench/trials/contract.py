@@ -16,7 +16,6 @@ error: it is recorded, and the verdict says what came of it.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,13 +25,12 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from opsassay.agents.limits import Limits
 from opsassay.errors import NotFoundError, UserError
-from opsassay.model.base import Noun, Written
+from opsassay.model.base import Written
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import PHASES
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import Phase, PhaseName
 
-TIMELINE, PHASES, ACTIONS, ALERTS, TRACE, DIAGNOSES = (
-    "timeline.jsonl", "phases.jsonl", "actions.jsonl", "alerts.jsonl", "trace.jsonl", "diagnoses.jsonl",
-)  # fmt: skip
 REPORT = "agent.json"
 """What the agent's own end was: how it ended, and for a command whether it was sealed."""
 Arm = Literal["baseline", "constrained"]
@@ -132,15 +130,6 @@ class Perform(Protocol):
         *cluster* is which cluster a scenario for Kubernetes happens on.
         """
         ...
-
-
-def append_line(path: Path, line: Noun) -> None:
-    """Append *line* to the JSON lines file at *path* in one write."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(descriptor, line.model_dump_json().encode() + b"\n")
-    finally:
-        os.close(descriptor)
 
 
 def mark_phase(run_dir: Path, phase: PhaseName) -> int:

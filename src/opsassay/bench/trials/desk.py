@@ -7,7 +7,7 @@ from typing import Any
 
 from opsassay.agents.models.base import ToolSpec
 from opsassay.model.trajectory import ToolCall
-from opsassay.testbed.ops.toolbox import BaseToolbox, kept
+from opsassay.testbed.operations.toolbox import BaseToolbox, kept
 
 ARGUMENTS_TRACED = 2**16
 """Characters of a call's arguments in the trace: a manifest fits in."""

@@ -9,8 +9,9 @@ from typing import Any
 
 from opsassay.agents.models.base import ToolSpec
 from opsassay.agents.sre_prompts import DIAGNOSIS_REPORT
-from opsassay.bench.trials.contract import DIAGNOSES, append_line
 from opsassay.bench.trials.tasks import Task
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import DIAGNOSES
 from opsassay.model.trajectory import OperatorDiagnosis
 
 REPORT_DIAGNOSIS: ToolSpec = DIAGNOSIS_REPORT.model_copy(

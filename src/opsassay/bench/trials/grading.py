@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from opsassay.bench.store import RunStore, read_run, write_verdict
-from opsassay.bench.trials.contract import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE, TRACE
 from opsassay.errors import DatapackError, UserError
 from opsassay.grading.verifiers import Recording, TrajectoryVerdict, certify
 from opsassay.model.base import Noun
 from opsassay.model.run import RunStatus
+from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE, TRACE
 from opsassay.model.scenario import Profile, Scenario
 from opsassay.model.trajectory import (
     CONTROL_PLANE_SUFFIX,

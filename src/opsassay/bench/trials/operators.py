@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from opsassay.bench.trials.contract import TRACE, TrialAgent, append_line
+from opsassay.bench.trials.contract import TrialAgent
 from opsassay.bench.trials.tasks import Task
 from opsassay.errors import NotFoundError, OperationError
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import TRACE
 from opsassay.model.scenario import Oracle, OracleStep
 from opsassay.model.trajectory import ToolCall, TraceStep
-from opsassay.testbed.ops.toolbox import BaseToolbox
+from opsassay.testbed.operations.toolbox import BaseToolbox
 
 
 def let_in(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:

@@ -23,7 +23,7 @@ from opsassay.bench.trials.diagnosing import REPORT_DIAGNOSIS, Diagnoses
 from opsassay.bench.trials.tasks import Task
 from opsassay.errors import UserError
 from opsassay.model.trajectory import ToolCall
-from opsassay.testbed.ops.toolbox import CALLS_LIMIT, BaseToolbox, kept
+from opsassay.testbed.operations.toolbox import CALLS_LIMIT, BaseToolbox, kept
 
 LOG = "agent.log"
 LOG_BYTES = 64 * 2**10

@@ -12,15 +12,15 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from opsassay.bench.trials.alert_watch import AlertWatch
 from opsassay.bench.trials.contract import Arm, TrialAgent, mark_phase
 from opsassay.bench.trials.operators import let_in
-from opsassay.bench.trials.stage import Operation, Stage
 from opsassay.bench.trials.tasks import Task
 from opsassay.errors import OperationError, RefusedError
 from opsassay.model.incident import Window
 from opsassay.model.scenario import Scenario
-from opsassay.testbed.ops.live import ARRIVAL_S
+from opsassay.testbed.core.stage import Operation, Stage
+from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.live import ARRIVAL_S
 
 ALERTS_TIMEOUT_S = 45.0
 """How long a trial waits for the alerts that its scenario begins with, and for them to clear behind the agent."""
@@ -86,11 +86,11 @@ def _staged(
     """Return what deploys the system of *scenario* on its substrate."""
     substrate = scenario.environment.substrate
     if substrate == "local":
-        from opsassay.bench.trials import on_local
+        from opsassay.testbed.substrates.local import stage as on_local
 
         return on_local.staged(scenario, seed, run_dir)
     if substrate == "kubernetes":
-        from opsassay.bench.trials import on_cluster
+        from opsassay.testbed.substrates.kubernetes import stage as on_cluster
 
         return on_cluster.staged(scenario, seed, run_dir, cluster)
     raise RefusedError(f"{scenario.id} needs {substrate}; local and kubernetes are performed here.")

@@ -16,8 +16,8 @@ from opsassay.errors import NotFoundError, UserError
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
 from opsassay.model.scenario import Scenario
-from opsassay.testbed.kubernetes.settings import ClusterSettings
 from opsassay.testbed.scenarios import load_scenario, names
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 EVERY_ORACLE = ORACLE + "*"
 ALL = {"all": "local", "all-on-kubernetes": "kubernetes"}

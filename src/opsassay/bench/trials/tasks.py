@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.model.scenario import Scenario
-
-
-def as_it_is(value: Any) -> Any:
-    """Return *value*: where nothing is left open nothing is filled in."""
-    return value
+from opsassay.testbed.core.stage import as_it_is
 
 
 @dataclass(frozen=True)

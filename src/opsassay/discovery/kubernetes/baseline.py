@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opsassay.errors import OperationError, OpsAssayError
-from opsassay.testbed.kubernetes.api.client import Api, ApiError, Object
-from opsassay.testbed.kubernetes.observer import SYSTEM_NAMESPACE, send_probe
-from opsassay.testbed.kubernetes.running import KubernetesSystem
+from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
+from opsassay.testbed.substrates.kubernetes.observer import SYSTEM_NAMESPACE, send_probe
+from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 
 RESTORED = (
     "Deployment", "Service", "ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "ResourceQuota", "LimitRange",

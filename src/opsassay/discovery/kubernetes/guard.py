@@ -9,7 +9,7 @@ from opsassay.discovery.composition import Composition
 from opsassay.discovery.kubernetes.baseline import RESTORED
 from opsassay.model.cluster import CONTROL_PLANE
 from opsassay.model.scenario import OpsCall
-from opsassay.testbed.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.api.client import Api
 
 ARGUMENTS = {
     "create": {"kind", "name", "body"},

@@ -20,14 +20,14 @@ from opsassay.discovery.operator import Repair
 from opsassay.errors import NotFoundError, OperationError, OpsAssayError, UserError
 from opsassay.model.scenario import OpsCall, Scenario
 from opsassay.model.trajectory import CONTROL_PLANE_SUFFIX
-from opsassay.testbed.kubernetes.api.client import ApiError
-from opsassay.testbed.kubernetes.faults.node_command import NodeCommand
-from opsassay.testbed.kubernetes.observer import Observer
-from opsassay.testbed.kubernetes.running import KubernetesSystem
-from opsassay.testbed.kubernetes.scenario.furnishing import Furnishing
-from opsassay.testbed.kubernetes.settings import ClusterSettings
-from opsassay.testbed.kubernetes.substrate import KubernetesSubstrate
 from opsassay.testbed.scenarios import system_of
+from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.api.client import ApiError
+from opsassay.testbed.substrates.kubernetes.observer import Observer
+from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
+from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 NODE_LIMIT_S = 300.0
 START_TIMEOUT_S = 30.0

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from opsassay.discovery.kubernetes.baseline import Baseline
 from opsassay.discovery.operator import PASSES, Repair
 from opsassay.errors import OpsAssayError
-from opsassay.testbed.kubernetes.api.client import Object
-from opsassay.testbed.kubernetes.api.readings import backends
-from opsassay.testbed.kubernetes.observer import SYSTEM_NAMESPACE
-from opsassay.testbed.kubernetes.running import KubernetesSystem
+from opsassay.testbed.substrates.kubernetes.api.client import Object
+from opsassay.testbed.substrates.kubernetes.api.readings import backends
+from opsassay.testbed.substrates.kubernetes.observer import SYSTEM_NAMESPACE
+from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 
 SETTLE_S, LOOK_EVERY_S = 30.0, 0.5
 """How long a rollout may take before it counts as a symptom."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from opsassay.errors import NotFoundError
 from opsassay.model.files import load_yaml
 from opsassay.model.system import System
-from opsassay.testbed import generate
+from opsassay.testbed.apps import generate
 
 APPS = Path(__file__).parent
 

@@ -19,7 +19,7 @@ from opsassay.testbed.kernel.netfilter import Table, destination_is, not_marked,
 from opsassay.testbed.kernel.queue import MOST_HELD, Packet, Queue
 from opsassay.testbed.kernel.streams import Streams, flip_a_bit
 from opsassay.testbed.kernel.wire import Inward, Outward
-from opsassay.testbed.runtime.ledger import LedgerWriter
+from opsassay.testbed.workload.runtime.ledger import LedgerWriter
 
 AT_ONCE = 256
 PRIORITY = -10

@@ -1,0 +1,38 @@
+"""Faults inside the service process: its HTTP boundary, its methods, its database calls, its clock, its resources."""
+
+from __future__ import annotations
+
+from opsassay.testbed.injection.injection import Account, Injection, hook
+
+
+class RuntimeHook:
+    """Switches one hook of the runtime on and off; a restarted process gets it again."""
+
+    def __init__(self, injection: Injection) -> None:
+        self._injection = injection
+
+    async def apply(self) -> None:
+        """Switch the hook on."""
+        await hook(self._injection, on=True, parameters=self._injection.plan.parameters)
+
+    async def undo(self) -> None:
+        """Switch the hook off."""
+        await hook(self._injection, on=False)
+
+
+class ProcessStrain(RuntimeHook):
+    """A hook that makes the whole process slow: its callers keep account of what they wait for."""
+
+    def __init__(self, injection: Injection) -> None:
+        super().__init__(injection)
+        self._account = Account(injection)
+
+    async def apply(self) -> None:
+        """Switch the hook on."""
+        await super().apply()
+        await self._account.open()
+
+    async def undo(self) -> None:
+        """Switch the hook off."""
+        await super().undo()
+        await self._account.close()

@@ -1,0 +1,260 @@
+"""The life of an injection: precondition, apply, effect check, hold, undo, recovery check; of one or several faults."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from opsassay.errors import OperationError, OpsAssayError, RefusedError
+from opsassay.model.faults import NO_FAULT, Level, fault_type
+from opsassay.model.incident import EffectCheck, Fault, FaultPlan, PlannedFault, RootLabel
+from opsassay.testbed.core.fleet import sleep_until
+from opsassay.testbed.injection.disturbances import Disturbance, disturbance
+from opsassay.testbed.injection.effects import SIGNATURES, replica_gone
+from opsassay.testbed.injection.injection import Actuator, Injection, SystemUnderTest
+from opsassay.testbed.injection.preconditions import names_of, require, struck
+from opsassay.testbed.injection.unexpected_exits import sentences
+from opsassay.testbed.substrates.local.actuators.table import actuators
+from opsassay.testbed.workload.runtime.methods import method_name
+
+BEFORE_S = 10.0
+EFFECT_TIMEOUT_S = 12.0
+RECOVERY_TIMEOUT_S = 30.0
+
+Report = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+@dataclass
+class Act:
+    """One fault of a plan and what became of it so far."""
+
+    injection: Injection
+    actuator: Actuator | Disturbance
+    start_ns: int = 0
+    end_ns: int = 0
+    undo_error: Exception | None = None
+    effect: EffectCheck | None = None
+
+    def told(self) -> dict[str, Any]:
+        """Return what an event says of whose it is."""
+        target = self.injection.plan.target
+        where = {} if target is None else {"host" if target.host else "service": target.name}
+        return {"fault": self.injection.plan.fault, **where}
+
+
+async def inject(system: SystemUnderTest, plan: FaultPlan, lease: asyncio.Event, report: Report) -> None:
+    """Carry *plan* out on the running system until its duration or the *lease* ends; tell every stage to *report*.
+
+    Each fault is journalled, applied, checked and undone by itself, the last one first; one that cannot be undone does not
+    keep the others. The last event is ``done`` with the faults as they happened, a root label and an effect check for each
+    (none without a fault), whether the system recovered from all, and notes.
+    """
+    require(system.system, plan, system.status()["isolation"], fleet=system.fleet)
+    _check_free(system)
+    acts = [_act(system, part) for part in plan.parts]
+    system.injection, began_ns, notes = _activity(plan), time.time_ns(), list[str]()
+    try:
+        begun, lost = list[Act](), await _lost_lines(system)
+        try:
+            started = await _apply(acts, begun, report)
+            await _check_effects(acts, started, plan.duration_s, lease, report)
+            await _wait(lease, plan.duration_s - (time.monotonic() - started))
+        finally:
+            notes += [note for act in reversed(begun) for note in await _undo(system, act)]
+        undone = time.monotonic()
+        for act in reversed(acts):
+            await report({"event": "undone", **act.told()})
+        recovered = await asyncio.gather(*(_check_recovery(act, undone) for act in acts))
+        notes += [
+            f"{a.injection.plan.name}: not recovered in time" for a, ok in zip(acts, recovered, strict=True) if not ok
+        ]
+    finally:
+        system.injection, system.quiet_since = None, time.monotonic()
+    if (gap := await _lost_lines(system) - lost) > 0:
+        notes.append(f"{gap} lines of the ledger could not be written to {system.state.ledger_dir}; is the disk full?")
+    notes += sentences(system.surprises.found, began_ns)
+    await report(_outcome(acts, recovered=all(recovered), notes=notes))
+
+
+def _activity(plan: FaultPlan) -> str:
+    """Return in words what is going on, for those who have to wait."""
+    (first, *more) = plan.parts
+    if first.fault == NO_FAULT:
+        return f"{NO_FAULT} ({first.parameters['disturbance']})"
+    return names_of((first, *more))
+
+
+def _act(system: SystemUnderTest, plan: PlannedFault) -> Act:
+    replicas = struck(system.fleet, plan)
+    injection = Injection(secrets.token_hex(4), plan, replicas, tuple(replica.pod for replica in replicas), system)
+    if plan.fault == NO_FAULT:
+        return Act(injection, disturbance(system, plan))
+    return Act(injection, actuators(system.status()["isolation"])[plan.fault](injection))
+
+
+def _check_free(system: SystemUnderTest) -> None:
+    """Raise RefusedError while something else is going on in the system."""
+    if system.injection is not None:
+        raise RefusedError(f"{system.injection} is still active; wait for its end or run `opsassay down` first.")
+    if missing := system.fleet.not_ready():
+        raise RefusedError(f"The system is not healthy: {', '.join(missing)} not ready; wait and retry.")
+
+
+async def _apply(acts: list[Act], begun: list[Act], report: Report) -> float:
+    """Journal and apply each fault; return the monotonic time at which the first one began to act.
+
+    *begun* gets each one that must be undone whatever happens next.
+    """
+    started = list[float]()
+    for act in acts:
+        injection, fields = act.injection, {"replicas": [replica.id for replica in act.injection.replicas]}
+        injection.system.journal.write("apply", injection.id, plan=injection.plan.model_dump(mode="json"), **fields)
+        begun.append(act)
+        act.start_ns, began_at = time.time_ns(), time.monotonic()
+        await act.actuator.apply()
+        if injection.began_at is not None:
+            act.start_ns, began_at = act.start_ns + int((injection.began_at - began_at) * 1e9), injection.began_at
+        started.append(began_at)
+        await report({"event": "applied", **act.told()})
+    return min(started)
+
+
+async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
+    """Take a fault back, whatever happens, and return notes; one that cannot be taken back ends the system."""
+    name = act.injection.plan.name
+    try:
+        await asyncio.shield(act.actuator.undo())
+    except (OSError, RuntimeError, TimeoutError, OpsAssayError) as error:
+        act.undo_error = error
+        system.give_up(OperationError(f"{name} could not be undone: {error}"))
+        return [f"{name} could not be undone: {error}"]
+    finally:
+        act.end_ns = time.time_ns()
+    try:
+        system.journal.write("undone", act.injection.id)
+    except OperationError as error:
+        return [f"{name} was undone, but the journal was not told: {error}"]
+    return [f"{name}: {note}" for note in act.injection.notes]
+
+
+async def _check_effects(
+    acts: list[Act], started: float, duration_s: float, lease: asyncio.Event, report: Report
+) -> None:
+    """Wait for every fault's signature, side by side, and tell what was seen."""
+
+    async def check(act: Act) -> None:
+        if act.injection.plan.fault != NO_FAULT:
+            act.effect = await _check_effect(act.injection, started, duration_s, lease)
+            await report({"event": "effect", **act.told(), **act.effect.model_dump()})
+
+    await asyncio.gather(*(check(act) for act in acts))
+
+
+async def _check_effect(injection: Injection, started: float, duration_s: float, lease: asyncio.Event) -> EffectCheck:
+    """Wait until the fault's signature shows, at most EFFECT_TIMEOUT_S or the fault's own duration."""
+    times = (max(started - BEFORE_S, injection.system.quiet_since), started)
+    signature = SIGNATURES[injection.plan.fault]
+    last = (math.nan, math.nan, math.nan)
+
+    def bites() -> bool:
+        nonlocal last
+        last = signature(injection, times)
+        return lease.is_set() or last[1] >= last[2]
+
+    await sleep_until(bites, min(EFFECT_TIMEOUT_S, duration_s), 0.1)
+    before, after, threshold = last
+    return EffectCheck(
+        signature=(signature.__doc__ or signature.__name__).strip(),
+        before=_finite(before),
+        after=_finite(after),
+        threshold=_finite(threshold),
+        passed=after >= threshold,
+        seconds=time.monotonic() - started,
+    )
+
+
+async def _check_recovery(act: Act, undone: float) -> bool:
+    """Wait until every replica is ready and the fault's signature, seen since it was undone, is below its threshold.
+
+    A signature that never showed cannot be gone; readiness is all that there is to see then.
+    """
+    if act.undo_error is not None:
+        return False
+    injection, effect = act.injection, act.effect
+
+    def healthy() -> bool:
+        if injection.system.fleet.not_ready():
+            return False
+        signature = SIGNATURES.get(injection.plan.fault)
+        if effect is None or not effect.passed or signature is None or signature is replica_gone:
+            return True  # what was gone is back when it is ready
+        return signature(injection, (undone - BEFORE_S, undone))[1] < effect.threshold
+
+    return await sleep_until(healthy, RECOVERY_TIMEOUT_S, 0.2)
+
+
+async def _lost_lines(system: SystemUnderTest) -> int:
+    """Return how many lines of the ledger could not be written so far, by any process that answers."""
+    replicas = system.fleet.replicas.values()
+    lost = system.ledger.lost + sum(int(r.gauges[-1][1].get("ledger_lost", 0)) for r in replicas if r.gauges)
+    if "relay" in system.channels.names():
+        lost += (await system.channels.request("relay", "ping"))["ledger_lost"]
+    return lost
+
+
+def _outcome(acts: list[Act], *, recovered: bool, notes: list[str]) -> dict[str, Any]:
+    roots = [_root(act.injection) for act in acts if act.injection.plan.fault != NO_FAULT]
+    return {
+        "event": "done",
+        "faults": [_fault(act).model_dump() for act in acts],
+        "roots": [root.model_dump() for root in roots],
+        "effects": [act.effect.model_dump() for act in acts if act.effect is not None],
+        "recovered": recovered,
+        "notes": notes,
+    }
+
+
+def _fault(act: Act) -> Fault:
+    plan, target = act.injection.plan, act.injection.plan.target
+    broken = plan.fault != NO_FAULT and target is not None
+    return Fault(
+        type=plan.fault,
+        service=target.service if target and broken else None,
+        host=target.host if target and broken else None,
+        pod=act.injection.pods[0] if target and target.service and broken else None,
+        peer=plan.parameters.get("peer"),
+        parameters=plan.parameters,
+        start_ns=act.start_ns,
+        end_ns=act.end_ns,
+        emulated=broken and fault_type(plan.fault).emulated_on_local,
+    )
+
+
+def _root(injection: Injection) -> RootLabel:
+    """Return the ground truth of a fault: its service with what of it applies, or everything on its host."""
+    services = tuple(sorted({replica.service for replica in injection.replicas}))
+    operation = injection.plan.parameters.get("operation")
+    method_level = Level.FUNCTION in fault_type(injection.plan.fault).levels
+    return RootLabel(
+        service=services,
+        pod=injection.pods,
+        container=services,
+        function=(method_name(services[0], operation),) if operation and method_level else (),
+        span=(operation,) if operation and not method_level else (),
+    )
+
+
+def _finite(value: float) -> float:
+    return 0.0 if math.isnan(value) else value
+
+
+async def _wait(lease: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(lease.wait(), max(seconds, 0.0))
+    except TimeoutError:
+        return

@@ -1,0 +1,96 @@
+"""Evaluates the alert rules over live telemetry as long as a trial lasts, and writes down every evaluation."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from opsassay.errors import LostError, OpsAssayError
+from opsassay.model.incident import Alert
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import ALERTS
+from opsassay.model.scenario import AlertRule
+from opsassay.model.trajectory import AlertReading
+from opsassay.telemetry.schema import first_line
+from opsassay.testbed.operations.live import TICK_S, LiveAlerts
+
+Rule = tuple[str, str]
+
+
+class AlertWatch:
+    """A thread that evaluates *alerts* every two seconds while the block runs and appends readings in *run_dir*.
+
+    It gives up when none could be had for *patience_s*: until then a reading that is missing is a missing reading.
+    """
+
+    def __init__(self, alerts: LiveAlerts, run_dir: Path, *, patience_s: float = 0.0) -> None:
+        self._alerts, self._path, self._patience_s = alerts, run_dir / ALERTS, patience_s
+        self._began = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="alerts", daemon=True)
+        self.quiet_since: Mapping[Rule, float] = {}
+        """Whatever has fired at any time, and since when it is quiet, monotonic: infinity for one that fires.
+
+        It is replaced as a whole, so that whoever asks from another thread sees one evaluation and not half of the next.
+        """
+        self.failure: OpsAssayError | None = None
+        """Why it gave up."""
+        self.unread: OpsAssayError | None = None
+        """Why the latest reading is missing; None when it is there."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def silent(self, rules: Iterable[AlertRule]) -> list[str]:
+        """Return which of *rules* have not fired yet, in words; with no rules whether none at all has."""
+        seen, wanted = self.quiet_since, [(rule.service, rule.signal) for rule in rules]
+        if not wanted:
+            return [] if seen else ["any alert"]
+        return [" ".join(rule) for rule in wanted if rule not in seen]
+
+    def quiet_s(self, rules: Iterable[AlertRule]) -> float:
+        """Return for how long *rules*, or all that have fired, have been quiet: 0 while one of them fires.
+
+        What has never fired is quiet since the watch began.
+        """
+        since = self.quiet_since
+        wanted = {(rule.service, rule.signal) for rule in rules} or since.keys()
+        latest = max((since[rule] for rule in wanted & since.keys()), default=self._began)
+        return max(0.0, time.monotonic() - latest)
+
+    def _watch(self) -> None:
+        due = last = time.monotonic()
+        while not self._ended.is_set():
+            try:
+                at_ns, found = self._alerts.firing()
+                self._note(found)
+                append_line(self._path, AlertReading(time_ns=at_ns, firing=tuple(found)))
+                last, self.unread = time.monotonic(), None
+            except OpsAssayError as error:  # the system is gone: whoever runs the trial finds out as well
+                self.unread = error
+                if time.monotonic() - last >= self._patience_s:
+                    self.failure = error
+                    return
+            except Exception as error:  # noqa: BLE001 - a watch that ends unheard would be held against the agent
+                self.failure = LostError(f"The alert rules could not be evaluated: {first_line(error)}.")
+                return
+            due = max(due + TICK_S, time.monotonic())
+            self._ended.wait(due - time.monotonic())
+
+    def _note(self, found: Iterable[Alert]) -> None:
+        firing = {(alert.service, alert.signal) for alert in found}
+        now, former = time.monotonic(), self.quiet_since
+        quiet = {rule: (now if since == math.inf else since) for rule, since in former.items() if rule not in firing}
+        self.quiet_since = {**quiet, **dict.fromkeys(firing, math.inf)}

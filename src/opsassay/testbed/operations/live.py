@@ -1,0 +1,114 @@
+"""The telemetry of a running system as it arrives: a recording session of its receiver, read while it is written."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import polars as pl
+
+from opsassay.errors import OpsAssayError
+from opsassay.model.incident import Alert, Window
+from opsassay.model.system import Slo
+from opsassay.telemetry.otlp.logs import LogColumns
+from opsassay.telemetry.otlp.metrics import MetricColumns
+from opsassay.telemetry.otlp.requests import parse, unpack
+from opsassay.telemetry.otlp.spool import Kind, frames_after, spool_path
+from opsassay.telemetry.otlp.traces import TraceColumns
+from opsassay.telemetry.schema import empty
+from opsassay.testbed.core.substrate import Receiver
+from opsassay.testbed.recording.alerts import TICK_S, firing, usual_values
+
+KEPT_S = 900.0
+"""How far back the tables go."""
+ARRIVAL_S = 2.0
+"""What ended longer ago than this has arrived: replicas send twice a second. Alerts are told that much late."""
+READ = ("traces", "logs", "metrics", "metrics_sum")
+_COLUMNS = {"traces": TraceColumns, "logs": LogColumns, "metrics": MetricColumns}
+
+
+class LiveTelemetry:
+    """The tables of what *receiver* has accepted since the block was entered, by way of a session in *folder*.
+
+    `tables` reads what has come since; threads may ask at the same time. Where the receiver is, on this machine or in a
+    cluster, is the receiver's own affair.
+    """
+
+    def __init__(self, receiver: Receiver, folder: Path) -> None:
+        self._receiver, self._folder = receiver, folder
+        self._offsets = dict.fromkeys(_COLUMNS, 0)
+        self._columns: dict[str, Any] = {signal: make() for signal, make in _COLUMNS.items()}
+        self._tables = {modality: empty(modality) for modality in READ}
+        self._lock = threading.Lock()
+        self._asked_ns = self.since_ns = 0
+        self.clock_ahead_s = 0.0
+        """By how much at least the receiver's clock is ahead of this machine's, negative when behind; read with tables."""
+
+    def __enter__(self) -> Self:
+        self._asked_ns = time.time_ns()
+        self._receiver.open_session(self._folder, self._folder.name)
+        self.since_ns = time.time_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(OpsAssayError):  # nobody reads it any more, and what ended it is told by whoever was at work
+            self._receiver.close_session(self._folder.name)
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Return traces, logs, metrics and metrics_sum as far as they have arrived, in the datapack's columns.
+
+        Raises OpsAssayError when the receiver cannot be asked.
+        """
+        with self._lock:
+            self._receiver.refresh(self._folder.name)
+            for signal in _COLUMNS:
+                self._read(signal)
+            return dict(self._tables)
+
+    def _read(self, signal: str) -> None:
+        columns = self._columns[signal]
+        for end, frame in frames_after(spool_path(self._folder, signal), self._offsets[signal]):
+            self._offsets[signal] = end
+            if frame.kind == Kind.OPENED:  # between the asking and the answer, by our clock
+                nearest_ns = min(max(frame.received_ns, self._asked_ns), self.since_ns)
+                self.clock_ahead_s = (frame.received_ns - nearest_ns) / 1e9
+            else:
+                columns.add(parse(signal, unpack(frame.kind, frame.payload)), frame.received_ns)
+        if not columns.rows:
+            return
+        batch = columns.take()
+        for modality, fresh in (batch if isinstance(batch, dict) else {signal: batch}).items():
+            if modality in self._tables:
+                oldest = time.time_ns() - int(KEPT_S * 1e9)
+                both = pl.concat([self._tables[modality], fresh], how="diagonal_relaxed")
+                self._tables[modality] = both.filter(pl.col("time").cast(pl.Int64) >= oldest)
+
+
+class LiveAlerts:
+    """The alert rules over live *telemetry*; what is *usual* is the stretch between two instants before anything broke.
+
+    It is read once, as soon as all of it has arrived: the tables do not reach back to it for ever.
+    """
+
+    def __init__(self, telemetry: LiveTelemetry, slo: Slo, usual: Window) -> None:
+        self._telemetry, self._slo, self._usual = telemetry, slo, usual
+        self._baseline: pl.DataFrame | None = None
+
+    def firing(self) -> tuple[int, list[Alert]]:
+        """Return the latest instant of which everything has arrived, in ns of UTC, and what fires then."""
+        at_ns = time.time_ns() - int(ARRIVAL_S * 1e9)
+        tables = self._telemetry.tables()
+        baseline = self._baseline
+        if baseline is None:
+            baseline = usual_values(tables["traces"], self._usual)
+            self._baseline = baseline if at_ns >= self._usual.end_ns else None
+        return at_ns, firing(tables["traces"], tables["metrics"], self._slo, baseline, at_ns)
+
+
+__all__ = ["TICK_S", "LiveAlerts", "LiveTelemetry"]

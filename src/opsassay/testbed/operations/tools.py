@@ -1,0 +1,90 @@
+"""The tools of an operating agent on a local system: what each is called, takes and does. An error is an observation.
+
+Tools are plain data and functions; what serves them to a model, over MCP or in a script, lies above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from opsassay.model.base import Written
+from opsassay.model.trajectory import Action
+from opsassay.testbed.operations import arguments as args
+from opsassay.testbed.operations import seeing
+from opsassay.testbed.operations.sight import LOOKS, Look, Sight
+from opsassay.testbed.operations.toolbox import (
+    OUTPUT_LIMIT,
+    BaseToolbox,
+    Done,
+    Outcome,
+    Tool,
+    ToolDefinition,
+    definitions_of,
+)
+from opsassay.testbed.substrates.local.substrate import LocalSystem
+
+TOOLS: Mapping[str, Tool] = {
+    **LOOKS,
+    "wait": Tool(args.Wait),
+    "ps": Tool(args.Ps, "ps"),
+    "describe": Tool(args.Describe, "describe"),
+    "logs": Tool(args.Logs, "logs"),
+    "exec_curl": Tool(args.ExecCurl, "exec curl"),
+    "config_get": Tool(args.ConfigGet, "config get"),
+    "firewall_list": Tool(args.FirewallList, "firewall list"),
+    "restart": Tool(args.Restart, "restart", mutating=True),
+    "scale": Tool(args.Scale, "scale", mutating=True),
+    "config_set": Tool(args.ConfigSet, "config set", mutating=True),
+    "config_unset": Tool(args.ConfigUnset, "config unset", mutating=True),
+    "release": Tool(args.Release, "release", mutating=True),
+    "firewall_delete": Tool(args.FirewallDelete, "firewall delete", mutating=True),
+}
+"""Every tool by its name; the verb that an oracle writes is the name with blanks."""
+
+
+def definitions(*, changing: bool = True) -> tuple[ToolDefinition, ...]:
+    """Return the tools as a model is told of them, without those that change something unless *changing*."""
+    return definitions_of(TOOLS, changing=changing)
+
+
+class Toolbox(BaseToolbox):
+    """The tools over the running system *running* and the *sight* of its telemetry; every call is told to *record*."""
+
+    def __init__(self, running: LocalSystem, sight: Sight, record: Callable[[Action], None]) -> None:
+        super().__init__(TOOLS, record)
+        self._running, self._sight = running, sight
+
+    def carry_out(self, tool: Tool, asked: Written) -> Done:
+        """Return what the system or its telemetry answers."""
+        if isinstance(asked, args.Wait):
+            return Done(self.pause(asked.seconds))
+        if isinstance(asked, Look):
+            return Done(self._sight.tell(asked))
+        assert tool.verb is not None
+        result = self._operate(tool.verb, asked)
+        return Done(seeing.as_json(result), _touched(asked, result) if tool.mutating else ())
+
+    def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
+        """Tell whether a call may change something: also a request that is more than a look."""
+        return tool.mutating or given.get("method", "GET") != "GET"
+
+    def _operate(self, verb: str, asked: Written) -> dict[str, Any]:
+        told = asked.model_dump()
+        if isinstance(asked, args.ExecCurl):
+            url = args.parse_url(asked.url)
+            del told["url"]
+            told |= {"service": url.service, "port": url.port, "path": url.path}
+        return self._running.operate(verb, told)
+
+
+def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the entities that a change concerned: its target, and the replicas that were stopped, started or added."""
+    named = {str(value) for key, value in asked.model_dump().items() if key in ("target", "service")}
+    named |= {str(result[key]) for key in ("service", "client") if key in result}
+    for key in ("restarted", "added", "removed"):
+        named.update(result.get(key, ()))
+    return tuple(sorted(named - {"all"}))
+
+
+__all__ = ["OUTPUT_LIMIT", "TOOLS", "Outcome", "Tool", "ToolDefinition", "Toolbox", "definitions"]

@@ -1,0 +1,277 @@
+"""Records one incident of a running system: warm-up, normal window, fault, undo, recovery; then seals it as a datapack."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opsassay import __version__
+from opsassay.errors import OperationError, UserError
+from opsassay.model.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
+from opsassay.model.system import System
+from opsassay.telemetry.clock import boot_id
+from opsassay.telemetry.content import opaque_id, write_datapack
+from opsassay.telemetry.otlp.counts import SessionStats
+from opsassay.telemetry.otlp.seal import decode_spool, split_windows
+from opsassay.telemetry.tree import Tree
+from opsassay.testbed.core.state import all_states
+from opsassay.testbed.core.substrate import Receiver, RunningSystem
+from opsassay.testbed.injection.unexpected_exits import sentences
+from opsassay.testbed.recording import machine
+from opsassay.testbed.recording.alerts import alerts, describe
+from opsassay.testbed.recording.machine import Look, MachineWatch
+
+USUAL_SHARE = 2 / 3
+"""The first part of the normal window tells the alert rules what is usual."""
+PRE_ROLL_S = (4.0, 12.0)
+UNALERTED_JITTER_S = 8.0
+EARLY_END_S = (0.1, 1.5)
+"""The abnormal window ends a little before the fault does, so that its end is no exact instant of the truth."""
+SETTLE_S = 1.0
+SPOOL_PREFIX = ".recording-"
+
+Progress = Callable[[str, float], None]
+"""Called with a stage and the seconds that it will take."""
+
+
+def unheard(_stage: str, _seconds: float) -> None:
+    """Progress that nobody follows."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long each part of a recording takes, seconds."""
+
+    warmup_s: float = 8.0
+    normal_s: float = 60.0
+    abnormal_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What the last event of an injection told."""
+
+    faults: tuple[Fault, ...]
+    roots: tuple[RootLabel, ...]
+    effects: tuple[EffectCheck, ...]
+    recovered: bool
+    notes: tuple[str, ...]
+
+    @property
+    def start_ns(self) -> int:
+        """When the first fault began."""
+        return min(fault.start_ns for fault in self.faults)
+
+    @property
+    def end_ns(self) -> int:
+        """When the first fault ended: from then on not all of them act."""
+        return min(fault.end_ns for fault in self.faults)
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """What a recording session left: its *spool*, the stretch that tells what is usual, and what happened."""
+
+    spool: Path
+    usual: Window
+    outcome: _Outcome
+    stats: SessionStats
+    looks: tuple[Look, ...]
+
+
+def spool_of(tree: Tree, id_: str) -> Path:
+    """Return the folder that holds the telemetry of the incident *id_* while it is recorded."""
+    return tree.root / f"{SPOOL_PREFIX}{id_}"
+
+
+def check_output(tree: Tree) -> None:
+    """Make the folder of *tree*; raises UserError when nothing can be written there."""
+    try:
+        tree.root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=tree.root) as probe:
+            probe.write(b"\0")
+            probe.flush()
+    except OSError as error:
+        raise UserError(f"Cannot write to {tree.root}: {error.strerror}; choose another folder with -o.") from error
+
+
+def record(
+    running: RunningSystem,
+    system: System,
+    plan: FaultPlan,
+    tree: Tree,
+    schedule: Schedule,
+    *,
+    seed: int = 0,
+    id_: str | None = None,
+    on_progress: Progress = unheard,
+) -> str:
+    """Record one incident on the *running* system into *tree* and return its id.
+
+    A plan that cannot be carried out is refused before anything else (NotFoundError, RefusedError, UserError). Truth is
+    written first, then the incident appears whole; on any other end neither does, and a note on the exception names the
+    folder with what the receiver had acknowledged by then.
+    """
+    plan = plan.model_copy(update={"duration_s": schedule.abnormal_s})
+    running.require(plan)
+    check_output(tree)
+    id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
+    chance = random.Random(f"{seed}:{plan.model_dump_json()}")  # noqa: S311
+    captured = _capture(running, plan, spool_of(tree, id_), schedule, on_progress)
+    _seal(id_, captured, running, system, tree, chance)
+    shutil.rmtree(captured.spool, ignore_errors=True)
+    return id_
+
+
+def _capture(
+    running: RunningSystem, plan: FaultPlan, spool: Path, schedule: Schedule, on_progress: Progress
+) -> _Captured:
+    """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards."""
+    with MachineWatch(running.status()["name"], _running_systems) as watch:
+        on_progress("warm-up", schedule.warmup_s)
+        time.sleep(schedule.warmup_s)
+        with _session(running, spool) as finish:
+            start_ns = time.time_ns()
+            on_progress("normal window", schedule.normal_s)
+            time.sleep(schedule.normal_s)
+            outcome = _break(running, plan, schedule, on_progress)
+            on_progress("sealing", SETTLE_S)
+            running.flush()
+            time.sleep(SETTLE_S)
+            stats = finish()
+    usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
+    return _Captured(spool, usual, outcome, stats, tuple(watch.looks))
+
+
+def _running_systems() -> list[str]:
+    return [state.name for state in all_states() if state.running()]
+
+
+def _seal(
+    id_: str, captured: _Captured, running: RunningSystem, system: System, tree: Tree, chance: random.Random
+) -> None:
+    """Turn what was captured into truth, ledger and datapack, in this order."""
+    frames, start_ns, outcome = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome
+    end_ns = outcome.end_ns - int(chance.uniform(*EARLY_END_S) * 1e9)
+    fired = alerts(frames["traces"], frames["metrics"], system.slo, captured.usual, end_ns)
+    boundary_ns = _boundary(fired, outcome, start_ns, chance)
+    told = [alert for alert in fired if alert.time_ns >= boundary_ns]
+    status = running.status()
+    incident = Incident(
+        id=id_,
+        system=system.system,
+        normal=Window(start_ns=start_ns, end_ns=boundary_ns),
+        abnormal=Window(start_ns=boundary_ns, end_ns=end_ns),
+        alerts=tuple(told),
+        description=describe(told),
+        provenance={"recorder": f"opsassay {__version__}", "isolation": status["isolation"], "boot_id": boot_id()},
+    )
+    notes = _notes(captured, status["surprises"], early_alerts=len(fired) - len(told))
+    tree.write_truth(_truth(id_, system, outcome, status["isolation"], notes))
+    tree.write_ledger(id_, running.ledger(start_ns))
+    env = _environment(system, status, captured)
+    write_datapack(tree.incident_path(id_), split_windows(frames, (start_ns, boundary_ns, end_ns)), incident, env)
+
+
+def _notes(captured: _Captured, ended: list[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:
+    """Return what a reader of the incident should know about how it was recorded; *ended* are surprising deaths."""
+    found = [*captured.outcome.notes, *sentences(ended, captured.usual.start_ns), *machine.notes(captured.looks)]
+    if early_alerts:
+        found.append(f"{early_alerts} alerts fired before the abnormal window")
+    if captured.stats.drop_rate:
+        found.append(f"the receiver refused {captured.stats.drop_rate:.2%} of the telemetry")
+    return tuple(dict.fromkeys(found))
+
+
+@contextmanager
+def _session(running: RunningSystem, spool: Path) -> Iterator[Callable[[], SessionStats]]:
+    """Open a recording session; it is closed on every way out, its spool is kept unless the plan was refused."""
+    spool.parent.mkdir(parents=True, exist_ok=True)
+    receiver = running.receiver
+    receiver.open_session(spool, spool.name)
+    closed: list[SessionStats] = []
+
+    def finish() -> SessionStats:
+        closed.append(receiver.close_session(spool.name))
+        return closed[0]
+
+    try:
+        yield finish
+    except UserError:  # the plan was refused: nothing happened that anybody would want to look at
+        _close(receiver, spool.name)
+        shutil.rmtree(spool, ignore_errors=True)
+        raise
+    except BaseException as error:
+        if not closed:
+            _close(receiver, spool.name)
+        error.add_note(f"What was recorded until then is in {spool}.")
+        raise
+
+
+def _close(receiver: Receiver, name: str) -> None:
+    with suppress(OperationError, UserError):  # the receiver may be gone: what it acknowledged is in the spool
+        receiver.close_session(name)
+
+
+def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, on_progress: Progress) -> _Outcome:
+    """Inject *plan*, wait for its end and the recovery; return what happened."""
+    on_progress("abnormal window", schedule.abnormal_s)
+    for event in running.inject(plan):
+        if event["event"] == "undone":
+            on_progress("recovery", 2.0)
+        if event["event"] == "done":
+            return _Outcome(
+                faults=tuple(Fault.model_validate(fault) for fault in event["faults"]),
+                roots=tuple(RootLabel.model_validate(root) for root in event["roots"]),
+                effects=tuple(EffectCheck.model_validate(effect) for effect in event["effects"]),
+                recovered=event["recovered"],
+                notes=tuple(event["notes"]),
+            )
+    raise OperationError(f"The injection of {plan.name} ended without a result; see `opsassay status`.")
+
+
+def _boundary(fired: list[Alert], outcome: _Outcome, start_ns: int, chance: random.Random) -> int:
+    """Return where normal ends: the first alert less a jittered pre-roll; without an alert, near the scheduled time."""
+    began_ns, end_ns = outcome.start_ns, outcome.end_ns
+    during = [alert.time_ns for alert in fired if alert.time_ns >= began_ns]
+    if during:
+        short = min(1.0, (began_ns - start_ns) / 1e9 / (4 * PRE_ROLL_S[1]))  # a short window keeps most of itself
+        at_ns = min(during) - int(chance.uniform(*PRE_ROLL_S) * short * 1e9)
+    else:
+        most_s = min(UNALERTED_JITTER_S, (began_ns - start_ns) / 4e9, (end_ns - began_ns) / 4e9)
+        at_ns = began_ns + int(chance.uniform(-most_s, most_s) * 1e9)
+    return min(max(at_ns, start_ns + 1), end_ns - 1)
+
+
+def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: tuple[str, ...]) -> Truth:
+    return Truth(
+        id=id_,
+        system=system.system,
+        faults=outcome.faults,
+        roots=outcome.roots,
+        effects=outcome.effects,
+        recovered=outcome.recovered,
+        isolation=isolation,
+        notes=notes,
+    )
+
+
+def _environment(system: System, status: dict[str, Any], captured: _Captured) -> dict[str, Any]:
+    return {
+        "namespace": status.get("namespace") or system.system,
+        "load_generators": ["loadgenerator"],
+        "load_rps": status["rate_rps"],
+        "head_sampling": 1.0,
+        "drop_rate": captured.stats.drop_rate,
+        "host": {"cores": status.get("cores") or os.cpu_count()},
+        "kernel": {name: ability["available"] for name, ability in status["machine"]["abilities"].items()},
+        "other_systems": len(machine.others(captured.looks)),
+    }

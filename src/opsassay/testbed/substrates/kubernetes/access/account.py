@@ -1,0 +1,142 @@
+"""What an agent may do on a cluster: an account with roles for what its scenario lists, and a kubeconfig good for that.
+
+The account lives where the watchers do, out of the agent's reach; its token ends with the trial. Pods that would be a way
+to a node are refused by the cluster's own policy, which is tried before anybody is let in.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from opsassay.errors import RefusedError
+from opsassay.model.cluster import AccessRule
+from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError, Object
+from opsassay.testbed.substrates.kubernetes.manifests import roles
+from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED
+
+ACCOUNT = "operator"
+LEAST_TOKEN_S = 600
+"""No server issues a token for less."""
+GROUPS = {
+    "deployments": "apps", "replicasets": "apps", "statefulsets": "apps", "daemonsets": "apps", "jobs": "batch",
+    "networkpolicies": "networking.k8s.io", "storageclasses": "storage.k8s.io", "poddisruptionbudgets": "policy",
+}  # fmt: skip
+"""API groups of what may be granted; the core for all else."""
+CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
+"""Who makes the pods of deployments: what this one may not make, nobody who may change deployments gets."""
+WAYS_TO_A_NODE: dict[str, dict[str, Any]] = {
+    "hostPath": {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]},
+    "privileged": {},
+    "hostNetwork": {"hostNetwork": True},
+    "hostPID": {"hostPID": True},
+}
+
+
+def role_objects(name: str, watch: str, rules: Iterable[AccessRule]) -> list[Object]:
+    """Return account, roles and bindings for *rules* of the system in namespace *name*, in the order of their making."""
+    labels = {INSTANCE_LABEL: watch, **MANAGED}
+    subject = roles.account(ACCOUNT, watch)
+    found: list[Object] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": ACCOUNT, "namespace": watch, "labels": labels},
+            "automountServiceAccountToken": False,
+        }
+    ]
+    by_place: dict[str | None, list[Object]] = {}
+    for rule in rules:
+        place = None if rule.cluster_wide else rule.namespace or name
+        by_place.setdefault(place, []).extend(_granted(rule))
+    for place, granted in by_place.items():
+        found += roles.granted(f"{name}-{ACCOUNT}", place, granted, subject, labels)
+    return found
+
+
+def _granted(rule: AccessRule) -> list[Object]:
+    by_group: dict[str, list[str]] = {}
+    for resource in rule.resources:
+        by_group.setdefault(GROUPS.get(resource.partition("/")[0], ""), []).append(resource)
+    return [{"apiGroups": [group], "resources": names, "verbs": list(rule.verbs)} for group, names in by_group.items()]
+
+
+def issue_token(api: Api, watch: str, lasts_s: float) -> str:
+    """Return a token of the account in namespace *watch* that ends after *lasts_s* seconds, or ten minutes."""
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": max(LEAST_TOKEN_S, round(lasts_s))},
+    }
+    path = f"/api/v1/namespaces/{watch}/serviceaccounts/{ACCOUNT}/token"
+    return str(api.request("POST", path, body)["status"]["token"])
+
+
+def write_kubeconfig(api: Api, namespace: str, token: str, path: Path) -> Path:
+    """Write a kubeconfig for *token* with *namespace* as its own to *path*, readable by its owner alone."""
+    cluster: dict[str, Any] = {"server": api.server}
+    if (authority := api.authority()) is not None:
+        cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+    elif not api.verifies:
+        cluster["insecure-skip-tls-verify"] = True
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cluster", "cluster": cluster}],
+        "users": [{"name": ACCOUNT, "user": {"token": token}}],
+        "contexts": [{"name": "here", "context": {"cluster": "cluster", "user": ACCOUNT, "namespace": namespace}}],
+        "current-context": "here",
+    }
+    path.touch(0o600)
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+def ways_to_a_node(api: Api, namespace: str, image: str) -> list[str]:
+    """Return which pods that reach their node the cluster would let a deployment in *namespace* make; nothing is made.
+
+    Raises RefusedError when it refuses an ordinary pod too: then its refusals tell nothing.
+    """
+    if (reason := _refusal(api, _pod("none", {}, namespace, image))) is not None:
+        raise RefusedError(
+            f"What pods the cluster {api.context} admits cannot be told, since it refuses an ordinary one: {reason}"
+        )
+    return [way for way, spec in WAYS_TO_A_NODE.items() if _refusal(api, _pod(way, spec, namespace, image)) is None]
+
+
+def require_closed(api: Api, namespace: str, image: str) -> None:
+    """Raise RefusedError when the cluster would admit pods that are a way to a node."""
+    if open_ways := ways_to_a_node(api, namespace, image):
+        raise RefusedError(
+            f"The cluster {api.context} admits pods with {', '.join(open_ways)}, which are a way to its nodes: enforce Pod "
+            "Security (1.23 and newer) or a PodSecurityPolicy, or say `open_nodes: true` in the plan's cluster block."
+        )
+
+
+def _refusal(api: Api, pod: Object) -> str | None:
+    """Return in the server's words why it would refuse *pod* of a deployment, None when it would not."""
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+    try:
+        api.request("POST", path, pod, query={"dryRun": "All"}, headers={"Impersonate-User": CONTROLLER})
+    except DeniedError as error:
+        return str(error)
+    except ApiError as error:
+        if error.status == 422:
+            return str(error)
+        raise
+    return None
+
+
+def _pod(way: str, spec: dict[str, Any], namespace: str, image: str) -> Object:
+    container: Object = {"name": "way", "image": image}
+    if way == "privileged":
+        container["securityContext"] = {"privileged": True}
+    if way == "hostPath":
+        container["volumeMounts"] = [{"name": "host", "mountPath": "/host"}]
+    metadata = {"name": f"opsassay-way-{way.lower()}", "namespace": namespace}
+    common = {"automountServiceAccountToken": False, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**common, **spec}}

@@ -1,0 +1,43 @@
+"""Who took a controller's pod away, as far as objects tell: that controller, the cluster that lost a node, or somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opsassay.testbed.substrates.kubernetes.api.client import Object
+from opsassay.testbed.substrates.kubernetes.api.readings import WORKLOADS, desired, is_ready, owner_of
+
+Known = Mapping[tuple[str, str, str], Object]
+"""Objects by kind, namespace ('' where there is none) and name."""
+
+
+def siblings(pod: Object, known: Known) -> int:
+    """Return how many of the *known* pods *pod*'s controller has, those on their way out left out."""
+    place, owner = pod["metadata"].get("namespace", ""), owner_of(pod)
+    return sum(
+        owner_of(other) == owner and "deletionTimestamp" not in other["metadata"]
+        for (kind, namespace, _), other in known.items()
+        if kind == "Pod" and namespace == place
+    )
+
+
+def by_somebody(pod: Object, present: int, known: Known) -> bool:
+    """Tell whether neither its controller nor the cluster removed *pod*; *present* is how many pods there were with it.
+
+    A controller removes what is more than it wants, and everything when it is removed itself; the cluster takes pods from
+    nodes that are lost or tainted. What is not *known* is taken to be their doing.
+    """
+    owner = owner_of(pod)
+    if owner is None:
+        return True
+    place = pod["metadata"].get("namespace", "")
+    controller = known.get((owner[0], place, owner[1]))
+    if owner[0] not in WORKLOADS or controller is None or "deletionTimestamp" in controller["metadata"]:
+        return False
+    if present > desired({**controller, "kind": owner[0]}):
+        return False
+    node = known.get(("Node", "", pod["spec"].get("nodeName") or ""))
+    if node is None:
+        return "nodeName" not in pod["spec"]
+    evicts = any(taint["effect"] == "NoExecute" for taint in node["spec"].get("taints") or ())
+    return is_ready(node) and not evicts

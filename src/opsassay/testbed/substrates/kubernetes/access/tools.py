@@ -1,0 +1,107 @@
+"""The tools of an agent that operates a cluster: kubectl, what it may do at nodes, and those that look at telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from opsassay.errors import UserError
+from opsassay.model.base import Written
+from opsassay.model.cluster import NodeOp
+from opsassay.model.trajectory import Action
+from opsassay.testbed.operations.arguments import Wait
+from opsassay.testbed.operations.sight import LOOKS, Look, Sight
+from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
+from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, judge
+from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.scenario.names import Names
+
+Word = Annotated[str, Field(max_length=16_384)]
+
+
+class KubectlRead(Written):
+    """Look at the cluster by kubectl (get, describe, logs, ...): the arguments after the word kubectl, one by one."""
+
+    args: list[Word] = Field(min_length=1, max_length=60, description='such as ["get", "pods", "-o", "wide"]')
+
+
+class KubectlCall(Written):
+    """Run kubectl: the arguments after the word kubectl, one by one; no shell. Manifests: -f - and *input*."""
+
+    args: list[Word] = Field(
+        min_length=1, max_length=60, description='such as ["rollout", "restart", "deployment/web"]'
+    )
+    input: str | None = Field(default=None, max_length=65_536, description="what -f - reads")
+    timeout_s: float = Field(default=30.0, gt=0, le=300)
+
+
+class NodeCall(Written):
+    """Do something at a node: stop or start its kubelet, partition or restore its network, delay or undelay it."""
+
+    node: str = Field(max_length=63, description="name of a node, or control-plane")
+    op: Literal["stop", "start", "partition", "restore", "delay", "undelay"]
+
+
+TOOLS: Mapping[str, Tool] = {
+    **LOOKS,
+    "kubectl_read": Tool(KubectlRead),
+    "kubectl": Tool(KubectlCall, mutating=True),
+    "node": Tool(NodeCall, mutating=True),
+    "wait": Tool(Wait),
+}
+"""Every tool by its name; `node` only where the scenario grants something at nodes, looks where there is telemetry."""
+
+
+class ClusterToolbox(BaseToolbox):
+    """kubectl as the agent's own user, and of *nodes* the operations that are *granted*; every call is told to *record*.
+
+    What the system's telemetry tells comes by *sight*; stand-ins send none, and then the tools for it are not there.
+    """
+
+    def __init__(
+        self,
+        kubectl: Kubectl,
+        nodes: NodeCommand,
+        granted: Sequence[NodeOp],
+        names: Names,
+        record: Callable[[Action], None],
+        sight: Sight | None = None,
+    ) -> None:
+        absent = {*(() if granted else ("node",)), *(() if sight else LOOKS)}
+        super().__init__({name: tool for name, tool in TOOLS.items() if name not in absent}, record)
+        self._kubectl, self._nodes, self._granted, self._names = kubectl, nodes, granted, names
+        self._sight = sight
+
+    def carry_out(self, tool: Tool, asked: Written) -> Done:
+        """Return what kubectl, the command for nodes or the telemetry answers."""
+        del tool
+        if isinstance(asked, Wait):
+            return Done(self.pause(asked.seconds))
+        if isinstance(asked, Look):
+            assert self._sight is not None
+            return Done(self._sight.tell(asked))
+        if isinstance(asked, NodeCall):
+            if asked.op not in self._granted:
+                raise UserError(f"{asked.op} is not granted; there are {', '.join(self._granted)}.")
+            node = self._names.known_node(asked.node)
+            return Done(self._nodes.do(node, asked.op) or f"{asked.op} of {node}: done.", (node,))
+        if isinstance(asked, KubectlRead):
+            request = judge(asked.args)
+            if request.changes:
+                raise UserError(f"kubectl {request.verb} may change something; use the tool kubectl for that.")
+            return Done(self._kubectl.run(request))
+        assert isinstance(asked, KubectlCall)
+        return Done(
+            self._kubectl.run(judge(asked.args, has_input=asked.input is not None), asked.input, asked.timeout_s)
+        )
+
+    def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
+        """Tell whether a call may change something: for kubectl the verb tells."""
+        if tool.arguments is not KubectlCall:
+            return tool.mutating
+        try:
+            return judge([str(word) for word in given.get("args") or ()], has_input=True).changes
+        except (UserError, TypeError):
+            return False  # refused: nothing was run

@@ -1,0 +1,156 @@
+"""Carrying a plan out on a cluster: the life of an injection as on `local` (`faults/inject.py`), told event by event.
+
+One injection at a time: a ConfigMap beside the receiver says which, and until when; one that has passed is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+from opsassay.errors import OpsAssayError, RefusedError
+from opsassay.model.incident import FaultPlan
+from opsassay.model.system import System
+from opsassay.testbed.injection.inject import BEFORE_S, EFFECT_TIMEOUT_S, RECOVERY_TIMEOUT_S, inject
+from opsassay.testbed.injection.injection import SystemUnderTest
+from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
+from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
+from opsassay.testbed.substrates.kubernetes.manifests.system import MANAGED, watch_of
+
+ACTIVITY = "activity"
+SPARE_S = 120.0
+"""What preparing and taking back may take beyond the fault's own time: undo pods have to start."""
+SETTLE_S = 30.0
+
+
+def limit_s(plan: FaultPlan) -> float:
+    """Return for how long at most *plan* acts, whatever becomes of whoever injects it."""
+    return plan.duration_s + BEFORE_S + EFFECT_TIMEOUT_S + SPARE_S
+
+
+def injecting(
+    api: Api, name: str, system: System, plan: FaultPlan, offers: Offers, image: str, kept: dict[str, bytes]
+) -> Iterator[dict[str, Any]]:
+    """Inject *plan* into the system *name* and yield its events; closing the iterator undoes it.
+
+    *kept* gets the ledgers of pods that the faults removed. Raises what stands against the plan, RefusedError while another
+    one acts, OperationError when a fault could not be taken back from here (then the cluster does it).
+    """
+    told: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue()
+    runner = _Runner(told)
+    with _alone(api, watch_of(name), plan), tempfile.TemporaryDirectory(prefix="opsassay-injection-") as folder:
+        under_test = ClusterUnderTest(
+            api, name, system, Path(folder), offers, runner.lease, limit_s=limit_s(plan), image=image
+        )
+        thread = threading.Thread(target=runner.run, args=(under_test, plan), name="injection", daemon=True)
+        thread.start()
+        try:
+            while (event := told.get()) is not None:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+        finally:
+            runner.end()
+            thread.join()
+            kept.update({path.name: path.read_bytes() for path in under_test.state.ledger_dir.glob("*.jsonl")})
+
+
+class _Runner:
+    """Runs an injection in a thread's event loop and puts what it tells into *told*; None ends it."""
+
+    def __init__(self, told: queue.Queue[dict[str, Any] | BaseException | None]) -> None:
+        self._told = told
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.lease = asyncio.Event()
+
+    def run(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
+        """Do it; what goes wrong is told too."""
+        try:
+            asyncio.run(self._live(system, plan))
+        except BaseException as error:  # noqa: BLE001 - raised again where the events are read
+            self._told.put(error)
+        else:
+            self._told.put(None)
+
+    def end(self) -> None:
+        """Have the faults undone now."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            with suppress(RuntimeError):  # it has just ended
+                loop.call_soon_threadsafe(self.lease.set)
+
+    async def _live(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
+        self._loop = asyncio.get_running_loop()
+        done: list[dict[str, Any]] = []
+
+        async def report(event: dict[str, Any]) -> None:
+            if event["event"] == "done":
+                done.append(event)
+            else:
+                self._told.put(event)
+
+        async with system:
+            await _settled(system, self.lease)
+            with suppress(TimeoutError):  # what was usual is told by the moments before
+                await asyncio.wait_for(self.lease.wait(), BEFORE_S)
+            system.quiet_since = time.monotonic() - BEFORE_S
+            await inject(cast("SystemUnderTest", system), plan, self.lease, report)
+        if system.failure is not None:
+            raise system.failure
+        for event in done:
+            self._told.put({**event, "notes": [*event["notes"], *dict.fromkeys(system.notes)]})
+
+
+async def _settled(system: ClusterUnderTest, lease: asyncio.Event) -> None:
+    """Wait until every replica is ready, as a fault needs it; `inject` says which are not."""
+    deadline = time.monotonic() + SETTLE_S
+    while system.fleet.not_ready() and time.monotonic() < deadline and not lease.is_set():  # noqa: ASYNC110 - it is polled
+        await asyncio.sleep(0.2)
+
+
+@contextmanager
+def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
+    """Hold the system for this injection; raises RefusedError while another one holds it."""
+    held: Object = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": ACTIVITY, "namespace": namespace, "labels": MANAGED},
+        "data": {"plan": plan.name, "until": f"{time.time() + limit_s(plan) + RECOVERY_TIMEOUT_S:.0f}"},
+    }
+    standing = api.get("ConfigMap", ACTIVITY, namespace)
+    if (other := _active(standing)) is not None:
+        raise RefusedError(f"{other} is still active; wait for its end.")
+    try:
+        if standing is None:
+            api.create(held)
+        else:  # of several that find one that has passed the server lets one replace it
+            version = standing["metadata"]["resourceVersion"]
+            api.replace({**held, "metadata": {**held["metadata"], "resourceVersion": version}})
+    except ApiError as error:
+        if error.status == 409:
+            raise RefusedError("Another injection has just begun; wait for its end.") from error
+        raise
+    try:
+        yield
+    finally:
+        with suppress(OpsAssayError):  # it names its end
+            api.delete("ConfigMap", ACTIVITY, namespace)
+
+
+def activity(api: Api, namespace: str) -> str | None:
+    """Return what is being injected into the system that *namespace* watches over, None when nothing is."""
+    return _active(api.get("ConfigMap", ACTIVITY, namespace))
+
+
+def _active(held: Object | None) -> str | None:
+    if held is None or float(held["data"]["until"]) < time.time():
+        return None
+    return str(held["data"]["plan"])

@@ -1,0 +1,178 @@
+"""Faults by a pod on the node: packets of pods there, the node's CPU, its kubelet; each ends on the node by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from contextlib import suppress
+from typing import Any
+
+from opsassay.errors import OperationError, OpsAssayError
+from opsassay.model.faults import Category, fault_type
+from opsassay.testbed.core.fleet import Replica
+from opsassay.testbed.core.networks import FORWARD
+from opsassay.testbed.injection.injection import Account, Injection
+from opsassay.testbed.injection.links import touched
+from opsassay.testbed.substrates.kubernetes.actuators.offers import require_nodes
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest, cluster_of
+from opsassay.testbed.substrates.kubernetes.api.client import Object
+from opsassay.testbed.substrates.kubernetes.endpoints.door import Doors
+from opsassay.testbed.substrates.kubernetes.manifests.system import KEY_SECRET, MANAGED
+from opsassay.testbed.substrates.local.actuators.packets import impairment_of
+
+PORTS = range(39_000, 39_900)
+READY_TIMEOUT_S = 60.0
+LOOK_EVERY_S = 0.3
+ALL = {"direction": "both"}
+
+
+class NodeFault:
+    """Starts an agent on the node, has it begin, and has it end."""
+
+    def __init__(self, injection: Injection) -> None:
+        self._injection = injection
+        self._account = Account(injection, own=["*"])
+        self._name = f"node-{secrets.token_hex(4)}"
+        self._port = secrets.choice(PORTS)
+        self._made = self._begun = False
+
+    async def apply(self) -> None:
+        """Break; raises RefusedError, before anything was changed, where nodes may not be touched."""
+        injection, system = self._injection, cluster_of(self._injection)
+        require_nodes(system.api.context, injection.plan.name)
+        node = injection.host or injection.replica.host
+        order = {"deadline": system.deadline, "port": self._port, "deeds": deeds(injection, system)}
+        await self._account.open()
+        self._made = True
+        for item in agent_objects(self._name, system.watch_namespace, node, order, system.image):
+            await asyncio.to_thread(system.api.create, item)
+        await self._wait_for_agent(system, node)
+        injection.began_at = time.monotonic()
+        if injection.plan.fault == "PodFailure":
+            system.suspects |= {replica.id for replica in injection.replicas}
+        self._begun = True
+        await asyncio.to_thread(self._ask, system, "POST", "begin")
+
+    async def undo(self) -> None:
+        """Take it back, and the agent away; the agent's own deadline does it where it cannot be reached."""
+        system = cluster_of(self._injection)
+        try:
+            if self._begun:
+                await self._save_ledger(system)
+                await asyncio.to_thread(self._ask, system, "POST", "end")
+        except OpsAssayError as error:
+            raise OperationError(f"{error} The node takes it back itself within {system.left_s():.0f} s.") from error
+        finally:
+            system.suspects -= {replica.id for replica in self._injection.replicas}
+            await self._account.close()
+        for kind in ("Pod", "ConfigMap") if self._made else ():
+            with suppress(OpsAssayError):
+                await asyncio.to_thread(system.api.delete, kind, self._name, system.watch_namespace)
+
+    async def _save_ledger(self, system: ClusterUnderTest) -> None:
+        """Keep what the agent wrote down; one that does not give it ends the fault all the same."""
+        try:
+            lines = await asyncio.to_thread(self._ask, system, "GET", "ledger")
+        except OpsAssayError as error:
+            self._injection.notes.append(f"what the packets cost is not in the ledger: {error}")
+        else:
+            (system.state.ledger_dir / f"{self._name}.jsonl").write_bytes(lines)
+
+    def _ask(self, system: ClusterUnderTest, method: str, what: str) -> Any:
+        doors = Doors.of(system.api, system.watch_namespace)
+        return doors.request(self._name, method, what, port=self._port, raw_answer=True)
+
+    async def _wait_for_agent(self, system: ClusterUnderTest, node: str) -> None:
+        doors, deadline = Doors.of(system.api, system.watch_namespace), time.monotonic() + READY_TIMEOUT_S
+        while True:
+            try:
+                await asyncio.to_thread(doors.request, self._name, "GET", "", port=self._port, tries=1)
+            except OpsAssayError as error:
+                if time.monotonic() > deadline:
+                    why = f"no agent runs on {node} after {READY_TIMEOUT_S:g} s; nothing was broken"
+                    raise OperationError(f"{why}: {error}") from error
+                await asyncio.sleep(LOOK_EVERY_S)
+            else:
+                return
+
+
+def deeds(injection: Injection, system: ClusterUnderTest) -> list[dict[str, Any]]:
+    """Return what the agent shall do."""
+    plan = injection.plan
+    if plan.fault == "CPUStress":
+        return [{"kind": "burners", **plan.parameters}]
+    if fault_type(plan.fault).category is Category.NETWORK:
+        impairment = impairment_of(plan)
+        parameters = {**plan.parameters, **ALL} if impairment["kind"] == "partition" else plan.parameters
+        return _packets(injection, system, parameters, impairment)
+    gone = [_deed(system, replica, [], {"kind": "isolation"}) for replica in injection.replicas]
+    return [{"kind": "kubelet"}, *gone]
+
+
+def _packets(
+    injection: Injection, system: ClusterUnderTest, parameters: dict[str, Any], impairment: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return a deed for each pod that is hit: its streams, by the addresses that its packets bear."""
+    targets = {replica.id: replica for replica in injection.replicas}
+    streams: dict[str, list[dict[str, Any]]] = {name: [] for name in targets}
+    for source, destination, direction in touched(system.fleet, targets, parameters):
+        outward = source in targets
+        target, other = (source, destination) if outward else (destination, source)
+        for address in system.addresses_of(other, as_callee=outward):
+            streams[target].append(
+                {
+                    "link": f"{source}>{destination}",
+                    "direction": direction,
+                    "leaving": outward == (direction == FORWARD),
+                    "address": address,
+                }
+            )
+    found = ((targets[name], rows) for name, rows in streams.items() if rows)
+    return [_deed(system, replica, rows, impairment) for replica, rows in found]
+
+
+def _deed(
+    system: ClusterUnderTest, replica: Replica, streams: list[dict[str, Any]], impairment: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "kind": "packets",
+        "id": secrets.token_hex(3),
+        "uid": system.uid_of(replica.pod),
+        "pod": replica.pod,
+        "streams": streams,
+        "impairment": impairment,
+        "seed": f"{replica.id} {impairment}",
+    }
+
+
+def agent_objects(name: str, namespace: str, node: str, order: dict[str, Any], image: str) -> list[Object]:
+    """Return the order and the pod that carries it out on *node*, wherever the scheduler would put it."""
+    metadata = {"name": name, "namespace": namespace, "labels": MANAGED}
+    key = {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}
+    container = {
+        "name": "node",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["node"],
+        "env": [{"name": "DOOR_KEY", "valueFrom": key}],
+        "securityContext": {"privileged": True, "runAsUser": 0, "runAsGroup": 0},
+        "volumeMounts": [{"name": "order", "mountPath": "/etc/opsassay/node"}],
+    }
+    pod = {
+        "nodeName": node,
+        "hostNetwork": True,
+        "hostPID": True,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 5,
+        "automountServiceAccountToken": False,
+        "tolerations": [{"operator": "Exists"}],
+        "volumes": [{"name": "order", "configMap": {"name": name}}],
+        "containers": [container],
+    }
+    told = {"order.json": json.dumps(order)}
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": told},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod},
+    ]

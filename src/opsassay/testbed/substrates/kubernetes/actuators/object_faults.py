@@ -1,0 +1,157 @@
+"""Faults through objects of the API: a pod that is removed or loses its image, a policy, an object of Chaos Mesh."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from opsassay.errors import RefusedError
+from opsassay.model.faults import Category, fault_type
+from opsassay.model.incident import PlannedFault
+from opsassay.testbed.injection.injection import Account, Injection, hook
+from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh
+from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, injected
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest, cluster_of
+from opsassay.testbed.substrates.kubernetes.api.client import Object
+from opsassay.testbed.substrates.kubernetes.endpoints.wanted import DOOR_PORT
+from opsassay.testbed.substrates.kubernetes.manifests.system import PURPOSE_LABEL, RECEIVER_PORT
+
+NO_IMAGE = "unavailable"
+"""The tag of an image that nobody has: a pod whose container shall run it has none that runs."""
+SEGMENT = "segment"
+"""The label by which a policy finds the one pod that it is for."""
+ESTABLISHED = "a policy stops new connections: those that stood ended with their next request, one to a queue did not"
+DNS_PORT = 53
+
+
+class Objects:
+    """A few changes of objects, which the cluster takes back when nobody else does."""
+
+    def __init__(self, injection: Injection, make: Callable[[Injection], Sequence[Change]]) -> None:
+        self._injection, self._make = injection, make
+        network = fault_type(injection.plan.fault).category is Category.NETWORK
+        self._account = Account(injection, own=["*"] if network else ())
+        self._stack = ExitStack()
+
+    async def apply(self) -> None:
+        """Have the undo wait in the cluster, then make the changes."""
+        system = cluster_of(self._injection)
+        changes = await asyncio.to_thread(self._make, self._injection)
+        await self._account.open()
+        if any(change.kind == "Pod" for change in changes):
+            system.expected.add(self._injection.replica.pod)
+        if any(change.delete for change in changes):
+            await system.save_ledger(self._injection.replica.pod)
+
+        def begin() -> None:
+            self._injection.began_at = time.monotonic()
+
+        held = injected(
+            system.api, changes, system.watch_namespace, system.left_s(), image=system.image, on_ready=begin
+        )  # fmt: skip
+        await asyncio.to_thread(self._stack.enter_context, held)
+
+    async def undo(self) -> None:
+        """Take them back."""
+        await asyncio.to_thread(self._stack.close)
+        await self._account.close()
+
+
+class CutOff(Objects):
+    """A policy parts the pod from its peers; it stops new connections alone, so the pod lets none of its own last."""
+
+    def __init__(self, injection: Injection) -> None:
+        super().__init__(injection, parting)
+
+    async def apply(self) -> None:
+        """Make the policy, then end what stands."""
+        await super().apply()
+        await hook(self._injection, on=True)
+
+    async def undo(self) -> None:
+        """Let connections last again, and take the policy back."""
+        try:
+            await hook(self._injection, on=False)
+        finally:
+            await super().undo()
+
+
+def delete_pod(injection: Injection) -> list[Change]:
+    """Return the change that kills the pod: its controller makes another one."""
+    return [Change("Pod", injection.replica.pod, cluster_of(injection).name, delete=True)]
+
+
+def no_image(injection: Injection) -> list[Change]:
+    """Return the change that leaves the pod without a container that runs, as Chaos Mesh's pod-failure does."""
+    system, pod = cluster_of(injection), injection.replica.pod
+    standing = system.api.get("Pod", pod, system.name)
+    if standing is None:
+        raise RefusedError(f"The pod {pod} is gone; wait until its successor is ready.")
+    images = {c["image"] for c in standing["spec"]["containers"]}
+    wrong = [{**c, "image": f"{c['image'].rpartition(':')[0]}:{NO_IMAGE}"} for c in standing["spec"]["containers"]]
+    if any(image.endswith(f":{NO_IMAGE}") for image in images):
+        raise RefusedError(f"The pod {pod} has no image already.")
+    return [Change("Pod", pod, system.name, patch={"spec": {"containers": wrong}})]
+
+
+def parting(injection: Injection) -> list[Change]:
+    """Return the changes that part the pod from its peers by a network policy."""
+    system, label = cluster_of(injection), (SEGMENT, secrets.token_hex(3))
+    policy = isolation(f"{SEGMENT}-{label[1]}", system.name, label, injection.plan.parameters.get("peer"))
+    injection.notes.append(ESTABLISHED)
+    return [
+        Change("Pod", injection.replica.pod, system.name, patch={"metadata": {"labels": dict([label])}}),
+        Change("NetworkPolicy", policy["metadata"]["name"], system.name, create=policy),
+    ]
+
+
+def by_chaos_mesh(injection: Injection) -> list[Change]:
+    """Return the object of Chaos Mesh that does it, tried on the server; raises RefusedError with the server's reason."""
+    system, replica = cluster_of(injection), injection.replica
+    made = chaos_manifest(system, injection.plan, replica.service, replica.pod)
+    if reason := system.api.try_out(made):
+        raise RefusedError(f"{injection.plan.fault} cannot be injected by Chaos Mesh here: {reason}.")
+    metadata = made["metadata"]
+    return [Change(made["kind"], metadata["name"], metadata["namespace"], create=made)]
+
+
+def chaos_manifest(system: ClusterUnderTest, plan: PlannedFault, service: str, pod: str) -> dict[str, Any]:
+    """Return the object of Chaos Mesh for *plan* on *pod*."""
+    callees = tuple(sorted({callee for caller, callee in system.system.calls() if caller == service}))
+    where = chaos_mesh.Where(system.name, service, pod, callees)
+    return chaos_mesh.manifest(plan, where, f"task-{secrets.token_hex(3)}", system.left_s())
+
+
+def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | None) -> Object:
+    """Return the policy *name* that parts the pod with *label* from *peer*, or from all pods of its *namespace*.
+
+    A policy works on connections, and one needs both directions: so both are cut. Telemetry, names and doors pass.
+    """
+    outward = {"ports": [*_ports("UDP", DNS_PORT), *_ports("TCP", DNS_PORT, RECEIVER_PORT)]}
+    inward = {"ports": _ports("TCP", DOOR_PORT)}
+    others = [] if peer is None else [_all_but(peer)]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "podSelector": {"matchLabels": dict([label])},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [inward, *({"from": peers} for peers in others)],
+            "egress": [outward, *({"to": peers} for peers in others)],
+        },
+    }
+
+
+def _all_but(peer: str) -> list[Any]:
+    elsewhere = {"matchExpressions": [{"key": PURPOSE_LABEL, "operator": "NotIn", "values": ["system"]}]}
+    here = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [peer]}]}
+    return [{"podSelector": here}, {"namespaceSelector": elsewhere}]
+
+
+def _ports(protocol: str, *numbers: int) -> list[Object]:
+    return [{"protocol": protocol, "port": number} for number in numbers]

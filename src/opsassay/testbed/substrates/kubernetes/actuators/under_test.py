@@ -1,0 +1,308 @@
+"""A system on a cluster as faults see it: the fleet from watched pods, counters through the pods' doors, orders to them.
+
+It stands where the supervisor of `local` stands, so that an injection is the same there and here. It lives in the process
+of whoever injects; what that process leaves behind ends by itself: an order to a pod at its deadline, a change of objects
+by the undo in the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+from opsassay.errors import OperationError, OpsAssayError
+from opsassay.model.system import System
+from opsassay.testbed.core.fleet import Fleet, Replica
+from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.injection.injection import Injection
+from opsassay.testbed.injection.journal import Journal
+from opsassay.testbed.injection.unexpected_exits import Surprises
+from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers
+from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
+from opsassay.testbed.substrates.kubernetes.api.mirror import Mirror
+from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_ready
+from opsassay.testbed.substrates.kubernetes.endpoints.door import Doors
+from opsassay.testbed.substrates.kubernetes.endpoints.wanted import Lookup, Pressure, Wanted
+from opsassay.testbed.substrates.kubernetes.manifests.system import LOAD, watch_of
+from opsassay.testbed.workload.runtime.ledger import LedgerWriter
+from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
+
+POLL_EVERY_S = 1.0
+LOST_AFTER_S = 60.0
+"""How long the API may be out of reach before an injection is given up; what it changed ends by itself."""
+ANSWER_TIMEOUT_S, SUSPECT_TIMEOUT_S = 5.0, 2.0
+SILENT_LOOKS = 2
+"""A replica on a node that is down is not ready when it did not answer so often in a row: the cluster takes longer."""
+CLOCK_TOLERANCE_S = 0.1
+
+
+class ClusterUnderTest:
+    """What of `SystemUnderTest` the ways of a cluster use; *limit_s* is how long anything may last that is done to it.
+
+    The *lease* is ended when the cluster cannot be followed any more.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        name: str,
+        system: System,
+        folder: Path,
+        offers: Offers,
+        lease: asyncio.Event,
+        *,
+        limit_s: float,
+        image: str,
+    ) -> None:
+        self.api, self.name, self.watch_namespace, self.image = api, name, watch_of(name), image
+        self._lease = lease
+        self.system, self.offers = system, offers
+        self.deadline = time.time() + limit_s
+        self.state = SystemState(name, folder)
+        (folder / "ledger").mkdir()
+        self.fleet = Fleet(system, 0)
+        self.doors = Doors.of(api, name)
+        self.channels = Channels(self)
+        self.containers = Containers()
+        self.journal = Journal(self.state.journal)
+        self.ledger = LedgerWriter(str(self.state.ledger_dir / "injector.jsonl"), "injector")
+        self.companions: dict[str, set[int]] = {}
+        self.surprises = Surprises()
+        self.injection: str | None = None
+        self.quiet_since = 0.0
+        self.names: dict[str, dict[str, Lookup]] = {}
+        self.pressure: dict[str, dict[str, Pressure]] = {}
+        self.rate_rps: float | None = None
+        self.expected: set[str] = set()
+        """Pods whose end or restart is the fault's doing."""
+        self.suspects: set[str] = set()
+        """Replicas on a node that is down."""
+        self.load_pod: str | None = None
+        self.failure: OpsAssayError | None = None
+        self.notes: list[str] = []
+        self._pods = Mirror(api, "Pod", name)
+        self._seen: dict[str, tuple[str, int]] = {}
+        self._silent: dict[str, int] = {}
+        self._answered = time.monotonic()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> ClusterUnderTest:
+        self._pods.start()
+        await asyncio.to_thread(self._pods.wait)
+        self._assign()
+        self.spawn(self._poll())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._pods.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(OpsAssayError):  # this user may not see nodes, or nobody answers
+            hosts = {replica.host for replica in self.fleet.replicas.values()}
+            nodes = await asyncio.to_thread(self.api.list, "Node")
+            lost = [n["metadata"]["name"] for n in nodes if n["metadata"]["name"] in hosts and not is_ready(n)]
+            self.notes += [f"the node {name} is not ready at the end" for name in lost]
+        if self._pods.drops:
+            self.notes.append(f"the watch of pods was resumed {self._pods.drops} times")
+
+    def status(self) -> dict[str, Any]:
+        """Return what `inject` asks: where this runs."""
+        return {"isolation": "kubernetes"}
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run *coroutine* as a task; its failure is the injection's."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+
+        def finished(done: asyncio.Task[Any]) -> None:
+            self._tasks.discard(done)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self.give_up(
+                    error if isinstance(error, OpsAssayError) else OperationError(f"{type(error).__name__}: {error}")
+                )
+
+        task.add_done_callback(finished)
+
+    def give_up(self, failure: OpsAssayError) -> None:
+        """Note that the injection has failed, and have it end; the system is not ours to end."""
+        self.failure = self.failure or failure
+        self._lease.set()
+
+    def wanted(self, replica: Replica) -> Wanted:
+        """Return all that is wanted of the pod of *replica*."""
+        return Wanted(
+            until=self.deadline,
+            hooks=tuple(replica.hooks),
+            watch=tuple(replica.watch),
+            names=self.names.get(replica.id, {}),
+            pressure=tuple(self.pressure.get(replica.id, {}).values()),
+        )
+
+    async def push_hooks(self, replica: Replica) -> None:
+        """Tell the pod of *replica* what is wanted of it; raises ConnectionError when it cannot be told now."""
+        try:
+            await asyncio.to_thread(self.doors.want, replica.pod, self.wanted(replica))
+        except OpsAssayError as error:
+            if not replica.ready:
+                raise ConnectionError(str(error)) from error
+            raise OperationError(f"{replica.pod} does not take its orders: {error}") from error
+
+    async def push_rate(self) -> None:
+        """Tell the load generator its rate."""
+        if self.load_pod is not None:
+            wanted = Wanted(until=self.deadline, rate_rps=self.rate_rps)
+            await asyncio.to_thread(self.doors.want, self.load_pod, wanted)
+
+    async def save_ledger(self, pod: str) -> None:
+        """Keep the ledger of *pod*, which is about to go with its disk."""
+        lines = await asyncio.to_thread(self.doors.ledger, pod)
+        (self.state.ledger_dir / f"{pod}.jsonl").write_bytes(lines)
+
+    def addresses_of(self, name: str, *, as_callee: bool) -> list[str]:
+        """Return the addresses that packets to or from *name* bear in a pod: a replica, a store, or the load generator.
+
+        Who is called (*as_callee*) is reached at the address of its service, before that is translated on the node.
+        """
+        replica = self.fleet.replicas.get(name)
+        app = replica.service if replica else name
+        pods = [p for p in self._pods.all() if p["metadata"]["labels"].get("app") == app]
+        found = [p["status"].get("podIP") for p in pods if replica is None or p["metadata"]["name"] == replica.pod]
+        if as_callee and (service := self.api.get("Service", app, self.name)) is not None:
+            found.append(service["spec"].get("clusterIP"))
+        return [address for address in found if address and address != "None"]
+
+    def uid_of(self, pod: str) -> str:
+        """Return the uid of *pod*."""
+        return str(self._pods.objects[self.name, pod]["metadata"]["uid"])
+
+    def left_s(self) -> float:
+        """Return for how many seconds anything may still last."""
+        return max(self.deadline - time.time(), 0.0)
+
+    async def _poll(self) -> None:
+        """Keep the fleet and its counters up to date."""
+        while True:
+            self._assign()
+            asked = [self._poll_one(replica) for replica in self.fleet.replicas.values() if self._listens(replica)]
+            *answers, _ = await asyncio.gather(*asked, self._poll_load())
+            if self._pods.fresh and (any(answers) or await asyncio.to_thread(self.api.answers, ANSWER_TIMEOUT_S)):
+                self._answered = time.monotonic()
+            elif time.monotonic() - self._answered > LOST_AFTER_S:
+                raise self._pods.error or OperationError(f"The pods of {self.name} could not be followed.")
+            await asyncio.sleep(POLL_EVERY_S)
+
+    async def _poll_one(self, replica: Replica) -> bool:
+        """Read the counters of *replica*; return whether they could be read."""
+        pod, asked = replica.pod, time.time()
+        try:
+            limit_s = SUSPECT_TIMEOUT_S if replica.id in self.suspects else ANSWER_TIMEOUT_S
+            told = await asyncio.to_thread(self.doors.tell, pod, limit_s)
+        except OpsAssayError:  # busy, gone, or behind the fault: the counters say nothing about this moment
+            self._silent[replica.id] = self._silent.get(replica.id, 0) + 1
+            return False
+        self._silent[replica.id], now = 0, time.monotonic()
+        if replica.pod != pod:
+            return True
+        replica.history.append((now, told["stats"]))
+        replica.gauges.append((now, told["gauges"]))
+        self._compare_clocks(told["now"], asked)
+        afflicted = replica.hooks or replica.watch or self.names.get(replica.id) or self.pressure.get(replica.id)
+        if afflicted and not told["wanted"]["until"] and self.left_s():
+            with contextlib.suppress(OpsAssayError, ConnectionError):  # the next look tells
+                await self.push_hooks(replica)  # its container is a new one: a fault does not let it off
+        return True
+
+    async def _poll_load(self) -> None:
+        if self.load_pod is not None:
+            limit_s = SUSPECT_TIMEOUT_S if self.suspects else ANSWER_TIMEOUT_S  # it may be on the node that is down
+            with contextlib.suppress(OpsAssayError):
+                told = await asyncio.to_thread(self.doors.tell, self.load_pod, limit_s)
+                self.fleet.load.history.append((time.monotonic(), told["stats"]))
+
+    def _listens(self, replica: Replica) -> bool:
+        pod = self._pods.objects.get((self.name, replica.pod))
+        return pod is not None and is_ready(pod)
+
+    def _compare_clocks(self, there: float, asked: float) -> None:
+        """Note once when the clock of a node differs from ours by more than the answer took."""
+        ahead = there - (asked + time.time()) / 2
+        if abs(ahead) > (time.time() - asked) / 2 + CLOCK_TOLERANCE_S and not any(
+            "clock" in note for note in self.notes
+        ):
+            self.notes.append(
+                f"a node's clock is {ahead:+.2f} s from the recorder's: windows and telemetry differ by that"
+            )
+
+    def _assign(self) -> None:
+        """Give every replica the pod that is it: it keeps its own while that is there."""
+        pods = {p["metadata"]["name"]: p for p in self._pods.all() if not is_over(p)}
+        staying = {name: p for name, p in pods.items() if "deletionTimestamp" not in p["metadata"]}
+        for service in self.system.services:
+            own = sorted(name for name, p in staying.items() if p["metadata"]["labels"].get("app") == service)
+            replicas = self.fleet.of(service)
+            free = [name for name in own if name not in {replica.pod for replica in replicas}]
+            for replica in replicas:
+                if replica.pod not in own and free:
+                    replica.pod = free.pop(0)
+                self._see(replica, pods.get(replica.pod))
+        loads = sorted(
+            name for name, p in staying.items() if p["metadata"]["labels"].get("app") == LOAD and is_ready(p)
+        )
+        self.load_pod = loads[0] if loads else None
+
+    def _see(self, replica: Replica, pod: Object | None) -> None:
+        silent = replica.id in self.suspects and self._silent.get(replica.id, 0) >= SILENT_LOOKS
+        replica.ready = pod is not None and is_ready(pod) and not silent
+        replica.port = SERVICE_PORT if replica.ready else None
+        if pod is None:
+            return
+        replica.host = pod["spec"].get("nodeName") or replica.host
+        statuses: list[Object] = pod["status"].get("containerStatuses") or [{"restartCount": 0}]
+        seen, former = (replica.pod, int(statuses[0]["restartCount"])), self._seen.get(replica.id)
+        if former == seen:
+            return
+        self._seen[replica.id] = seen
+        if former is None:
+            return
+        replica.started_at = time.monotonic()
+        if former[0] == seen[0] and replica.pod not in self.expected:
+            self._note_end(replica.pod, statuses[0].get("lastState", {}).get("terminated") or {})
+
+    def _note_end(self, pod: str, ended: Object) -> None:
+        """Keep in mind that the container of *pod* ended though nobody here wanted it to."""
+        why = ended.get("reason") or "for no reason that the cluster gives"
+        self.notes.append(
+            f"the container of {pod} ended (exit status {ended.get('exitCode')}, {why}), which OpsAssay did not ask for"
+        )
+
+
+def cluster_of(injection: Injection) -> ClusterUnderTest:
+    """Return the cluster's system that *injection* acts on."""
+    return cast("ClusterUnderTest", injection.system)
+
+
+class Channels:
+    """The management interface of the processes in pods, by the name that a system's own processes have."""
+
+    def __init__(self, system: ClusterUnderTest) -> None:
+        self._system = system
+
+    def names(self) -> list[str]:
+        """Return the processes that can be asked."""
+        return [replica.id for replica in self._system.fleet.replicas.values() if replica.ready]
+
+
+class Containers:
+    """The containers' limits, as pods tell of them."""
+
+    def memory_share(self, replica: Replica, host: str | None) -> float | None:
+        """Return the used share of the memory limit of *replica*'s container; a host's is not known."""
+        if host is not None or not replica.gauges:
+            return None
+        share: float | None = replica.gauges[-1][1].get("memory_share")
+        return share

@@ -1,0 +1,132 @@
+"""How a cluster carries out each fault type: one table, and why a way that is named there cannot be gone.
+
+=========== ======================================================================================================
+object      a few changes of API objects, with an undo in the cluster (`changes.py`)
+pod         an order to the keeper of the pod that is hit, with an end (`pods/keeper.py`): the runtime's own faults,
+            look-ups, and companions in the pod's container
+node        a pod on the node, with an end of its own (`pods/node_agent.py`); only where nodes may be
+            broken (`offers.py`)
+chaos-mesh  an object of Chaos Mesh with a duration, beside our undo (`chaos_mesh.py`); where the cluster has its kinds
+=========== ======================================================================================================
+
+The first way that can be gone is taken, unless another one is preferred. Every type's parameters are the catalogue's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from opsassay.errors import RefusedError
+from opsassay.model.faults import CATALOGUE, NO_FAULT, Category
+from opsassay.model.incident import FaultPlan, PlannedFault
+from opsassay.testbed.injection.hooks import ProcessStrain, RuntimeHook
+from opsassay.testbed.injection.injection import Actuator, Injection
+from opsassay.testbed.substrates.kubernetes.actuators.node_faults import NodeFault
+from opsassay.testbed.substrates.kubernetes.actuators.object_faults import (
+    CutOff,
+    Objects,
+    by_chaos_mesh,
+    delete_pod,
+    no_image,
+)
+from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers, WayName, offers_of
+from opsassay.testbed.substrates.kubernetes.actuators.pod_faults import (
+    KillContainer,
+    Lookups,
+    PodPressure,
+    StrayLookups,
+)
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import cluster_of
+from opsassay.testbed.substrates.kubernetes.api.client import Api
+
+Maker = Callable[[Injection], Actuator]
+
+
+class Way(NamedTuple):
+    """One way to carry a fault type out."""
+
+    name: WayName
+    make: Maker
+
+
+HOOK, STRAIN = Way("pod", RuntimeHook), Way("pod", ProcessStrain)
+CHAOS, NODE = Way("chaos-mesh", partial(Objects, make=by_chaos_mesh)), Way("node", NodeFault)
+PRESSURE = Way("pod", PodPressure)
+
+WAYS: Mapping[str, tuple[Way, ...]] = {
+    "PodKill": (Way("object", partial(Objects, make=delete_pod)), CHAOS),
+    "PodFailure": (Way("object", partial(Objects, make=no_image)), CHAOS, NODE),
+    "ContainerKill": (Way("pod", KillContainer), CHAOS),
+    "CPUStress": (PRESSURE, CHAOS, NODE),
+    "MemoryStress": (PRESSURE, CHAOS),
+    "HTTPRequestAbort": (HOOK,),
+    "HTTPResponseAbort": (HOOK,),
+    "HTTPRequestDelay": (HOOK, CHAOS),
+    "HTTPResponseDelay": (HOOK, CHAOS),
+    "HTTPResponseReplaceBody": (HOOK, CHAOS),
+    "HTTPResponsePatchBody": (HOOK, CHAOS),
+    "HTTPRequestReplacePath": (HOOK, CHAOS),
+    "HTTPRequestReplaceMethod": (HOOK, CHAOS),
+    "HTTPResponseReplaceCode": (HOOK, CHAOS),
+    "DNSError": (Way("pod", Lookups), CHAOS),
+    "DNSRandom": (Way("pod", StrayLookups), CHAOS),
+    "NetworkDelay": (CHAOS, NODE),
+    "NetworkLoss": (CHAOS, NODE),
+    "NetworkDuplicate": (CHAOS, NODE),
+    "NetworkCorrupt": (CHAOS, NODE),
+    "NetworkBandwidth": (CHAOS, NODE),
+    "NetworkPartition": (CHAOS, NODE, Way("object", CutOff)),
+    "TimeSkew": (HOOK, CHAOS),
+    "JVMLatency": (HOOK,),
+    "JVMReturn": (HOOK,),
+    "JVMException": (HOOK,),
+    "JVMGarbageCollector": (STRAIN,),
+    "JVMCPUStress": (STRAIN,),
+    "JVMMemoryStress": (STRAIN,),
+    "JVMMySQLLatency": (HOOK,),
+    "JVMMySQLException": (HOOK,),
+}
+
+
+def obstacle(way: Way, fault: PlannedFault, offers: Offers) -> str | None:
+    """Return why *fault* cannot go this *way*, None when it can."""
+    on_host = fault.target is not None and fault.target.host is not None
+    if way.name == "node":
+        if not on_host and CATALOGUE[fault.fault].category is not Category.NETWORK:
+            return "the way by the node is for whole nodes"
+        return offers.nodes
+    if on_host:
+        return f"the way by {way.name} hits one pod, not a node"
+    if way.name == "chaos-mesh":
+        kind = CATALOGUE[fault.fault].category.value
+        if kind not in offers.chaos:
+            return f"the cluster has no {kind} of Chaos Mesh; install it"
+    return None
+
+
+def choose(fault: PlannedFault, offers: Offers) -> Way:
+    """Return the way that *fault* goes; raises RefusedError with every reason when there is none."""
+    ways, reasons = WAYS[fault.fault], list[str]()
+    for way in sorted(ways, key=lambda way: way.name != offers.prefer):
+        if (reason := obstacle(way, fault, offers)) is None:
+            return way
+        reasons.append(f"{way.name}: {reason}")
+    raise RefusedError(f"{fault.name} cannot be injected on this cluster ({'; '.join(reasons)}).")
+
+
+def require_ways(api: Api, plan: FaultPlan, prefer: WayName | None = None) -> None:
+    """Raise RefusedError unless the cluster of *api* has a way for every fault of *plan*."""
+    offers = offers_of(api, prefer)
+    for part in plan.parts:
+        if part.fault != NO_FAULT:
+            choose(part, offers)
+
+
+def _make(injection: Injection) -> Actuator:
+    return choose(injection.plan, cluster_of(injection).offers).make(injection)
+
+
+CLUSTER: Mapping[str, Maker] = dict.fromkeys(WAYS, _make)
+"""What carries out each type on a cluster; which way is told by what the cluster offers."""

@@ -1,0 +1,226 @@
+"""Process 1 of a pod: what the supervisor is to a process on `local`.
+
+It starts the runtime as its child, serves names, sends the container's metrics, and has a door by which faults are ordered.
+An order is all that is wanted of the pod until a time; when that has come, nothing is wanted, whoever is still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+from aiohttp import web
+
+from opsassay.errors import OperationError
+from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.kernel.cgroups import CPU, MEMORY
+from opsassay.testbed.substrates.kubernetes.agent.names import PodNames
+from opsassay.testbed.substrates.kubernetes.agent.own_container import Alone, OwnContainer
+from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
+from opsassay.testbed.substrates.kubernetes.endpoints.wanted import DOOR_PORT, Pressure, Wanted
+from opsassay.testbed.workload.processes import Channels
+from opsassay.testbed.workload.runtime.forks import die_with_parent
+from opsassay.testbed.workload.runtime.ledger import LedgerWriter
+from opsassay.testbed.workload.sampler import Sampler
+
+HOME = Path("/tmp")  # noqa: S108 - a pod has a disk of its own
+METRICS_EVERY_S = 2.0
+COMPANION_TIMEOUT_S = 20.0
+ANSWER_S = 0.1
+
+
+def keep(run: Callable[[dict[str, Any]], None], order: dict[str, Any]) -> int:
+    """Run *run*(*order*) in a child process and keep it; return the exit status that the container shall have."""
+    (HOME / "ledger").mkdir(exist_ok=True)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        die_with_parent()
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a server drains before this is called
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            run(json.loads(pipe.read()))
+        os._exit(0)
+    os.close(reading)
+    return asyncio.run(Keeper(child, order).run(writing))
+
+
+class Keeper:
+    """Keeps the process *child*, which waits for its *order*."""
+
+    def __init__(self, child: int, order: dict[str, Any]) -> None:
+        os.environ["OPSASSAY_STATE"] = str(HOME / "state")
+        state = SystemState.of("pod")
+        state.dir.mkdir(parents=True, exist_ok=True)
+        self.child, self.name = child, str(order["id"])
+        self.starts = _count_start()
+        self.wanted = Wanted()
+        self.channels = Channels(state, lambda _: None)
+        self.fleet = Alone(order["resource"], order.get("service"), order["system"], child, self.starts)
+        self.container = OwnContainer(state, self.fleet)
+        ledger = LedgerWriter(str(HOME / "ledger/names.jsonl"), "names")
+        self.names = PodNames(self.name, order.get("service", ""), tuple(order["system"]["services"]), ledger)
+        self._order = {**order, "management": str(state.management_socket)}
+        self._key = os.environ.get("DOOR_KEY", "")
+        self._companions: dict[str, asyncio.subprocess.Process] = {}
+        self._changing = asyncio.Lock()
+        self._expiry: asyncio.Task[None] | None = None
+
+    async def run(self, writing: int) -> int:
+        """Serve until the child ends; return its exit status as a shell tells it."""
+        await self.channels.start()
+        order = {**self._order, "names": ["127.0.0.1", self.names.serve()]}
+        with os.fdopen(writing, "w") as pipe:
+            pipe.write(json.dumps(order))
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, lambda: os.kill(self.child, signal.SIGTERM))
+        runner = web.AppRunner(self.door())
+        await runner.setup()
+        await web.TCPSite(runner, None, DOOR_PORT).start()
+        sampling = asyncio.create_task(self._sample())
+        _, status = await asyncio.to_thread(os.waitpid, self.child, 0)
+        sampling.cancel()
+        for companion in self._companions.values():
+            companion.kill()
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+
+    def door(self) -> web.Application:
+        """Return what answers to orders."""
+        found = web.Application(middlewares=[locked(self._key)], client_max_size=1 << 22)
+        found.add_routes(
+            [
+                web.get("/", self.tell),
+                web.put("/wanted", self.order),
+                web.post("/kill", self.kill),
+                web.get("/ledger", self.ledger),
+            ]
+        )
+        return found
+
+    async def tell(self, _: web.Request) -> web.Response:
+        """Answer with what this pod counts, and what is wanted of it."""
+        answer = await self.channels.request(self.name, "ping", timeout_s=3.0)
+        if "gauges" in answer:
+            gauges = answer["gauges"]
+            gauges["clock_offset_ms"] = (gauges["clock_ns"] - time.time_ns()) / 1e6
+            if (share := self.container.memory_share(self.fleet.replica, None)) is not None:
+                gauges["memory_share"] = share
+        told = {"now": time.time(), "starts": self.starts, "wanted": self.wanted.model_dump(mode="json")}
+        return web.json_response({**answer, **told})
+
+    async def order(self, request: web.Request) -> web.Response:
+        """Make what is wanted so; it is when this is answered."""
+        wanted = Wanted.model_validate(await request.json())
+        await self.change(wanted)
+        return web.json_response({"until": wanted.until})
+
+    async def kill(self, _: web.Request) -> web.Response:
+        """Kill the child, and with it the container, when this is answered."""
+        asyncio.get_running_loop().call_later(ANSWER_S, os.kill, self.child, signal.SIGKILL)
+        return web.json_response({})
+
+    async def ledger(self, _: web.Request) -> web.Response:
+        """Answer with the lines of every process here; a torn last one is left out."""
+        return web.Response(body=await asyncio.to_thread(_ledger_lines))
+
+    async def change(self, wanted: Wanted) -> None:
+        """Replace what is wanted, and have it end in time; raises OperationError when it cannot be had."""
+        async with self._changing:
+            if wanted.until <= time.time():
+                wanted = Wanted()
+            if self._order.get("service"):
+                hooks, watch = list(wanted.hooks), list(wanted.watch)
+                await self.channels.request(self.name, "hooks", hooks=hooks, watch=watch)
+            elif wanted.rate_rps != self.wanted.rate_rps:
+                await self.channels.request(self.name, "rate", rate_rps=wanted.rate_rps or self._order["rate_rps"])
+            self.names.wrong = dict(wanted.names)
+            await self._press({one.id: one for one in wanted.pressure})
+            self.wanted = wanted
+            if self._expiry is not None and self._expiry is not asyncio.current_task():
+                self._expiry.cancel()
+            self._expiry = asyncio.create_task(self._expire(wanted.until)) if wanted.until else None
+
+    async def _expire(self, until: float) -> None:
+        """Want nothing any more when the time has come; try until that is so."""
+        await asyncio.sleep(max(until - time.time(), 0.0))
+        while self.wanted.until == until:
+            with suppress(ConnectionError, TimeoutError, RuntimeError):  # busy, or on its way out
+                await self.change(Wanted())
+                return
+            await asyncio.sleep(1.0)
+
+    async def _press(self, wanted: dict[str, Pressure]) -> None:
+        """Start the companions that are *wanted*, and end those that are not any more."""
+        for name in self._companions.keys() - wanted.keys():
+            await self._end(name)
+        for name in wanted.keys() - self._companions.keys():
+            await self._start(wanted[name])
+
+    async def _start(self, pressure: Pressure) -> None:
+        told = self.container.told("", {"burner": CPU, "allocator": MEMORY}[pressure.role])
+        if not told:
+            raise OperationError("this container has no control group that could be read")
+        config = {
+            **told,
+            **pressure.parameters,
+            "id": pressure.id,
+            "management": self._order["management"],
+            "ledger": str(HOME / "ledger" / f"{pressure.id}.jsonl"),
+        }
+        companion = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "opsassay.testbed.substrates.kubernetes.agent", "companion", pressure.role,
+            json.dumps(config),
+            preexec_fn=die_with_parent,
+        )  # fmt: skip
+        self._companions[pressure.id] = companion
+        self.fleet.companions.add(companion.pid)
+        deadline = time.monotonic() + COMPANION_TIMEOUT_S
+        while pressure.id not in self.channels.names():
+            if companion.returncode is not None or time.monotonic() > deadline:
+                await self._end(pressure.id)
+                raise OperationError(f"the {pressure.role} did not build up in {COMPANION_TIMEOUT_S:g} s")
+            await asyncio.sleep(0.05)
+
+    async def _end(self, name: str) -> None:
+        companion = self._companions.pop(name)
+        with suppress(ProcessLookupError):
+            companion.kill()
+        await companion.wait()
+        self.fleet.companions.discard(companion.pid)
+
+    async def _sample(self) -> None:
+        """Send what the container uses, like any collector."""
+        if not self._order.get("service"):
+            return
+        companions = {self.fleet.replica.id: self.fleet.companions}
+        sampler = Sampler(self.fleet, self._order["endpoint"], companions, self.container, "eth0")
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session:
+            while True:
+                self.fleet.replica.ready = self.name in self.channels.names()
+                with suppress(aiohttp.ClientError, TimeoutError, psutil.Error):  # the receiver counts what it refuses
+                    await sampler.send(session)
+                await asyncio.sleep(METRICS_EVERY_S)
+
+
+def _ledger_lines() -> bytes:
+    parts = [path.read_bytes() for path in sorted((HOME / "ledger").glob("*.jsonl"))]
+    return b"".join(part[: part.rfind(b"\n") + 1] for part in parts)
+
+
+def _count_start() -> int:
+    """Return how often a container of this pod has been started, this time included; the pod's disk survives them."""
+    path = HOME / "starts"
+    before = int(path.read_text()) if path.exists() else 0
+    path.write_text(str(before + 1))
+    return before + 1

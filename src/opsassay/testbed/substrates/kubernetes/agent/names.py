@@ -1,0 +1,61 @@
+"""Names in a pod: the SRV records that the runtime asks for, from the cluster's DNS; and look-ups gone wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+
+import dns.rcode
+
+from opsassay.testbed.substrates.kubernetes.endpoints.wanted import Lookup
+from opsassay.testbed.workload.names import Answer, Endpoint, NameServer
+from opsassay.testbed.workload.runtime.ledger import LedgerWriter
+from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
+
+START_TIMEOUT_S = 5.0
+
+
+class PodNames:
+    """Answers the process called *name*, of *service*; *wrong* says which names fail or lead to another of *services*."""
+
+    def __init__(self, name: str, service: str, services: Sequence[str], ledger: LedgerWriter) -> None:
+        self._name, self._service, self._services, self._ledger = name, service, services, ledger
+        self.wrong: Mapping[str, Lookup] = {}
+
+    def serve(self) -> int:
+        """Start in a thread of its own, where a slow look-up holds up nobody else; return the UDP port."""
+        ready, ports = threading.Event(), list[int]()
+
+        async def run() -> None:
+            server = NameServer(lambda service, _caller: look_up(service))
+            server.overrides[self._name] = self._override
+            ports.append(await server.start("127.0.0.1"))
+            ready.set()
+            await asyncio.Event().wait()
+
+        threading.Thread(target=lambda: asyncio.run(run()), name="names", daemon=True).start()
+        ready.wait(START_TIMEOUT_S)
+        return ports[0]
+
+    def _override(self, name: str) -> Answer | None:
+        how = self.wrong.get(name)
+        if how is None:
+            return None
+        self._ledger.write("lookup", callee=name, service=self._service, error=True)
+        others = [other for other in self._services if other not in (name, self._service)]
+        if how == "stray" and others:
+            return look_up(random.choice(others)) or dns.rcode.SERVFAIL  # noqa: S311
+        return dns.rcode.SERVFAIL
+
+
+def look_up(service: str) -> list[Endpoint] | None:
+    """Return where the cluster says that *service* is; None when it knows none of that name."""
+    try:
+        return [(socket.gethostbyname(service), SERVICE_PORT)]
+    except socket.gaierror as error:
+        if error.errno == socket.EAI_NONAME:
+            return None
+        raise

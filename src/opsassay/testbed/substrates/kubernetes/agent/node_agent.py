@@ -1,0 +1,215 @@
+"""What runs on a node while a fault of it lasts: a privileged pod that breaks, waits, and takes it back at its deadline.
+
+    python -m opsassay.testbed.substrates.kubernetes.agent node
+
+It was started before anything was broken and lives on the node itself, so that the undo needs neither the API server nor
+whoever ordered the fault. Packet faults are those of `local` (`testbed/kernel/`), in the network namespaces of pods; they
+go with this process. A kubelet is stopped and continued by signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from opsassay.errors import OperationError
+from opsassay.testbed.kernel.namespaces import inside
+from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
+from opsassay.testbed.workload.runtime.burner import fork_burner
+
+ORDER_FILE = Path("/etc/opsassay/node/order.json")
+PROCESSES = Path("/proc")
+LEDGER = Path("/tmp/packets.jsonl")  # noqa: S108 - a pod has a disk of its own
+BEGIN_TIMEOUT_S = 30.0
+INTERFACE = "eth0"
+"""What every common network plugin calls a pod's interface."""
+
+
+def main() -> None:
+    """Carry out the order when told to begin, until told to end or the deadline."""
+    order = json.loads(ORDER_FILE.read_text())
+    asyncio.run(Agent(order, os.environ["DOOR_KEY"]).run())
+
+
+class Agent:
+    """Carries out one *order*: its ``deeds`` until its ``deadline`` (seconds of wall clock), reached at its ``port``."""
+
+    def __init__(self, order: dict[str, Any], key: str) -> None:
+        self._order, self._key = order, key
+        self._ended = asyncio.Event()
+        self._acting = ExitStack()
+
+    async def run(self) -> None:
+        """Serve until the end."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._ended.set)
+        runner = web.AppRunner(self.door())
+        await runner.setup()
+        await web.TCPSite(runner, None, self._order["port"]).start()
+        left = max(self._order["deadline"] - time.time(), 0.0)
+        try:
+            await asyncio.wait_for(self._ended.wait(), left)
+        except TimeoutError:
+            print("the time is over", flush=True)
+        finally:
+            await asyncio.to_thread(self._acting.close)
+            await runner.cleanup()
+
+    def door(self) -> web.Application:
+        """Return what answers to orders."""
+        found = web.Application(middlewares=[locked(self._key)])
+        found.add_routes([web.get("/", self.tell), web.post("/begin", self.begin), web.post("/end", self.end)])
+        found.add_routes([web.get("/ledger", self.ledger)])
+        return found
+
+    async def tell(self, _: web.Request) -> web.Response:
+        """Say that this is here."""
+        return web.json_response({"deadline": self._order["deadline"]})
+
+    async def begin(self, _: web.Request) -> web.Response:
+        """Do every deed; they act when this is answered. When one fails, those before it are taken back."""
+        for deed in self._order["deeds"]:
+            try:
+                await asyncio.to_thread(self._acting.enter_context, _DEEDS[deed["kind"]](deed))
+            except BaseException:
+                await asyncio.to_thread(self._acting.close)
+                raise
+        return web.json_response({})
+
+    async def ledger(self, _: web.Request) -> web.Response:
+        """Answer with what was done to which packets."""
+        return web.Response(body=await asyncio.to_thread(lambda: LEDGER.read_bytes() if LEDGER.exists() else b""))
+
+    async def end(self, _: web.Request) -> web.Response:
+        """Take everything back, and end when that is answered."""
+        await asyncio.to_thread(self._acting.close)
+        asyncio.get_running_loop().call_later(0.2, self._ended.set)
+        return web.json_response({})
+
+
+@contextmanager
+def frozen_kubelet(_: dict[str, Any]) -> Iterator[None]:
+    """Stop the kubelet of this node, whose network this process shares; the node is not heard of any more."""
+    pid = kubelet_here(PROCESSES)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def burners(deed: dict[str, Any]) -> Iterator[None]:
+    """Burn ``cores`` times ``load_percent`` of this node, beside its pods and not as one that gets what they leave."""
+    group = top_group(PROCESSES)
+    pids = [fork_burner(deed["load_percent"] / 100.0) for _ in range(deed["cores"])]
+    try:
+        for pid in pids:
+            group.write_text(str(pid))
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+@contextmanager
+def packets(deed: dict[str, Any]) -> Iterator[None]:
+    """Impair the ``streams`` of the pod with the ``uid`` as ``impairment`` says; see `testbed/kernel/packets.py`."""
+    import threading
+
+    from opsassay.testbed.kernel.packets import choose, work
+    from opsassay.testbed.kernel.probe import probe_machine
+
+    namespace = f"{PROCESSES}/{process_of(deed['uid'], PROCESSES)}/ns/net"
+    in_kernel = deed["impairment"]["kind"] in probe_machine().impairments
+    config = {
+        **deed,
+        "namespace": namespace,
+        "peer_interface": peer_of(namespace),
+        "means": "kernel" if in_kernel else "queue",
+        "ledger": str(LEDGER),
+    }
+    ended, end = os.pipe()
+    active, failure = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            work(choose(config), ended, active.set)
+        except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
+            failure.append(error)
+            active.set()
+
+    worker = threading.Thread(target=run, daemon=True)
+    worker.start()
+    try:
+        if not active.wait(BEGIN_TIMEOUT_S) or failure:
+            reason = failure[0] if failure else f"nothing was caught in {BEGIN_TIMEOUT_S:g} s"
+            raise OperationError(f"the packets of {deed['pod']} could not be caught: {reason}")
+        yield
+    finally:
+        os.close(end)
+        worker.join()
+        os.close(ended)
+
+
+_DEEDS: dict[str, Callable[[dict[str, Any]], Any]] = {"kubelet": frozen_kubelet, "burners": burners, "packets": packets}
+
+
+def kubelet_here(processes: Path) -> int:
+    """Return the kubelet among *processes* that shares our network, which is the node's; raises OperationError."""
+    own = (processes / "self/ns/net").stat()
+    for folder in processes.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            if (folder / "comm").read_text().strip() == "kubelet" and (folder / "ns/net").stat() == own:
+                return int(folder.name)
+        except OSError:
+            continue  # it has ended, or is the kernel's
+    raise OperationError("no kubelet of this node is visible: it may run under another name")
+
+
+def top_group(processes: Path) -> Path:
+    """Return the file that takes members of the topmost CPU group that the first process sees; raises OperationError."""
+    root = processes / "1/root/sys/fs/cgroup"
+    for found in (root / "cgroup.procs", root / "cpu/cgroup.procs", root / "cpu,cpuacct/cgroup.procs"):
+        if found.exists():
+            return found
+    raise OperationError("the control groups of this node are not visible")
+
+
+def process_of(uid: str, processes: Path) -> int:
+    """Return a process of the pod with *uid* that is in the pod's own network; raises OperationError."""
+    names, own = (uid, uid.replace("-", "_")), (processes / "self/ns/net").stat()
+    for folder in processes.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            groups, theirs = (folder / "cgroup").read_text(), (folder / "ns/net").stat()
+        except OSError:
+            continue
+        if any(name in groups for name in names) and theirs.st_ino != own.st_ino:
+            return int(folder.name)
+    raise OperationError(f"no process of the pod {uid} is on this node any more")
+
+
+def peer_of(namespace: str) -> str:
+    """Return the name, on the node, of the other end of the pod's interface."""
+    from pyroute2 import IPRoute
+
+    def other_end() -> int:
+        with IPRoute() as netlink:
+            (link,) = netlink.get_links(socket.if_nametoindex(INTERFACE))
+            return int(link.get_attr("IFLA_LINK"))
+
+    return socket.if_indextoname(inside(namespace, other_end))

@@ -1,0 +1,102 @@
+"""What takes an injection back from within the cluster when its time is up: a dead laptop cleans nothing.
+
+    python -m opsassay.testbed.substrates.kubernetes.agent undo
+
+Runs in pods that were there before the injection. Each reads, from a mounted file, the requests that undo it and the
+deadline, waits, and sends them with the rights of its service account, which has those and no others. Whoever is done first
+removes the order: a pod that was away, on a node that came back, finds none and touches nothing that was changed since.
+Only the standard library is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+ORDER_FILE = Path("/etc/opsassay/undo/order.json")
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+ROUNDS, PAUSE_S, TIMEOUT_S = 60, 2.0, 10.0
+TOLD_TO_END = 128 + signal.SIGTERM
+GONE = 404
+"""There is nothing left to do: the object is gone."""
+CONFLICT = 409
+"""Others wrote to the object meanwhile, and the server gave up: nothing was done."""
+
+
+def main() -> None:
+    """Wait until the deadline, then undo; a pod that is told to end before leaves at once, and has not succeeded.
+
+    Of a job of which one pod has succeeded no other one is made: one that is evicted must not look like that.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(TOLD_TO_END))
+    order = json.loads(ORDER_FILE.read_text())
+    while (left := order["deadline"] - time.time()) > 0:
+        time.sleep(min(left, 5.0))
+    sys.exit(0 if undone(order) else 1)
+
+
+def undone(order: dict[str, Any]) -> bool:
+    """Send the requests of *order*, in rounds, until each is done; return whether they are, by us or somebody else.
+
+    Each may be sent twice: it names what shall stand and no version of what stands now.
+    """
+    left = list(order["requests"])
+    for _ in range(ROUNDS):
+        standing = _status({"method": "GET", "path": order["path"]})
+        if standing == GONE:
+            return True
+        if standing:
+            left = [request for request in left if not _is_done(_status(request))]
+            if not left and _is_done(_status({"method": "DELETE", "path": order["path"]})):
+                return True
+        time.sleep(PAUSE_S)
+    return False
+
+
+def _is_done(status: int) -> bool:
+    return status == GONE or 200 <= status < 300
+
+
+def _status(request: dict[str, Any]) -> int:
+    """Send *request*; return the status of the answer, 0 when there is none."""
+    try:
+        return _send(request)
+    except urllib.error.HTTPError as error:
+        if error.code != GONE:
+            print(f"{request['method']} {request['path']}: {error.code} {error.read().decode(errors='replace')[:200]}")
+        return error.code
+    except OSError as error:
+        print(f"{request['method']} {request['path']}: {error}")
+        return 0
+
+
+def _send(request: dict[str, Any]) -> int:
+    sent = urllib.request.Request(server() + request["path"], method=request["method"])  # noqa: S310 - https
+    sent.add_header("Authorization", f"Bearer {(ACCOUNT / 'token').read_text().strip()}")
+    sent.add_header("User-Agent", "kubectl")
+    data = None
+    if request.get("body") is not None:
+        data = json.dumps(request["body"]).encode()
+        sent.add_header("Content-Type", request["content_type"])
+    with urllib.request.urlopen(sent, data, timeout=TIMEOUT_S, context=trust()) as answer:  # noqa: S310
+        answer.read()
+        return int(answer.status)
+
+
+def server() -> str:
+    """Return the address of the API server, as every pod is told it."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def trust() -> ssl.SSLContext | None:
+    """Return whom to trust: the cluster's own authority."""
+    return ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))

@@ -1,0 +1,358 @@
+"""The cluster's API as the substrate uses it: objects as dictionaries, watches as iterators, failures by their names.
+
+The official client reads the kubeconfig and keeps its credentials fresh; its typed objects are left out, since they drop
+what a newer or older server has that they do not know.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlencode
+
+import yaml
+
+from opsassay.errors import LostError, OperationError, StartError, UserError
+from opsassay.testbed.substrates.kubernetes.api.kinds import FORMER, KINDS
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+FIELD_MANAGER = "kubectl"
+"""Whom the server notes as the writer of our objects: nobody who looks at managedFields learns what was ours."""
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 30.0
+TRIES, FIRST_PAUSE_S = 5, 0.2
+TRANSIENT = frozenset({429, 500, 502, 503, 504})
+PATCH_TYPES = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "json": "application/json-patch+json",
+}
+
+Object = dict[str, Any]
+
+
+class ApiError(OperationError):
+    """The API server refused or failed a request; *status* is HTTP's, *answer* the whole of what it said."""
+
+    def __init__(self, status: int, message: str, answer: str = "") -> None:
+        self.status, self.answer = status, answer
+        super().__init__(message)
+
+
+class DeniedError(UserError):
+    """The cluster does not know this user (401) or does not let it do this (403)."""
+
+
+class Api:
+    """A connection to one cluster, as the user of one context of a kubeconfig."""
+
+    def __init__(self, connected: Callable[[str | None], tuple[ApiClient, str]], context: str | None) -> None:
+        """Connect by *connected*, which reads the kubeconfig and returns a client for a context, and the context."""
+        self._connected = connected
+        self._groups: dict[str, str] = {}
+        self._client, self.context = connected(context)
+        self.server: str = self._client.configuration.host
+
+    @classmethod
+    def connect(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> Api:
+        """Return a connection by *kubeconfig* (kubectl's own rules when None); raises UserError for an unusable one."""
+        file = str(kubeconfig) if kubeconfig else None
+        return cls(partial(_connected, file), context)
+
+    def group_of(self, kind: str) -> str:
+        """Return the path of the group and version in which this server has *kind*, asked once where there are several."""
+        group, former = KINDS[kind][0], FORMER.get(kind)
+        if former is None:
+            return group
+        if kind not in self._groups:
+            listed = self.request("GET", f"/{group.rpartition('/')[0]}")["versions"]
+            there = {f"apis/{version['groupVersion']}" for version in listed}
+            self._groups[kind] = group if group in there else former
+        return self._groups[kind]
+
+    def version_of(self, kind: str) -> str:
+        """Return the apiVersion of *kind*: group, slash and version; the version alone for the core."""
+        return self.group_of(kind).removeprefix("apis/").removeprefix("api/")
+
+    def path_of(self, kind: str, namespace: str | None = None, name: str | None = None) -> str:
+        """Return the path of an object, or of a collection when no *name* is given."""
+        _, plural, namespaced = KINDS[kind]
+        inside = f"/namespaces/{namespace}" if namespaced and namespace else ""
+        return f"/{self.group_of(kind)}{inside}/{plural}" + (f"/{name}" if name else "")
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = READ_TIMEOUT_S,
+        tries: int = TRIES,
+        raw_answer: bool = False,
+    ) -> Any:
+        """Send one request; return the object or text that it is answered with, or the bytes for a *raw_answer*.
+
+        What may pass is tried again, five times within about six seconds: no connection, a server that is overloaded or
+        starting. A write whose answer was lost is tried again only where that changes nothing (GET, PUT, DELETE).
+        Credentials that are refused are read again from the kubeconfig, where somebody may have renewed them. Raises
+        LostError when the server cannot be reached, DeniedError for 401 and 403, ApiError for all else.
+        """
+        import urllib3
+
+        for attempt in range(tries):
+            pause = FIRST_PAUSE_S * 2**attempt * random.uniform(0.8, 1.2)  # noqa: S311
+            last = attempt == tries - 1
+            try:
+                answer = self._send(method, path, body, query, content_type, timeout_s, headers)
+                raw = answer.data
+            except urllib3.exceptions.NewConnectionError as error:
+                if last:
+                    raise self._unreachable(error) from error
+            except urllib3.exceptions.HTTPError as error:
+                if last or method in {"POST", "PATCH"}:
+                    raise self._unreachable(error) from error
+            else:
+                if answer.status < 400:
+                    return raw if raw_answer else _decoded(answer, raw)
+                if last or answer.status not in TRANSIENT or (answer.status == 500 and method in {"POST", "PATCH"}):
+                    raise self._refusal(method, path, answer.status, raw)
+            time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def get(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
+        """Return an object, None when there is none."""
+        try:
+            return cast("Object", self.request("GET", self.path_of(kind, namespace, name)))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def list(self, kind: str, namespace: str | None = None, selector: str | None = None) -> list[Object]:
+        """Return the objects of *kind*, of all namespaces when none is given."""
+        query = {"labelSelector": selector} if selector else None
+        return cast("list[Object]", self.request("GET", self.path_of(kind, namespace), query=query)["items"])
+
+    def create(self, manifest: Object, *, replace: bool = False) -> Object:
+        """Create the object of *manifest*; one of the same name is an error, or is merged into with *replace*."""
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        namespace = metadata.get("namespace")
+        try:
+            return cast(
+                "Object",
+                self.request("POST", self.path_of(kind, namespace), manifest, query={"fieldManager": FIELD_MANAGER}),
+            )
+        except ApiError as error:
+            if error.status != 409 or not replace:
+                raise
+            return self.patch(kind, metadata["name"], manifest, namespace)
+
+    def try_out(self, manifest: Object) -> str | None:
+        """Return why the server would refuse to create *manifest*, None when it would not: nothing is made."""
+        path = self.path_of(manifest["kind"], manifest["metadata"].get("namespace"))
+        try:
+            self.request("POST", path, manifest, query={"fieldManager": FIELD_MANAGER, "dryRun": "All"})
+        except (ApiError, DeniedError) as error:
+            return str(error)
+        return None
+
+    def patch(
+        self, kind: str, name: str, change: Any, namespace: str | None = None, *, how: str = "strategic"
+    ) -> Object:
+        """Change an object by a *change* of type merge, strategic or json."""
+        return cast(
+            "Object",
+            self.request(
+                "PATCH",
+                self.path_of(kind, namespace, name),
+                change,
+                query={"fieldManager": FIELD_MANAGER},
+                content_type=PATCH_TYPES[how],
+            ),
+        )
+
+    def replace(self, item: Object) -> Object:
+        """Replace an object by *item*, whole; ApiError 409 when another version stands than the one that *item* names."""
+        metadata = item["metadata"]
+        path = self.path_of(item["kind"], metadata.get("namespace"), metadata["name"])
+        return cast("Object", self.request("PUT", path, item, query={"fieldManager": FIELD_MANAGER}))
+
+    def delete(self, kind: str, name: str, namespace: str | None = None) -> bool:
+        """Delete an object; return whether there was one."""
+        try:
+            self.request("DELETE", self.path_of(kind, namespace, name), query={"propagationPolicy": "Background"})
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def end_pods(self, namespace: str, grace_s: int) -> None:
+        """Have all pods of *namespace* end within *grace_s*, however long their own grace is; raises as `request` does."""
+        self.request("DELETE", self.path_of("Pod", namespace), query={"gracePeriodSeconds": str(grace_s)})
+
+    def watch(
+        self,
+        kind: str,
+        version: str,
+        namespace: str | None = None,
+        timeout_s: int = 300,
+        begun: Callable[[], None] = lambda: None,
+    ) -> Iterator[Object]:
+        """Yield the events after resource *version* until the server ends the watch; raises what `request` raises.
+
+        *begun* is called when the server has accepted it, which may be long before the first event.
+        """
+        import urllib3
+
+        query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": timeout_s}
+        answer = None
+        try:
+            answer = self._send("GET", self.path_of(kind, namespace), None, query, "application/json", timeout_s + 10)
+            if answer.status >= 400:
+                raise self._refusal("GET", self.path_of(kind, namespace), answer.status, answer.data)
+            begun()
+            pending = b""
+            for chunk in answer.stream(65536):
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    yield json.loads(line)
+        except urllib3.exceptions.HTTPError as error:
+            raise self._unreachable(error) from error
+        finally:
+            if answer is not None:
+                answer.close()
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the server's certificate is looked at."""
+        return bool(self._client.configuration.verify_ssl)
+
+    def authority(self) -> bytes | None:
+        """Return the certificate authority that the server is known by, None where it is one of the machine's own."""
+        path = self._client.configuration.ssl_ca_cert
+        return Path(path).read_bytes() if path and self.verifies else None
+
+    def answers(self, timeout_s: float) -> bool:
+        """Tell whether the server answers at all, asked once: a watch is the last to notice that nobody is there."""
+        try:
+            self.request("GET", "/readyz", timeout_s=timeout_s, tries=1)
+        except LostError:
+            return False
+        except (ApiError, DeniedError):
+            return True
+        return True
+
+    def require(self) -> str:
+        """Return the server's version; raises StartError when it is not ready, and what `request` raises."""
+        version = self.request("GET", "/version")["gitVersion"]
+        try:
+            self.request("GET", "/readyz")
+        except ApiError as error:
+            raise StartError(f"The API server of {self.context} is not ready: {error}") from error
+        return str(version)
+
+    def _send(self, *request: Any) -> Any:
+        """Send a request as `_send_once` does, and again when it was refused and the kubeconfig holds other credentials."""
+        refused = self._credentials()
+        answer = self._send_once(*request)
+        if answer.status != 401 or not self._renewed(refused):
+            return answer
+        answer.close()
+        return self._send_once(*request)
+
+    def _credentials(self) -> dict[str, Any]:
+        """Return what the server knows us by: headers, and the files of a certificate."""
+        configuration = self._client.configuration
+        headers = {one["key"]: one["value"] for one in configuration.auth_settings().values()}
+        return {**headers, "certificate": (configuration.cert_file, configuration.key_file)}
+
+    def _renewed(self, refused: Mapping[str, Any]) -> bool:
+        """Tell whether there are other credentials than those that were *refused*, reading the kubeconfig for them."""
+        if self._credentials() == refused:
+            with suppress(UserError):  # whoever logs in may have written half of it: then these are refused
+                self._client, _ = self._connected(self.context)
+        return self._credentials() != refused
+
+    def _send_once(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        query: Mapping[str, Any] | None,
+        content_type: str,
+        timeout_s: float,
+        further: Mapping[str, str] | None = None,
+    ) -> Any:
+        import urllib3
+
+        configuration = self._client.configuration
+        headers = {"Accept": "application/json", "User-Agent": "kubectl", **(further or {})}
+        for credential in configuration.auth_settings().values():
+            headers[credential["key"]] = credential["value"]
+        if body is not None:
+            headers["Content-Type"] = content_type
+        return self._client.rest_client.pool_manager.request(
+            method,
+            self.server + path + (f"?{urlencode(query)}" if query else ""),
+            body=None if body is None else json.dumps(body),
+            headers=headers,
+            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout_s),
+            preload_content=False,
+            retries=False,
+        )
+
+    def _unreachable(self, error: Exception) -> LostError:
+        return LostError(f"The API server of {self.context} ({self.server}) cannot be reached: {error}.")
+
+    def _refusal(self, method: str, path: str, status: int, raw: bytes) -> ApiError | DeniedError:
+        try:
+            message = json.loads(raw)["message"]
+        except (ValueError, KeyError, TypeError):
+            message = raw.decode(errors="replace").strip()[:300]
+        if status == 401:
+            return DeniedError(
+                f"The cluster {self.context} does not accept these credentials; they may have expired: log in again."
+            )
+        if status == 403:
+            return DeniedError(
+                f"The cluster {self.context} does not allow this ({message}); ask for the right, or use another context."
+            )
+        return ApiError(status, f"{method} {path} was answered with {status}: {message}", raw.decode(errors="replace"))
+
+
+def _connected(file: str | None, context: str | None) -> tuple[ApiClient, str]:
+    """Return a client for *context* of the kubeconfig *file*, and that context; raises UserError for an unusable one."""
+    try:
+        from kubernetes import config
+    except ImportError as error:
+        raise UserError("Kubernetes needs its client; run `pip install 'opsassay[kubernetes]'`.") from error
+    try:
+        _, active = config.list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
+        chosen = context or active["name"]
+        return config.new_client_from_config(config_file=file, context=chosen), chosen  # type: ignore[no-untyped-call]
+    except (
+        config.ConfigException,
+        OSError,
+        yaml.YAMLError,
+        AttributeError,
+        TypeError,
+    ) as error:  # the last two: no mapping
+        where, why = file or "the default kubeconfig", " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"{where} cannot be used: {why}; set KUBECONFIG to another one.") from error
+
+
+def _decoded(answer: Any, raw: bytes) -> Any:
+    if "json" in (answer.headers.get("Content-Type") or ""):
+        return json.loads(raw)
+    return raw.decode(errors="replace")

@@ -1,0 +1,121 @@
+"""A mirror of the objects of one kind: listed once, then kept up to date by a watch that survives what watches die of."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from opsassay.errors import LostError, OpsAssayError, StartError
+from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
+
+RETRY_S, RETRY_LIMIT_S = 0.5, 10.0
+GONE = 410
+
+
+class Mirror:
+    """Keeps the objects of *kind* in ``objects`` by (namespace, name); *changed* is called after every change.
+
+    What had changed while no watch stood is told when it is found out. ``lists`` and ``drops`` count how often it had to
+    list, and how often a watch ended; ``error`` says what is wrong while something is.
+    """
+
+    def __init__(
+        self, api: Api, kind: str, namespace: str | None = None, changed: Callable[[str, Object], None] | None = None
+    ) -> None:
+        self.api, self.kind, self.namespace = api, kind, namespace
+        self.objects: dict[tuple[str, str], Object] = {}
+        self.lists = self.drops = 0
+        self.error: OpsAssayError | None = None
+        self._changed = changed
+        self._version = ""
+        self._synced, self._stopping = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"mirror-{kind}", daemon=True)
+
+    def start(self) -> Mirror:
+        """Begin to follow; does not wait."""
+        self._thread.start()
+        return self
+
+    def wait(self, timeout_s: float = 20.0) -> None:
+        """Wait until the objects have been listed; raises what keeps it from that."""
+        if not self._synced.wait(timeout_s):
+            raise self.error or StartError(f"{self.kind} objects were not listed within {timeout_s:g} s.")
+
+    def stop(self) -> None:
+        """Stop following; the thread ends with its present wait."""
+        self._stopping.set()
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the objects are known and followed now: a dropped watch that is being resumed is no reading."""
+        return self._synced.is_set() and self.error is None
+
+    def all(self) -> list[Object]:
+        """Return the objects as they are now."""
+        return list(self.objects.values())
+
+    def _run(self) -> None:
+        pause = RETRY_S
+        while not self._stopping.is_set():
+            try:
+                if not self._version:
+                    self._list()
+                began = time.monotonic()
+                self._follow()
+                self.drops += 1
+                if time.monotonic() - began > RETRY_S:
+                    pause = RETRY_S
+                    continue
+            except ApiError as error:
+                self._version = "" if error.status == GONE else self._version
+                self.error = error
+            except OpsAssayError as error:
+                self.drops += isinstance(error, LostError)
+                self.error = error
+            self._stopping.wait(pause)
+            pause = min(pause * 2, RETRY_LIMIT_S)
+
+    def _list(self) -> None:
+        answer = self.api.request("GET", self.api.path_of(self.kind, self.namespace))
+        self.lists += 1
+        found = {_key(item): item for item in answer["items"]}
+        gone = [item for key, item in self.objects.items() if key not in found]
+        self.objects = found
+        self._version = answer["metadata"]["resourceVersion"]
+        self._well()
+        self._synced.set()
+        for item in gone:
+            self._tell("DELETED", item)
+        for item in found.values():
+            self._tell("ADDED", item)
+
+    def _follow(self) -> None:
+        """Apply events until the watch ends."""
+        for event in self.api.watch(self.kind, self._version, self.namespace, begun=self._well):
+            if self._stopping.is_set():
+                return
+            item, what = event["object"], event["type"]
+            if what == "ERROR":
+                raise ApiError(int(item.get("code", 500)), f"The watch of {self.kind} ended: {item.get('message')}")
+            self._version = item["metadata"]["resourceVersion"]
+            if what == "BOOKMARK":
+                continue
+            if what == "DELETED":
+                self.objects.pop(_key(item), None)
+            else:
+                self.objects[_key(item)] = item
+            self._tell(what, item)
+
+    def _well(self) -> None:
+        """Note that the server has answered: not before that is a watch resumed."""
+        self.error = None
+
+    def _tell(self, what: str, item: Object) -> None:
+        if self._changed is not None:
+            self._changed(what, item)
+
+
+def _key(item: Object) -> tuple[str, str]:
+    metadata = item["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]

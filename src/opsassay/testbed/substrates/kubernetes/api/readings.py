@@ -1,0 +1,156 @@
+"""What objects say about their cluster at the depths of "side-effects" (App. A): pure functions over mirrored objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from opsassay.model.trajectory import Entity
+from opsassay.testbed.substrates.kubernetes.api.client import Object
+
+WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+CRITICAL_PRIORITIES = frozenset({"system-cluster-critical", "system-node-critical"})
+PARTS = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager")
+
+
+def is_ready(pod: Object) -> bool:
+    """Tell whether *pod* is Ready and stays: one that is being deleted drains, and no controller counts it any more."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+def is_over(pod: Object) -> bool:
+    """Tell whether *pod* has done what it was there for, or was given up: a job's, or an evicted one."""
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def owner_of(item: Object) -> tuple[str, str] | None:
+    """Return kind and name of the controller that made *item*; None for what somebody made by hand."""
+    for reference in item["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            return reference["kind"], reference["name"]
+    return None
+
+
+def workload_of(pod: Object, replica_sets: Mapping[tuple[str, str], Object]) -> tuple[str, str]:
+    """Return kind and name of the workload that *pod* belongs to; a pod without one is its own."""
+    owner = owner_of(pod)
+    if owner is None:
+        return "Pod", pod["metadata"]["name"]
+    if owner[0] == "ReplicaSet":
+        above = replica_sets.get((pod["metadata"]["namespace"], owner[1]))
+        return (owner_of(above) if above else None) or owner
+    return owner
+
+
+def desired(workload: Object) -> int:
+    """Return how many replicas *workload* wants; a daemon set wants one on every node that it may run on."""
+    if workload["kind"] == "DaemonSet":
+        return int(workload.get("status", {}).get("desiredNumberScheduled", 0))
+    return int(workload["spec"].get("replicas", 1))
+
+
+def availability(
+    pods: Iterable[Object], workloads: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]
+) -> tuple[float | None, tuple[str, ...]]:
+    """Return D1, ready replicas over all replicas, and the pods that are not ready; None when nothing is wanted.
+
+    All replicas are those that the workloads want, and the pods that belong to none: a replica whose pod has gone counts as
+    missing, a surplus pod does not make up for another workload's.
+    """
+    wanted = {(w["kind"], w["metadata"]["namespace"], w["metadata"]["name"]): desired(w) for w in workloads}
+    ready = dict.fromkeys(wanted, 0)
+    failing = []
+    for pod in pods:
+        kind, name = workload_of(pod, replica_sets)
+        key = (kind, pod["metadata"]["namespace"], name)
+        if is_over(pod) or kind == "Job":
+            continue
+        if kind == "Pod":
+            wanted[key], ready[key] = 1, 0
+        if key not in wanted:
+            continue  # its workload is gone; so will it be
+        if is_ready(pod):
+            ready[key] += 1
+        else:
+            failing.append(pod["metadata"]["name"])
+    total = sum(wanted.values())
+    if not total:
+        return None, ()
+    return sum(min(ready[key], wanted[key]) for key in wanted) / total, tuple(sorted(failing))
+
+
+def backends(endpoints: Object | None) -> tuple[int, int]:
+    """Return the ready addresses of *endpoints*, and all of them."""
+    subsets = (endpoints or {}).get("subsets") or ()
+    ready = sum(len(subset.get("addresses") or ()) for subset in subsets)
+    return ready, ready + sum(len(subset.get("notReadyAddresses") or ()) for subset in subsets)
+
+
+def populated(protected: Mapping[str, Object | None]) -> tuple[float, tuple[str, ...]]:
+    """Return D2, the least share of ready backends of any of the *protected* services, and those that have none."""
+    counts = {service: backends(found) for service, found in protected.items()}
+    empty = tuple(sorted(service for service, (ready, _) in counts.items() if not ready))
+    shares = [ready / total if total else 0.0 for ready, total in counts.values()]
+    return min(shares, default=1.0), empty
+
+
+def is_critical(pod: Object) -> bool:
+    """Tell whether the cluster cannot do without *pod*: by its priority, or as a part of the control plane."""
+    labels = pod["metadata"].get("labels") or {}
+    return pod["spec"].get("priorityClassName") in CRITICAL_PRIORITIES or labels.get("tier") == "control-plane"
+
+
+def control_plane(
+    pods: Iterable[Object], components: Mapping[str, bool] | None = None
+) -> tuple[float | None, tuple[str, ...]]:
+    """Return D4, the share of critical parts that run and are ready, and those that do not.
+
+    *components* are parts that are no pods here, by name: on a managed cluster, or on our native one.
+    """
+    parts = {p["metadata"]["name"]: is_ready(p) for p in pods if is_critical(p) and not is_over(p) and not _leaving(p)}
+    parts.update(components or {})
+    failing = tuple(sorted(name for name, healthy in parts.items() if not healthy))
+    return (1 - len(failing) / len(parts) if parts else None), failing
+
+
+def has_own_control_plane(pods: Iterable[Object]) -> bool:
+    """Tell whether the control plane runs as pods: else its health is asked for."""
+    return any((p["metadata"].get("labels") or {}).get("component") in PARTS for p in pods)
+
+
+def entities(pods: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]) -> tuple[Entity, ...]:
+    """Return the pods as entities of a timeline: service, node, readiness, and the image that they run."""
+    return tuple(
+        Entity(
+            id=pod["metadata"]["name"],
+            service=workload_of(pod, replica_sets)[1],
+            ready=is_ready(pod),
+            host=pod["spec"].get("nodeName"),
+            version=pod["spec"]["containers"][0]["image"].rpartition(":")[2] or None,
+        )
+        for pod in pods
+        if not is_over(pod)
+    )
+
+
+def why_not_ready(pod: Object) -> str:
+    """Return in one clause why *pod* is not ready: no room, no image, a crash, a probe, a lost node."""
+    status = pod.get("status", {})
+    for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+        waiting = container.get("state", {}).get("waiting")
+        if waiting and waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
+            return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason', 'not scheduled')}: {condition.get('message', '')}".rstrip(": ")
+    return str(status.get("reason") or status.get("phase") or "unknown")
+
+
+def cores(quantity: str) -> float:
+    """Return the cores of a quantity such as ``4`` or ``3920m``."""
+    return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
+
+
+def _leaving(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]

@@ -1,0 +1,42 @@
+"""What stands behind a service on a cluster: node, pod, replica set, deployment and service, from owner references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
+from opsassay.testbed.substrates.kubernetes.api.readings import owner_of
+
+Entity = tuple[str, str, str]
+"""Kind, namespace ('' for none) and name."""
+
+
+def topology(api: Api, namespace: str) -> set[tuple[Entity, Entity]]:
+    """Return the (owner or carrier, owned or carried) pairs in *namespace*, by one list per kind."""
+    return edges({kind: api.list(kind, namespace) for kind in ("Pod", "ReplicaSet", "Endpoints", "Job")})
+
+
+def edges(listed: Mapping[str, Iterable[Object]]) -> set[tuple[Entity, Entity]]:
+    """Return the pairs among *listed* objects by kind: owner to owned, node to pod, service to backend."""
+    found: set[tuple[Entity, Entity]] = set()
+    for kind, items in listed.items():
+        for item in items:
+            metadata = item["metadata"]
+            here: Entity = (kind, metadata.get("namespace", ""), metadata["name"])
+            if (owner := owner_of(item)) is not None:
+                found.add(((owner[0], here[1], owner[1]), here))
+            if kind == "Pod" and (node := item["spec"].get("nodeName")):
+                found.add((("Node", "", node), here))
+            if kind == "Endpoints":
+                found |= {(("Service", here[1], here[2]), ("Pod", here[1], pod)) for pod in _pods_behind(item)}
+    return found
+
+
+def _pods_behind(endpoints: Object) -> set[str]:
+    return {
+        address["targetRef"]["name"]
+        for subset in endpoints.get("subsets") or ()
+        for part in ("addresses", "notReadyAddresses")
+        for address in subset.get(part) or ()
+        if address.get("targetRef", {}).get("kind") == "Pod"
+    }

@@ -1,0 +1,37 @@
+"""The lock of a door: who has the key is let in, and told in a sentence what went wrong inside."""
+
+from __future__ import annotations
+
+import hmac
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from opsassay.errors import OpsAssayError
+from opsassay.testbed.substrates.kubernetes.endpoints.wanted import KEY_HEADER
+
+
+def locked(key: str) -> Middleware:
+    """Return the middleware that opens to *key* alone; to nobody when that is empty.
+
+    Without it the answer is 404; an order that is none is answered with 422, one that could not be carried out with 409.
+    """
+
+    @web.middleware
+    async def lock(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not key or not hmac.compare_digest(request.headers.get(KEY_HEADER, ""), key):
+            return _refusal(404, "the key is missing or wrong")
+        try:
+            return await handler(request)
+        except OpsAssayError as error:
+            return _refusal(409, str(error))
+        except (ValueError, KeyError) as error:
+            return _refusal(422, f"this is no order: {error}")
+        except Exception as error:  # noqa: BLE001 - who ordered it is told, whatever it was
+            return _refusal(409, f"{type(error).__name__}: {error}")
+
+    return lock
+
+
+def _refusal(status: int, message: str) -> web.Response:
+    return web.json_response({"message": message}, status=status)

@@ -1,0 +1,99 @@
+"""Recording sessions of a cluster's receiver: opened and closed through its door, their spools fetched as they grow."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opsassay.errors import LostError, OperationError, OpsAssayError, RefusedError
+from opsassay.telemetry.otlp.counts import SessionStats
+from opsassay.testbed.substrates.kubernetes.api.client import TRIES, Api, ApiError
+from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
+from opsassay.testbed.substrates.kubernetes.endpoints.door import TIMEOUT_S, Doors
+from opsassay.testbed.substrates.kubernetes.manifests.system import RECEIVER
+
+PIECE_BYTES = 4 << 20
+CLOSE_TIMEOUT_S = 120.0
+REFRESH_TIMEOUT_S, REFRESH_TRIES = 5.0, 2
+"""Whoever reads while it is recorded asks again soon: nobody is kept waiting by an API that is away."""
+
+
+class Session(NamedTuple):
+    """One recording: where its spool is to lie, the *pod* behind the *doors* that records it, bytes *fetched* by file."""
+
+    folder: Path
+    pod: str
+    doors: Doors
+    fetched: dict[str, int]
+
+
+class RemoteReceiver:
+    """Controls the receiver in the namespace *watch_namespace* as `ReceiverControl` does one of this machine."""
+
+    def __init__(self, api: Api, watch_namespace: str) -> None:
+        self._api, self._namespace = api, watch_namespace
+        self._sessions: dict[str, Session] = {}
+
+    def open_session(self, directory: Path, name: str) -> None:
+        """Start to record everything that arrives; it will lie in *directory* when the session is refreshed or closed."""
+        session = Session(directory, self._pod(), Doors.of(self._api, self._namespace), {})
+        session.doors.request(session.pod, "PUT", f"sessions/{name}")
+        self._sessions[name] = session
+
+    def refresh(self, name: str) -> None:
+        """Fetch what the session has recorded since the last time; raises LostError when its receiver is another one."""
+        session = self._sessions[name]
+        try:
+            _fetch_new(session, name, REFRESH_TIMEOUT_S, REFRESH_TRIES)
+        except ApiError:
+            self._require_same(session)
+            raise
+
+    def close_session(self, name: str) -> SessionStats:
+        """Stop the session and fetch its spool; raises LostError when the receiver's pod is another one by now."""
+        session = self._sessions[name]
+        self._require_same(session)
+        stats = session.doors.request(session.pod, "POST", f"sessions/{name}/close", timeout_s=CLOSE_TIMEOUT_S)
+        del self._sessions[name]
+        _fetch_new(session, name, TIMEOUT_S, TRIES)
+        with suppress(OpsAssayError):  # it goes with the pod at the latest
+            session.doors.request(session.pod, "DELETE", f"sessions/{name}")
+        return SessionStats.model_validate(stats)
+
+    def _require_same(self, session: Session) -> None:
+        if session.pod != self._pod():
+            raise LostError(
+                f"The receiver of {self._namespace} was replaced: what {session.pod} had recorded went with it."
+            )
+
+    def _pod(self) -> str:
+        pods = [pod for pod in self._api.list("Pod", self._namespace, f"app={RECEIVER}") if is_ready(pod)]
+        if not pods:
+            raise RefusedError(
+                f"The namespace {self._namespace} has no receiver that is ready; a system with a collector of its own "
+                "(--endpoint) cannot be recorded."
+            )
+        return str(pods[0]["metadata"]["name"])
+
+
+def _fetch_new(session: Session, name: str, timeout_s: float, tries: int) -> None:
+    """Append to the files of *session* what the receiver has more of: a spool only grows."""
+
+    def ask(path: str, *, raw_answer: bool = False) -> Any:
+        return session.doors.request(session.pod, "GET", path, timeout_s=timeout_s, tries=tries, raw_answer=raw_answer)
+
+    sizes = ask(f"sessions/{name}")
+    session.folder.mkdir(parents=True, exist_ok=True)
+    for file, size in sizes.items():
+        target, begun = session.folder / file, session.fetched.get(file, 0)
+        with target.open("ab" if begun else "wb") as copy:
+            for offset in range(begun, size, PIECE_BYTES):
+                wanted = min(PIECE_BYTES, size - offset)
+                piece = ask(f"sessions/{name}/{file}?offset={offset}&size={wanted}", raw_answer=True)
+                if len(piece) != wanted:
+                    raise OperationError(
+                        f"{session.pod} gave {len(piece)} of {wanted} bytes of {target.name}; record again."
+                    )
+                copy.write(piece)
+                session.fetched[file] = offset + wanted

@@ -1,0 +1,274 @@
+"""A system as manifests: from the app YAML that `local` runs to objects that plain kubectl applies. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from opsassay.model.system import Service, System
+from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
+from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
+
+Object = dict[str, Any]
+
+LOAD = "loadgenerator"
+RECEIVER, RECEIVER_PORT = "receiver", 4318
+PROBE, PROBE_PORT = "probe", 8080
+STORE_PORTS = {"postgresql": 5432, "valkey": 6379, "nats": 4222}
+INSTANCE_LABEL, PURPOSE_LABEL = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+MANAGED = {"app.kubernetes.io/managed-by": "opsassay"}
+KEY_SECRET = "door"  # noqa: S105 - the name of an object
+"""The secret that holds what the doors of pods are opened with, another one in each of the two namespaces."""
+SETTING = "SETTING_"
+"""What the names of a service's settings begin with in the environment of its pods."""
+UID = 1000
+SMALL = {"cpu": "10m", "memory": "48Mi"}
+"""What everything asks of the scheduler: systems of many pods fit on small machines, and limits are what bounds them."""
+
+
+def watch_of(name: str) -> str:
+    """Return the namespace of what watches over the system *name*."""
+    return f"{name}-watch"
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """One instance of *system*: the *name* is its namespace, what watches over it lives in another.
+
+    *endpoint* is where telemetry goes; None has a receiver of ours beside it. *key* opens the doors of the system's pods,
+    by which faults are ordered, *watch_key* those of what watches over it: whoever runs commands in a pod of the system can
+    read the one, and not the other. Both are secrets, and others every time.
+    """
+
+    system: System
+    name: str
+    seed: int = 0
+    rate_rps: float | None = None
+    image: str = IMAGE
+    endpoint: str | None = None
+    key: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    watch_key: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    @property
+    def watch_namespace(self) -> str:
+        """Where receiver and probe live; nobody who is graded gets in."""
+        return watch_of(self.name)
+
+    def labels(self, component: str) -> dict[str, str]:
+        """Return the labels of the *component*'s objects."""
+        return {"app": component, INSTANCE_LABEL: self.name, **MANAGED}
+
+    def manifests(self) -> list[Object]:
+        """Return every object, in the order in which they are created."""
+        return [
+            *self.namespaces(),
+            *self.watchers(),
+            *self.configuration(),
+            *self.stores(),
+            *self.services(),
+            self.load(),
+        ]
+
+    def namespaces(self) -> list[Object]:
+        """Return the two namespaces."""
+        purposes = {self.name: "system", self.watch_namespace: "watch"}
+        return [
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {
+                    "name": namespace,
+                    "labels": {INSTANCE_LABEL: self.name, PURPOSE_LABEL: purpose, **MANAGED},
+                },
+            }
+            for namespace, purpose in purposes.items()
+        ]
+
+    def watchers(self) -> list[Object]:
+        """Return the receiver, unless telemetry goes elsewhere, and the probe."""
+        found: list[Object] = [self._secret(KEY_SECRET, {"key": self.watch_key}, self.watch_namespace)]
+        if self.endpoint is None:
+            container = self._container(RECEIVER, arguments=["receiver"], ports=[RECEIVER_PORT], door=True)
+            found += self._deployment(RECEIVER, container, namespace=self.watch_namespace)
+        container = self._container(PROBE, arguments=["probe"], ports=[PROBE_PORT])
+        return [*found, *self._deployment(PROBE, container, namespace=self.watch_namespace)]
+
+    def configuration(self) -> list[Object]:
+        """Return what pods read: the system without settings and passwords, each service's settings, and what is secret."""
+        described = self.system.model_dump(mode="json", exclude_defaults=True)
+        found: list[Object] = [self._secret(KEY_SECRET, {"key": self.key})]
+        for name, store in self.system.stores.items():
+            if store.password is not None:
+                del described["stores"][name]["password"]
+                found.append(self._secret(f"{name}-password", {"PASSWORD": store.password}))
+        for name, service in self.system.services.items():
+            described["services"][name].pop("config", None)
+            plain = {key: value for key, value in service.config.items() if not _is_secret(key)}
+            if plain or service.required:
+                found.append(self._config_map(f"{name}-config", plain))
+            if len(plain) < len(service.config):
+                hidden = {key: value for key, value in service.config.items() if _is_secret(key)}
+                found.append(self._secret(f"{name}-secrets", hidden))
+        return [self._config_map("system", {"system.yaml": yaml.safe_dump(described, sort_keys=False)}), *found]
+
+    def stores(self) -> list[Object]:
+        """Return a server and a service for each store."""
+        found: list[Object] = []
+        for name, store in self.system.stores.items():
+            container = self._container(name, arguments=["store", name], ports=[STORE_PORTS[store.engine]])
+            if store.password is not None:
+                container["envFrom"] = [{"secretRef": {"name": f"{name}-password"}}]
+            found += self._deployment(name, container, strategy={"type": "Recreate"})
+        return found
+
+    def services(self) -> list[Object]:
+        """Return a deployment and a service for each service."""
+        return [made for name, service in self.system.services.items() for made in self._service(name, service)]
+
+    def load(self) -> Object:
+        """Return the load generator."""
+        rate = self.rate_rps or self.system.load.rate_rps
+        container = self._container(LOAD, arguments=["load"], environment={"RATE_RPS": f"{rate:g}"}, door=True)
+        return self._deployment(LOAD, container)[0]
+
+    def _service(self, name: str, service: Service) -> list[Object]:
+        container = self._container(
+            name,
+            arguments=["replica", name],
+            ports=[SERVICE_PORT],
+            environment={"RELEASE": service.release},
+            door=True,
+        )
+        container["resources"] = {
+            "requests": SMALL,
+            "limits": {"cpu": f"{service.cpu_limit * 1000:.0f}m", "memory": f"{service.memory_limit_mb}Mi"},
+        }
+        sources = []
+        if service.required or any(not _is_secret(key) for key in service.config):
+            sources.append({"configMapRef": {"name": f"{name}-config"}, "prefix": SETTING})
+        if any(_is_secret(key) for key in service.config):
+            sources.append({"secretRef": {"name": f"{name}-secrets"}, "prefix": SETTING})
+        if sources:
+            container["envFrom"] = sources
+        return self._deployment(name, container, replicas=service.replicas, grace_s=service.drain_s + 5)
+
+    def _deployment(
+        self,
+        name: str,
+        container: Object,
+        *,
+        namespace: str | None = None,
+        replicas: int = 1,
+        strategy: Object | None = None,
+        grace_s: float = 5,
+    ) -> list[Object]:
+        """Return a Deployment and, when its container has a port, a Service of the same name."""
+        labels = self.labels(name)
+        spread = {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app": name}},
+        }
+        pod = {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": round(grace_s),
+            "securityContext": {"runAsUser": UID, "runAsGroup": UID, "fsGroup": UID},
+            "topologySpreadConstraints": [spread],
+            "containers": [container],
+            "volumes": [{"name": "scratch", "emptyDir": {}}],
+        }
+        if namespace is None:
+            pod["volumes"] = [*pod["volumes"], {"name": "system", "configMap": {"name": "system"}}]  # type: ignore[misc]
+        specification = {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+            **({"strategy": strategy} if strategy else {}),
+        }
+        metadata = self._metadata(name, namespace)
+        found: list[Object] = [
+            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": specification}
+        ]
+        for port in container.get("ports", ()):
+            entry = {"port": port["containerPort"], "targetPort": port["containerPort"]}
+            exposed = {"selector": {"app": name}, "ports": [entry]}
+            found.append({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": exposed})
+        return found
+
+    def _container(
+        self,
+        name: str,
+        *,
+        command: Sequence[str] = (),
+        arguments: Sequence[str] = (),
+        ports: Iterable[int] = (),
+        environment: dict[str, str] | None = None,
+        door: bool = False,
+    ) -> Object:
+        """Return a container of our image: ready when it listens at its port, if it has one; with the key of its *door*."""
+        fields = {
+            "POD_NAME": "metadata.name",
+            "POD_IP": "status.podIP",
+            "NODE_NAME": "spec.nodeName",
+            "POD_NAMESPACE": "metadata.namespace",
+        }
+        plain = {"TELEMETRY": self._endpoint(), "TOKEN": self._token(), "SEED": str(self.seed), **(environment or {})}
+        container: Object = {
+            "name": name,
+            "image": self.image,
+            "imagePullPolicy": "IfNotPresent",
+            **({"command": list(command)} if command else {}),
+            **({"args": list(arguments)} if arguments else {}),
+            "env": [
+                *({"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()),
+                *({"name": key, "value": value} for key, value in plain.items()),
+                *(
+                    [{"name": "DOOR_KEY", "valueFrom": {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}}]
+                    if door
+                    else []
+                ),
+            ],
+            "resources": {"requests": SMALL},
+            "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}],  # noqa: S108
+        }
+        if name not in {RECEIVER, PROBE}:
+            container["volumeMounts"].append({"name": "system", "mountPath": "/etc/opsassay"})
+        if listed := [{"containerPort": port} for port in ports]:
+            container["ports"] = listed
+            container["readinessProbe"] = {
+                "tcpSocket": {"port": listed[0]["containerPort"]},
+                "periodSeconds": 1,
+                "failureThreshold": 2,
+            }
+        return container
+
+    def _endpoint(self) -> str:
+        return self.endpoint or f"http://{RECEIVER}.{self.watch_namespace}:{RECEIVER_PORT}"
+
+    def _token(self) -> str:
+        return hashlib.sha256(f"{self.name}:{self.seed}".encode()).hexdigest()[:16]
+
+    def _metadata(self, name: str, namespace: str | None = None) -> Object:
+        return {"name": name, "namespace": namespace or self.name, "labels": self.labels(name)}
+
+    def _secret(self, name: str, data: dict[str, str], namespace: str | None = None) -> Object:
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": self._metadata(name, namespace), "stringData": data}
+
+    def _config_map(self, name: str, data: dict[str, str]) -> Object:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": self._metadata(name), "data": data}
+
+
+def _is_secret(setting: str) -> bool:
+    return setting.endswith(("_PASSWORD", "_SECRET"))
+
+
+def render(objects: Iterable[Object]) -> str:
+    """Return *objects* as YAML documents for `kubectl apply -f`."""
+    return "---\n".join(yaml.safe_dump(item, sort_keys=False, width=120) for item in objects)

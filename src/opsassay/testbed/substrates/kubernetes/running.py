@@ -1,0 +1,192 @@
+"""A handle on a system that runs on a cluster: what it is, how it is, what is done to it, what is observed of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from opsassay.errors import LostError
+from opsassay.model.incident import FaultPlan
+from opsassay.model.system import System
+from opsassay.testbed.injection.preconditions import require
+from opsassay.testbed.substrates.kubernetes.actuators.inject import activity, injecting
+from opsassay.testbed.substrates.kubernetes.actuators.offers import WayName, offers_of
+from opsassay.testbed.substrates.kubernetes.actuators.ways import require_ways
+from opsassay.testbed.substrates.kubernetes.api import topology
+from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError, Object
+from opsassay.testbed.substrates.kubernetes.api.readings import cores, is_over, is_ready
+from opsassay.testbed.substrates.kubernetes.endpoints.door import Doors, ledger_of
+from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
+from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
+from opsassay.testbed.substrates.kubernetes.manifests.system import LOAD, PROBE, watch_of
+from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is observed: *namespaces* together are the system, *protected* are URLs by service, *probe* sends requests.
+
+    A protected service is named NAME.NAMESPACE, or NAME in the first of the namespaces; *probe* is the namespace of the
+    probe pod, None for a run without probes.
+    """
+
+    namespaces: tuple[str, ...]
+    protected: Mapping[str, str]
+    probe: str | None = None
+
+
+@dataclass(frozen=True)
+class KubernetesSystem:
+    """A handle on a system that runs in the namespace *name*."""
+
+    api: Api
+    name: str
+    prefer: WayName | None = None
+    """The way that faults go where they have several, see `faults/ways.py`."""
+    kept: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """Ledgers of pods that are gone, by file."""
+
+    @property
+    def watch_namespace(self) -> str:
+        """Where its receiver and probe live."""
+        return watch_of(self.name)
+
+    @property
+    def namespaces(self) -> tuple[str, str]:
+        """Both namespaces, the system's own first."""
+        return self.name, self.watch_namespace
+
+    @property
+    def receiver(self) -> RemoteReceiver:
+        """The receiver beside it, whose sessions are fetched from the cluster."""
+        return RemoteReceiver(self.api, self.watch_namespace)
+
+    def definition(self) -> System:
+        """Return the system that runs here; its hosts are the nodes that its replicas are on."""
+        if (system := self._described()) is None:
+            raise LostError(f"The namespace {self.name} of {self.api.context} holds no system any more.")
+        return system
+
+    def _described(self) -> System | None:
+        described = self.api.get("ConfigMap", "system", self.name)
+        if described is None:
+            return None
+        system = System.model_validate(yaml.safe_load(described["data"]["system.yaml"]))
+        pods = self.api.list("Pod", self.name)
+        nodes = {
+            p["spec"].get("nodeName") for p in pods if (p["metadata"].get("labels") or {}).get("app") in system.services
+        }
+        free = {name: spec.model_copy(update={"host": None}) for name, spec in system.services.items()}
+        return system.model_copy(update={"hosts": tuple(sorted(nodes - {None})) or system.hosts, "services": free})
+
+    def status(self) -> dict[str, Any]:
+        """Return name, phase, ready and not_ready replicas, the active fault, endpoints, rate_rps, isolation."""
+        namespace = self.api.get("Namespace", self.name)
+        if namespace is None:
+            raise LostError(f"The namespace {self.name} of {self.api.context} is gone.")
+        pods = [pod for pod in self.pods() if not is_over(pod)]
+        missing = sorted(pod["metadata"]["name"] for pod in pods if not is_ready(pod))
+        leaving = namespace["status"]["phase"] == "Terminating"
+        system = self._described() if not leaving else None
+        why = what_holds(namespace) if leaving else "" if system else "its namespaces are there, it is not (yet)"
+        return {
+            "name": self.name,
+            "phase": "stopping" if leaving else "starting" if missing or not pods or not system else "ready",
+            "replicas": len(pods),
+            "ready": len(pods) - len(missing),
+            "not_ready": missing,
+            "fault": activity(self.api, self.watch_namespace),
+            "system": system.system if system else None,
+            "namespace": self.name,
+            "surprises": [],
+            "machine": {"abilities": {}},
+            "cores": self._cores(),
+            "endpoints": {entry: [url] for entry, url in self._urls(system).items()} if system else {},
+            "rate_rps": self._rate() if system else None,
+            "isolation": "kubernetes",
+            "context": self.api.context,
+            "reason": why,
+        }
+
+    def pods(self) -> list[Object]:
+        """Return the pods of the system and of what watches over it."""
+        return [pod for namespace in self.namespaces for pod in self.api.list("Pod", namespace)]
+
+    def require(self, plan: FaultPlan, source: Path | None = None) -> None:
+        """Raise when *plan*, read from the file *source*, cannot be carried out here: by itself, or for want of a way."""
+        require(self.definition(), plan, "kubernetes", source=source)
+        require_ways(self.api, plan, self.prefer)
+
+    def inject(self, plan: FaultPlan) -> Iterator[dict[str, Any]]:
+        """Inject *plan* and yield its events; closing the iterator, or its end however it comes, undoes it."""
+        self.require(plan)
+        offers, image = offers_of(self.api, self.prefer), self._image()
+        return injecting(self.api, self.name, self.definition(), plan, offers, image, self.kept)
+
+    def set_rate(self, rate_rps: float) -> float:
+        """Change the load; return the former rate. The generator is replaced, so that its pod is another one."""
+        former = self._rate()
+        containers = [{"name": LOAD, "env": [{"name": "RATE_RPS", "value": f"{rate_rps:g}"}]}]
+        self.api.patch("Deployment", LOAD, {"spec": {"template": {"spec": {"containers": containers}}}}, self.name)
+        return former
+
+    def flush(self) -> None:
+        """Wait until every process has sent what it had queued: each does so on its own, every second."""
+        from opsassay.testbed.workload.runtime.instruments import EXPORT_EVERY_S
+
+        time.sleep(2 * EXPORT_EVERY_S)
+
+    def ledger(self, since_ns: int) -> pl.DataFrame:
+        """Return what faults cost since *since_ns*, from the pods that are there and those that faults removed."""
+        return ledger_of(Doors.of(self.api, self.name), self.definition(), self.kept, since_ns)
+
+    def watched(self, protected: Sequence[str] = ()) -> Watched:
+        """Return what an observer of this system needs to know: its entries, or the *protected* services by their names."""
+        urls = self._urls(self.definition())
+        named = {service: urls.get(service, f"http://{service}.{self.name}:{SERVICE_PORT}/") for service in protected}
+        return Watched(
+            (self.name,), named or {f"{entry}.{self.name}": url for entry, url in urls.items()}, self.watch_namespace
+        )
+
+    def topology(self) -> set[tuple[topology.Entity, topology.Entity]]:
+        """Return who owns, carries or serves whom: deployment, replica set, pod, node, service; see `topology.py`."""
+        return topology.topology(self.api, self.name)
+
+    def _image(self) -> str:
+        """Return the image that everything of this system runs."""
+        probe = self.api.get("Deployment", PROBE, self.watch_namespace)
+        return str(probe["spec"]["template"]["spec"]["containers"][0]["image"]) if probe else IMAGE
+
+    def _cores(self) -> int:
+        """Return the cores that the cluster's nodes give to pods; none when this user may not see nodes."""
+        try:
+            nodes = self.api.list("Node")
+        except DeniedError:
+            return 0
+        return sum(round(cores(node["status"]["allocatable"]["cpu"])) for node in nodes)
+
+    def _urls(self, system: System) -> dict[str, str]:
+        paths = system.probe_paths()
+        return {entry: f"http://{entry}.{self.name}:{SERVICE_PORT}{path}" for entry, path in paths.items()}
+
+    def _rate(self) -> float:
+        generator = self.api.get("Deployment", LOAD, self.name)
+        if generator is None:
+            return 0.0
+        environment = generator["spec"]["template"]["spec"]["containers"][0]["env"]
+        return float(next(entry["value"] for entry in environment if entry["name"] == "RATE_RPS"))
+
+
+def what_holds(namespace: Object) -> str:
+    """Return in the cluster's words why *namespace*, which was told to go, is still there."""
+    conditions = namespace.get("status", {}).get("conditions") or ()
+    words = [c["message"] for c in conditions if c["status"] == "True" and c.get("message")]
+    return " ".join(words) or "the cluster gives no reason"

@@ -1,0 +1,107 @@
+"""Objects as a scenario writes of them: those that it makes, the changes that it asks for, the states that it waits for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opsassay.errors import OperationError, RefusedError
+from opsassay.model.cluster import ObjectChange, ObjectState, OnCluster
+from opsassay.testbed.substrates.kubernetes.actuators.changes import Change
+from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Api, Object
+from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
+from opsassay.testbed.substrates.kubernetes.scenario.names import Names
+
+LOOK_EVERY_S = 0.5
+
+
+def manifest(api: Api, change: ObjectChange, names: Names) -> Object:
+    """Return the object that *change* makes."""
+    body = names.fill(change.create or {})
+    metadata = {**body.pop("metadata", {}), "name": names.fill(change.name)}
+    if KINDS[change.kind][2]:
+        metadata["namespace"] = change.namespace or names.namespace
+    return {"apiVersion": api.version_of(change.kind), "kind": change.kind, "metadata": metadata, **body}
+
+
+def changes_of(api: Api, asked: Sequence[ObjectChange], names: Names) -> list[Change]:
+    """Return *asked* as changes that can be taken back; what a patch makes of its object is asked of the server.
+
+    Raises RefusedError for an object that is not there.
+    """
+    found = []
+    for one in asked:
+        name, place = str(names.fill(one.name)), (one.namespace or names.namespace) if KINDS[one.kind][2] else None
+        if one.create is not None:
+            found.append(Change(one.kind, name, place, create=manifest(api, one, names)))
+            continue
+        standing = api.get(one.kind, name, place)
+        if standing is None:
+            raise RefusedError(f"There is no {one.kind} {name} to change.")
+        wanted = api.request(
+            "PATCH", api.path_of(one.kind, place, name), names.fill(one.patch), query={"dryRun": "All"},
+            content_type=PATCH_TYPES["strategic"],
+        )  # fmt: skip
+        found.append(Change(one.kind, name, place, patch=_difference(_said(standing), _said(wanted))))
+    return found
+
+
+def broken_nodes(block: OnCluster, names: Names) -> frozenset[str]:
+    """Return the nodes that *block* breaks or changes, no place for its undo; none when those are all there are."""
+    named = [names.node(one.node) for one in block.nodes]
+    named += [str(names.fill(one.name)) for one in block.changes if one.kind == "Node"]
+    broken = frozenset(named) & frozenset(names.workers)
+    return broken if len(broken) < len(names.workers) else frozenset()
+
+
+def _said(item: Object) -> Object:
+    """Return what somebody decided about *item*: all but its status and what the server notes about it."""
+    kept = {key: item["metadata"][key] for key in ("labels", "annotations") if key in item["metadata"]}
+    return {**{key: value for key, value in item.items() if key not in {"metadata", "status"}}, "metadata": kept}
+
+
+def _difference(standing: Any, wanted: Any) -> Any:
+    """Return the merge patch (RFC 7396) that makes *wanted* of *standing*; lists are given whole."""
+    if not isinstance(standing, dict) or not isinstance(wanted, dict):
+        return wanted
+    gone = {key: None for key in standing if key not in wanted}
+    return gone | {
+        key: _difference(standing.get(key), value) for key, value in wanted.items() if standing.get(key) != value
+    }
+
+
+def found_at(item: Any, path: str) -> Any:
+    """Return what stands at the dotted *path* of *item*, None when nothing does.
+
+    A part of a list is named by its type, its name or its number: ``status.conditions.Ready.status``.
+    """
+    for key in path.split("."):
+        if isinstance(item, Mapping):
+            item = item.get(key)
+        elif isinstance(item, Sequence) and not isinstance(item, str):
+            item = _part(item, key)
+        else:
+            return None
+    return item
+
+
+def _part(items: Sequence[Any], key: str) -> Any:
+    if key.isdigit():
+        return items[int(key)] if int(key) < len(items) else None
+    named = (one for one in items if isinstance(one, Mapping) and key in (one.get("type"), one.get("name")))
+    return next(named, None)
+
+
+def await_state(api: Api, state: ObjectState, names: Names) -> None:
+    """Wait until *state* holds; raises OperationError with what stands there instead."""
+    place = (state.namespace or names.namespace) if KINDS[state.kind][2] else None
+    name, wanted = str(names.fill(state.name)), names.fill(state.equals)
+    deadline = time.monotonic() + state.within_s
+    while ((seen := found_at(api.get(state.kind, name, place), state.path)) == wanted) is state.differs:
+        if time.monotonic() > deadline:
+            words = "anything but " if state.differs else ""
+            raise OperationError(
+                f"{state.kind} {name}: {state.path} is {seen!r} after {state.within_s:g} s, not {words}{wanted!r}."
+            )
+        time.sleep(LOOK_EVERY_S)

@@ -1,0 +1,52 @@
+"""Whose turn it is on a cluster: a trial that breaks nodes has it to itself, the others share it.
+
+Everybody claims a namespace first and then looks who was there before: whoever came later waits. That needs no lock that a
+killed process could keep; a namespace whose owner is gone is nobody's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from opsassay.errors import OperationError
+from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
+from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED
+from opsassay.testbed.substrates.kubernetes.scenario.furnishing import EXCLUSIVE
+
+LOOK_EVERY_S = 2.0
+TURN_TIMEOUT_S = 900.0
+
+
+def systems_on(api: Api) -> dict[str, Object]:
+    """Return the namespaces of the systems of ours on the cluster, by the system's name."""
+    selector = ",".join(f"{key}={value}" for key, value in MANAGED.items())
+    found = {item["metadata"]["name"]: item for item in api.list("Namespace", selector=selector)}
+    return {name: item for name, item in found.items() if item["metadata"]["labels"].get(INSTANCE_LABEL) == name}
+
+
+def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
+    """Return the systems among *others* that came before *mine* and cannot run beside it."""
+    exclusive = _exclusive(mine)
+    return sorted(name for name, item in others.items() if (exclusive or _exclusive(item)) and _age(item) < _age(mine))
+
+
+def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool], timeout_s: float = TURN_TIMEOUT_S) -> None:
+    """Wait until nothing that came before the system *name* is in its way; raises OperationError after *timeout_s*."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        systems = {system: item for system, item in systems_on(api).items() if not is_gone(item)}
+        mine = systems.pop(name, None)
+        if mine is None or not (waiting := in_the_way(mine, systems)):
+            return
+        if time.monotonic() > deadline:
+            raise OperationError(f"{', '.join(waiting)} cannot share the cluster with {name} and did not end.")
+        time.sleep(LOOK_EVERY_S)
+
+
+def _exclusive(namespace: Object) -> bool:
+    return bool(namespace["metadata"]["labels"].get(EXCLUSIVE) == "true")
+
+
+def _age(namespace: Object) -> tuple[str, str]:
+    return namespace["metadata"]["creationTimestamp"], namespace["metadata"]["name"]

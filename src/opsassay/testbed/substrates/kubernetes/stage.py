@@ -1,0 +1,241 @@
+"""A trial on a cluster: objects in namespaces of their own, changes of objects that the cluster takes back, kubectl.
+
+What is seen of a system that sends telemetry is the same as on this machine: the receiver beside it is read from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from opsassay.errors import LostError, OperationError, OpsAssayError, RefusedError
+from opsassay.model.cluster import OnCluster
+from opsassay.model.incident import Window
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import ACTIONS, TIMELINE
+from opsassay.model.scenario import Scenario
+from opsassay.testbed.core.stage import Operation
+from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.sight import Sight
+from opsassay.testbed.operations.sights import live_telemetry, users_are_served
+from opsassay.testbed.recording.observer import recorded_by
+from opsassay.testbed.scenarios import system_of
+from opsassay.testbed.substrates.kubernetes.access import account
+from opsassay.testbed.substrates.kubernetes.access.audit import Audit
+from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, require_near
+from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
+from opsassay.testbed.substrates.kubernetes.actuators.changes import injected
+from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
+from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
+from opsassay.testbed.substrates.kubernetes.observer import send_probe
+from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
+from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
+from opsassay.testbed.substrates.kubernetes.scenario.names import Names, takes_pods, workers
+from opsassay.testbed.substrates.kubernetes.scenario.objects import await_state, broken_nodes, changes_of, manifest
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
+
+ABOUT = "cluster.json"
+"""What the cluster is, in the run folder."""
+MACHINERY_S = 900.0
+"""Beside what a scenario grants: after this long the cluster itself takes back what was changed."""
+HEALTHY_WITHIN_S = 3.0
+UNSEEN_S = 60.0
+"""How long the telemetry may be out of reach before a trial is given up; a reading of less than that is missing."""
+CLOCKS_APART_S = 1.0
+"""Alerts are evaluated by this machine's clock over what pods noted by theirs."""
+
+
+@contextmanager
+def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, Any] | None) -> Iterator[ClusterStage]:
+    """Deploy what *scenario* describes in namespaces that this process owns, and remove them; raises OpsAssayError."""
+    settings, block = ClusterSettings.model_validate(cluster or {}), scenario.cluster
+    assert block is not None
+    substrate = KubernetesSubstrate(settings.kubeconfig, settings.context, image=settings.image)
+    api, name = substrate.api, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
+    version = api.require()
+    require_near(settings.kubectl, version)
+    nodes = NodeCommand(settings.node_command, api.context)
+    if block.nodes or block.node_tool:
+        nodes.require()
+    names = Names(name, watch_of(name), settings.image, workers(api.list("Node")))
+    if len(names.workers) < block.workers:
+        raise RefusedError(
+            f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} for pods."
+        )
+    about = {"context": api.context, "version": version, "nodes": names.workers}
+    (run_dir / ABOUT).write_text(json.dumps(about) + "\n")
+    objects = tuple(manifest(api, one, names) for one in block.objects)
+    furnishing = Furnishing(block.stand_ins, block.fillers, block.exclusive, objects)
+    deployed = substrate.deployed(
+        system_of(scenario), name, seed=scenario.environment.seed + seed, rate_rps=scenario.environment.rate_rps,
+        furnishing=furnishing,
+    )  # fmt: skip
+    with deployed as running, ExitStack() as stack:
+        (run_dir / ABOUT).write_text(json.dumps({**about, "topology": sorted(running.topology())}) + "\n")
+        telemetry = None if block.stand_ins else stack.enter_context(live_telemetry(running.receiver, run_dir))
+        yield ClusterStage(scenario, block, settings, running, names, nodes, telemetry)
+
+
+@dataclass
+class ClusterStage:
+    """What *scenario* describes, as it is *running* on the cluster of *settings*; stand-ins send no *telemetry*."""
+
+    scenario: Scenario
+    block: OnCluster
+    settings: ClusterSettings
+    running: KubernetesSystem
+    names: Names
+    nodes: NodeCommand
+    telemetry: LiveTelemetry | None = None
+    _audit: Audit | None = field(default=None, init=False)
+
+    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
+        """Have the observer write the timeline."""
+        committed, settings = self.scenario.verification, self.settings
+        every_s = committed.probe_every_s if probes else None
+        command = [sys.executable, "-m", "opsassay.testbed.substrates.kubernetes.observer", "--on", self.running.name]
+        command += ["--kubeconfig", str(settings.kubeconfig)] if settings.kubeconfig else []
+        command += ["--context", settings.context] if settings.context else []
+        command += ["--output", str(run_dir / TIMELINE), "--cadence", str(committed.cadence_s)]
+        return recorded_by(
+            [*command, "--probe-every", str(every_s or 0), "--protect", *committed.protected_services],
+            run_dir / TIMELINE,
+        )
+
+    def ailment(self) -> str | None:
+        """Return what is not ready, or which protected service does not answer in time."""
+        if missing := self.running.status()["not_ready"]:
+            return f"{', '.join(missing)} not ready"
+        nodes = [node for node in self.running.api.list("Node") if node["metadata"]["name"] in self.names.workers]
+        if (there := sum(takes_pods(node) for node in nodes)) < self.block.workers:
+            return f"{there} of {self.block.workers} nodes take pods"
+        for service, url in self.running.watched(self.scenario.verification.protected_services).protected.items():
+            answer = send_probe(self.running.api, self.running.watch_namespace, url, HEALTHY_WITHIN_S)
+            if answer["status"] != 200:
+                return f"{service} answers {answer['status'] or answer['error']}"
+        return self._blindness()
+
+    def _blindness(self) -> str | None:
+        """Return why what is usual could not be told from the telemetry; None when it could, or when there is none."""
+        if self.telemetry is None:
+            return None
+        served = users_are_served(self.telemetry, system_of(self.scenario).entries())
+        if abs(ahead_s := self.telemetry.clock_ahead_s) > CLOCKS_APART_S:
+            return f"the clock of the receiver's node is {ahead_s:+.1f} s from this machine's"
+        return None if served else "users are not served in time, by the telemetry that has arrived"
+
+    @contextmanager
+    def operated(self, usual: Window, run_dir: Path) -> Iterator[Operation]:
+        """Provide kubectl as a user who may do what the scenario lists, and record what is written to the API.
+
+        Where there is telemetry, tools that look at it and alerts by the system's SLO come with it.
+        """
+        lock, path = threading.Lock(), run_dir / ACTIONS
+
+        def record(action: Any) -> None:
+            with lock:
+                append_line(path, action)
+
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opsassay-access-")))
+            kubeconfig = stack.enter_context(self._access(folder))
+            user = f"system:serviceaccount:{self.names.watch}:{account.ACCOUNT}"
+            self._audit = stack.enter_context(
+                Audit(
+                    self.running.api, self.running.name, record, rules=self.block.rules(), log=self.settings.audit_log,
+                    user=user,
+                )
+            )  # fmt: skip
+            kubectl, sight, watch = Kubectl(kubeconfig, self.settings.kubectl), None, None
+            if self.telemetry is not None:
+                alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+                sight = Sight(self.telemetry, alerts)
+                watch = stack.enter_context(AlertWatch(alerts, run_dir, patience_s=UNSEEN_S))
+            toolbox = ClusterToolbox(kubectl, self.nodes, self.block.node_tool, self.names, record, sight)
+            yield Operation(toolbox, watch, self.names.fill, kubeconfig)
+
+    @contextmanager
+    def _access(self, folder: Path) -> Iterator[Path]:
+        """Make the agent's account with its rights and yield its kubeconfig; nothing of it stays outside the namespaces."""
+        api, name, watch = self.running.api, self.running.name, self.names.watch
+        if not self.settings.open_nodes:
+            account.require_closed(api, name, self.names.image)
+        made = account.role_objects(name, watch, self.block.rules())
+        try:
+            for item in made:
+                api.create(item)
+            lasts_s = self.scenario.environment.agent_timeout_s + MACHINERY_S
+            token = account.issue_token(api, watch, lasts_s)
+            yield account.write_kubeconfig(api, name, token, folder / "kubeconfig")
+        finally:
+            for item in reversed(made):
+                place = item["metadata"].get("namespace")
+                if place not in (name, watch):
+                    with suppress(OpsAssayError):
+                        api.delete(item["kind"], item["metadata"]["name"], place)
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        """Make the changes, which the cluster takes back when this process dies, and break nodes; wait until it shows."""
+        environment, api = self.scenario.environment, self.running.api
+        limit_s = environment.settle_s + environment.agent_timeout_s + environment.aftermath_s + MACHINERY_S
+        changes = changes_of(api, self.block.changes, self.names)
+        avoid = broken_nodes(self.block, self.names)
+        with ExitStack() as held:
+            for own, part in groupby(changes, lambda change: change.namespace == self.running.name):
+                made = injected(api, list(part), self.names.watch, limit_s, image=self.names.image, avoid=avoid)
+                held.enter_context(_forgiven(made) if own else made)
+            for one in self.block.nodes:
+                held.enter_context(self.nodes.broken(self.names.node(one.node), one.op, limit_s))
+            for state in self.block.until:
+                await_state(api, state, self.names)
+            yield
+
+    def let_in(self) -> None:
+        """Take what is written to the API from now on for the agent's."""
+        assert self._audit is not None
+        self._audit.begin()
+
+    def let_out(self) -> None:
+        """Record what the agent wrote last, and nothing after that."""
+        assert self._audit is not None
+        self._audit.end()
+
+    def require_alive(self) -> None:
+        """Raise LostError when the system's namespace is gone, or a node that nobody in this trial could have stopped.
+
+        All else the agent may have taken away.
+        """
+        api = self.running.api
+        if api.get("Namespace", self.running.name) is None:
+            raise LostError(f"The namespace {self.running.name} of {api.context} is gone.")
+        if self.block.nodes or self.block.node_tool:
+            return
+        there = {node["metadata"]["name"] for node in api.list("Node") if is_ready(node)}
+        if lost := [name for name in self.names.workers if name not in there]:
+            raise LostError(f"Lost during the trial, which breaks no node: {', '.join(lost)} of {api.context}.")
+
+
+@contextmanager
+def _forgiven(made: AbstractContextManager[Any]) -> Iterator[None]:
+    """Hold *made* without its complaint at the end: what cannot be taken back by then goes with the namespace."""
+    held = ExitStack()
+    held.enter_context(made)
+    try:
+        yield
+    finally:
+        with suppress(OperationError):
+            held.close()

@@ -1,0 +1,296 @@
+"""The Kubernetes substrate: systems as objects in namespaces of their own, on whatever cluster a kubeconfig leads to."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from opsassay.errors import LostError, NotFoundError, OperationError, OpsAssayError, StartError, UserError
+from opsassay.model.incident import FaultPlan
+from opsassay.model.system import Setting, System
+from opsassay.testbed.injection.preconditions import require
+from opsassay.testbed.substrates.kubernetes.actuators.changes import clear_cluster_roles
+from opsassay.testbed.substrates.kubernetes.actuators.offers import WayName
+from opsassay.testbed.substrates.kubernetes.actuators.ways import require_ways
+from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
+from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_ready, why_not_ready
+from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
+from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, watch_of
+from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem, what_holds
+from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FurnishedSystem, Furnishing
+from opsassay.testbed.substrates.kubernetes.scenario.sharing import await_turn, systems_on
+
+START_TIMEOUT_S = 180.0
+REMOVE_TIMEOUT_S = 180.0
+TRIAL_START_TIMEOUT_S = 420.0
+"""A trial that was not started tells nothing: it waits longer than a person does."""
+SECONDS_PER_FILLER = 4.0
+"""What an idle pod may add to the time in which everything is ready."""
+LOOK_EVERY_S = 0.5
+CLAIM = "opsassay/claim"
+"""Annotation of a namespace by which whoever made it knows it again when the answer was lost."""
+OWNER = "opsassay/owner"
+"""Annotation of a namespace whose system ends with the process that it names: host, pid and start time."""
+
+
+class KubernetesSubstrate:
+    """Runs systems on the cluster of *context* in *kubeconfig*, kubectl's own choice when they are None."""
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        kubeconfig: str | Path | None = None,
+        context: str | None = None,
+        *,
+        image: str = IMAGE,
+        endpoint: str | None = None,
+        prefer: WayName | None = None,
+    ) -> None:
+        self._kubeconfig, self._context = kubeconfig, context
+        self.image, self._endpoint = image, endpoint
+        self._prefer = prefer
+        self._api: Api | None = None
+
+    @property
+    def api(self) -> Api:
+        """The connection, made on first use."""
+        if self._api is None:
+            self._api = Api.connect(self._kubeconfig, self._context)
+        return self._api
+
+    def deploy(
+        self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
+        isolation: Setting | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
+        furnishing: Furnishing | None = None,
+    ) -> KubernetesSystem:  # fmt: skip
+        """Start *system* in a namespace called *name* and wait until it is ready; raises UserError, StartError, LostError.
+
+        An *owned* one is removed by `deployed`, or by the next `status` on this machine when its process was killed. With a
+        *furnishing* it is as a scenario wants it, and waits for its turn on the cluster.
+        """
+        _refuse_level(isolation)
+        self.api.require()
+        deployed = Deployed(system, name, seed, rate_rps, self.image, self._endpoint)
+        timeout_s = START_TIMEOUT_S
+        if furnishing is not None:
+            deployed = FurnishedSystem(system, name, seed, rate_rps, self.image, self._endpoint, furnishing=furnishing)
+            timeout_s = TRIAL_START_TIMEOUT_S + furnishing.fillers * SECONDS_PER_FILLER
+        running, claimed = KubernetesSystem(self.api, name, self._prefer), list[str]()
+        try:
+            for namespace in deployed.namespaces():
+                self._claim(namespace, owned=owned)
+                claimed.append(namespace["metadata"]["name"])
+            if furnishing is not None:
+                await_turn(self.api, name, _owner_is_dead)
+            for manifest in deployed.manifests()[len(deployed.namespaces()) :]:
+                self.api.create(manifest)
+            self._wait_ready(running, on_progress, timeout_s)
+        except BaseException as error:
+            try:
+                self._remove(name, claimed, wait=furnishing is None)
+            except OpsAssayError as left:
+                error.add_note(str(left))
+            raise
+        return running
+
+    @contextmanager
+    def deployed(
+        self,
+        system: System,
+        name: str,
+        *,
+        seed: int = 0,
+        rate_rps: float | None = None,
+        isolation: Setting | None = None,
+        furnishing: Furnishing | None = None,
+    ) -> Iterator[KubernetesSystem]:
+        """Run *system* while the block runs; its namespaces are gone when the block ends.
+
+        Those of one with a *furnishing* are told to go: nothing else has their name, and the cluster ends what it began.
+        """
+        running = self.deploy(
+            system, name, seed=seed, rate_rps=rate_rps, owned=True, isolation=isolation, furnishing=furnishing
+        )
+        try:
+            yield running
+        finally:
+            self._remove(name, running.namespaces, wait=furnishing is None)
+
+    def running(self, name: str) -> KubernetesSystem:
+        """Return the running system *name*; raises NotFoundError."""
+        names = systems_on(self.api)
+        if name not in names:
+            raise NotFoundError("system on the cluster", name, names)
+        return KubernetesSystem(self.api, name, self._prefer)
+
+    def names(self) -> list[str]:
+        """Return the systems on the cluster."""
+        return sorted(systems_on(self.api))
+
+    def require(
+        self, system: System, plan: FaultPlan, isolation: Setting | None = None, source: Path | None = None
+    ) -> None:
+        """Raise when *plan*, read from the file *source*, could not be carried out on a *system* started here.
+
+        Which nodes there are to hit is known when it runs.
+        """
+        _refuse_level(isolation)
+        if not any(part.target is not None and part.target.host for part in plan.parts):
+            require(system, plan, "kubernetes", source=source)
+        require_ways(self.api, plan, self._prefer)
+
+    def remove(self, name: str) -> None:
+        """Remove the system *name* and wait until its namespaces are gone; raises OperationError with what holds them."""
+        self._remove(name, self.running(name).namespaces)
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return one row per system of ours; those whose owner on this machine has died are removed first.
+
+        One that does not go keeps neither the others nor the answer: its ``reason`` says what holds it.
+        """
+        return [self._row(name, namespace) for name, namespace in systems_on(self.api).items()]
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return what the cluster is, or the reason why there is none."""
+        try:
+            version = self.api.require()
+        except OpsAssayError as error:
+            return {"kubernetes": {"available": False, "reason": str(error)}}
+        return {"kubernetes": {"available": True, "reason": "", "context": self.api.context, "version": version}}
+
+    def _row(self, name: str, namespace: Object) -> dict[str, Any]:
+        running = KubernetesSystem(self.api, name, self._prefer)
+        if not _owner_is_dead(namespace):
+            return running.status()
+        row = {"name": name, "context": self.api.context}
+        try:
+            self._remove(name, running.namespaces)
+        except OperationError as error:
+            return {**row, "phase": "stopping", "reason": str(error)}
+        return {**row, "phase": "cleared", "reason": "its owner is gone"}
+
+    def _claim(self, namespace: Object, *, owned: bool) -> None:
+        """Make *namespace*; one of that name that is on its way out is waited for, any other one is somebody else's.
+
+        Raises UserError for that. When the answer is lost what stands there tells whether it is ours.
+        """
+        metadata, deadline = namespace["metadata"], time.monotonic() + REMOVE_TIMEOUT_S
+        name, claim = metadata["name"], secrets.token_hex(8)
+        metadata["annotations"] = {CLAIM: claim, **({OWNER: _this_process()} if owned else {})}
+        while True:
+            try:
+                self.api.create(namespace)
+                return
+            except (ApiError, LostError) as error:
+                if isinstance(error, ApiError) and error.status != 409:
+                    raise
+                standing = self.api.get("Namespace", name)
+                if standing is not None and (standing["metadata"].get("annotations") or {}).get(CLAIM) == claim:
+                    return
+                if standing is not None and standing["status"]["phase"] != "Terminating":
+                    raise UserError(
+                        f"The namespace {name} exists on {self.api.context}; stop its system with "
+                        "`opsassay down --isolation kubernetes`, or choose --name."
+                    ) from error
+                if time.monotonic() > deadline:
+                    raise OperationError(_stuck(standing or namespace)) from error
+            time.sleep(LOOK_EVERY_S)
+
+    def _wait_ready(
+        self, running: KubernetesSystem, on_progress: Callable[[dict[str, Any]], None] | None, timeout_s: float
+    ) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                waiting = self._not_yet(running)
+                if on_progress:
+                    on_progress(running.status())
+            except LostError as error:  # it may come back in time
+                waiting = {"the API server": str(error)}
+            if not waiting:
+                return
+            if time.monotonic() > deadline:
+                reasons = "; ".join(f"{name} ({reason})" for name, reason in sorted(waiting.items())[:5])
+                raise StartError(f"System {running.name} is not ready after {timeout_s:g} s: {reasons}.")
+            time.sleep(LOOK_EVERY_S)
+
+    def _not_yet(self, running: KubernetesSystem) -> dict[str, str]:
+        """Return what is not ready, with the reason: pods, and deployments whose pods are not there yet."""
+        waiting = {
+            pod["metadata"]["name"]: why_not_ready(pod)
+            for pod in running.pods()
+            if not is_over(pod) and not is_ready(pod)
+        }
+        for namespace in running.namespaces:
+            for item in self.api.list("Deployment", namespace):
+                status = item.get("status", {})
+                if status.get("readyReplicas", 0) < item["spec"]["replicas"]:
+                    waiting.setdefault(item["metadata"]["name"], "its pods are not all ready")
+        return waiting
+
+    def _remove(self, name: str, namespaces: Sequence[str], *, wait: bool = True) -> None:
+        """Delete the *namespaces* of the system *name* and *wait* until they are gone; an API that is away is asked again.
+
+        Raises OperationError with what keeps them, LostError when nobody answered in time.
+        """
+        deadline, untold = time.monotonic() + REMOVE_TIMEOUT_S, [*reversed(namespaces)]
+        while True:
+            try:
+                while untold:
+                    if self.api.delete("Namespace", untold[-1]):
+                        with suppress(OpsAssayError):  # else they take the time that they have to finish requests
+                            self.api.end_pods(untold[-1], grace_s=1)
+                    untold.pop()
+                clear_cluster_roles(self.api, watch_of(name))
+                found = [self.api.get("Namespace", one) for one in namespaces] if wait else []
+            except LostError as error:
+                if time.monotonic() > deadline:
+                    there = f"The namespaces {', '.join(namespaces)} may still be there"
+                    raise LostError(
+                        f"{there}; `opsassay status --isolation kubernetes` clears them: {error}"
+                    ) from error
+            else:
+                left = [namespace for namespace in found if namespace is not None]
+                if not left:
+                    return
+                if time.monotonic() > deadline:
+                    raise OperationError("; ".join(map(_stuck, left)))
+            time.sleep(LOOK_EVERY_S)
+
+
+def _refuse_level(isolation: Setting | None) -> None:
+    if isolation not in (None, "kubernetes"):
+        raise UserError(f"The isolation level {isolation} is the local substrate's; leave it out on Kubernetes.")
+
+
+def _stuck(namespace: Object) -> str:
+    name, phase = namespace["metadata"]["name"], namespace["status"]["phase"]
+    return f"The namespace {name} is stuck in {phase} after {REMOVE_TIMEOUT_S:g} s: {what_holds(namespace)}"
+
+
+def _this_process() -> str:
+    process = psutil.Process(os.getpid())
+    return f"{socket.gethostname()}:{process.pid}:{process.create_time():.2f}"
+
+
+def _owner_is_dead(namespace: Object) -> bool:
+    """Tell whether the owner of *namespace* was a process of this machine that is no more."""
+    owner = (namespace["metadata"].get("annotations") or {}).get(OWNER)
+    if owner is None:
+        return False
+    host, pid, created = owner.rsplit(":", 2)
+    if host != socket.gethostname():
+        return False
+    try:
+        return abs(psutil.Process(int(pid)).create_time() - float(created)) > 0.1
+    except psutil.NoSuchProcess:
+        return True

@@ -1,0 +1,62 @@
+"""Resource pressure inside a control group: the kernel's own limits, shared by the replicas and a companion process."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from opsassay.testbed.injection.injection import Injection
+from opsassay.testbed.kernel.cgroups import CPU, MEMORY
+from opsassay.testbed.substrates.local.actuators.pressure import Companion, CpuPressure, MemoryPressure
+
+
+class GroupPressure(Companion):
+    """The companion runs in the replica's own group, or in one beside the replicas of the host."""
+
+    controller: ClassVar[str]
+
+    def group(self) -> dict[str, Any]:
+        """Return which group the companion enters, and which one's limit it is to exhaust."""
+        containers, host = self._injection.system.containers, self._injection.host
+        if host is None:
+            return containers.told(containers.of(self._injection.replica), self.controller)
+        return containers.told(containers.of_host(host), self.controller, enters=containers.beside_replicas(host))
+
+    async def follow(self, pids: list[int]) -> None:
+        """Do nothing: whoever is in the group is under pressure."""
+
+    def release(self) -> None:
+        """Do nothing: the pressure has gone with the companion."""
+
+
+class GroupCpuPressure(GroupPressure):
+    """Burners use up the CPU time that the group may have in a period; then all of it stands still."""
+
+    role, controller = "burner", CPU
+
+    def order(self) -> dict[str, Any]:
+        """Return the group and the burners."""
+        parameters = self._injection.plan.parameters
+        return {**self.group(), "cores": parameters["cores"], "load_percent": parameters["load_percent"]}
+
+
+class GroupMemoryPressure(GroupPressure):
+    """The companion fills the group; whoever needs more than the rest is killed for it by the kernel."""
+
+    role, controller = "allocator", MEMORY
+
+    def order(self) -> dict[str, Any]:
+        """Return the group, its limit and the size."""
+        system, host = self._injection.system.system, self._injection.host
+        limit_mb = self._injection.replica.spec.memory_limit_mb if host is None else system.host_memory_limit_mb
+        size_mb = self._injection.plan.parameters["size_mb"]
+        return {**self.group(), "limit_bytes": limit_mb * 2**20, "size_bytes": size_mb * 2**20}
+
+
+def cpu_pressure(injection: Injection) -> Companion:
+    """Return CPU pressure by control group where the system has them, from outside where it has not."""
+    return GroupCpuPressure(injection) if injection.system.containers.limit(CPU) else CpuPressure(injection)
+
+
+def memory_pressure(injection: Injection) -> Companion:
+    """Return memory pressure by control group where the system has them, from outside where it has not."""
+    return GroupMemoryPressure(injection) if injection.system.containers.limit(MEMORY) else MemoryPressure(injection)

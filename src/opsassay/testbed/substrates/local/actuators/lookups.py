@@ -1,0 +1,76 @@
+"""DNS faults: the name server's answers to one replica go wrong."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import dns.rcode
+
+from opsassay.testbed.injection.injection import Account, Injection
+from opsassay.testbed.workload.names import Answer
+
+
+class Lookups(ABC):
+    """Overrides the answers to the target's look-ups: of one name, or of all."""
+
+    def __init__(self, injection: Injection) -> None:
+        self._injection = injection
+        hostname = injection.plan.parameters.get("hostname")
+        asked = {callee for caller, callee in injection.system.system.calls() if caller == injection.replica.service}
+        self._hosts = [hostname] if hostname else sorted(asked)
+        self._account = Account(injection, own=self._hosts)
+        self._former: Callable[[str], Answer | None] | None = None
+        self._installed = False
+
+    async def apply(self) -> None:
+        """Install the override; the target enters the calls that fail for it into the ledger."""
+        await self._account.open()
+        overrides = self._injection.system.names.overrides
+        self._former, self._installed = overrides.get(self._injection.replica.id), True
+        overrides[self._injection.replica.id] = self._override
+
+    async def undo(self) -> None:
+        """Remove the override; caches forget within a second."""
+        if self._installed:
+            self._installed = False
+            overrides = self._injection.system.names.overrides
+            if self._former is None:
+                overrides.pop(self._injection.replica.id, None)
+            else:
+                overrides[self._injection.replica.id] = self._former  # faults are taken back in reverse order
+        await self._account.close()
+
+    def _override(self, name: str) -> Answer | None:
+        if name not in self._hosts:
+            return self._former(name) if self._former else None
+        service = self._injection.replica.service
+        self._injection.system.ledger.write("lookup", callee=name, service=service, error=True)
+        return self.wrong_answer(name)
+
+    @abstractmethod
+    def wrong_answer(self, name: str) -> Answer:
+        """Return what is answered to a query for *name*."""
+
+
+class FailingLookups(Lookups):
+    """The name server fails."""
+
+    def wrong_answer(self, name: str) -> Answer:  # noqa: ARG002
+        """Return SERVFAIL."""
+        return dns.rcode.SERVFAIL
+
+
+class StrayLookups(Lookups):
+    """The answer is the address of another service, drawn anew for every query."""
+
+    def wrong_answer(self, name: str) -> Answer:
+        """Return where a replica of another service listens; while there is none, that the look-up failed."""
+        system, own = self._injection.system, self._injection.replica.service
+        others = [
+            (system.network.site(replica.id).address, replica.port)
+            for replica in system.fleet.replicas.values()
+            if replica.port is not None and replica.service not in (name, own)
+        ]
+        return [random.choice(others)] if others else dns.rcode.SERVFAIL  # noqa: S311

@@ -1,0 +1,67 @@
+"""Faults of pods' processes: killed once, or kept down; on a host, all of its pods."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+from opsassay.errors import RefusedError
+from opsassay.testbed.core.fleet import Replica
+from opsassay.testbed.injection.injection import Account, Injection
+
+
+class Kill:
+    """SIGKILL to the replicas' processes; the supervisor starts the containers again in the same pods."""
+
+    def __init__(self, injection: Injection) -> None:
+        self._injection = injection
+        self._account = Account(injection)
+
+    async def apply(self) -> None:
+        """Kill the processes."""
+        gone = [replica.id for replica in self._injection.replicas if replica.pid is None]
+        if gone:
+            raise RefusedError(f"Replica {gone[0]} has no process to kill now; wait until it is ready.")
+        await self._account.open()
+        for replica in self._injection.replicas:
+            self.before_the_kill(replica)
+        for replica in self._injection.replicas:
+            if replica.pid is not None:
+                kill(self._injection, replica.pid)
+
+    def before_the_kill(self, replica: Replica) -> None:
+        """Say what shall become of *replica*."""
+
+    async def undo(self) -> None:
+        """Stop the callers' account: the supervisor restarts what died."""
+        await self._account.close()
+
+
+class KillPod(Kill):
+    """The killed process is succeeded by another pod."""
+
+    def before_the_kill(self, replica: Replica) -> None:
+        """Name the successor; it is known by that name once it is there."""
+        replica.successor = self._injection.system.fleet.pod_name(replica.service)
+
+
+class KeepDown(Kill):
+    """The killed processes are not started again before the fault ends."""
+
+    def before_the_kill(self, replica: Replica) -> None:
+        """Hold restarts back."""
+        replica.held = True
+
+    async def undo(self) -> None:
+        """Let the supervisor start the replicas."""
+        for replica in self._injection.replicas:
+            replica.held = False
+        await super().undo()
+
+
+def kill(injection: Injection, pid: int) -> None:
+    """Kill *pid*, which may be gone already, and note that its end is ours."""
+    injection.system.surprises.expect(pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,120 @@
+"""The supervisor's control socket: one command per connection, JSON lines; closing the connection ends a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from opsassay.errors import OpsAssayError
+from opsassay.model.incident import FaultPlan
+from opsassay.testbed.injection.inject import inject
+
+if TYPE_CHECKING:
+    from opsassay.testbed.substrates.local.supervisor import Supervisor
+
+
+class ControlServer:
+    """Serves the commands status, observe, system, inject, flush, rate and down."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._busy: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen on the state folder's socket."""
+        self._server = await asyncio.start_unix_server(self._serve, self._supervisor.state.socket)
+        self._supervisor.state.socket.chmod(0o600)
+
+    async def stop(self) -> None:
+        """End every lease, so that every fault is undone, then stop listening."""
+        self._server.close()
+        for task in self._busy:
+            task.cancel()
+        if self._busy:
+            await asyncio.wait(self._busy, timeout=10)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+
+        async def report(event: dict[str, Any]) -> None:
+            if not writer.is_closing():
+                writer.write(json.dumps(event).encode() + b"\n")
+                await writer.drain()
+
+        command: dict[str, Any] = {}
+        try:
+            command = json.loads(await reader.readline() or b"{}")
+            await self._perform(command, reader, report)
+        except (OpsAssayError, ValidationError) as error:
+            kind = type(error).__name__ if isinstance(error, OpsAssayError) else "UserError"
+            await report({"error": str(error), "kind": kind})
+        except ConnectionError:
+            return  # the client went away; what it leased has been undone by now
+        except (OSError, RuntimeError, TimeoutError) as error:
+            await report({"error": f"The supervisor could not finish: {error}.", "kind": "OperationError"})
+        except Exception as error:  # a defect: whoever waits is told, and the log has the rest
+            told = f"The supervisor failed at {command.get('op')!r}: {type(error).__name__}: {error}."
+            await report({"error": told, "kind": "OperationError"})
+            raise
+        finally:
+            self._busy.discard(task)
+            writer.close()
+
+    async def _perform(self, command: dict[str, Any], reader: asyncio.StreamReader, report: Any) -> None:
+        supervisor = self._supervisor
+        match command.get("op"):
+            case "status":
+                await report(supervisor.status())
+            case "observe":
+                await report(supervisor.observe())
+            case "system":
+                await report({"definition": supervisor.system.model_dump(mode="json")})
+            case "down":
+                await report({"ok": True})
+                supervisor.stopping.set()
+            case "flush":
+                await self._flush()
+                await report({"ok": True})
+            case "rate":
+                await report(
+                    {"former": await supervisor.channels.request("loadgenerator", "rate", rate_rps=command["rate_rps"])}
+                )
+            case "inject":
+                await self._inject(FaultPlan.model_validate(command["plan"]), reader, report)
+            case "operate":
+                verb, arguments = command["verb"], command["arguments"]
+                await report({"result": await supervisor.operations.perform(verb, arguments)})
+            case unknown:
+                await report({"error": f"There is no command {unknown!r}.", "kind": "UserError"})
+
+    async def _flush(self) -> None:
+        """Have every process send its queued telemetry."""
+        channels = self._supervisor.channels
+        flushing = [channels.request(name, "flush", timeout_s=10.0) for name in channels.names() if _emits(name)]
+        await asyncio.gather(*flushing, return_exceptions=True)  # one that just died has nothing left to send
+
+    async def _inject(self, plan: FaultPlan, reader: asyncio.StreamReader, report: Any) -> None:
+        lease = asyncio.Event()
+
+        async def watch() -> None:
+            try:
+                await reader.read()  # nothing more is sent: this returns when the injector hangs up
+            except ConnectionError:
+                pass  # it died with something unread, and is gone all the same
+            finally:
+                lease.set()
+
+        watching = asyncio.create_task(watch())
+        try:
+            await inject(self._supervisor, plan, lease, report)
+        finally:
+            watching.cancel()
+
+
+def _emits(name: str) -> bool:
+    return name != "relay" and not name.startswith("pressure-")

@@ -1,0 +1,226 @@
+"""The `namespaced` level: a network namespace per replica on a bridge per host, and real packets between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+import psutil
+
+from opsassay.errors import OperationError
+from opsassay.model.system import IsolationLevel, System
+from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, sleep_until
+from opsassay.testbed.core.networks import FORWARD, LOOPBACK, Site, Stream
+from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.kernel.heal import heal
+from opsassay.testbed.kernel.namespaces import inside
+from opsassay.testbed.kernel.network import DATA_INTERFACE, Fabric, Place
+from opsassay.testbed.workload.names import Endpoint
+from opsassay.testbed.workload.processes import Channels, Template, log_tail
+
+PROBE = "probe"
+BESIDE = ("stores", "users", "probes")
+"""Hosts of what is no replica: the stores, the load generator, the probe."""
+SERVICE_PORT = 8080
+STORE_PORTS = {"postgresql": 5432, "valkey": 6379, "nats": 4222}
+"""Below the ports that the kernel gives to callers, so that a packet tells which end of a connection called."""
+CHUNK_BYTES = 65_536
+PACKETS_TIMEOUT_S = 10.0
+
+
+def open_doors(system: System) -> dict[str, socket.socket]:
+    """Return a listening loopback socket per entry service, in the namespace of whoever calls: the machine's own."""
+    return {entry: socket.create_server((LOOPBACK, 0)) for entry in sorted(system.entries())}
+
+
+class NamespacedNetwork:
+    """Every replica, store, load generator and probe in a namespace of its own, which outlives its processes.
+
+    *doors* are listening sockets from outside, by entry service: what connects there is passed on from the users' site.
+    *kernel_can* are the kinds of impairments that this kernel has a queueing discipline for; others take a detour.
+    """
+
+    level: ClassVar[IsolationLevel] = "namespaced"
+    interface: ClassVar[str | None] = DATA_INTERFACE
+    home = Fabric.management_address
+
+    def __init__(
+        self,
+        state: SystemState,
+        fleet: Fleet,
+        template: Template,
+        channels: Channels,
+        doors: Mapping[str, socket.socket],
+        kernel_can: Collection[str],
+    ) -> None:
+        self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
+        self._doors, self._kernel_can = doors, kernel_can
+        self._fabric = Fabric([*fleet.system.hosts, *BESIDE])
+        self._places: dict[str, Place] = {}
+        self._ports: dict[str, int | None] = {}
+        self._servers: list[asyncio.Server] = []
+        self._impairing: dict[str, list[tuple[str, int, Place]]] = {}
+
+    async def prepare(self) -> None:
+        """Make the bridges and a namespace for each process that is going to listen or call."""
+        await asyncio.to_thread(self._build)  # the netlink library runs an event loop of its own
+
+    def _build(self) -> None:
+        self._fabric.start()
+        stores, users, probes = BESIDE
+        wanted = {replica.id: replica.host for replica in self._fleet.replicas.values()}
+        wanted |= dict.fromkeys(self._fleet.system.stores, stores)
+        wanted |= {LOAD_GENERATOR: users, PROBE: probes}
+        self._places = {name: self._fabric.attach(name, host) for name, host in wanted.items()}
+
+    async def open(self, stores: dict[str, int]) -> None:
+        """Let users of the machine in."""
+        self._ports.update(stores)
+        for entry, door in self._doors.items():
+            self._servers.append(await asyncio.start_server(self._visitor(entry), sock=door))
+
+    async def admit(self, name: str, host: str) -> None:
+        """Plug a namespace into the bridge of *host*."""
+        if name not in self._places:
+            self._places[name] = await asyncio.to_thread(self._fabric.attach, name, host)
+
+    def site(self, name: str) -> Site:
+        """Return the site of *name*."""
+        place, store = self._places[name], self._fleet.system.stores.get(name)
+        port = STORE_PORTS[store.engine] if store else SERVICE_PORT
+        return Site(place.data_address, place.management_address, place.path, port)
+
+    def place(self, name: str) -> Place:
+        """Return the place of *name* in the fabric."""
+        return self._places[name]
+
+    async def listens(self, name: str, port: int | None) -> None:
+        """Remember the port."""
+        self._ports[name] = port
+
+    def endpoint(self, caller: str, callee: str) -> Endpoint | None:  # noqa: ARG002 - every packet finds its way
+        """Return the data address of *callee*."""
+        port = self._ports.get(callee)
+        return None if port is None else (self._places[callee].data_address, port)
+
+    def doors(self, entry: str) -> list[Endpoint]:
+        """Return the door to *entry*."""
+        address, port = self._doors[entry].getsockname()
+        return [(address, port)]
+
+    async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
+        """Start the packet process of *target*: it acts when it has said hello."""
+        name, place = f"packets-{fault}-{target}", self._places[target]
+        order = {
+            "id": name,
+            "management": str(self._state.management_socket),
+            "ledger": str(self._state.ledger_dir / f"{name}.jsonl"),
+            "namespace": place.path,
+            "peer_interface": place.peer_interface,
+            "means": self._means(place, impairment["kind"]),
+            "streams": [self._seen_from(target, stream) for stream in streams],
+            "impairment": dict(impairment),
+            "seed": f"{target} {impairment}",
+        }
+        pid = await self._template.spawn("packets", name, order)
+        self._impairing.setdefault(fault, []).append((name, pid, place))
+        started = await sleep_until(
+            lambda: name in self._channels.names() or not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02
+        )
+        if not started or name not in self._channels.names():
+            raise OperationError(f"The packets of {target} could not be caught.", log_tail(self._state.log(name)))
+
+    def _means(self, place: Place, kind: str) -> str:
+        """Return who impairs: the kernel's discipline, or the queue, which combines with what acts at *place* already."""
+        taken = any(other is place for active in self._impairing.values() for _, _, other in active)
+        return "kernel" if kind in self._kernel_can and not taken else "queue"
+
+    def _seen_from(self, target: str, stream: Stream) -> dict[str, Any]:
+        """Return *stream* as the packet process of *target* reads it."""
+        outward = stream.source == target
+        other = stream.destination if outward else stream.source
+        return {
+            "link": stream.link,
+            "direction": stream.direction,
+            "leaving": outward == (stream.direction == FORWARD),
+            "address": self._places[other].data_address,
+        }
+
+    async def heal(self, fault: str) -> list[str]:
+        """End the packet processes of *fault*; what one that was killed left in the kernel is removed."""
+        notes = list[str]()
+        for name, pid, place in self._impairing.pop(fault, ()):
+            notes += await self._shortfalls(name)
+            self._channels.hang_up(name)
+            if not await sleep_until(lambda pid=pid: not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02):
+                os.kill(pid, signal.SIGKILL)
+            if not any(other is place for active in self._impairing.values() for _, _, other in active):
+                await asyncio.to_thread(heal, place.path, place.peer_interface)
+        return notes
+
+    async def _shortfalls(self, name: str) -> list[str]:
+        """Return what the packet process *name* could not do as asked."""
+        target = name.split("-", 2)[2]
+        try:
+            counts = await self._channels.request(name, "ping")
+        except (ConnectionError, TimeoutError, RuntimeError):
+            return [f"the packets of {target} passed unimpaired at the end: the process that impaired them was gone"]
+        lost = {"overflows": "times the kernel's queue was full and dropped packets", "unsent": "packets were not sent"}
+        return [
+            f"{counts[kind]} {words} at {target}, beyond what was asked"
+            for kind, words in lost.items()
+            if counts.get(kind)
+        ]
+
+    def probe(self) -> dict[str, Any] | None:
+        """Return the probe's own namespace; none while the places are made."""
+        place = self._places.get(PROBE)
+        return None if place is None else {"pid": os.getpid(), "namespace": place.path}
+
+    async def close(self) -> None:
+        """Close the doors; everything else goes with the last process."""
+        for server in self._servers:
+            server.close()
+        await asyncio.to_thread(self._fabric.close)
+
+    def _visitor(self, entry: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        turn = itertools.count()
+
+        async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            ready = [replica.id for replica in self._fleet.of(entry) if replica.ready]
+            endpoint = self.endpoint(LOAD_GENERATOR, ready[next(turn) % len(ready)]) if ready else None
+            if endpoint is not None:
+                with contextlib.suppress(OSError):  # either side may hang up at any time
+                    await self._pass_on(endpoint, reader, writer)
+            writer.close()
+
+        return visit
+
+    async def _pass_on(self, endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Copy bytes both ways between a visitor and *endpoint*, to which the users' site connects."""
+        calling = inside(self._places[LOAD_GENERATOR].path, socket.socket)
+        calling.setblocking(False)  # noqa: FBT003 - the name of the flag is not part of its signature
+        try:
+            await asyncio.get_running_loop().sock_connect(calling, endpoint)
+        except OSError:
+            calling.close()
+            raise
+        upstream, downstream = await asyncio.open_connection(sock=calling)
+        try:
+            await asyncio.gather(_copy(reader, downstream), _copy(upstream, writer))
+        finally:
+            downstream.close()
+
+
+async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while chunk := await source.read(CHUNK_BYTES):
+        sink.write(chunk)
+        await sink.drain()
+    if sink.can_write_eof():
+        sink.write_eof()

@@ -1,0 +1,80 @@
+"""What the processes of a system are told when they start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica
+from opsassay.testbed.core.networks import Network
+from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.workload.containers import Containers
+from opsassay.testbed.workload.runtime.ledger import LOAD_RECORD
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Writes orders for one running system, whose receiver is at *endpoint* and whose name server has *names_port*.
+
+    Who holds the *token* is told by callees what the fault cost.
+    """
+
+    state: SystemState
+    fleet: Fleet
+    network: Network
+    containers: Containers
+    endpoint: str
+    names_port: int
+    token: str
+    seed: int
+    clocks: dict[str, int] = field(default_factory=dict)
+    """By how many nanoseconds the clock of a host is wrong."""
+
+    def replica(self, replica: Replica) -> dict[str, Any]:
+        """Return what the next process of *replica* is told."""
+        return {
+            **self._common(replica.id),
+            **self.network.site(replica.id).told(replica.starts),
+            "groups": self.containers.entrances(self.containers.of(replica)),
+            "service": replica.service,
+            "ledger": str(self.state.ledger_dir / f"{replica.id}.jsonl"),
+            "resource": self.fleet.resource(replica),
+            "stores": {
+                name: self._store(replica, name)
+                for service, name in self.fleet.system.uses()
+                if service == replica.service
+            },
+            "token": self.token,
+            "release": replica.release,
+            "settings": replica.settings,
+            "clock_offset_ns": self.clocks.get(replica.host, 0),
+        }
+
+    def load(self, rate_rps: float) -> dict[str, Any]:
+        """Return what the load generator is told."""
+        return {
+            **self._common(LOAD_GENERATOR),
+            **self.network.site(LOAD_GENERATOR).told(),
+            "resource": {
+                "service.name": LOAD_GENERATOR,
+                "k8s.namespace.name": self.fleet.system.system,
+                "k8s.pod.name": f"{LOAD_GENERATOR}-0",
+            },
+            "record": str(self.state.ledger_dir / LOAD_RECORD),
+            "rate_rps": rate_rps,
+        }
+
+    def _common(self, name: str) -> dict[str, Any]:
+        return {
+            "id": name,
+            "system": self.fleet.system.model_dump(mode="json"),
+            "management": str(self.state.management_socket),
+            "endpoint": self.endpoint,
+            "names": [self.network.home, self.names_port],
+            "seed": self.seed,
+        }
+
+    def _store(self, replica: Replica, store: str) -> dict[str, Any]:
+        endpoint = self.network.endpoint(replica.id, store)
+        assert endpoint is not None, "every store that a service uses has a link from it"
+        return {"address": endpoint[0], "port": endpoint[1], "engine": self.fleet.system.stores[store].engine}

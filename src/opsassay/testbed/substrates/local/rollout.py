@@ -1,0 +1,110 @@
+"""Stopping, starting, replacing and scaling the replicas of a running system, as an operator does it.
+
+What is stopped takes nothing new, drains as long as its service says, and ends; what is started warms up and is ready when
+it says hello. Either shows in the readiness that everybody sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from opsassay.testbed.core.fleet import Replica, sleep_until
+
+if TYPE_CHECKING:
+    from opsassay.testbed.substrates.local.supervisor import Supervisor
+
+TERM_TIMEOUT_S = 6.0
+READY_TIMEOUT_S = 15.0
+
+
+async def redeploy(system: Supervisor, replicas: Sequence[Replica], *, rolling: bool) -> dict[str, Any]:
+    """Stop and start *replicas*, all at once or one after the other; a rolling one halts at what does not become ready."""
+    done: list[Replica] = []
+    if rolling:
+        for replica in replicas:
+            await stop(system, replica)
+            done.append(replica)
+            if not await start(system, replica):
+                break
+    else:
+        await asyncio.gather(*(stop(system, replica) for replica in replicas))
+        await asyncio.gather(*(start(system, replica) for replica in replicas))
+        done = list(replicas)
+    return {
+        "restarted": [replica.id for replica in done],
+        "not_ready": [replica.id for replica in done if not replica.ready],
+        "left_alone": [replica.id for replica in replicas if replica not in done],
+    }
+
+
+async def stop(system: Supervisor, replica: Replica) -> None:
+    """Let *replica* drain and end its process; it stays down until it is started."""
+    replica.wanted, replica.draining, replica.ready = False, True, False
+    if (pid := replica.pid) is None:
+        return
+    await asyncio.sleep(replica.spec.drain_s)
+    system.surprises.expect(pid)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if await sleep_until(lambda: replica.pid != pid, TERM_TIMEOUT_S, 0.02):
+            return
+
+
+async def start(system: Supervisor, replica: Replica) -> bool:
+    """Start a new pod in the place of *replica*; return whether it became ready. One that crashes is started again."""
+    replica.wanted, replica.draining, replica.deaths_in_a_row, replica.restarts = True, False, 0, 0
+    replica.pod = system.fleet.pod_name(replica.service)
+    await sleep_until(lambda: not replica.held, READY_TIMEOUT_S)
+    if replica.held:
+        system.revive(replica)  # as soon as what holds it down lets go
+        return False
+    await system.start_replica(replica)
+    limit_s = READY_TIMEOUT_S + replica.spec.start_s
+    await sleep_until(lambda: replica.ready or replica.deaths_in_a_row > 0, limit_s, 0.05)
+    return replica.ready
+
+
+async def scale(system: Supervisor, service: str, count: int, host: str | None = None) -> dict[str, Any]:
+    """Bring *service* to *count* replicas: the last ones go, new ones come on *host* or on the one that has the fewest."""
+    present = sorted(system.fleet.of(service), key=_index)
+    gone, fresh = present[count:], []
+    await asyncio.gather(*(_remove(system, replica) for replica in gone))
+    taken = {_index(replica) for replica in present[:count]}
+    for index in [number for number in range(count + len(taken)) if number not in taken][
+        : max(0, count - len(present))
+    ]:
+        replica = system.fleet.add(service, index, host or _emptiest(system, service))
+        replica.wanted = False
+        system.containers.make_for(replica)
+        await system.network.admit(replica.id, replica.host)
+        fresh.append(replica)
+    await asyncio.gather(*(start(system, replica) for replica in fresh))
+    return {
+        "removed": [replica.id for replica in gone],
+        "added": [replica.id for replica in fresh],
+        "not_ready": [replica.id for replica in fresh if not replica.ready],
+    }
+
+
+async def _remove(system: Supervisor, replica: Replica) -> None:
+    await stop(system, replica)
+    system.fleet.replicas.pop(replica.id, None)
+
+
+def _emptiest(system: Supervisor, service: str) -> str:
+    """Return the host that has the fewest replicas of *service*, then the fewest of all; where its YAML wants it."""
+    if (wanted := system.system.services[service].host) is not None:
+        return wanted
+    everywhere = [replica.host for replica in system.fleet.replicas.values()]
+    here = [replica.host for replica in system.fleet.of(service)]
+    return min(system.system.hosts, key=lambda host: (here.count(host), everywhere.count(host), host))
+
+
+def _index(replica: Replica) -> int:
+    return int(replica.id.rpartition("-")[2])

@@ -1,0 +1,341 @@
+"""The local substrate as commands see it: deploy a system, talk to its supervisor, remove it, clear what was left."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from opsassay import errors
+from opsassay.errors import LostError, NotFoundError, StartError, UserError
+from opsassay.model.incident import FaultPlan
+from opsassay.model.system import IsolationLevel, System
+from opsassay.telemetry.otlp.client import ReceiverControl
+from opsassay.testbed.core.state import (
+    MARKER,
+    SystemState,
+    acquire_lock,
+    all_states,
+    clear_leftovers,
+    marked_processes,
+)
+from opsassay.testbed.injection.journal import Journal
+from opsassay.testbed.kernel.namespaces import rooms_of
+from opsassay.testbed.substrates.local.capabilities import choose_level, machine, probe
+from opsassay.testbed.workload.processes import log_tail
+
+if TYPE_CHECKING:
+    import polars as pl
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+WAKE_UP_S = 0.3
+LAST_WORDS_S = 10.0
+
+_started: dict[Path, subprocess.Popen[bytes]] = {}
+"""Supervisors that this process started; others are reaped by whoever did."""
+
+
+@dataclass(frozen=True)
+class LocalSystem:
+    """A handle on a running local system."""
+
+    state: SystemState
+
+    def command(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Send one command and return its answer; raises what the supervisor raised, LostError when it is gone."""
+        for event in self.stream(op, **fields):
+            return event
+        deadline = time.monotonic() + LAST_WORDS_S
+        while self.state.running() and time.monotonic() < deadline:
+            time.sleep(0.1)  # it says why when it has ended what it started
+        reason = self.state.why_it_failed() or "see `opsassay status`"
+        raise LostError(f"System {self.state.name} hung up without an answer: {reason}")
+
+    def stream(self, op: str, over: Event | None = None, **fields: Any) -> Iterator[dict[str, Any]]:
+        """Send one command and yield its events; closing the iterator, or *over*, hangs up, which ends a lease."""
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.connect(str(self.state.socket))
+                connection.sendall(json.dumps({"op": op, **fields}).encode() + b"\n")
+                for line in _lines(connection, over):
+                    event = json.loads(line)
+                    if "error" in event:
+                        raise _from_wire(event)
+                    yield event
+        except (ConnectionError, FileNotFoundError) as error:
+            reason = self.state.why_it_failed() or "see `opsassay status`"
+            raise LostError(f"System {self.state.name} is gone: {reason}") from error
+
+    @property
+    def receiver(self) -> ReceiverControl:
+        """The receiver that all of its telemetry goes to."""
+        return ReceiverControl(self.state.receiver_dir)
+
+    def ledger(self, since_ns: int) -> pl.DataFrame:
+        """Return the truth-side record of what faults cost since *since_ns*; columns as in `read_ledger`."""
+        from opsassay.testbed.recording.ledger import (
+            read_ledger,  # tables bring threads; who enters a namespace must have one
+        )
+
+        return read_ledger(self.state.ledger_dir, since_ns)
+
+    def status(self) -> dict[str, Any]:
+        """Return phase, readiness and the active fault."""
+        return self.command("status")
+
+    def definition(self) -> System:
+        """Return the system that runs here."""
+        return System.model_validate(self.command("system")["definition"])
+
+    def require(self, plan: FaultPlan, source: Path | None = None) -> None:
+        """Raise when *plan*, read from the file *source*, cannot be carried out here."""
+        from opsassay.testbed.injection.preconditions import require
+
+        require(self.definition(), plan, self.status()["isolation"], source=source)
+
+    def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[dict[str, Any]]:
+        """Inject *plan* and yield its events; hanging up, at the latest when *over* is set, undoes it."""
+        return self.stream("inject", over, plan=plan.model_dump(mode="json"))
+
+    def operate(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out an operator's *verb* and return what came of it; see `operations.py`."""
+        result: dict[str, Any] = self.command("operate", verb=verb, arguments=dict(arguments))["result"]
+        return result
+
+    def flush(self) -> None:
+        """Have every process send its queued telemetry to the receiver."""
+        self.command("flush")
+
+    def set_rate(self, rate_rps: float) -> float:
+        """Change the load; return the former rate."""
+        former: float = self.command("rate", rate_rps=rate_rps)["former"]
+        return former
+
+
+class LocalSubstrate:
+    """Runs systems as processes on this machine."""
+
+    name = "local"
+
+    def deploy(
+        self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
+        isolation: IsolationLevel | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> LocalSystem:  # fmt: skip
+        """Start *system* under *name* and wait until everything is ready; raises UserError, StartError.
+
+        An *owned* system ends with the process that deployed it, however that ends. *isolation* None is the best level
+        that this machine has.
+        """
+        level = choose_level(isolation)
+        state = SystemState.of(name)
+        if (lock := acquire_lock(state)) is None:
+            raise UserError(
+                f"A system named {name!r} is already running; stop it with `opsassay down {name}` or choose --name."
+            )
+        running = LocalSystem(state)
+        try:
+            clear_leftovers(state)
+            state.dir.mkdir(parents=True, mode=0o700)
+            order = {
+                "name": name,
+                "system": system.model_dump(mode="json"),
+                "seed": seed,
+                "rate_rps": rate_rps,
+                "isolation": level,
+                "kernel_can": sorted(machine().impairments),
+                "machine": machine().as_dict(),
+                "owner_pid": os.getpid() if owned else None,
+                "lock_fd": lock,
+            }
+            process = _start_supervisor(state, order)
+            try:
+                self._wait_ready(running, process, on_progress)
+            except BaseException:
+                process.kill()
+                _reap(state)
+                clear_leftovers(state)
+                raise
+        finally:
+            os.close(lock)  # the supervisor has its own hold of it
+        return running
+
+    def _wait_ready(self, running: LocalSystem, process: subprocess.Popen[bytes], on_progress: Any) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise self._start_failure(running.state, process.returncode)
+            if running.state.socket.exists():
+                try:
+                    status = running.status()
+                except LostError:
+                    continue  # it is about to end, and the poll above will say how
+                if on_progress:
+                    on_progress(status)
+                if status["phase"] == "ready":
+                    return
+            time.sleep(0.02)
+        raise StartError(f"System {running.state.name} is not ready after {START_TIMEOUT_S:g} s.", _logs(running.state))
+
+    def _start_failure(self, state: SystemState, status: int) -> StartError:
+        if reason := state.why_it_failed():
+            message, _, tail = reason.partition("\nLast lines of its log:\n")
+            return StartError(message, tail)
+        return StartError(f"The supervisor of {state.name} ended with status {status}.", _logs(state))
+
+    @contextmanager
+    def deployed(
+        self,
+        system: System,
+        name: str,
+        *,
+        seed: int = 0,
+        rate_rps: float | None = None,
+        isolation: IsolationLevel | None = None,
+    ) -> Iterator[LocalSystem]:
+        """Run *system* while the block runs; it ends with the block, or with this process, or was lost before."""
+        running = self.deploy(system, name, seed=seed, rate_rps=rate_rps, isolation=isolation, owned=True)
+        try:
+            yield running
+        finally:
+            with suppress(NotFoundError, LostError):  # what ended it has been said
+                self.remove(name)
+            clear_if_dead(running.state)
+
+    def running(self, name: str) -> LocalSystem:
+        """Return the running system *name*; raises NotFoundError."""
+        state = SystemState.of(name)
+        if not state.dir.exists() or not state.running():
+            alive = [s.name for s in all_states() if s.running()]
+            raise NotFoundError("running system", name, alive, "Start one with `opsassay up SYSTEM`.")
+        return LocalSystem(state)
+
+    def remove(self, name: str) -> None:
+        """Stop the system *name* and wait until nothing of it is left."""
+        system = self.running(name)
+        system.command("down")
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while system.state.running() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        _reap(system.state)
+        clear_if_dead(system.state)
+
+    def names(self) -> list[str]:
+        """Return the running systems."""
+        return [state.name for state in all_states() if state.running()]
+
+    def require(
+        self, system: System, plan: FaultPlan, isolation: IsolationLevel | None, source: Path | None = None
+    ) -> None:
+        """Raise when *plan*, read from the file *source*, could not be carried out on a *system* started here."""
+        from opsassay.testbed.injection.preconditions import require
+
+        require(system, plan, choose_level(isolation), source=source)
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return one row per system; what a killed supervisor left is cleared first and reported as phase `cleared`."""
+        for process in _started.values():
+            process.poll()  # one that was killed is collected, not left as a zombie
+        rows = []
+        for state in all_states():
+            pending, reason = Journal(state.journal).pending(), state.why_it_failed()
+            ended = clear_if_dead(state)
+            if ended is not None:
+                undone = [entry["plan"]["fault"] for entry in pending]
+                rows.append(
+                    {
+                        "name": state.name,
+                        "phase": "cleared",
+                        "processes_ended": ended,
+                        "faults_undone": undone,
+                        "reason": reason,
+                    }
+                )
+            else:
+                rows.append(_status_of(state))
+        return rows
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return the isolation levels of this machine."""
+        return {level.name: {"available": level.available, "reason": level.reason} for level in probe().values()}
+
+
+def network_rooms(state: SystemState) -> frozenset[int]:
+    """Return the network namespaces of the system, which `who_is_in` takes: they ought to end with it."""
+    return rooms_of(process.pid for process in marked_processes(state))
+
+
+def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """Start the supervisor of *state*, detached, with the lock of the system handed over."""
+    with (state.dir / "supervisor.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "opsassay.testbed.substrates.local.supervisor"],
+            stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd="/",
+            pass_fds=(order["lock_fd"],), env={**os.environ, MARKER: str(state.dir)},
+        )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(order).encode())
+    process.stdin.close()
+    _started[state.dir] = process
+    return process
+
+
+def _status_of(state: SystemState) -> dict[str, Any]:
+    """Return the status of a system whose lock is held: its supervisor may not answer yet, or no longer."""
+    try:
+        return LocalSystem(state).status()
+    except LostError:
+        return {"name": state.name, "phase": "starting or stopping"}
+
+
+def clear_if_dead(state: SystemState) -> int | None:
+    """Clear what a dead supervisor left; return how many processes were ended, None when it is alive or being started."""
+    if (lock := acquire_lock(state)) is None:
+        return None
+    try:
+        return clear_leftovers(state)
+    finally:
+        os.close(lock)
+
+
+def _lines(connection: socket.socket, over: Event | None) -> Iterator[bytes]:
+    """Yield the lines that arrive. It wakes up now and then: libraries make system calls restart after Ctrl-C."""
+    connection.settimeout(WAKE_UP_S)
+    pending = b""
+    while True:
+        try:
+            chunk = connection.recv(65536)
+        except TimeoutError:
+            if over is not None and over.is_set():
+                return
+            continue
+        if not chunk:
+            return
+        *lines, pending = (pending + chunk).split(b"\n")
+        yield from lines
+
+
+def _from_wire(event: dict[str, Any]) -> errors.OpsAssayError:
+    """Return the error that the supervisor reported, as its own class where it is one of the tree's plain ones."""
+    user = issubclass(getattr(errors, event["kind"], errors.OperationError), UserError)
+    refused = event["kind"] == "RefusedError"
+    return (errors.RefusedError if refused else UserError if user else errors.OperationError)(event["error"])
+
+
+def _reap(state: SystemState) -> None:
+    """Collect the exit status of the supervisor if this process started it."""
+    if (process := _started.pop(state.dir, None)) is not None:
+        process.wait()
+
+
+def _logs(state: SystemState) -> str:
+    return log_tail(Path(state.dir / "supervisor.log"))

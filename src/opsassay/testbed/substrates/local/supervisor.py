@@ -1,0 +1,422 @@
+"""The supervisor: one process per running system that starts, watches, breaks, heals and ends everything in it.
+
+`opsassay up` detaches it. It holds the lock of the system's folder as long as it lives; whoever finds the lock free knows
+that it is gone and clears what it left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import psutil
+
+from opsassay.errors import OpsAssayError, StartError
+from opsassay.model.system import System
+from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
+from opsassay.testbed.core.networks import Network, RelayedNetwork
+from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.injection.journal import Journal
+from opsassay.testbed.injection.unexpected_exits import Surprises, sentences
+from opsassay.testbed.kernel.namespaces import isolate
+from opsassay.testbed.substrates.local.control import ControlServer
+from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork, open_doors
+from opsassay.testbed.substrates.local.operations import Operations
+from opsassay.testbed.substrates.local.orders import Orders
+from opsassay.testbed.workload.containers import containers_for
+from opsassay.testbed.workload.names import Endpoint, NameServer
+from opsassay.testbed.workload.processes import Channels, Template, log_tail, start_program
+from opsassay.testbed.workload.runtime.ledger import LedgerWriter
+from opsassay.testbed.workload.sampler import Sampler
+from opsassay.testbed.workload.stores import RunningStore, start_store
+
+READY_TIMEOUT_S = 60.0
+CRASHES_BEFORE_GIVING_UP = 3
+STATS_EVERY_S = 0.5
+METRICS_EVERY_S = 2.0
+
+
+class Supervisor:
+    """Runs the system of *order* in *state*.
+
+    The order holds ``system``, ``seed`` (names and load are repeatable), ``rate_rps``, ``isolation``, ``kernel_can`` (kinds
+    of impairments), ``machine`` (what the kernel lends, for the record) and ``owner_pid``: a process whose end is the end
+    of the system, None for a system that outlives the command that started it. *doors* are what users of the machine enter
+    a system of the `namespaced` level by.
+    """
+
+    def __init__(self, state: SystemState, order: dict[str, Any], doors: Mapping[str, socket.socket]) -> None:
+        system, seed = System.model_validate(order["system"]), order["seed"]
+        self.state, self.system, self.seed = state, system, seed
+        self.rate_rps: float = order["rate_rps"] or system.load.rate_rps
+        self.owner: int | None = order["owner_pid"]
+        self.machine: dict[str, Any] = order["machine"]
+        self.fleet = Fleet(system, seed)
+        self.channels = Channels(state, lambda hello: self.spawn(self._on_hello(hello)))
+        self.template = Template(state, lambda *ended: self.spawn(self._on_exit(*ended)))
+        self.network: Network = (
+            NamespacedNetwork(state, self.fleet, self.template, self.channels, doors, order["kernel_can"])
+            if order["isolation"] == NamespacedNetwork.level
+            else RelayedNetwork(state, self.fleet, self.template, self.channels)
+        )
+        self.containers = containers_for(state, self.fleet, limited=order["isolation"] == NamespacedNetwork.level)
+        self.names = NameServer(self._lookup)
+        self.journal = Journal(state.journal)
+        self.stores: dict[str, RunningStore] = {}
+        self.companions: dict[str, set[int]] = {}
+        self.surprises = Surprises()
+        self.operations = Operations(self)
+        self.endpoint = ""
+        self.phase = "starting"
+        self.injection: str | None = None
+        self.quiet_since = 0.0  # monotonic time at which the last fault was over
+        self.stopping = asyncio.Event()
+        self.failure: OpsAssayError | None = None
+        self._receiver: asyncio.subprocess.Process | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # --- the life of a system -------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Start everything, serve until told to stop, end everything."""
+        control = ControlServer(self)
+        await control.start()
+        try:
+            await self._start()
+            self.phase = "ready"
+            await self.stopping.wait()
+        finally:
+            self.phase = "stopping"
+            await control.stop()
+            await self._stop()
+        if self.failure:
+            raise self.failure
+
+    async def _start(self) -> None:
+        if self.owner is not None:
+            self.spawn(self._watch_owner(self.owner))
+        for folder in ("logs", "ledger", "stores", "receiver"):
+            (self.state.dir / folder).mkdir()
+        self.ledger = LedgerWriter(str(self.state.ledger_dir / "names.jsonl"), "names")
+        self.containers.make()
+        await self.network.prepare()
+        await self.channels.start()
+        stores = asyncio.gather(*(self._start_store(name) for name in self.system.stores))
+        await asyncio.gather(self.template.start(), self._start_receiver(), stores)
+        await self.network.open({store.name: store.port for store in self.stores.values()})
+        names_port = await self.names.start(self.network.home)
+        self.orders = Orders(
+            self.state,
+            self.fleet,
+            self.network,
+            self.containers,
+            self.endpoint,
+            names_port,
+            secrets.token_hex(8),
+            self.seed,
+            self.operations.clocks,
+        )
+        await asyncio.gather(*(self._start_replica(replica) for replica in self.fleet.replicas.values()))
+        await self._wait_ready()
+        await self.template.spawn("load", LOAD_GENERATOR, self.orders.load(self.rate_rps))
+        self.spawn(self._poll())
+        self.spawn(self._sample())
+
+    async def _start_store(self, name: str) -> None:
+        store = await start_store(self.state, name, self.system.stores[name], self.network.site(name))
+        self.stores[name] = store
+        self.watch_store(store)
+
+    async def _start_receiver(self) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "opsassay.telemetry.otlp",
+            "--state",
+            str(self.state.receiver_dir),
+            "--host",
+            self.network.home,
+            "--die-with-stdin",
+        ]
+        process = self._receiver = await start_program(self.state, "receiver", command, stdin=asyncio.subprocess.PIPE)
+        ready = self.state.receiver_dir / "receiver.json"
+        await sleep_until(lambda: ready.exists() or process.returncode is not None, 20.0, 0.01)
+        if not ready.exists():
+            raise StartError("The telemetry receiver did not start.", log_tail(self.state.log("receiver")))
+        self.endpoint = f"http://{self.network.home}:{json.loads(ready.read_text())['port']}"
+        self.spawn(self._end_with("receiver", "The telemetry receiver", process))
+
+    async def _start_replica(self, replica: Replica) -> None:
+        replica.settings = dict(self.operations.settings[replica.service])
+        order = self.orders.replica(replica)
+        replica.started_at, replica.starts = time.monotonic(), replica.starts + 1
+        replica.pid = await self.template.spawn("replica", replica.id, order)
+
+    async def _wait_ready(self) -> None:
+        def settled() -> bool:
+            crashing = any(r.deaths_in_a_row >= CRASHES_BEFORE_GIVING_UP for r in self.fleet.replicas.values())
+            return not self.fleet.not_ready() or crashing or self.failure is not None
+
+        await sleep_until(settled, READY_TIMEOUT_S, 0.02)
+        if self.failure:
+            raise self.failure
+        if missing := self.fleet.not_ready():
+            worst = max((self.fleet.replicas[i] for i in missing), key=lambda r: r.deaths_in_a_row)
+            ended = (
+                f"ended {worst.deaths_in_a_row} times while starting"
+                if worst.deaths_in_a_row
+                else "did not become ready"
+            )
+            raise StartError(f"Service {worst.service} {ended}.", log_tail(self.state.log(worst.id)))
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self.network.close()
+        await self.template.stop()
+        processes = [store.process for store in self.stores.values()]
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)  # for PostgreSQL: do not wait for clients
+        if self._receiver is not None and self._receiver.stdin is not None:
+            self._receiver.stdin.close()
+            processes.append(self._receiver)
+        for process in processes:
+            try:
+                await asyncio.wait_for(process.wait(), 3)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        self.containers.remove()
+
+    # --- what the processes report --------------------------------------------------------------------------------
+
+    async def _on_hello(self, hello: dict[str, Any]) -> None:
+        replica = self.fleet.replicas.get(hello["id"])
+        if replica is None:
+            return
+        replica.pid = hello["pid"]
+        if replica.hooks or replica.watch:
+            try:
+                await self.push_hooks(replica)  # before it is ready: a fault does not let its successor off
+            except ConnectionError:
+                return  # it has ended already, which the template reports
+        await self.network.listens(replica.id, hello["port"])
+        replica.port, replica.ready = hello["port"], not replica.draining
+
+    async def _on_exit(self, name: str, pid: int, status: int) -> None:
+        if self.phase == "stopping":
+            return
+        self.surprises.ended(name, pid, status)
+        replica = self.fleet.replicas.get(name)
+        if replica is None:
+            if name in ("template", "relay", LOAD_GENERATOR):
+                self.give_up(
+                    StartError(f"The {name} process ended with status {status}.", log_tail(self.state.log(name)))
+                )
+            return
+        if pid != replica.pid:
+            return  # its successor has taken over before it ended
+        wanted = replica.wanted  # as it was when it ended: an operator may start it while we tell the others
+        replica.ready, replica.pid, replica.port = False, None, None
+        await self.network.listens(replica.id, None)
+        if wanted:
+            self.spawn(self._restart(replica))
+
+    async def _restart(self, replica: Replica) -> None:
+        starts = replica.starts
+        await asyncio.sleep(replica.backoff_s())
+        while replica.held:  # noqa: ASYNC110 - a fault or the end of the system ends it
+            await asyncio.sleep(0.05)
+        if replica.starts != starts or not replica.wanted:
+            return  # an operator has started or stopped it in the meantime
+        replica.restarts += 1
+        if replica.successor is not None:
+            replica.pod, replica.successor, replica.restarts = replica.successor, None, 0
+        await self._start_replica(replica)
+
+    async def _end_with(self, log: str, what: str, process: asyncio.subprocess.Process) -> None:
+        """Give up when *process* ends, with the reason if the system can know it."""
+        began_ns, status = time.time_ns(), await process.wait()
+        if process.pid in self.operations.stopped:
+            return  # an operator starts it again
+        self.surprises.ended(log, process.pid, status)
+        known = sentences(self.surprises.found, began_ns)
+        words = f"{what} ended with status {status}" + (f": {known[-1]}" if status < 0 and known else "")
+        self.give_up(StartError(f"{words}.", log_tail(self.state.log(log))))
+
+    def give_up(self, failure: OpsAssayError) -> None:
+        """End the system because a part that it cannot do without is gone."""
+        if self.phase != "stopping":
+            self.failure = self.failure or failure
+            self.stopping.set()
+
+    async def _watch_owner(self, pid: int) -> None:
+        owner = psutil.Process(pid)
+        while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - another process's end
+            await asyncio.sleep(0.5)
+        self.stopping.set()
+
+    async def _poll(self) -> None:
+        """Read every replica's counters twice a second; what does not answer in time is not ready."""
+        while True:
+            replicas = (self._poll_one(r) for r in self.fleet.replicas.values() if r.port is not None)
+            await asyncio.gather(self._poll_load(), *replicas)
+            await asyncio.sleep(STATS_EVERY_S)
+
+    async def _poll_load(self) -> None:
+        with contextlib.suppress(TimeoutError, ConnectionError):  # a generator that has ended ends the system elsewhere
+            answer = await self.channels.request(LOAD_GENERATOR, "ping", timeout_s=2.0)
+            self.fleet.load.history.append((time.monotonic(), answer["stats"]))
+
+    async def _poll_one(self, replica: Replica) -> None:
+        try:
+            answer = await self.channels.request(replica.id, "ping", timeout_s=2.0)
+        except (TimeoutError, ConnectionError):
+            replica.ready = False
+            return
+        gauges = answer["gauges"]
+        gauges["clock_offset_ms"] = (gauges["clock_ns"] - time.time_ns()) / 1e6
+        replica.gauges.append((time.monotonic(), gauges))
+        replica.history.append((time.monotonic(), answer["stats"]))
+        replica.ready = replica.port is not None and not replica.draining
+
+    async def _sample(self) -> None:
+        sampler = Sampler(self.fleet, self.endpoint, self.companions, self.containers, self.network.interface)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session:
+            while True:
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the receiver counts what it refuses
+                    await sampler.send(session)
+                await asyncio.sleep(METRICS_EVERY_S)
+
+    # --- what actuators use ---------------------------------------------------------------------------------------
+
+    def spawn(self, coroutine: Any) -> None:
+        """Run *coroutine* as a task of this system; its failure ends the system rather than pass unseen."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+
+        def finished(done: asyncio.Task[Any]) -> None:
+            self._tasks.discard(done)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self.give_up(StartError(f"The supervisor failed: {type(error).__name__}: {error}."))
+
+        task.add_done_callback(finished)
+
+    async def replace(self, replica: Replica, timeout_s: float) -> int | None:
+        """Start a successor of the replica's process and hand over when it is ready; return the former pid, None if not.
+
+        The former process goes on serving the connections that it has; whoever asks for the successor ends it.
+        """
+        former, former_port = replica.pid, replica.port
+        replica.pod = self.fleet.pod_name(replica.service)
+        await self._start_replica(replica)
+        replica.restarts = 0
+        return former if await sleep_until(lambda: replica.port not in (None, former_port), timeout_s) else None
+
+    async def start_replica(self, replica: Replica) -> None:
+        """Start a process of *replica*, by its present settings and release."""
+        await self._start_replica(replica)
+
+    def revive(self, replica: Replica) -> None:
+        """Start *replica* as one that has died is started: after a while, when nothing holds it down."""
+        self.spawn(self._restart(replica))
+
+    def watch_store(self, store: RunningStore) -> None:
+        """End the system when *store* ends, unless an operator stopped it."""
+        self.spawn(self._end_with(f"store-{store.name}", f"Store {store.name}", store.process))
+
+    async def push_hooks(self, replica: Replica) -> None:
+        """Make the replica's process run the hooks that are wanted for it."""
+        await self.channels.request(replica.id, "hooks", hooks=replica.hooks, watch=replica.watch)
+
+    def _lookup(self, service: str, caller: str) -> list[Endpoint] | None:
+        target = self.operations.records.get(service, service)
+        if target not in self.system.services:
+            return None
+        ready = [replica for replica in self.fleet.of(target) if replica.ready]
+        linked = [at for at in (self.network.endpoint(caller, replica.id) for replica in ready) if at is not None]
+        return linked or [(self.network.site(r.id).address, r.port) for r in ready if r.port is not None]
+
+    def status(self) -> dict[str, Any]:
+        """Return what `opsassay status` shows of this system."""
+        return {
+            "name": self.state.name,
+            "system": self.system.system,
+            "phase": self.phase,
+            "isolation": self.network.level,
+            "machine": self.machine,
+            "pid": os.getpid(),
+            "replicas": len(self.fleet.replicas),
+            "ready": len(self.fleet.replicas) - len(self.fleet.not_ready()),
+            "not_ready": self.fleet.not_ready(),
+            "pids": {replica.id: replica.pid for replica in self.fleet.replicas.values()},
+            "fault": self.injection,
+            "receiver": self.endpoint,
+            "stores": {store.name: [store.site.management, store.port] for store in self.stores.values()},
+            "probe_paths": self.system.probe_paths(),
+            "endpoints": {
+                entry: [f"http://{address}:{port}" for address, port in self.network.doors(entry)]
+                for entry in sorted(self.system.entries())
+            },
+            "backends": {
+                entry: [f"http://{address}:{port}" for address, port in self._lookup(entry, LOAD_GENERATOR) or ()]
+                for entry in sorted(self.system.entries())
+            },
+            "probe": self.network.probe(),
+            "rate_rps": self.rate_rps,
+            "surprises": self.surprises.found,
+        }
+
+    def observe(self) -> dict[str, Any]:
+        """Return what the timeline records: the status, every replica, and what the load generator has counted."""
+        counted = self.fleet.load.history[-1][1] if self.fleet.load.history else {}
+        return {
+            **self.status(),
+            "entities": [[r.id, r.service, r.ready, r.host, r.release] for r in self.fleet.replicas.values()],
+            "load": {
+                request: counted[f"call:{request}"][:2]
+                for request in (kind.request for kind in self.system.load.mix)
+                if f"call:{request}" in counted
+            },
+        }
+
+
+def main() -> None:
+    """Run a supervisor: ``python -m opsassay.testbed.substrates.local.supervisor``, its order as JSON on stdin."""
+    order = json.load(sys.stdin)
+    state = SystemState.of(order["name"])
+    os.set_inheritable(order["lock_fd"], False)  # noqa: FBT003 - held by this process alone, until its end
+
+    async def live(doors: Mapping[str, socket.socket]) -> None:
+        supervisor = Supervisor(state, order, doors)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.stopping.set)
+        await supervisor.run()
+
+    try:
+        doors: dict[str, socket.socket] = {}
+        if order["isolation"] == NamespacedNetwork.level:
+            doors = open_doors(System.model_validate(order["system"]))
+            isolate()
+        asyncio.run(live(doors))
+    except OpsAssayError as error:
+        state.write("failed.json", {"message": str(error)})
+        sys.exit(1)
+    shutil.rmtree(state.dir, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

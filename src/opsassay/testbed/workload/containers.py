@@ -1,0 +1,105 @@
+"""Control groups of a system: one per host, and in it one per replica, with the limits that the app's YAML gives.
+
+Where no group can be made there are none, and pressure is exerted from outside (see `runtime/pressure.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from opsassay.testbed.core.fleet import Fleet, Replica
+from opsassay.testbed.core.state import SystemState, note_groups, remove_groups
+from opsassay.testbed.kernel.cgroups import ACCOUNTING, CPU, MEMORY, Group, Groups, Usage, find_groups
+
+
+class Containers:
+    """The groups of the system in *state*, below one group that is written down before it is made.
+
+    Without *groups* every path is empty and nothing is limited.
+    """
+
+    def __init__(self, state: SystemState, fleet: Fleet, groups: Groups | None) -> None:
+        self._state, self._fleet, self._groups = state, fleet, groups
+        self._top = f"opsassay-{state.name}-{secrets.token_hex(3)}"
+
+    @property
+    def there(self) -> bool:
+        """Whether there are any."""
+        return self._groups is not None
+
+    def make(self) -> None:
+        """Make the groups of all hosts and replicas."""
+        if self._groups is None:
+            return
+        note_groups(self._state, self._groups.folders(self._top))
+        system = self._fleet.system
+        for host in system.hosts:
+            self._groups.make(self.of_host(host), system.host_cpu_limit, system.host_memory_limit_mb * 2**20)
+            self._groups.make(self.beside_replicas(host))
+        for replica in self._fleet.replicas.values():
+            self.make_for(replica)
+
+    def make_for(self, replica: Replica) -> None:
+        """Make the group of *replica*."""
+        if self._groups is not None:
+            self._groups.make(self.of(replica), replica.spec.cpu_limit, replica.spec.memory_limit_mb * 2**20)
+
+    def of_host(self, host: str) -> str:
+        """Return the group of *host*."""
+        return f"{self._top}/{host}"
+
+    def beside_replicas(self, host: str) -> str:
+        """Return the group of what else runs on *host*."""
+        return f"{self.of_host(host)}/other"
+
+    def of(self, replica: Replica) -> str:
+        """Return the group of *replica*."""
+        return f"{self.of_host(replica.host)}/{replica.id}"
+
+    def limit(self, controller: str) -> bool:
+        """Tell whether the groups limit what *controller* (cpu, memory) counts."""
+        return self._groups is not None and controller in self._groups.versions
+
+    def entrances(self, path: str, controller: str | None = None) -> list[str]:
+        """Return the files into which a process writes its id to be in the group *path*, or in one hierarchy of it."""
+        if self._groups is None:
+            return []
+        wanted = {CPU: {CPU, ACCOUNTING}, MEMORY: {MEMORY}, None: {CPU, ACCOUNTING, MEMORY}}[controller]
+        parents = dict.fromkeys(parent for name, parent in self._groups.parents.items() if name in wanted)
+        folders = [parent / path for parent in parents]
+        return [str(folder / "cgroup.procs") for folder in folders]
+
+    def usage(self, path: str) -> Usage | None:
+        """Return what the group *path* has used, None where nothing counts it."""
+        return Group(path, self._groups).usage() if self._groups else None
+
+    def memory_share(self, replica: Replica, host: str | None) -> float | None:
+        """Return the used share of the memory limit of *host*, or of *replica* without one; None if unknown."""
+        limit_mb = replica.spec.memory_limit_mb if host is None else self._fleet.system.host_memory_limit_mb
+        usage = self.usage(self.of(replica) if host is None else self.of_host(host))
+        return usage.memory_bytes / (limit_mb * 2**20) if usage and self.limit(MEMORY) else None
+
+    def told(self, path: str, controller: str, enters: str | None = None) -> dict[str, Any]:
+        """Return what a process is told that is to run in the group *path*, or in *enters*, and to watch *path*.
+
+        It enters the hierarchy of *controller* only, where the groups have several.
+        """
+        if self._groups is None:
+            return {}
+        parents = {controller: str(parent) for controller, parent in self._groups.parents.items()}
+        return {
+            "groups": self.entrances(enters or path, controller),
+            "group": path,
+            "parents": parents,
+            "versions": self._groups.versions,
+        }
+
+    def remove(self) -> None:
+        """Remove all groups, with what still runs in them."""
+        remove_groups(self._state)
+
+
+def containers_for(state: SystemState, fleet: Fleet, *, limited: bool) -> Containers:
+    """Return the containers of a system; none unless it is to be *limited* and this machine allows it."""
+    return Containers(state, fleet, find_groups() if limited else None)

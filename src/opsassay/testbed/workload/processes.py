@@ -1,0 +1,180 @@
+"""Starting and watching the processes of a system: programs of their own, and forks of the template."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from opsassay.errors import StartError
+from opsassay.testbed.core.state import MARKER, SystemState, note_process
+from opsassay.testbed.kernel.namespaces import enter
+from opsassay.testbed.workload.runtime.forks import die_with_parent
+
+LOG_TAIL_LINES = 12
+
+
+def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
+    """Return the last *lines* of the log at *path*, '' when there is none."""
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""
+
+
+def environment(state: SystemState) -> dict[str, str]:
+    """Return the environment of a system's process: ours, marked as belonging to *state*."""
+    return {**os.environ, MARKER: str(state.dir), "PYTHONUNBUFFERED": "1"}
+
+
+def _become_child(namespace: str | None) -> None:
+    die_with_parent()
+    if namespace is not None:
+        enter(namespace)
+
+
+async def start_program(
+    state: SystemState, name: str, command: Sequence[str], *,
+    stdin: int = DEVNULL, stdout: int | None = None, namespace: str | None = None,
+) -> Process:  # fmt: skip
+    """Start *command* as the process *name* of the system, its output in its log; it dies with the supervisor.
+
+    It runs in the network *namespace* at that path, the supervisor's own when there is none.
+    """
+    log = state.log(name)
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=stdin,
+            stdout=output if stdout is None else stdout,
+            stderr=output,
+            env=environment(state),
+            cwd=state.dir,
+            preexec_fn=partial(_become_child, namespace),
+            start_new_session=True,
+        )
+    note_process(state, process.pid)
+    return process
+
+
+class Template:
+    """The supervisor's end of the template process."""
+
+    def __init__(self, state: SystemState, on_exit: Callable[[str, int, int], None]) -> None:
+        self._state, self._on_exit = state, on_exit
+        self._spawned: dict[str, asyncio.Future[int]] = {}
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the template and wait until it has imported everything; raises StartError."""
+        command = [sys.executable, "-m", "opsassay.testbed.workload.runtime.template"]
+        self._process = await start_program(self._state, "template", command, stdin=PIPE, stdout=PIPE)
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            raise StartError("The template process ended while importing.", log_tail(self._state.log("template")))
+        self._reading = asyncio.create_task(self._read(self._process.stdout))
+
+    async def spawn(self, role: str, name: str, config: Mapping[str, Any]) -> int:
+        """Fork a process that plays *role* under *name*; return its pid."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._spawned[name] = future
+        request = {"id": name, "role": role, "config": dict(config), "log": str(self._state.log(name))}
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        await self._process.stdin.drain()
+        return await future
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        while line := await stream.readline():
+            message = json.loads(line)
+            if "spawned" in message:
+                self._spawned.pop(message["spawned"]).set_result(message["pid"])
+            elif "exited" in message:
+                self._on_exit(message["exited"], message["pid"], message["status"])
+        self._on_exit("template", self._process.pid if self._process else 0, -1)
+
+    async def stop(self) -> None:
+        """Close the template's input, which ends it and all of its children."""
+        if self._process is None or self._process.stdin is None:
+            return
+        if self._reading is not None:
+            self._reading.cancel()
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), 5)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+class Channels:
+    """The supervisor's end of the management interface: one channel per process, by name."""
+
+    def __init__(self, state: SystemState, on_hello: Callable[[dict[str, Any]], None]) -> None:
+        self._state, self._on_hello = state, on_hello
+        self._writers: dict[str, asyncio.StreamWriter] = {}
+        self._pending: dict[tuple[str, int], asyncio.Future[Any]] = {}
+        self._serial = 0
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_unix_server(self._serve, self._state.management_socket, limit=1 << 22)
+
+    async def request(self, name: str, op: str, timeout_s: float = 5.0, **fields: Any) -> Any:
+        """Send *op* to the process *name* and return its answer; raises TimeoutError, ConnectionError, RuntimeError."""
+        writer = self._writers.get(name)
+        if writer is None:
+            raise ConnectionError(f"{name} has no management channel")
+        self._serial += 1
+        key = (name, self._serial)
+        future = self._pending[key] = asyncio.get_running_loop().create_future()
+        try:
+            writer.write(json.dumps({"id": self._serial, "op": op, **fields}).encode() + b"\n")
+            return await asyncio.wait_for(future, timeout_s)
+        finally:
+            self._pending.pop(key, None)
+
+    def names(self) -> list[str]:
+        """Return the processes that are connected."""
+        return sorted(self._writers)
+
+    def hang_up(self, name: str) -> None:
+        """Close the channel of the process *name*, which ends it; one without a channel is fine."""
+        if (writer := self._writers.get(name)) is not None:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hello = json.loads(await reader.readline() or b"{}").get("hello")
+        if not hello:
+            writer.close()
+            return
+        name = hello["id"]
+        self._writers[name] = writer
+        self._on_hello(hello)
+        try:
+            while line := await reader.readline():
+                answer = json.loads(line)
+                future = self._pending.get((name, answer["id"]))
+                if future is not None and not future.done():
+                    if "error" in answer:
+                        future.set_exception(RuntimeError(f"{name}: {answer['error']}"))
+                    else:
+                        future.set_result(answer["result"])
+        except ConnectionError:
+            pass  # the process ended in mid-line; the template reports its exit
+        finally:
+            if self._writers.get(name) is writer:
+                del self._writers[name]
+            for (who, _), pending in self._pending.items():
+                if who == name and not pending.done():
+                    pending.set_exception(ConnectionError(f"{name} ended"))
+            writer.close()

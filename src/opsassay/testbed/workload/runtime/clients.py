@@ -1,0 +1,218 @@
+"""How a service reaches others: HTTP with time-outs, retries, pools and breakers; SQL; cache; queue."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import aiohttp
+import asyncpg
+import dns.asyncquery
+import dns.exception
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import nats
+import redis.asyncio
+
+from opsassay.testbed.workload.runtime.settings import Settings
+
+NAMES_TTL_S = 1.0
+NAMES_TIMEOUT_S = 2.0
+
+CLOSING = {"Connection": "close"}
+
+Endpoint = tuple[str, int]
+"""Address and TCP port."""
+
+
+class CallFailedError(Exception):
+    """A call to another service or store failed.
+
+    *timeout* tells a time-out from an error, *status* is HTTP's if there was an answer, *wrong* says that the answer was
+    not the service's own to this request.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, timeout: bool = False, wrong: bool = False) -> None:
+        self.status, self.timeout, self.wrong = status, timeout, wrong
+        super().__init__(message)
+
+
+def expected_answer(service: str, operation: str) -> dict[str, Any]:
+    """Return what a caller parses the body of a successful answer into: JSON with exactly these fields."""
+    return {"ok": True, "service": service, "operation": operation}
+
+
+def check_answer(response: aiohttp.ClientResponse, body: bytes, service: str, method: str, route: str) -> None:
+    """Raise CallFailedError unless *response* is the answer of *service* to this request: status, JSON, fields."""
+    operation = f"{method} {route}"
+    if response.status >= 400:
+        message = f"{method} {service}{route} answered {response.status}"
+        raise CallFailedError(message, status=response.status, wrong=response.status < 500)
+    try:
+        answer = json.loads(body)
+    except ValueError as error:
+        message = f"{method} {service}{route}: response is not JSON ({len(body)} bytes)"
+        raise CallFailedError(message, status=response.status, wrong=True) from error
+    if answer != expected_answer(service, operation):
+        message = f"{method} {service}{route}: unexpected response {json.dumps(answer)[:80]}"
+        raise CallFailedError(message, status=response.status, wrong=True)
+
+
+class Names:
+    """Looks up the ready backends of a service at the system's name server: DNS SRV records, cached for a second."""
+
+    def __init__(self, server: Sequence[Any], caller: str) -> None:
+        self._server, self._caller = server, caller
+        self._cache: dict[str, tuple[float, list[Endpoint]]] = {}
+        self._turn: dict[str, itertools.count[int]] = {}
+
+    async def pick(self, service: str) -> Endpoint:
+        """Return where the next ready backend of *service* listens; raises CallFailedError when there is none."""
+        expires, endpoints = self._cache.get(service, (0.0, []))
+        if time.monotonic() >= expires:
+            endpoints = await self._resolve(service)
+            self._cache[service] = (time.monotonic() + NAMES_TTL_S, endpoints)
+        if not endpoints:
+            raise CallFailedError(f"no endpoints available for service {service}")
+        return endpoints[next(self._turn.setdefault(service, itertools.count())) % len(endpoints)]
+
+    def forget(self, service: str) -> None:
+        """Look *service* up anew the next time."""
+        self._cache.pop(service, None)
+
+    async def _resolve(self, service: str) -> list[Endpoint]:
+        query = dns.message.make_query(f"{service}.{self._caller}.svc.local.", dns.rdatatype.SRV)
+        address, port = self._server
+        try:
+            answer = await dns.asyncquery.udp(query, address, timeout=NAMES_TIMEOUT_S, port=port)
+        except (OSError, dns.exception.Timeout) as error:
+            raise CallFailedError(f"name resolution of {service} failed: {type(error).__name__}") from error
+        if answer.rcode() != dns.rcode.NOERROR:
+            raise CallFailedError(f"name resolution of {service} failed: {dns.rcode.to_text(answer.rcode())}")
+        addresses = {rrset.name: record.address for rrset in answer.additional for record in rrset}
+        return sorted((addresses[record.target], record.port) for rrset in answer.answer for record in rrset)
+
+
+class Breaker:
+    """A circuit breaker: opens after a number of failures in a row, refuses for a while, then lets one try pass."""
+
+    def __init__(self) -> None:
+        self.failures, self.open_until = 0, 0.0
+
+    def check(self, callee: str) -> None:
+        """Raise CallFailedError while the circuit to *callee* is open."""
+        if time.monotonic() < self.open_until:
+            raise CallFailedError(f"circuit to {callee} is open")
+
+    def record(self, *, ok: bool, limit: int | None, open_s: float) -> None:
+        """Count an outcome; open the circuit at *limit* failures in a row."""
+        self.failures = 0 if ok else self.failures + 1
+        if limit is not None and self.failures >= limit:
+            self.open_until, self.failures = time.monotonic() + open_s, 0
+
+
+class Clients:
+    """Everything that one replica calls; connections are made on first use and again after a failure."""
+
+    def __init__(
+        self, names: Names, pool: int, stores: dict[str, dict[str, Any]], settings: Settings | None = None
+    ) -> None:
+        self.settings = settings or Settings()
+        self.names, self._pool_size, self._stores = names, self.settings.pool(pool), stores
+        self._http: aiohttp.ClientSession | None = None
+        self._databases: dict[str, asyncpg.Pool] = {}
+        self._caches: dict[str, redis.asyncio.Redis] = {}
+        self._queues: dict[str, Any] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.breakers: dict[str, Breaker] = {}
+        self.lasting = True
+        """Whether a connection outlasts the request that it was made for."""
+
+    async def request(
+        self, service: str, method: str, route: str, headers: dict[str, str], timeout_s: float
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Send one HTTP request to a ready backend of *service*; return the response and its body."""
+        if self._http is None:
+            connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0)
+            self._http = aiohttp.ClientSession(connector=connector)
+        headers = headers if self.lasting else {**headers, **CLOSING}
+        try:
+            async with asyncio.timeout(timeout_s):
+                address, port = await self._upstream(service)
+                async with self._http.request(method, f"http://{address}:{port}{route}", headers=headers) as response:
+                    return response, await response.read()
+        except TimeoutError as error:
+            raise CallFailedError(
+                f"{method} {service}{route}: timed out after {timeout_s:g} s", timeout=True
+            ) from error
+        except aiohttp.ClientError as error:
+            raise CallFailedError(f"{method} {service}{route}: {type(error).__name__}: connection failed") from error
+
+    async def _upstream(self, service: str) -> Endpoint:
+        """Return where calls to *service* go by the settings of this process; raises CallFailedError."""
+        name, wanted = self.settings.upstream(service)
+        address, port = await self.names.pick(name)
+        if wanted is None:
+            return address, port
+        if self.settings.relayed:  # ports of loopback are the machine's: none but the relay's own is ever tried
+            raise CallFailedError(f"connection to {name}:{wanted} refused")
+        return address, wanted
+
+    async def _store(self, kept: dict[str, Any], name: str, connect: Callable[[dict[str, Any]], Awaitable[Any]]) -> Any:
+        """Return the connection to store *name*, made once however many ask at the same time."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            if name not in kept:
+                kept[name] = await connect(self._stores[name])
+            return kept[name]
+
+    async def database(self, name: str) -> asyncpg.Pool:
+        """Return the pool of connections to the PostgreSQL store *name*."""
+        password = self.settings.password(name)
+        who = {"user": "opsassay"} if password is None else {"user": "app", "password": password}
+
+        async def connect(at: dict[str, Any]) -> asyncpg.Pool:
+            return await asyncpg.create_pool(
+                **who, host=at["address"], port=at["port"], database="postgres", ssl=False,
+                min_size=1, max_size=self._pool_size, timeout=5, command_timeout=10,
+            )  # fmt: skip
+
+        return await self._store(self._databases, name, connect)
+
+    async def cache(self, name: str) -> redis.asyncio.Redis:
+        """Return the client of the Valkey store *name*."""
+
+        async def connect(at: dict[str, Any]) -> redis.asyncio.Redis:
+            return redis.asyncio.Redis(
+                host=at["address"], port=at["port"], max_connections=64, socket_connect_timeout=5
+            )
+
+        return await self._store(self._caches, name, connect)  # type: ignore[no-any-return]
+
+    async def queue(self, name: str) -> Any:
+        """Return the NATS connection of the store *name*."""
+
+        async def connect(at: dict[str, Any]) -> Any:
+            return await nats.connect(
+                f"nats://{at['address']}:{at['port']}", max_reconnect_attempts=-1, reconnect_time_wait=0.5
+            )
+
+        return await self._store(self._queues, name, connect)
+
+    async def renew(self) -> None:
+        """Have connections to databases and caches made anew at their next use; that to a queue stays."""
+        for pool in self._databases.values():
+            await pool.expire_connections()
+        for client in self._caches.values():
+            await client.connection_pool.disconnect(inuse_connections=False)
+
+    async def warm(self, engines: dict[str, str]) -> None:
+        """Connect to every store of *engines* (name to engine), so that readiness means that they can be reached."""
+        connectors: dict[str, Callable[[str], Awaitable[Any]]] = {
+            "postgresql": self.database, "valkey": self.cache, "nats": self.queue,
+        }  # fmt: skip
+        await asyncio.gather(*(connectors[engine](name) for name, engine in engines.items()))

@@ -1,0 +1,97 @@
+"""Faults inside a service process: at its HTTP server boundary, in its methods, at its database calls.
+
+The supervisor replaces the list of active hooks as a whole. What a hook introduces is returned to the caller, which enters
+it into the ledger. Messages say what an application would say; nothing in them names the injector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from opsassay.testbed.workload.runtime.clients import expected_answer
+
+
+class ApplicationError(Exception):
+    """What a hooked call raises; *name* is the class name that the application reports."""
+
+    def __init__(self, name: str, message: str) -> None:
+        self.name = name
+        super().__init__(f"{name}: {message}")
+
+
+@dataclass(frozen=True)
+class Returned:
+    """The value that a method returns in the place of its own."""
+
+    value: str | int
+
+
+@dataclass
+class Hooks:
+    """The hooks that are active in this process: fault type and parameters."""
+
+    active: list[dict[str, Any]] = field(default_factory=list)
+
+    def matching(self, fault_type: str, operation: str) -> dict[str, Any] | None:
+        """Return the parameters of an active *fault_type* that applies to *operation*, or None."""
+        for hook in self.active:
+            if hook["type"] == fault_type and hook["parameters"].get("operation") in (None, operation):
+                parameters: dict[str, Any] = hook["parameters"]
+                return parameters
+        return None
+
+    async def delay_ns(self, fault_type: str, operation: str) -> int:
+        """Hold *operation* back if an active *fault_type* says so; return the nanoseconds added."""
+        delay = self.matching(fault_type, operation)
+        if delay is None:
+            return 0
+        await asyncio.sleep(delay["delay_ms"] / 1e3)
+        return int(delay["delay_ms"] * 1e6)
+
+    def code(self, fault_types: tuple[str, ...], operation: str) -> int | None:
+        """Return the status by which one of *fault_types* replaces the answer of *operation*, None to leave it."""
+        for fault_type in fault_types:
+            if (hook := self.matching(fault_type, operation)) is not None:
+                return int(hook["code"])
+        return None
+
+    def rewritten(self, method: str, path: str) -> tuple[str, str] | None:
+        """Return the (method, path) that the service sees instead of the request's own, None to leave them."""
+        if (hook := self.matching("HTTPRequestReplacePath", f"{method} {path}")) is not None:
+            return method, hook["new_path"]
+        if (hook := self.matching("HTTPRequestReplaceMethod", f"{method} {path}")) is not None:
+            return hook["method"], path
+        return None
+
+    def body(self, operation: str, body: bytes) -> bytes | None:
+        """Return what replaces the response *body* of *operation*, None to leave it."""
+        if (hook := self.matching("HTTPResponseReplaceBody", operation)) is not None:
+            return b"" if hook["body_type"] == "empty" else random.randbytes(len(body))  # noqa: S311
+        if (hook := self.matching("HTTPResponsePatchBody", operation)) is not None:
+            return json.dumps({**json.loads(body), **json.loads(hook["patch"])}).encode()
+        return None
+
+    def method_result(self, operation: str) -> Returned | None:
+        """Return what the method of *operation* returns without doing its work, None to leave it; raises too."""
+        if (hook := self.matching("JVMException", operation)) is not None:
+            raise ApplicationError(hook["exception"], "request could not be handled")
+        if (hook := self.matching("JVMReturn", operation)) is not None:
+            return Returned(int(hook["value"]) if hook["value_type"] == "int" else hook["value"])
+        return None
+
+    def check_statement(self, operation: str, statement: str) -> None:
+        """Raise what a failing database driver raises, if so ordered."""
+        hook = self.matching("JVMMySQLException", operation)
+        if hook is not None:
+            raise ApplicationError(hook["exception"], f"could not execute statement [{statement}]")
+
+
+def answer_body(service: str, operation: str, status: int, returned: Returned | None) -> bytes:
+    """Return the body of a response as the method's result makes it."""
+    if returned is not None:
+        return json.dumps(returned.value).encode()
+    return json.dumps({**expected_answer(service, operation), "ok": status < 400}).encode()

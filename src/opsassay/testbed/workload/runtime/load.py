@@ -1,0 +1,107 @@
+"""The load generator: open-loop Poisson arrivals, latency counted from the intended start, one line per request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from typing import Any
+
+from opentelemetry import propagate
+from opentelemetry.trace import SpanKind, Status, StatusCode
+
+from opsassay.model.system import System
+from opsassay.testbed.workload.runtime import management
+from opsassay.testbed.workload.runtime.clients import CallFailedError, Clients, Names, check_answer
+from opsassay.testbed.workload.runtime.instruments import Instruments
+from opsassay.testbed.workload.runtime.stats import Stats
+
+NAME = "loadgenerator"
+IN_FLIGHT_LIMIT = 2_000
+
+
+class LoadGenerator:
+    """Sends the load mix of a system at a rate that can be changed."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.system = System.model_validate(config["system"])
+        self.rate_rps: float = config["rate_rps"]
+        self.clients = Clients(Names(config["names"], NAME), IN_FLIGHT_LIMIT, {})
+        self.instruments = Instruments(config["endpoint"], config["resource"], metrics=False)
+        self.record = os.open(config["record"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.random = random.Random(config["seed"])  # noqa: S311
+        self.counts = {"sent": 0, "done": 0, "failed": 0, "shed": 0}
+        self.stats = Stats()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Send requests at their drawn times for ever; too many in flight are shed and counted."""
+        mix = self.system.load.mix
+        weights = [kind.weight for kind in mix]
+        due = time.monotonic()
+        while True:
+            due += self.random.expovariate(self.rate_rps)
+            kind = self.random.choices(mix, weights)[0]
+            if (pause := due - time.monotonic()) > 0:
+                await asyncio.sleep(pause)
+            if len(self.tasks) >= IN_FLIGHT_LIMIT:
+                self.counts["shed"] += 1
+                continue
+            task = asyncio.create_task(self.send(kind.request, due))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+    async def send(self, request: str, due: float) -> None:
+        """Send one *request* that was *due* at that monotonic time; write its line."""
+        service, method, route = request.split()
+        self.counts["sent"] += 1
+        status, error = 0, ""
+        late_ns = int((time.monotonic() - due) * 1e9)
+        started_ns = time.time_ns() - late_ns
+        attributes = {"http.request.method": method, "server.address": service}
+        with self.instruments.span(f"{method} {route}", SpanKind.CLIENT, attributes) as span:
+            headers: dict[str, str] = {}
+            propagate.inject(headers)
+            try:
+                response, body = await self.clients.request(service, method, route, headers, self.system.load.timeout_s)
+                status = response.status
+                span.set_attribute("http.response.status_code", status)
+                span.set_attribute("http.response.body.size", len(body))
+                check_answer(response, body, service, method, route)
+            except CallFailedError as failure:
+                error = str(failure)
+            if error:
+                self.counts["failed"] += 1
+                span.set_status(Status(StatusCode.ERROR, error))
+        self.counts["done"] += 1
+        took_ns = time.time_ns() - started_ns
+        self.stats.add(f"call:{service}", took_ns, ok=not error)
+        self.stats.add(f"call:{service} {method} {route}", took_ns, ok=not error)
+        line = {"time_ns": started_ns, "request": request, "status": status, "error": error, "late_ns": late_ns,
+                "latency_ns": int((time.monotonic() - due) * 1e9)}  # fmt: skip
+        os.write(self.record, json.dumps(line).encode() + b"\n")
+
+    async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Answer with the counters."""
+        counted = {**self.counts, "in_flight": len(self.tasks), "rate_rps": self.rate_rps}
+        return {**counted, "stats": self.stats.snapshot()}
+
+    async def set_rate(self, request: dict[str, Any]) -> float:
+        """Change the rate to ``rate_rps``; return the former one."""
+        former, self.rate_rps = self.rate_rps, float(request["rate_rps"])
+        return former
+
+    async def flush(self, _: dict[str, Any]) -> None:
+        """Send the telemetry that is still queued."""
+        await asyncio.to_thread(self.instruments.flush)
+
+
+async def main(config: dict[str, Any]) -> None:
+    """Generate load until the supervisor hangs up."""
+    generator = LoadGenerator(config)
+    running = asyncio.create_task(generator.run())
+    handlers = {"ping": generator.ping, "rate": generator.set_rate, "flush": generator.flush}
+    await management.serve(config["management"], {"id": NAME}, handlers, [running])
+    running.cancel()

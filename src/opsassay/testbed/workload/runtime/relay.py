@@ -1,0 +1,272 @@
+"""The relay: on the `plain` isolation level every call crosses it, so that packet faults need no privileges.
+
+One listener per *link*, a (source, destination) pair of processes; bytes are copied to wherever the destination listens
+now. A packet fault is a rule over links. Delays keep the order of bytes within a direction, as TCP does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import socket
+from collections import deque
+from typing import Any, NamedTuple, cast
+
+from opsassay.testbed.workload.runtime import management
+from opsassay.testbed.workload.runtime.impairments import Impairment, impairment, next_resend_s
+from opsassay.testbed.workload.runtime.ledger import LedgerWriter
+
+FORWARD, BACKWARD = "forward", "backward"
+
+
+class Link:
+    """One (source, destination) pair with its listener, its present upstream and what impairs it, by direction."""
+
+    def __init__(self, source: str, destination: str, upstream: tuple[str, int] | None) -> None:
+        self.source, self.destination, self.upstream = source, destination, upstream
+        self.impaired: dict[str, list[Impairment]] = {}
+        self.changed = asyncio.Event()
+        self.connections: set[Pipe] = set()
+
+    @property
+    def name(self) -> str:
+        """Source and destination, as the supervisor calls them."""
+        return f"{self.source}>{self.destination}"
+
+    async def connected(self) -> None:
+        """Wait as long as a handshake takes beyond the usual; one that is lost for good waits for better times."""
+        now = asyncio.get_running_loop().time()
+        while (lag := self._connect_lag_s(now)) == math.inf:
+            await self.changed.wait()
+        if lag:
+            await asyncio.sleep(lag)
+
+    def _connect_lag_s(self, now: float) -> float:
+        return sum(one.connect_lag_s(now) for impaired in self.impaired.values() for one in impaired)
+
+    def impair(self, impaired: dict[str, list[Impairment]]) -> None:
+        """Replace what impairs the link, by direction; what a former impairment holds comes free."""
+        healed = [
+            way for way, former in self.impaired.items() if any(one not in impaired.get(way, ()) for one in former)
+        ]
+        self.impaired = impaired
+        self.changed.set()
+        self.changed = asyncio.Event()
+        for pipe in self.connections:
+            if pipe.direction in healed:
+                pipe.release()
+
+
+class Chunk(NamedTuple):
+    """Bytes on their way: when they are due at the other end, when they were sent."""
+
+    due: float
+    sent: float
+    data: bytes
+
+
+class Pipe(asyncio.Protocol):
+    """One end of a relayed connection; bytes that arrive here leave through *peer*."""
+
+    def __init__(self, link: Link, direction: str, ledger: LedgerWriter) -> None:
+        self.link, self.direction, self.ledger = link, direction, ledger
+        self.transport: asyncio.Transport | None = None
+        self.peer: Pipe | None = None
+        self.waiting: list[bytes] = []
+        self.free_at = 0.0
+        self.in_flight: deque[Chunk] = deque()
+        self.timer: asyncio.TimerHandle | None = None
+        self.closing = self.broken = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the transport; connect to the upstream when this is the caller's end."""
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
+        self.link.connections.add(self)
+        if self.direction == FORWARD:
+            self.dialling = asyncio.get_running_loop().create_task(self.dial())
+
+    async def dial(self) -> None:
+        """Open the connection to the destination; a destination that is not there resets the caller."""
+        loop = asyncio.get_running_loop()
+        await self.link.connected()  # the handshake crosses the wire too
+        try:
+            if self.link.upstream is None:
+                raise ConnectionRefusedError
+            _, other = await loop.create_connection(lambda: Pipe(self.link, BACKWARD, self.ledger), *self.link.upstream)
+        except OSError:
+            self.abort()
+            return
+        self.peer, other.peer = other, self
+        for end in (self, other):
+            for chunk in end.waiting:
+                end.forward(chunk)
+            end.waiting.clear()
+        if self.closing:
+            other.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass *data* on, now or after the link's delay."""
+        if self.peer is None:
+            self.waiting.append(data)
+        else:
+            self.forward(data)
+
+    def forward(self, data: bytes) -> None:
+        """Write *data* to the peer, late if the link is impaired, never out of order."""
+        now = asyncio.get_running_loop().time()
+        lag = 0.0
+        for impaired in self.link.impaired.get(self.direction, ()):
+            if more := impaired.lag_s(len(data), now):
+                ns = int(more * 1e9) if more < math.inf else 0
+                self.ledger.write(impaired.ledger_kind, link=self.link.name, direction=self.direction, ns=ns)
+                lag += more
+        due = max(now + lag, self.free_at)
+        if due <= now and not self.in_flight:
+            self.deliver(data)
+            return
+        self.free_at = due
+        self.in_flight.append(Chunk(due, now, data))
+        if len(self.in_flight) == 1:
+            self.schedule()
+
+    def schedule(self) -> None:
+        """Set the timer for the first chunk in flight; one that is lost for good waits until the link is healed."""
+        if self.timer is not None:
+            self.timer.cancel()
+        due = self.in_flight[0].due
+        self.timer = asyncio.get_running_loop().call_at(due, self.land) if due < math.inf else None
+
+    def land(self) -> None:
+        """Deliver what is due, in the order in which it came: timers of the same instant fire in any order."""
+        loop = asyncio.get_running_loop()
+        while self.in_flight and self.in_flight[0].due <= loop.time():
+            self.deliver(self.in_flight.popleft().data)
+        if self.in_flight:
+            self.schedule()
+        elif self.closing:
+            self.end_peer()
+
+    def release(self) -> None:
+        """Let what is in flight arrive now that the link is healed: what was lost, when TCP sends it again."""
+        now = asyncio.get_running_loop().time()
+        self.free_at = now
+        for _ in range(len(self.in_flight)):
+            chunk = self.in_flight.popleft()
+            if chunk.due == math.inf:
+                self.free_at = max(self.free_at, now + next_resend_s(now - chunk.sent))
+            self.in_flight.append(chunk._replace(due=self.free_at))
+        if self.in_flight:
+            self.schedule()
+
+    def deliver(self, data: bytes) -> None:
+        """Hand *data* to the kernel."""
+        if self.peer and self.peer.transport and not self.peer.transport.is_closing():
+            self.peer.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """Stop reading from the other end while this one cannot take more."""
+        if self.peer and self.peer.transport:
+            self.peer.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read from the other end again."""
+        if self.peer and self.peer.transport:
+            self.peer.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Close the other end after what is still in flight."""
+        self.link.connections.discard(self)
+        self.closing, self.broken = True, exc is not None
+        if not self.in_flight:
+            self.end_peer()
+
+    def end_peer(self) -> None:
+        """Close the other end, or reset it when this end was reset."""
+        if self.peer:
+            self.peer.abort() if self.broken else self.peer.close()
+
+    def close(self) -> None:
+        """Close this end after its buffer has drained."""
+        if self.transport:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Reset this end."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        raw = self.transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        self.transport.abort()
+
+
+class Relay:
+    """All links of a system."""
+
+    def __init__(self, ledger: LedgerWriter) -> None:
+        self.links: dict[str, Link] = {}
+        self.ledger = ledger
+        self.servers: list[asyncio.Server] = []
+        self.faults: dict[str, list[tuple[str, str, Impairment]]] = {}
+
+    async def open(self, request: dict[str, Any]) -> dict[str, int]:
+        """Open listeners for ``links`` [[source, destination], ...]; return ports by link name."""
+        loop = asyncio.get_running_loop()
+        ports = {}
+        for source, destination in request["links"]:
+            link = Link(source, destination, None)
+            server = await loop.create_server(lambda link=link: Pipe(link, FORWARD, self.ledger), "127.0.0.1", 0)  # type: ignore[misc]
+            self.servers.append(server)
+            self.links[link.name] = link
+            ports[link.name] = server.sockets[0].getsockname()[1]
+        return ports
+
+    async def upstream(self, request: dict[str, Any]) -> int:
+        """Point all links to ``destination`` at ``address`` (None = nobody); return how many."""
+        address = request["address"]
+        changed = [link for link in self.links.values() if link.destination == request["destination"]]
+        for link in changed:
+            link.upstream = (address[0], address[1]) if address else None
+            if address is None:
+                for pipe in list(link.connections):
+                    pipe.abort()
+        return len(changed)
+
+    async def impair(self, request: dict[str, Any]) -> int:
+        """Impair ``streams`` [[link, direction], ...] for the fault ``fault`` by one ``impairment`` that they share."""
+        shared = impairment(request["impairment"])
+        self.faults[request["fault"]] = [(link, direction, shared) for link, direction in request["streams"]]
+        return self._reconsider()
+
+    async def heal(self, request: dict[str, Any]) -> int:
+        """Take back what ``fault`` impairs."""
+        self.faults.pop(request["fault"], None)
+        return self._reconsider()
+
+    def _reconsider(self) -> int:
+        """Give every link what impairs it now; return how many are impaired."""
+        wanted: dict[str, dict[str, list[Impairment]]] = {}
+        for link, direction, impaired in itertools.chain.from_iterable(self.faults.values()):
+            wanted.setdefault(link, {}).setdefault(direction, []).append(impaired)
+        for name, one in self.links.items():
+            one.impair(wanted.get(name, {}))
+        return len(wanted)
+
+    async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Answer with the number of links and open connections."""
+        connections = sum(len(link.connections) for link in self.links.values())
+        return {"links": len(self.links), "connections": connections, "ledger_lost": self.ledger.lost}
+
+
+async def main(config: dict[str, Any]) -> None:
+    """Relay until the supervisor hangs up."""
+    relay = Relay(LedgerWriter(config["ledger"], "relay"))
+    handlers = {
+        "open": relay.open,
+        "upstream": relay.upstream,
+        "impair": relay.impair,
+        "heal": relay.heal,
+        "ping": relay.ping,
+    }
+    await management.serve(config["management"], {"id": "relay"}, handlers)

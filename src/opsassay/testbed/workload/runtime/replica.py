@@ -1,0 +1,384 @@
+"""One replica of a service: an HTTP server whose routes are the operations of the app's YAML."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psutil
+import uvicorn
+from opentelemetry import propagate
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from opsassay.model.system import Operation, Service, System
+from opsassay.testbed.workload.runtime import management
+from opsassay.testbed.workload.runtime.clients import CLOSING, CallFailedError, Clients, Names
+from opsassay.testbed.workload.runtime.curl import send_as_operator
+from opsassay.testbed.workload.runtime.faulthooks import ApplicationError, Hooks, answer_body
+from opsassay.testbed.workload.runtime.instruments import Instruments
+from opsassay.testbed.workload.runtime.ledger import LedgerWriter
+from opsassay.testbed.workload.runtime.methods import method_name
+from opsassay.testbed.workload.runtime.mishaps import Mishaps
+from opsassay.testbed.workload.runtime.settings import TOKEN_HEADER, Settings, SettingsError
+from opsassay.testbed.workload.runtime.stats import Stats
+from opsassay.testbed.workload.runtime.steps import COST_HEADER, Executor, Work
+from opsassay.testbed.workload.runtime.strain import STRAINS, Strain
+
+NETSTAT = Path("/proc/self/net/netstat")
+RENEW_EVERY_S = 0.5
+METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
+
+
+class Replica:
+    """Serves the operations of one service and consumes its queue subjects."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.system = System.model_validate(config["system"])
+        self.service_name: str = config["service"]
+        self.service: Service = self.system.services[self.service_name].at(config["release"])
+        self.settings = Settings(config["settings"], relayed=config["inside"] is None)
+        self.clock_offset_ns: int = config["clock_offset_ns"]
+        self.stats, self.hooks = Stats(), Hooks()
+        self.strain: Strain | None = None
+        self.renewing: asyncio.Task[None] | None = None
+        self.queues: set[Any] = set()
+        self.instruments = Instruments(config["endpoint"], config["resource"])
+        self.instruments.clock.offset_ns = self.clock_offset_ns
+        self.ledger = LedgerWriter(config["ledger"], config["id"])
+        names = Names(config["names"], config["id"])
+        self.executor = Executor(
+            system=self.system,
+            service=self.service_name,
+            clients=Clients(names, self.service.pool, config["stores"], self.settings),
+            instruments=self.instruments,
+            hooks=self.hooks,
+            ledger=self.ledger,
+            stats=self.stats,
+            token=config["token"],
+        )
+        self.mishaps = Mishaps(self.executor.clients)
+
+    def application(self) -> ASGIApp:
+        """Return the ASGI application: one route per operation, an answer for all others, faults of the request line."""
+        routes = []
+        for name, operation in self.service.operations.items():
+            method, path = name.split(maxsplit=1)
+            routes.append(Route(path, self.endpoint(name, operation), methods=[method]))
+        routed = Starlette(routes=[*routes, Route("/{path:path}", self.unrouted, methods=list(METHODS))])
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http" and (seen := self.hooks.rewritten(scope["method"], scope["path"])):
+                asked = f"{scope['method']} {scope['path']}"
+                scope = {**scope, "method": seen[0], "path": seen[1], "raw_path": seen[1].encode(), "asked": asked}
+            await routed(scope, receive, send)
+
+        return application
+
+    def endpoint(self, name: str, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+        """Return the handler of one operation: a server span around its steps, and the HTTP boundary faults."""
+
+        async def handle(request: Request) -> Response:
+            received_ns, started = time.time_ns(), time.perf_counter_ns()
+            work = self.work(name)
+            with self.server_span(name, request, work) as span:
+                span.set_attribute("http.route", name.split()[1])
+                status = await self.request_boundary(work, span)
+                if status is None and not self.let_in(request, work):
+                    status = 401
+                if status is None:
+                    status = await self.perform(operation, work)
+                status, body = await self.response_boundary(work, span, status)
+                self.close_span(span, status, body)
+            duration_ns = time.perf_counter_ns() - started
+            for activity in ("server", f"server {name}"):
+                self.stats.add(activity, duration_ns, ok=status < 400)
+            self.instruments.server_duration.record(duration_ns / 1e9, {"http.route": name.split()[1]})
+            return Response(body, status, self.answer_headers(request, work, received_ns), "application/json")
+
+        return handle
+
+    def let_in(self, request: Request, work: Work) -> bool:
+        """Return whether the token of *request* is one that this process takes; say why when it is not."""
+        objection = self.settings.objection(request.headers.get(TOKEN_HEADER), self.instruments.clock.time_ns())
+        if objection is not None:
+            self.instruments.log("ERROR", f"{work.operation}: request refused: {objection}")
+        return objection is None
+
+    async def unrouted(self, request: Request) -> Response:
+        """Answer a request for which there is no operation: 405 when another method of the path has one, else 404."""
+        received_ns, started = time.time_ns(), time.perf_counter_ns()
+        known = any(name.split()[1] == request.url.path for name in self.service.operations)
+        work, status = self.work(f"{request.method} {request.url.path}"), 405 if known else 404
+        with self.server_span(request.method, request, work) as span:
+            body = answer_body(self.service_name, work.operation, status, None)
+            self.close_span(span, status, body)
+        self.stats.add("server", time.perf_counter_ns() - started, ok=False)
+        return Response(body, status, self.answer_headers(request, work, received_ns), "application/json")
+
+    @contextmanager
+    def server_span(self, name: str, request: Request, work: Work) -> Iterator[Span]:
+        """Open the server span *name* of a request; one whose request line was rewritten is the fault's doing."""
+        attributes = {"http.request.method": request.method, "url.path": request.url.path}
+        with self.instruments.span(name, SpanKind.SERVER, attributes, propagate.extract(request.headers)) as span:
+            if "asked" in request.scope:
+                self.executor.introduced("error", span, work)
+            yield span
+
+    def close_span(self, span: Span, status: int, body: bytes) -> None:
+        """Note on the server *span* what is answered."""
+        span.set_attribute("http.response.status_code", status)
+        span.set_attribute("http.response.body.size", len(body))
+        if status >= 500:
+            span.set_status(Status(StatusCode.ERROR))
+
+    def work(self, operation: str) -> Work:
+        """Return a new piece of work for *operation*."""
+        return Work(operation, method_name(self.service_name, operation))
+
+    async def perform(self, operation: Operation, work: Work) -> int:
+        """Run the steps in the span of their method; return the HTTP status that they lead to."""
+        with self.instruments.span(work.method, SpanKind.INTERNAL) as span:
+            try:
+                if delay_ns := await self.hooks.delay_ns("JVMLatency", work.operation):
+                    self.executor.introduced("delay", span, work, ns=delay_ns)
+                work.returned = self.hooks.method_result(work.operation)
+                if work.returned is None:
+                    await self.executor.run(operation.steps, work)
+                else:
+                    self.executor.introduced("error", span, work)
+            except (CallFailedError, ApplicationError, MemoryError) as error:
+                return self.failed(span, work, error)
+        return 200
+
+    def failed(self, span: Span, work: Work, error: CallFailedError | ApplicationError | MemoryError) -> int:
+        """Log what made *work* fail; return the HTTP status that it leads to."""
+        caused = isinstance(error, ApplicationError) or (
+            isinstance(error, MemoryError) and self.hooks.matching("MemoryStress", work.operation) is not None
+        )
+        if caused:
+            self.executor.introduced("error", span, work)
+        words = "out of memory" if isinstance(error, MemoryError) else str(error)
+        span.set_status(Status(StatusCode.ERROR, words))
+        where = work.operation if isinstance(error, CallFailedError) else work.method
+        self.instruments.log("ERROR", f"{where}: request failed: {words}")
+        if isinstance(error, CallFailedError) and error.timeout:
+            return 504
+        return 502 if isinstance(error, CallFailedError) and self.service.gateway else 500
+
+    async def request_boundary(self, work: Work, span: Span) -> int | None:
+        """Apply the HTTP faults of the request; return the status that answers it at once, None to go on."""
+        if delay_ns := await self.hooks.delay_ns("HTTPRequestDelay", work.operation):
+            self.executor.introduced("delay", span, work, ns=delay_ns)
+        if (code := self.hooks.code(("HTTPRequestAbort",), work.operation)) is not None:
+            self.executor.introduced("error", span, work)
+        return code
+
+    async def response_boundary(self, work: Work, span: Span, status: int) -> tuple[int, bytes]:
+        """Apply the HTTP faults of the response; return the status and the body that the caller sees."""
+        if delay_ns := await self.hooks.delay_ns("HTTPResponseDelay", work.operation):
+            self.executor.introduced("delay", span, work, ns=delay_ns)
+        if (code := self.hooks.code(("HTTPResponseAbort", "HTTPResponseReplaceCode"), work.operation)) is not None:
+            self.executor.introduced("error", span, work)
+            status = code
+        body = answer_body(self.service_name, work.operation, status, work.returned)
+        if (changed := self.hooks.body(work.operation, body)) is not None:
+            self.executor.introduced("error", span, work)
+            body = changed
+        return status, body
+
+    def answer_headers(self, request: Request, work: Work, received_ns: int) -> dict[str, str]:
+        """Return the truth-side header for callers that hold the system's token, and what ends a connection.
+
+        The first says: ns that faults cost, whether they made it fail, ns on the way there, time of sending, ns in doubt.
+        """
+        token, _, sent_ns = request.headers.get(COST_HEADER, "").partition(",")
+        closing = {} if self.executor.clients.lasting else CLOSING
+        if token != self.config["token"]:
+            return closing
+        cost = work.fault_ns, int(work.fault_error), received_ns - int(sent_ns), time.time_ns(), work.doubt_ns
+        return {COST_HEADER: ",".join(map(str, cost)), **closing}
+
+    async def consume(self, subject: str, operation: Operation) -> None:
+        """Subscribe to *subject* and run *operation* for each message."""
+        queue = next(name for name, store in self.system.stores.items() if store.engine == "nats")
+        connection = await self.executor.clients.queue(queue)
+
+        async def on_message(message: Any) -> None:
+            headers = dict(message.headers or {})
+            fault_ns, failed = (int(part) for part in headers.get(COST_HEADER, "0,0").split(","))
+            work, started = self.work(f"process {subject}"), time.perf_counter_ns()
+            attributes = {"messaging.system": "nats", "messaging.destination.name": subject}
+            with self.instruments.span(
+                work.operation, SpanKind.CONSUMER, attributes, propagate.extract(headers)
+            ) as span:
+                if fault_ns or failed:
+                    self.executor.ledger_wait(span, work, queue, fault_ns, error=bool(failed), certain=True)
+                await self.mishaps.running.wait()
+                status = await self.perform(operation, work)
+                if status >= 500:
+                    span.set_status(Status(StatusCode.ERROR))
+            self.stats.add("consumer", time.perf_counter_ns() - started, ok=status < 500)
+
+        self.queues.add(connection)
+        await connection.subscribe(subject, queue=self.service_name, cb=on_message)
+
+    async def repeat(self, name: str, job: Any) -> None:
+        """Run a periodic job for ever: a benign distractor."""
+        while True:
+            await asyncio.sleep(job.every_s * random.uniform(0.8, 1.2))  # noqa: S311
+            with self.instruments.span(f"job {name}", SpanKind.INTERNAL):
+                await self.perform(job, self.work(f"job {name}"))
+
+    async def set_hooks(self, request: dict[str, Any]) -> int:
+        """Replace the active runtime faults and the watched link ends; return how many faults are active."""
+        self.hooks.active = request["hooks"]
+        skew = self.hooks.matching("TimeSkew", "*")
+        offset_ns = int(skew["offset_ms"] * 1e6) if skew else 0
+        if offset_ns and self.clock_offset_ns + offset_ns != self.instruments.clock.offset_ns:
+            self.ledger.write("skew", ns=offset_ns, service=self.service_name)
+        self.instruments.clock.offset_ns = self.clock_offset_ns + offset_ns
+        await self.set_strain()
+        self.set_lasting()
+        self.executor.watched = set(request.get("watch", ()))
+        return len(self.hooks.active)
+
+    async def set_clock(self, request: dict[str, Any]) -> int:
+        """Set the clock of this process to be ``offset_ns`` away from the truth; return by how much it was."""
+        former, self.clock_offset_ns = self.clock_offset_ns, int(request["offset_ns"])
+        self.instruments.clock.offset_ns += self.clock_offset_ns - former
+        return former
+
+    async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send one request from here to a service of the system, as an operator in this container does; see `curl.py`."""
+        return await send_as_operator(self.executor.clients, request)
+
+    def set_lasting(self) -> None:
+        """Let no connection last while a partition is on that stops new ones alone."""
+        self.executor.clients.lasting = self.hooks.matching("NetworkPartition", "*") is None
+        if self.executor.clients.lasting and self.renewing is not None:
+            self.renewing.cancel()
+            self.renewing = None
+        if not self.executor.clients.lasting and self.renewing is None:
+            self.renewing = asyncio.create_task(self.renew())
+
+    async def renew(self) -> None:
+        """Renew the connections to stores again and again: when a partition begins to act is not told here."""
+        while True:
+            await self.executor.clients.renew()
+            await asyncio.sleep(RENEW_EVERY_S)
+
+    async def set_strain(self) -> None:
+        """Start or end the strain on this process that the active hooks ask for."""
+        wanted = next((hook for hook in self.hooks.active if hook["type"] in STRAINS), None)
+        if self.strain is not None and (wanted is None or wanted["type"] != self.strain.fault_type):
+            strain, self.strain = self.strain, None
+            await strain.stop()
+        if wanted is not None and self.strain is None:
+            parameters = {**wanted["parameters"], "limit_mb": self.service.memory_limit_mb}
+            self.strain = Strain(wanted["type"], parameters, self.ledger)
+
+    async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Answer with the counters, and with what this process knows of itself."""
+        self.instruments.record_collections()
+        gauges = {
+            "memory_bytes": psutil.Process().memory_info().rss,
+            "cpu_s": time.process_time(),
+            "gc_s": self.instruments.collections.total_s,
+            "ledger_lost": self.ledger.lost,
+            "duplicate_segments": duplicate_segments(),
+            "clock_ns": self.instruments.clock.time_ns(),
+        }
+        return {"stats": self.stats.snapshot(), "gauges": gauges}
+
+    async def retire(self) -> None:
+        """Finish the messages that have arrived, take no more, and send the telemetry that is still queued."""
+        await asyncio.gather(*(connection.drain() for connection in self.queues))
+        await self.flush({})
+
+    async def flush(self, _: dict[str, Any]) -> None:
+        """Send the telemetry that is still queued."""
+        await asyncio.to_thread(self.instruments.flush)
+
+
+def duplicate_segments() -> int:
+    """Return how many segments arrived twice here, or where this sent them, in this network; 0 where nothing counts it."""
+    try:
+        names, numbers = (row.split()[1:] for row in NETSTAT.read_text().splitlines() if row.startswith("TcpExt:"))
+    except OSError:
+        return 0
+    counted = dict(zip(names, numbers, strict=True))
+    return sum(int(counted.get(name, 0)) for name in ("TCPDSACKRecv", "TCPDSACKOldSent", "TCPDSACKOfoSent"))
+
+
+class GracefulServer(uvicorn.Server):
+    """An HTTP server that waits for *retire* before it goes on SIGTERM."""
+
+    def __init__(self, settings: uvicorn.Config, retire: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(settings)
+        self._retire = retire
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish the requests that are being served, then what else there is."""
+        await super().shutdown(sockets)
+        await self._retire()
+
+
+async def warm_up(config: dict[str, Any]) -> Replica:
+    """Return the replica with its stores connected; a process that its settings do not let run says so and ends."""
+    try:
+        replica = Replica(config)
+        replica.settings.require(replica.service.required)
+        engines: dict[str, str] = {name: replica.system.stores[name].engine for name in config["stores"]}
+        await replica.executor.clients.warm(engines)
+    except (SettingsError, asyncpg.InvalidAuthorizationSpecificationError) as error:
+        words = f"{config['service']} cannot start: {error}"
+        print(words, flush=True)
+        dying = Instruments(config["endpoint"], config["resource"], metrics=False)
+        dying.log("ERROR", words)
+        await asyncio.to_thread(dying.flush)
+        os._exit(1)
+    await asyncio.sleep(replica.service.start_s)
+    return replica
+
+
+async def main(config: dict[str, Any]) -> None:
+    """Serve until the supervisor hangs up."""
+    random.seed(f"{config['seed']}:{config['id']}")
+    replica = await warm_up(config)
+    for subject, operation in replica.service.consumes.items():
+        await replica.consume(subject, operation)
+    jobs = [asyncio.create_task(replica.repeat(name, job)) for name, job in replica.service.periodic.items()]
+    listener = socket.create_server((config["address"], config["port"]), backlog=512)
+    settings = uvicorn.Config(
+        replica.application(), log_level="warning", access_log=False, lifespan="off", http="httptools"
+    )
+    server = GracefulServer(settings, replica.retire)
+    serving = asyncio.create_task(server.serve([listener]))
+    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn offers no event to wait for
+        await asyncio.sleep(0.005)
+    hello = {"id": config["id"], "port": listener.getsockname()[1]}
+    handlers = {
+        "ping": replica.ping,
+        "hooks": replica.set_hooks,
+        "flush": replica.flush,
+        "clock": replica.set_clock,
+        "mishap": replica.mishaps.happen,
+        "curl": replica.curl,
+    }
+    await management.serve(config["management"], hello, handlers, jobs)
+    for job in jobs:
+        job.cancel()

@@ -1,0 +1,286 @@
+"""Executes the steps of an operation for one request or message, with spans, and keeps account of what faults cost it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import redis
+from opentelemetry import propagate
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from opsassay.model.system import Step, System
+from opsassay.testbed.workload.runtime.clients import Breaker, CallFailedError, Clients, check_answer
+from opsassay.testbed.workload.runtime.faulthooks import ApplicationError, Hooks, Returned
+from opsassay.testbed.workload.runtime.instruments import Instruments, span_ids
+from opsassay.testbed.workload.runtime.ledger import GAVE_UP, LedgerWriter
+from opsassay.testbed.workload.runtime.stats import Stats
+from opsassay.testbed.workload.runtime.usual import Usual
+
+if TYPE_CHECKING:
+    import aiohttp
+
+COST_HEADER = "x-request-cost"
+"""Truth side: asked for with a token that only the system's own processes know, answered with the fault's share."""
+
+
+@dataclass
+class Work:
+    """One request or message in progress: the operation that it belongs to and what faults have cost it so far."""
+
+    operation: str
+    method: str = ""  # the name of the code that handles it
+    fault_ns: int = 0
+    fault_error: bool = False
+    doubt_ns: int = 0  # waited for callees that it gave up on: a fault may have kept them busy
+    returned: Returned | None = None  # what the method returned instead of its own result
+
+
+@dataclass
+class Executor:
+    """Runs steps on behalf of one replica."""
+
+    system: System
+    service: str
+    clients: Clients
+    instruments: Instruments
+    hooks: Hooks
+    ledger: LedgerWriter
+    stats: Stats
+    token: str
+    watched: set[str] = field(default_factory=set)  # callees behind a fault; "*" when this replica is the faulted one
+    usual: Usual = field(default_factory=Usual)  # one-way times to callees and durations of commands to stores
+
+    async def run(self, steps: tuple[Step, ...], work: Work) -> None:
+        """Run *steps* in order; raises CallFailedError when one that is not optional fails."""
+        for step in steps:
+            try:
+                await self._action(step)(step, work)
+            except CallFailedError as error:
+                if not step.optional:
+                    raise
+                self.instruments.log("WARN", f"{work.operation}: going on without {step.call or 'a step'}: {error}")
+
+    def _action(self, step: Step) -> Callable[[Step, Work], Awaitable[None]]:
+        if step.call is not None:
+            return self._call
+        if step.parallel is not None:
+            return self._parallel
+        if step.sql is not None:
+            return self._sql
+        if step.cache is not None:
+            return self._cache
+        if step.publish is not None:
+            return self._publish
+        return self._log if step.log is not None else self._spend
+
+    async def _parallel(self, step: Step, work: Work) -> None:
+        branches = [Work(work.operation, work.method) for _ in step.parallel or ()]
+        runs = (self.run((inner,), branch) for inner, branch in zip(step.parallel or (), branches, strict=True))
+        outcomes = await asyncio.gather(*runs, return_exceptions=True)
+        work.fault_ns += max((branch.fault_ns for branch in branches), default=0)
+        work.fault_error |= any(branch.fault_error for branch in branches)
+        work.doubt_ns += max((branch.doubt_ns for branch in branches), default=0)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _call(self, step: Step, work: Work) -> None:
+        service, method, route = (step.call or "").split()
+        breaker = self.clients.breakers.setdefault(service, Breaker())
+        for attempt in range(step.retries + 1):
+            breaker.check(service)  # a refusal is no outcome: it must not keep the circuit open
+            try:
+                await self._attempt(step, work, service, method, route)
+            except CallFailedError:
+                breaker.record(ok=False, limit=step.breaker_failures, open_s=step.breaker_open_s)
+                if attempt == step.retries:
+                    raise
+            else:
+                breaker.record(ok=True, limit=None, open_s=0)
+                return
+
+    async def _attempt(self, step: Step, work: Work, service: str, method: str, route: str) -> None:
+        attributes = {"http.request.method": method, "server.address": service, "url.path": route}
+        started = time.perf_counter_ns()
+        with self.instruments.span(f"{method} {route}", SpanKind.CLIENT, attributes) as span:
+            headers = {COST_HEADER: f"{self.token},{time.time_ns()}"}
+            headers |= self.clients.settings.token(self.instruments.clock.time_ns())
+            propagate.inject(headers)
+            ok = accounted = False
+            try:
+                response, body = await self.clients.request(service, method, route, headers, step.timeout_s)
+                span.set_attribute("http.response.status_code", response.status)
+                span.set_attribute("http.response.body.size", len(body))
+                accounted = self._account(work, span, service, response)
+                check_answer(response, body, service, method, route)
+                ok = True
+            except CallFailedError as error:
+                span.set_status(Status(StatusCode.ERROR, str(error)))
+                span.set_attribute("error.type", "timeout" if error.timeout else str(error.status or "connection"))
+                if error.status is None or (error.wrong and not accounted):
+                    waited = time.perf_counter_ns() - started
+                    self.ledger_wait(span, work, service, waited, error=True, certain=self._watches(service))
+                raise
+            finally:
+                took_ns = time.perf_counter_ns() - started
+                self.stats.add(f"call:{service}", took_ns, ok=ok)
+                self.stats.add(f"call:{service} {method} {route}", took_ns, ok=ok)
+
+    def _account(self, work: Work, span: Span, service: str, response: aiohttp.ClientResponse) -> bool:
+        """Enter into the ledger what faults cost this call: the callee's own account and the one-way times.
+
+        A callee that itself gave up on somebody leaves its caller in the same doubt. Return whether the callee says that
+        a fault made it fail.
+        """
+        if (cost := response.headers.get(COST_HEADER)) is None:
+            return False
+        fault_ns, failed, there_ns, sent_ns, doubt_ns = (int(part) for part in cost.split(","))
+        back_ns = time.time_ns() - sent_ns
+        if not self._watches(service):
+            self.usual.note(service, there_ns + back_ns)
+        else:
+            self.ledger.write(
+                "one_way", span_ids(span), ns=there_ns + back_ns, there_ns=there_ns, back_ns=back_ns, callee=service,
+                operation=work.operation, service=self.service,
+            )  # fmt: skip
+            fault_ns += self.usual.excess(service, there_ns + back_ns)
+        if fault_ns or failed:
+            self.ledger_wait(span, work, service, fault_ns, error=bool(failed), certain=True)
+        elif doubt_ns:
+            self.ledger_wait(span, work, service, doubt_ns, error=response.status >= 500, certain=False)
+        return bool(failed)
+
+    def _watches(self, callee: str) -> bool:
+        return callee in self.watched or "*" in self.watched
+
+    def ledger_wait(self, span: Span, work: Work, callee: str, ns: int, *, error: bool, certain: bool) -> None:
+        """Record that this service waited *ns* for *callee* because of a fault, or failed because of it.
+
+        When that is not *certain*, whoever reads the ledger finds out whether a fault kept the callee busy in this trace.
+        """
+        if certain:
+            work.fault_ns += ns
+            work.fault_error |= error
+        else:
+            work.doubt_ns += ns
+        self.ledger.write(
+            "wait" if certain else GAVE_UP, span_ids(span), ns=ns, error=error, callee=callee, operation=work.operation,
+            service=self.service,
+        )  # fmt: skip
+
+    def introduced(self, kind: str, span: Span, work: Work, *, ns: int = 0, **where: str) -> None:
+        """Record that a fault did *kind* (delay or error) to *work* here."""
+        work.fault_ns += ns
+        work.fault_error |= kind == "error"
+        self.ledger.write(kind, span_ids(span), ns=ns, operation=work.operation, service=self.service, **where)
+
+    async def _sql(self, step: Step, work: Work) -> None:
+        store = self.system.store_of(step, "postgresql") or ""
+        statement = step.sql or ""
+        words = statement.split()
+        verb = words[0].upper()
+        table = next((words[i + 1] for i, w in enumerate(words[:-1]) if w.upper() in ("FROM", "INTO", "UPDATE")), store)
+        async with self._store_span(f"{verb} {table}", "postgresql", f"sql:{store}", work) as span:
+            try:
+                self.hooks.check_statement(work.operation, statement)
+                if delay_ns := await self.hooks.delay_ns("JVMMySQLLatency", work.operation):
+                    self.introduced("delay", span, work, ns=delay_ns, callee=store)
+                pool = await self.clients.database(store)
+                async with asyncio.timeout(step.timeout_s), pool.acquire(timeout=step.timeout_s) as connection:
+                    await connection.fetch(statement, *(draw(argument) for argument in step.args))
+            except ApplicationError as error:
+                self.introduced("error", span, work, callee=store)
+                raise CallFailedError(f"{verb} {table}: {error}") from error
+            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                raise CallFailedError(
+                    f"{verb} {table}: {type(error).__name__}", timeout=isinstance(error, TimeoutError)
+                ) from error
+
+    async def _cache(self, step: Step, work: Work) -> None:
+        store = self.system.store_of(step, "valkey") or ""
+        key = re.sub(r"{([^}]*)}", lambda match: str(draw(match[1])), step.key)
+        verb = {"get": "GET", "set": "SET", "delete": "DEL"}[step.cache or "get"]
+        async with self._store_span(f"{verb} {key.split(':')[0]}", "valkey", f"cache:{store}", work):
+            try:
+                client = await self.clients.cache(store)
+                async with asyncio.timeout(step.timeout_s):
+                    if step.cache == "set":
+                        await client.set(key, b"x" * 64, ex=step.ttl_s)
+                    else:
+                        await (client.get(key) if step.cache == "get" else client.delete(key))
+            except (TimeoutError, OSError, redis.RedisError) as error:
+                raise CallFailedError(
+                    f"{verb} {key}: {type(error).__name__}", timeout=isinstance(error, TimeoutError)
+                ) from error
+
+    async def _publish(self, step: Step, work: Work) -> None:
+        store = self.system.store_of(step, "nats") or ""
+        attributes = {"messaging.system": "nats", "messaging.destination.name": step.publish or ""}
+        with self.instruments.span(f"publish {step.publish}", SpanKind.PRODUCER, attributes) as span:
+            headers: dict[str, str] = {COST_HEADER: f"{work.fault_ns},{int(work.fault_error)}"}
+            propagate.inject(headers)
+            try:
+                queue = await self.clients.queue(store)
+                await queue.publish(step.publish, b"{}", headers=headers)
+            except (TimeoutError, OSError, RuntimeError) as error:
+                span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+                raise CallFailedError(f"publish {step.publish}: {type(error).__name__}") from error
+
+    def _store_span(self, name: str, system: str, activity: str, work: Work) -> StoreSpan:
+        return StoreSpan(self, name, system, activity, work)
+
+    async def _log(self, step: Step, work: Work) -> None:
+        self.instruments.log(step.level, f"{work.operation}: {step.log}")
+
+    async def _spend(self, step: Step, _: Work) -> None:
+        factor = math.exp(random.gauss(0, step.tail)) if step.tail else 1.0
+        if step.wait_ms is not None:
+            await asyncio.sleep(step.wait_ms * factor / 1e3)
+            return
+        until = time.thread_time() + (step.compute_ms or 0.0) * factor / 1e3
+        while time.thread_time() < until:
+            sum(range(200))
+
+
+class StoreSpan:
+    """The client span of one command to a store; an error that leaves it is recorded and logged."""
+
+    def __init__(self, executor: Executor, name: str, system: str, activity: str, work: Work) -> None:
+        self._executor, self._activity, self._work, self._name = executor, activity, work, name
+        self._scope = executor.instruments.span(name, SpanKind.CLIENT, {"db.system.name": system})
+
+    async def __aenter__(self) -> Span:
+        self._started = time.perf_counter_ns()
+        self._span = self._scope.__enter__()
+        return self._span
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        took_ns = time.perf_counter_ns() - self._started
+        self._executor.stats.add(self._activity, took_ns, ok=error is None)
+        command = f"{self._activity} {self._name}"
+        if "*" not in self._executor.watched:
+            self._executor.usual.note(command, took_ns)
+        elif excess_ns := self._executor.usual.excess(command, took_ns):
+            store = self._activity.partition(":")[2]
+            self._executor.ledger_wait(self._span, self._work, store, excess_ns, error=error is not None, certain=True)
+        if error is not None:
+            self._span.set_status(Status(StatusCode.ERROR, str(error)))
+            words = str(error) or type(error).__name__
+            self._executor.instruments.log("ERROR", f"{self._work.operation}: {words}")
+        self._scope.__exit__(None, None, None)
+
+
+def draw(argument: str) -> int | str:
+    """Draw an argument: ``int:N`` is a whole number in 1..N, ``text:N`` a string of N, anything else is itself."""
+    kind, _, size = argument.partition(":")
+    if kind == "int":
+        return random.randint(1, int(size))  # noqa: S311
+    return "x" * int(size) if kind == "text" else argument

@@ -1,0 +1,149 @@
+"""The template process: imports everything once, then forks the processes of a system on request.
+
+Fifteen bare interpreters took 7.8 s on two cores; forked from one template they take 1.4 s and share most of their memory.
+The supervisor holds the other end of standard input: ``{"id", "role", "config"}`` asks for a process, and the template
+reports ``{"spawned"}`` and ``{"exited"}`` on standard output. At the end of input it kills its children and goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from opsassay.testbed.kernel import packets
+from opsassay.testbed.kernel.namespaces import enter
+from opsassay.testbed.workload.runtime import allocator, burner, load, pressure, relay, replica
+from opsassay.testbed.workload.runtime.forks import die_with_parent
+
+ROLES = {
+    "replica": replica.main,
+    "relay": relay.main,
+    "load": load.main,
+    "pressure": pressure.main,
+    "allocator": allocator.main,
+    "burner": burner.main,
+    "packets": packets.main,
+}
+
+
+def main() -> None:
+    """Fork processes as the supervisor asks until it closes our standard input."""
+    gc.collect()
+    gc.freeze()  # what is imported stays shared: the collector would touch every page otherwise
+    children: dict[int, str] = {}
+    woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    selector = selectors.DefaultSelector()
+    selector.register(0, selectors.EVENT_READ)
+    selector.register(woken, selectors.EVENT_READ)
+    report({"ready": os.getpid()})
+    pending = b""
+    while True:
+        for key, _ in selector.select():
+            if key.fd == woken:
+                os.read(woken, 4096)
+                reap(children)
+                continue
+            chunk = os.read(0, 65536)
+            if not chunk:
+                end(children)
+                return
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                request = json.loads(line)
+                pid = spawn(request)
+                children[pid] = request["id"]
+                report({"spawned": request["id"], "pid": pid})
+
+
+def spawn(request: dict[str, Any]) -> int:
+    """Fork one process for *request*; the child never returns."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        enter_child(Path(request["log"]))
+        if request["role"] == "replica":
+            give_way_in_a_full_group()
+        for entrance in request["config"].get("groups", ()):
+            Path(entrance).write_text(str(os.getpid()))
+        if (namespace := request["config"].get("inside")) is not None:
+            enter(namespace)
+        main_coroutine = ROLES[request["role"]](request["config"])
+        uvloop.run(main_coroutine)
+        status = 0
+    except BaseException:  # noqa: BLE001 - the log of the process is where its end is explained
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def give_way_in_a_full_group() -> None:
+    """Have the kernel kill this process, not the larger one that fills the group, as a cluster does with what it runs."""
+    with contextlib.suppress(OSError):  # no such file outside Linux
+        Path("/proc/self/oom_score_adj").write_text("999")
+
+
+def enter_child(log: Path) -> None:
+    """Give the fresh fork its own signals, streams and end: it dies with the template."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    die_with_parent()
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    asyncio.set_event_loop_policy(None)
+    gc.unfreeze()
+    gc.freeze()
+
+
+def reap(children: dict[int, str]) -> None:
+    """Report every child that has ended."""
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        report({"exited": children.pop(pid, "?"), "pid": pid, "status": os.waitstatus_to_exitcode(status)})
+
+
+def end(children: dict[int, str]) -> None:
+    """Kill and reap all children."""
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+    for pid in children:
+        os.waitpid(pid, 0)
+
+
+def report(message: dict[str, Any]) -> None:
+    """Write *message* to the supervisor."""
+    os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def _pipe() -> tuple[int, int]:
+    woken, wake = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    return woken, wake
+
+
+if __name__ == "__main__":
+    main()
