@@ -7,14 +7,15 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 
 import pytest
 
-from opsassay.errors import UserError
-from opsassay.proxy.exchanges import read_session
+from opsassay.errors import DatapackError, UserError
+from opsassay.proxy.exchanges import SessionTail, read_session
 from opsassay.proxy.running import running_proxy
 from opsassay.proxy.server import ProxySettings
 from opsassay.proxy.tokens import issue_token
@@ -355,3 +356,55 @@ def test_hundreds_of_streams_at_once_lose_nothing(proxied):
         found = ended(recorded, n)
         told = {e.asked().messages[0][1]: e.answer().text for e in found}
         assert told == {own: "".join(f"{own}.{number};" for number in range(5)) for own in connections}
+
+
+def test_a_record_that_grows_is_followed_and_every_exchange_is_read_once(proxied):
+    with upstream(answering(plain(CHAT))) as (base, _):
+        recorded = proxied(base)
+        folder = recorded.folder / "sessions" / "run"
+        tail = SessionTail(folder)
+        assert list(tail.ended()) == []  # nothing has been asked yet
+        receive(send(recorded.url, recorded.token, ASK), CHAT)
+        ended(recorded)
+        (first,) = tail.ended()
+        assert list(tail.ended()) == []
+        receive(send(recorded.url, recorded.token, ASK), CHAT)
+        both = ended(recorded, 2)
+        (second,) = tail.ended()
+    assert [first, second] == both
+
+
+def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(proxied):
+    with upstream(answering(plain(CHAT))) as (base, _):
+        recorded = proxied(base)
+        receive(send(recorded.url, recorded.token, ASK), CHAT)
+        ended(recorded)
+    source = recorded.folder / "sessions" / "run" / "record.jsonl"
+    copy = recorded.folder / "copy"
+    copy.mkdir()
+    whole = source.read_bytes()
+    (copy / "record.jsonl").write_bytes(whole[:-5])
+    tail = SessionTail(copy)
+    assert list(tail.ended()) == []
+    with (copy / "record.jsonl").open("ab") as file:
+        file.write(whole[-5:])
+    assert len(list(tail.ended())) == 1
+    (copy / "record.jsonl").write_bytes(b'{"event": "request"}\n')
+    with pytest.raises(DatapackError, match="not in the form of a record"):
+        list(SessionTail(copy).ended())
+
+
+def test_the_same_proxy_answers_at_a_unix_socket(tmp_path):
+    token, path = issue_token(tmp_path, "run"), tmp_path / "model.sock"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+    request = head.encode() + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(ASK) + ASK
+    with (
+        upstream(answering(plain(CHAT))) as (base, _),
+        running_proxy(ProxySettings(upstream=base, directory=tmp_path, socket=path)),
+        socket.socket(socket.AF_UNIX) as client,
+    ):
+        client.connect(str(path))
+        client.sendall(request)
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.endswith(CHAT)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from opsassay.agents.models.scripted import running_upstream
 from opsassay.bench.inference import refusal
 from opsassay.errors import OpsAssayError
 from opsassay.model.trajectory import Trace
-from opsassay.proxy.exchanges import Exchange, read_session
+from opsassay.proxy.exchanges import Exchange, SessionTail, read_session
 from opsassay.proxy.policies import Decision, Policy, Record, Refuse, Replay
 from opsassay.proxy.running import running_proxy
 from opsassay.proxy.server import ProxySettings
@@ -47,8 +45,10 @@ class Gateway:
         }
 
     def book(self, meter: Meter) -> None:
-        """Book in *meter* the tokens of all that is on record."""
-        _book(meter, self.session)
+        """Book in *meter* the tokens of all that is on record, of answers that were cut off too."""
+        with suppress(OpsAssayError, OSError):
+            spent = [_tokens(exchange) for exchange in read_session(self.session)]
+            meter.input_tokens, meter.output_tokens = sum(used for used, _ in spent), sum(said for _, said in spent)
 
     def trace(self) -> Trace | None:
         """Return what was asked and answered; None when nothing was, or nothing that can be read."""
@@ -81,10 +81,9 @@ def gateway(model: str, folder: Path, meter: Meter) -> Iterator[Gateway]:
             return _Capped(Record() if recorded is None else Replay(recorded), meter, session)
 
         token = issue_token(record, _SESSION)
-        settings = ProxySettings(upstream=base, directory=record, key=os.environ.get("OPENAI_API_KEY"), policy=policy)
+        path, key = folder / "model.sock", os.environ.get("OPENAI_API_KEY")
+        settings = ProxySettings(upstream=base, directory=record, key=key, policy=policy, socket=path)
         url = stack.enter_context(running_proxy(settings))
-        path = folder / "model.sock"
-        stack.enter_context(_relayed(path, int(url.rpartition(":")[2])))
         yield Gateway(url, suffix, token, path, session)
 
 
@@ -92,25 +91,21 @@ class _Capped:
     """A policy under limits: what goes beyond them, or is more than inference, is refused."""
 
     def __init__(self, inner: Policy, meter: Meter, session: Path) -> None:
-        self._inner, self._meter, self._session = inner, meter, session
+        self._inner, self._meter, self._tail = inner, meter, SessionTail(session)
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
         """Return what to do with one request."""
         if reason := refusal(method, path, body):
             return Refuse(422, f"Refused: {reason}.")
         if method == "POST":
-            _book(self._meter, self._session)
+            for exchange in self._tail.ended():
+                used, said = _tokens(exchange)
+                self._meter.input_tokens += used
+                self._meter.output_tokens += said
             if limit := self._meter.exhausted():
                 return Refuse(422, f"The limit of {limit} of this run is reached; answer with what you have.")
             self._meter.model_calls += 1
         return self._inner.decide(method, path, body)
-
-
-def _book(meter: Meter, session: Path) -> None:
-    """Book in *meter* the tokens of all that is on record so far."""
-    with suppress(OpsAssayError, OSError):
-        spent = [_tokens(exchange) for exchange in read_session(session)]
-        meter.input_tokens, meter.output_tokens = sum(used for used, _ in spent), sum(said for _, said in spent)
 
 
 def _tokens(exchange: Exchange) -> tuple[int, int]:
@@ -121,54 +116,3 @@ def _tokens(exchange: Exchange) -> tuple[int, int]:
     if answer.usage:
         return answer.usage.get("input_tokens", 0), answer.usage.get("output_tokens", 0)
     return sum(len(text) for _, text in asked.messages) // 4 + 1, len(answer.text) // 4 + 1
-
-
-@contextmanager
-def _relayed(path: Path, port: int) -> Iterator[None]:
-    """Lead the Unix socket *path* to 127.0.0.1:*port* while the block runs."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen(64)
-
-    def accept() -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(("127.0.0.1", port), 10)
-            except OSError:
-                client.close()
-                continue
-            server.settimeout(None)
-            threading.Thread(target=_carry, args=(client, server), daemon=True).start()
-
-    thread = threading.Thread(target=accept, name="opsassay-model-relay", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(10)
-
-
-def _carry(client: socket.socket, server: socket.socket) -> None:
-    """Carry bytes both ways until both ends have said all."""
-    with client, server:
-        up = threading.Thread(target=_pump, args=(client, server), daemon=True)
-        up.start()
-        _pump(server, client)
-        with suppress(OSError):
-            client.shutdown(socket.SHUT_RD)
-        up.join()
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_WR)

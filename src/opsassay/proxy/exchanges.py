@@ -100,7 +100,8 @@ def read_session(folder: Path) -> list[Exchange]:
         raise UserError(f"{folder} is not a recorded session: it has no {RECORD}; record one with `opsassay proxy`.")
     drafts: dict[str, _Draft] = {}
     try:
-        for event in _stamped(read_json_lines(path)):
+        clock = _Clock()
+        for event in map(clock.stamped, read_json_lines(path)):
             if event["event"] == "request":
                 drafts[event["id"]] = _Draft(event)
             elif event["event"] != "opened":
@@ -112,6 +113,39 @@ def read_session(folder: Path) -> list[Exchange]:
     return [draft.exchange() for draft in drafts.values()]
 
 
+class SessionTail:
+    """Follows the record of a session in *folder* while it is written: each exchange is read once, when it has ended.
+
+    Memory is that of the exchanges under way. What is not there yet, or torn, is read with the next call.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._offset = folder / RECORD, 0
+        self._drafts: dict[str, _Draft] = {}
+        self._clock = _Clock()
+
+    def ended(self) -> Iterator[Exchange]:
+        """Yield the exchanges that have ended since the last call; raises DatapackError for what is no record."""
+        try:
+            with self._path.open("rb") as record:
+                record.seek(self._offset)
+                for line in record:
+                    if not line.endswith(b"\n"):
+                        return
+                    self._offset += len(line)
+                    event = self._clock.stamped(json.loads(line))
+                    if event["event"] == "request":
+                        self._drafts[event["id"]] = _Draft(event)
+                    elif event["event"] != "opened":
+                        self._drafts[event["id"]].add(event)
+                        if event["event"] == "end":
+                            yield self._drafts.pop(event["id"]).exchange()
+        except FileNotFoundError:
+            return
+        except (KeyError, TypeError, ValueError) as error:
+            raise DatapackError(f"{self._path}: an event is not in the form of a record ({error!r}).") from error
+
+
 def json_object(body: bytes) -> dict[str, Any] | None:
     """Return the JSON object in *body*, None when it holds anything else."""
     try:
@@ -121,15 +155,20 @@ def json_object(body: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _stamped(events: Iterator[Any]) -> Iterator[dict[str, Any]]:
-    """Yield events with *at_ns*: wall time of their boot's first event plus monotonic time since, which cannot jump."""
-    base: tuple[int, int] | None = None
-    boot = None
-    for event in events:
-        if event["event"] == "opened" and (base is None or event["boot_id"] != boot):
-            base, boot = (event["time_ns"], event["monotonic_ns"]), event["boot_id"]
-        assert base is not None
-        yield event | {"at_ns": base[0] + event["monotonic_ns"] - base[1]}
+class _Clock:
+    """Times of events: the wall time of their boot's first event plus monotonic time since, which cannot jump."""
+
+    def __init__(self) -> None:
+        self._base: tuple[int, int] | None = None
+        self._boot: str | None = None
+
+    def stamped(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Return *event* with its time *at_ns*, nanoseconds of UTC."""
+        if event["event"] == "opened" and (self._base is None or event["boot_id"] != self._boot):
+            self._base, self._boot = (event["time_ns"], event["monotonic_ns"]), event["boot_id"]
+        if self._base is None:
+            raise ValueError("the record does not begin with `opened`")
+        return event | {"at_ns": self._base[0] + event["monotonic_ns"] - self._base[1]}
 
 
 @dataclass

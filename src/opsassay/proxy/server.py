@@ -54,7 +54,7 @@ class ProxySettings:
     """Where the proxy sends requests and keeps its record.
 
     *key* is the real key, which stays here. *idle_s* is how long the upstream may be silent. *policy* makes the policy
-    of each session. Clocks are ns.
+    of each session. *socket* is a Unix socket that is served beside the port. Clocks are ns.
     """
 
     upstream: str
@@ -63,6 +63,7 @@ class ProxySettings:
     idle_s: float = 600.0
     connect_s: float = 30.0
     policy: Callable[[], Policy] = Record
+    socket: Path | None = None
     wall_ns: Callable[[], int] = time.time_ns
     monotonic_ns: Callable[[], int] = time.monotonic_ns
 
@@ -354,7 +355,10 @@ async def serve(
                 await site.start()
             except OSError as error:
                 raise OperationError(f"The proxy cannot listen on {host}:{port}: {error.strerror}.") from error
-            ready(int(runner.addresses[0][1]))
+            port = int(runner.addresses[0][1])
+            if settings.socket is not None:
+                await web.UnixSite(runner, settings.socket, backlog=4096).start()
+            ready(port)
             await until.wait()
         finally:
             with suppress(asyncio.CancelledError):
