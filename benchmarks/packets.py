@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from opsassay.testbed.kernel import detour, packets  # noqa: F401 - imported before the forks, as the template does
 from opsassay.testbed.kernel.namespaces import inside, isolate
 from opsassay.testbed.kernel.network import Fabric, Place
+from opsassay.testbed.workload import detour, packets  # noqa: F401 - imported before the forks, as the template does
 
 PORT = 8080
 RATE = 300.0

@@ -36,7 +36,7 @@ from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
-from opsassay.testbed.core.stage import Operation
+from opsassay.testbed.operations.stage import Operation
 from opsassay.testbed.recording.observer import recorded_by
 
 HERE = Path(__file__).parent

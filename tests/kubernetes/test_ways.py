@@ -8,7 +8,7 @@ from opsassay.errors import RefusedError
 from opsassay.model.faults import CATALOGUE
 from opsassay.model.incident import PlannedFault
 from opsassay.model.parameters import complete
-from opsassay.testbed.injection.effects import SIGNATURES
+from opsassay.testbed.catalogue.measures import SIGNATURES
 from opsassay.testbed.substrates.kubernetes.actuators.chaos_mesh import Where, manifest
 from opsassay.testbed.substrates.kubernetes.actuators.object_faults import isolation
 from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING, Offers, node_refusal

@@ -10,10 +10,10 @@ import pytest
 
 from opsassay.model.incident import PlannedFault
 from opsassay.testbed.apps import load_system
+from opsassay.testbed.catalogue.measures import links_resend, links_slow
 from opsassay.testbed.core.fleet import Fleet
-from opsassay.testbed.injection.effects import links_resend, links_slow
-from opsassay.testbed.injection.injection import Injection
-from opsassay.testbed.injection.preconditions import struck
+from opsassay.testbed.core.injection import Injection
+from opsassay.testbed.injection.preconditions import affected
 
 CORNER = load_system(str(Path(__file__).with_name("faults.yaml")))
 BEFORE_S, AFTER_S, STEP_S, CALLS = 10.0, 5.0, 0.5, 5
@@ -48,7 +48,7 @@ def reading(signature, fault, parameters, **times):
     ]:
         usual, now = times.get(name, (lambda: 5.0, lambda: 5.0))
         counted(history, activity, usual, now)
-    injection = Injection("i", plan, struck(fleet, plan), (), SimpleNamespace(fleet=fleet))
+    injection = Injection("i", plan, affected(fleet, plan), (), SimpleNamespace(fleet=fleet))
     return signature(injection, (0.0, BEFORE_S))
 
 

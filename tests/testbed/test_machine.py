@@ -13,7 +13,7 @@ import pytest
 
 from opsassay.errors import OperationError
 from opsassay.testbed.injection.journal import Journal
-from opsassay.testbed.injection.unexpected_exits import Surprises, oom_kills, sentences
+from opsassay.testbed.injection.unexpected_exits import UnexpectedExits, oom_kills, sentences
 from opsassay.testbed.recording.ledger import read_ledger
 from opsassay.testbed.recording.machine import Look, MachineWatch, jumps_s, notes, others
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
@@ -60,7 +60,7 @@ def killed(number):
 
 
 def test_a_kill_that_nobody_here_sent_is_told():
-    surprises = Surprises()
+    surprises = UnexpectedExits()
     pid, status = killed(signal.SIGKILL)
     surprises.ended("stock-0", pid, status)
     (told,) = sentences(surprises.found, 0)
@@ -71,7 +71,7 @@ def test_a_kill_that_nobody_here_sent_is_told():
 
 
 def test_our_own_kills_and_plain_exits_are_no_surprise():
-    surprises = Surprises()
+    surprises = UnexpectedExits()
     pid, status = killed(signal.SIGKILL)
     surprises.expect(pid)
     surprises.ended("stock-0", pid, status)

@@ -11,9 +11,11 @@ from opsassay.model.files import load_yaml
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.fleet import Fleet
-from opsassay.testbed.injection.links import touched
+from opsassay.testbed.core.links import touched
 from opsassay.testbed.injection.preconditions import require
+from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
+PLAIN = REPERTOIRES["plain"].refusal
 CORNER = load_system(str(Path(__file__).with_name("faults.yaml")))
 
 
@@ -58,7 +60,7 @@ def host(name, fault, **parameters):
 )
 def test_what_cannot_work_is_refused_with_the_reason(plan, kind, says):
     with pytest.raises(kind, match=says):
-        require(CORNER, FaultPlan.model_validate(plan), "plain")
+        require(CORNER, FaultPlan.model_validate(plan), PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +76,13 @@ def test_what_cannot_work_is_refused_with_the_reason(plan, kind, says):
     ],
 )  # fmt: skip
 def test_what_can_work_is_let_through(plan):
-    require(CORNER, FaultPlan.model_validate(plan), "plain")
+    require(CORNER, FaultPlan.model_validate(plan), PLAIN)
 
 
 def test_two_faults_that_make_copies_on_one_replica_are_refused():
     copies = [service("stock", "NetworkDuplicate", peer=peer) for peer in ("rate", "db")]
     with pytest.raises(RefusedError, match="both send copies to stock-0"):
-        require(CORNER, FaultPlan.model_validate({"faults": copies}), "namespaced")
+        require(CORNER, FaultPlan.model_validate({"faults": copies}), REPERTOIRES["namespaced"].refusal)
 
 
 def test_a_plan_from_a_file_is_refused_by_file_line_and_field(tmp_path):
@@ -91,7 +93,7 @@ def test_a_plan_from_a_file_is_refused_by_file_line_and_field(tmp_path):
     with pytest.raises(
         ConfigError, match=r"two.yaml:6: faults.1.target.service: There is no service 'rte'; did you mean"
     ):
-        require(CORNER, load_yaml(path, FaultPlan), "plain", source=path)
+        require(CORNER, load_yaml(path, FaultPlan), PLAIN, source=path)
 
 
 def test_a_fault_on_a_host_touches_only_what_leaves_it():

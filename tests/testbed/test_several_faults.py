@@ -17,7 +17,6 @@ from opsassay.errors import ConfigError, OperationError
 from opsassay.model.files import load_yaml
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.live, pytest.mark.faults, pytest.mark.timeout(150)]
@@ -219,7 +218,7 @@ def test_what_cannot_work_is_refused_before_the_normal_window_by_file_and_line(c
     plan = tmp_path / "plan.yaml"
     plan.write_text("fault: JVMMySQLException\ntarget:\n  service: rate\n")
     with pytest.raises(ConfigError, match="uses no database"):
-        require(corner.definition(), load_yaml(plan, FaultPlan), "plain", source=plan)
+        corner.require(load_yaml(plan, FaultPlan), source=plan)
     began = time.monotonic()
     for command in (("inject", str(plan), "--on", "several"), ("record", CORNER, str(plan), "-o", str(tmp_path / "o"))):
         done = run_opsassay(*command)

@@ -25,10 +25,9 @@ from opsassay.model.system import IsolationLevel
 from opsassay.telemetry.content import opaque_id, whole_file
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.injection.preconditions import require
+from opsassay.testbed.core.substrate import load_substrate
 from opsassay.testbed.recording.record import SPOOL_PREFIX, Schedule, check_output, record, spool_of
 from opsassay.testbed.substrates.local.capabilities import choose_level
-from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 SALT = "campaign.salt"
 
@@ -101,12 +100,13 @@ def load_plan(path: Path) -> list[Injection]:
     """Return the injections of the plan at *path*, all checked before any is run; raises ConfigError, NotFoundError."""
     plan = load_yaml(path, CampaignPlan)
     schedule, level = Schedule(plan.warmup_s, plan.normal_s, plan.abnormal_s), choose_level(plan.isolation)
+    substrate = load_substrate()
     injections: list[Injection] = []
     for i, entry in enumerate(plan.systems):
         system = load_system(entry.system)
         for j, kind in enumerate(entry.faults):
             for fault, repeat in product(kind.plans(), range(kind.repeats)):
-                require(system, fault, level, source=path, within=f"systems.{i}.faults.{j}")
+                substrate.require(system, fault, level, source=path, within=f"systems.{i}.faults.{j}")
                 seed = plan.seed + len(injections)
                 cell = fault.digest()[:8] + f"-{system.system}-{repeat}"
                 if any(other.cell == cell for other in injections):
@@ -160,7 +160,7 @@ def _record_one(root: Path, order: tuple[Injection, str]) -> Recorded:
     injection, id_ = order
     began = time.monotonic()
     shutil.rmtree(spool_of(Tree(root), id_), ignore_errors=True)
-    substrate, name = LocalSubstrate(), f"campaign-{os.getpid()}"
+    substrate, name = load_substrate(), f"campaign-{os.getpid()}"
     try:
         app = load_system(injection.system)
         with substrate.deployed(app, name, seed=injection.seed, isolation=injection.isolation) as running:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from opsassay.cli.output import json_option, print_json, say
-from opsassay.cli.substrates import cluster_option, substrate_of
+from opsassay.cli.substrates import substrate_of, substrate_option
 
 
 @click.command("inject")
 @click.argument("fault", type=click.Path(path_type=Path))
 @click.option("--on", "name", help="The running system; needed only when there are several.")
 @click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), help="Seconds; the file's own when left out.")
-@cluster_option
+@substrate_option
 @json_option
-def command(
-    fault: Path, name: str | None, duration_s: float | None, isolation: Literal["kubernetes"] | None, *, as_json: bool
-) -> None:
+def command(fault: Path, name: str | None, duration_s: float | None, substrate: str, *, as_json: bool) -> None:
     """Inject what the YAML file FAULT says into a running system; it is undone at its end, or on Ctrl-C."""
     from opsassay.errors import LostError, UserError
     from opsassay.model.files import load_yaml
@@ -28,8 +25,8 @@ def command(
     plan = load_yaml(fault, FaultPlan)
     if duration_s:
         plan = plan.model_copy(update={"duration_s": duration_s})
-    substrate = substrate_of(isolation)
-    running = substrate.names() if name is None else []
+    chosen = substrate_of(substrate)
+    running = chosen.names() if name is None else []
     if name is None and len(running) != 1:
         found = (
             f"several systems are running ({', '.join(running)}); choose with --on"
@@ -41,7 +38,7 @@ def command(
             if not running
             else f"{found}."
         )
-    system = substrate.running(name or running[0])
+    system = chosen.running(name or running[0])
     system.require(plan, source=fault)
     events = []
     for event in system.inject(plan):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from opsassay.cli.output import abnormal_option, json_option, normal_option, print_json, stages
-from opsassay.cli.substrates import setting_option, substrate_of
+from opsassay.cli.output import abnormal_option, isolation_option, json_option, normal_option, print_json, stages
+from opsassay.cli.substrates import substrate_of, substrate_option
 
 if TYPE_CHECKING:
-    from opsassay.model.system import Setting
+    from opsassay.testbed.core.substrate import RunningSystem
 
 
 @click.command("record")
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 @abnormal_option
 @click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes names, load and windows repeatable.")
-@setting_option
+@isolation_option
+@substrate_option
 @json_option
 def command(
     system: str, fault: Path, output: Path, name: str | None, normal_s: float, abnormal_s: float, warmup_s: float,
-    seed: int, isolation: Setting | None, *, as_json: bool,
+    seed: int, isolation: str | None, substrate: str, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Record one incident: SYSTEM (name or YAML file) broken by the fault of the YAML file FAULT.
 
@@ -43,20 +44,21 @@ def command(
     from opsassay.testbed.recording.record import Schedule, check_output, record
 
     app, plan = load_system(system), load_yaml(fault, FaultPlan)
-    substrate: Any = substrate_of(isolation)
+    chosen = substrate_of(substrate)
     tree = Tree(output)
-    running = None if name is None else substrate.running(name)
+    running = None if name is None else chosen.running(name)
     if running is None:
-        substrate.require(app, plan, isolation, source=fault)
+        chosen.require(app, plan, isolation, source=fault)
     else:
         running.require(plan, source=fault)
     check_output(tree)
     with stages() as shown:
         shown.begin(f"starting {app.system}")
-        fresh: AbstractContextManager[Any] = nullcontext(running)
+        fresh: AbstractContextManager[RunningSystem | None] = nullcontext(running)
         if running is None:
-            fresh = substrate.deployed(app, f"{app.system}-{os.getpid()}", seed=seed, isolation=isolation)
+            fresh = chosen.deployed(app, f"{app.system}-{os.getpid()}", seed=seed, isolation=isolation)
         with fresh as recorded:
+            assert recorded is not None
             if recorded.status()["system"] != app.system:
                 raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")
             schedule = Schedule(warmup_s, normal_s, abnormal_s)

@@ -1,50 +1,32 @@
-"""Where commands run systems: this machine, or the cluster that kubectl would speak to."""
+"""What runs systems, and how strictly apart: the options of commands that start or look for them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
-from opsassay.errors import UserError
-
 if TYPE_CHECKING:
-    from opsassay.model.system import Setting
-    from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
-    from opsassay.testbed.substrates.local.substrate import LocalSubstrate
+    from opsassay.testbed.core.substrate import Substrate
 
-KUBERNETES = "kubernetes"
-setting_option = click.option(
-    "--isolation",
-    type=click.Choice(["auto", "namespaced", "plain", KUBERNETES]),
-    default="auto",
+HERE = "local"
+substrate_option = click.option(
+    "--substrate",
+    default=HERE,
     show_default=True,
-    callback=lambda _context, _option, value: None if value == "auto" else value,
-    help="Isolation level of the system; auto is the best that this machine has, kubernetes is kubectl's cluster.",
+    help="What runs the system: local is this machine, kubernetes is kubectl's cluster; packages may add others.",
 )
 
 
-cluster_option = click.option(
-    "--isolation", type=click.Choice([KUBERNETES]), help="For systems on a cluster: that of kubectl."
-)
+def there(substrate: str) -> str:
+    """Return what further commands on a system of *substrate* need to be told."""
+    return "" if substrate == HERE else f" --substrate {substrate}"
 
 
-def where(setting: Setting | None) -> str:
-    """Return what further commands on a system in *setting* need to be told."""
-    return f" --isolation {KUBERNETES}" if setting == KUBERNETES else ""
+def substrate_of(name: str, **settings: str | None) -> Substrate:
+    """Return the substrate *name* with the *settings* that are given; raises NotFoundError, UserError."""
+    from opsassay.testbed.core.substrate import load_substrate
 
-
-def substrate_of(setting: Setting | None, image: str | None = None) -> LocalSubstrate | KubernetesSubstrate:
-    """Return what runs systems in *setting*: this machine, or for ``kubernetes`` the cluster of kubectl's own choice.
-
-    There every pod runs *image*. Raises UserError for one elsewhere.
-    """
-    if setting != KUBERNETES:
-        if image is not None:
-            raise UserError(f"Only pods run an image: give --image with --isolation {KUBERNETES}.")
-        from opsassay.testbed.substrates.local.substrate import LocalSubstrate
-
-        return LocalSubstrate()
-    from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
-
-    return KubernetesSubstrate(image=image) if image else KubernetesSubstrate()
+    given: Mapping[str, str] = {key: value for key, value in settings.items() if value is not None}
+    return load_substrate(name, given)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from opsassay.cli.output import json_option, print_json, stages
-from opsassay.cli.substrates import setting_option, substrate_of, where
-
-if TYPE_CHECKING:
-    from opsassay.model.system import Setting
+from opsassay.cli.output import isolation_option, json_option, print_json, stages
+from opsassay.cli.substrates import substrate_of, substrate_option, there
 
 
 @click.command("up")
@@ -18,7 +13,8 @@ if TYPE_CHECKING:
 @click.option("--name", help="Name of the running instance; the system's own name when left out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes pod names and load repeatable.")
 @click.option("--rate", "rate_rps", type=click.FloatRange(min=0.1), help="Load in requests per second.")
-@setting_option
+@isolation_option
+@substrate_option
 @click.option("--image", help="On a cluster: what every pod runs, when your registry calls it otherwise.")
 @json_option
 def command(
@@ -26,7 +22,8 @@ def command(
     name: str | None,
     seed: int,
     rate_rps: float | None,
-    isolation: Setting | None,
+    isolation: str | None,
+    substrate: str,
     image: str | None,
     *,
     as_json: bool,
@@ -37,8 +34,8 @@ def command(
     app = load_system(system)
     with stages() as shown:
         shown.begin(f"starting {app.system}")
-        substrate: Any = substrate_of(isolation, image)
-        running = substrate.deploy(app, name or app.system, seed=seed, rate_rps=rate_rps, isolation=isolation)
+        chosen = substrate_of(substrate, image=image)
+        running = chosen.deploy(app, name or app.system, seed=seed, rate_rps=rate_rps, isolation=isolation)
     status = running.status()
     if as_json:
         print_json("up", [status])
@@ -46,7 +43,5 @@ def command(
         click.echo(f"{status['name']} is up: {status['ready']} of {status['replicas']} replicas ready.")
         for entry, urls in status["endpoints"].items():
             click.echo(f"{entry}: {', '.join(urls)}")
-        there = where(isolation)
-        click.echo(
-            f"Next: `opsassay inject FAULT.yaml --on {status['name']}{there}`, `opsassay down {status['name']}{there}`."
-        )
+        on = status["name"] + there(substrate)
+        click.echo(f"Next: `opsassay inject FAULT.yaml --on {on}`, `opsassay down {on}`.")

@@ -11,8 +11,6 @@ from opsassay.model.base import Written
 Engine = Literal["postgresql", "valkey", "nats"]
 IsolationLevel = Literal["namespaced", "plain"]
 """How a system on one machine is kept apart: network namespaces with real packets, or loopback with a relay."""
-Setting = IsolationLevel | Literal["kubernetes"]
-"""What a system runs in: an isolation level of one machine, or a cluster."""
 ACTIONS = ("call", "parallel", "sql", "cache", "publish", "compute_ms", "wait_ms", "log")
 
 

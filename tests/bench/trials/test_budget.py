@@ -9,7 +9,7 @@ import pytest
 from grading.verifiers.made import scenario
 from opsassay.bench.trials import perform
 from opsassay.bench.trials.contract import TrialAgent
-from opsassay.testbed.core.stage import Operation
+from opsassay.testbed.operations.stage import Operation
 from opsassay.testbed.operations.tools import Toolbox
 
 

@@ -45,7 +45,9 @@ import opsassay.telemetry.otlp.receiver, opsassay.telemetry.otlp.control, uvloop
 from opsassay.testbed.substrates.kubernetes.agent import keeper
 from opsassay.testbed.substrates.kubernetes.agent import node_agent
 from opsassay.testbed.substrates.kubernetes.agent import receiver
-from opsassay.testbed.kernel import detour, packets, partition, probe, shaping
+from opsassay.testbed.kernel import partition, probe, shaping
+from opsassay.testbed.workload import detour
+from opsassay.testbed.workload import packets
 load_system("shop")
 Instruments("http://127.0.0.1:1", {"service.name": "x"})
 json.dump(sorted({getattr(m, "__file__", None) or "" for m in list(sys.modules.values())}), sys.stdout)

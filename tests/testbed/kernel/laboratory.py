@@ -23,9 +23,10 @@ from pathlib import Path
 import pytest
 
 from opsassay.errors import StartError
-from opsassay.testbed.kernel import detour, packets, partition, shaping  # noqa: F401 - read before root is dropped
+from opsassay.testbed.kernel import partition, shaping  # noqa: F401 - read before root is dropped
 from opsassay.testbed.kernel.namespaces import inside, isolate
 from opsassay.testbed.kernel.network import Fabric, Place
+from opsassay.testbed.workload import detour, packets  # noqa: F401 - read before root is dropped
 
 PORT = 8080
 NOBODY = 65534

@@ -18,9 +18,9 @@ from opsassay.bench.trials.tasks import Task
 from opsassay.errors import OperationError, RefusedError
 from opsassay.model.incident import Window
 from opsassay.model.scenario import Scenario
-from opsassay.testbed.core.stage import Operation, Stage
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import ARRIVAL_S
+from opsassay.testbed.operations.stage import Operation, Stage
 
 ALERTS_TIMEOUT_S = 45.0
 """How long a trial waits for the alerts that its scenario begins with, and for them to clear behind the agent."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.model.scenario import Scenario
-from opsassay.testbed.core.stage import as_it_is
+from opsassay.testbed.operations.stage import as_it_is
 
 
 @dataclass(frozen=True)

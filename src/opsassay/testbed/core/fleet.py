@@ -112,9 +112,9 @@ class Fleet:
         """Return the replicas of *service*."""
         return [replica for replica in self.replicas.values() if replica.service == service]
 
-    def ready_share(self) -> float:
-        """Return ready replicas over all replicas."""
-        return sum(r.ready for r in self.replicas.values()) / len(self.replicas)
+    def lost_ledger_lines(self) -> int:
+        """Return how many lines of the ledger the replicas could not write, as far as they have told."""
+        return sum(int(r.gauges[-1][1].get("ledger_lost", 0)) for r in self.replicas.values() if r.gauges)
 
     def not_ready(self) -> list[str]:
         """Return the ids of the replicas that are not ready."""

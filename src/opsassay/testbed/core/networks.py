@@ -1,4 +1,4 @@
-"""What the processes of a system reach one another by: relayed loopback ports, or network namespaces with real packets.
+"""What the processes of a system reach one another by: a protocol of networks, and the sites and streams in them.
 
 A *site* is where a process listens. Callers get a backend's address from the name server, one per (caller, backend) pair,
 because on the `plain` level every pair has a port of its own at the relay.
@@ -10,18 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from opsassay.errors import StartError
 from opsassay.model.system import IsolationLevel
-from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, sleep_until
-from opsassay.testbed.core.state import SystemState
-from opsassay.testbed.workload.names import Endpoint
-from opsassay.testbed.workload.processes import Channels, Template, log_tail
 
 LOOPBACK = "127.0.0.1"
 PORTS = 100
-BUSY_TIMEOUT_S = 30.0
-"""How long the relay may take to answer: on a busy machine a second is nothing, and a system must not end for it."""
 FORWARD, BACKWARD = "forward", "backward"
+
+Endpoint = tuple[str, int]
+"""Address and TCP port."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Site:
     port: int = 0
     """Where its first process listens, the next ones above it; 0 for any free port."""
 
-    def told(self, start: int = 0) -> dict[str, Any]:
+    def parameters(self, start: int = 0) -> dict[str, Any]:
         """Return what the process that is the *start*-th one here is told: two may overlap."""
         port = self.port and self.port + start % PORTS
         return {"address": self.address, "port": port, "inside": self.namespace}
@@ -102,79 +98,3 @@ class Network(Protocol):
 
     async def close(self) -> None:
         """Let go of what the network holds."""
-
-
-class RelayedNetwork:
-    """The `plain` level: loopback addresses, and a relay on every link, so that packet faults need no privileges."""
-
-    level: ClassVar[IsolationLevel] = "plain"
-    interface: ClassVar[str | None] = None
-    home = LOOPBACK
-
-    def __init__(self, state: SystemState, fleet: Fleet, template: Template, channels: Channels) -> None:
-        self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
-        self._ports: dict[str, int] = {}
-        self._listening: dict[str, int | None] = {}
-        self._impaired: dict[str, list[str]] = {}
-
-    async def prepare(self) -> None:
-        """Do nothing: loopback is there."""
-
-    async def open(self, stores: dict[str, int]) -> None:
-        """Start the relay with one listener per link."""
-        config = {
-            "management": str(self._state.management_socket),
-            "ledger": str(self._state.ledger_dir / "relay.jsonl"),
-        }
-        await self._template.spawn("relay", "relay", config)
-        if not await sleep_until(lambda: "relay" in self._channels.names(), 10.0):
-            raise StartError("The relay did not start.", log_tail(self._state.log("relay")))
-        self._ports = await self._channels.request("relay", "open", links=self._fleet.links())
-        for name, port in stores.items():
-            await self.listens(name, port)
-
-    async def admit(self, name: str, host: str) -> None:  # noqa: ARG002 - all are on loopback
-        """Open a listener for each of its links, pointed at where the other ends listen now."""
-        missing = [(a, b) for a, b in self._fleet.links() if name in (a, b) and f"{a}>{b}" not in self._ports]
-        self._ports |= await self._channels.request("relay", "open", BUSY_TIMEOUT_S, links=missing)
-        for destination in sorted({b for _, b in missing}):
-            await self.listens(destination, self._listening.get(destination))
-
-    def site(self, name: str) -> Site:  # noqa: ARG002 - all have the same
-        """Return loopback."""
-        return Site(LOOPBACK, LOOPBACK)
-
-    async def listens(self, name: str, port: int | None) -> None:
-        """Point the relay's links to *name* at *port*, or at nobody."""
-        self._listening[name] = port
-        address = None if port is None else (LOOPBACK, port)
-        await self._channels.request("relay", "upstream", BUSY_TIMEOUT_S, destination=name, address=address)
-
-    def endpoint(self, caller: str, callee: str) -> Endpoint | None:
-        """Return the relay's port of this pair."""
-        port = self._ports.get(f"{caller}>{callee}")
-        return None if port is None else (LOOPBACK, port)
-
-    def doors(self, entry: str) -> list[Endpoint]:
-        """Return the relay's ports of the users' links to *entry*."""
-        found = (self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.of(entry) if replica.ready)
-        return [endpoint for endpoint in found if endpoint is not None]
-
-    async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
-        """Have the relay impair the streams."""
-        name, chosen = f"{fault} {target}", [(stream.link, stream.direction) for stream in streams]
-        await self._channels.request("relay", "impair", fault=name, streams=chosen, impairment=impairment)
-        self._impaired.setdefault(fault, []).append(name)
-
-    async def heal(self, fault: str) -> list[str]:
-        """Have the relay forget the fault; one that has ended impairs nothing."""
-        if "relay" in self._channels.names():
-            for name in self._impaired.pop(fault, ()):
-                await self._channels.request("relay", "heal", fault=name)
-        return []
-
-    def probe(self) -> None:
-        """Return None: loopback is everywhere."""
-
-    async def close(self) -> None:
-        """Do nothing: the relay ends with the template."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import polars as pl
-
+from opsassay.errors import UserError
 from opsassay.model.incident import FaultPlan
-from opsassay.model.system import IsolationLevel, System
+from opsassay.model.system import System
 from opsassay.registry import Registry
 from opsassay.telemetry.otlp.counts import SessionStats
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Receiver(Protocol):
@@ -67,10 +71,30 @@ class RunningSystem(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What a substrate has.
+
+    *isolation* holds its levels as {name: {available, reason, ...}}; *machine* is what the kernel of this machine lends,
+    None where that does not matter; *place* is the name of a place elsewhere.
+    """
+
+    isolation: Mapping[str, Mapping[str, Any]]
+    machine: Mapping[str, Any] | None = None
+    place: str = ""
+
+
 class Substrate(Protocol):
-    """Runs systems."""
+    """Runs systems. `load_substrate` makes one from its *name* and settings."""
 
     name: str
+    shared: bool
+    """Whether others may have systems there too: then nothing is done to all of them at once."""
+
+    @classmethod
+    def with_settings(cls, settings: Mapping[str, str]) -> Self:
+        """Return the substrate as *settings* say; raises UserError for a setting that it does not have."""
+        ...
 
     def deploy(
         self,
@@ -80,7 +104,7 @@ class Substrate(Protocol):
         seed: int = 0,
         rate_rps: float | None = None,
         owned: bool = False,
-        isolation: IsolationLevel | None = None,
+        isolation: str | None = None,
         on_progress: Callable[[dict[str, Any]], None] | None = None,
     ) -> RunningSystem:
         """Start *system* under *name* and wait until it is ready; an *owned* one ends with this process.
@@ -89,29 +113,68 @@ class Substrate(Protocol):
         """
         ...
 
-    def running(self, name: str) -> RunningSystem:
-        """Return the running system *name*."""
+    def deployed(
+        self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, isolation: str | None = None
+    ) -> AbstractContextManager[RunningSystem]:
+        """Run *system* while the block runs; it ends with the block or with this process."""
         ...
 
-    def remove(self, name: str) -> None:
-        """Stop the system *name* and wait until nothing of it is left."""
+    def running(self, name: str) -> RunningSystem:
+        """Return the running system *name*; raises NotFoundError."""
+        ...
+
+    def names(self) -> list[str]:
+        """Return the names of the running systems."""
+        ...
+
+    def require(
+        self,
+        system: System,
+        plan: FaultPlan,
+        isolation: str | None = None,
+        *,
+        source: Path | None = None,
+        within: str = "",
+    ) -> None:
+        """Raise when *plan*, the field *within* of the file *source*, could not be carried out on a new *system* here."""
+        ...
+
+    def remove(self, name: str) -> Sequence[str]:
+        """Stop the system *name* and wait until nothing of it is left; return in sentences what others have to end."""
         ...
 
     def status(self) -> list[dict[str, Any]]:
         """Return one row per system; what a killed supervisor left is cleared first."""
         ...
 
-    def capabilities(self) -> dict[str, Any]:
-        """Return the isolation levels of this machine, with the reason why one is not available."""
+    def capabilities(self) -> Capabilities:
+        """Return the isolation levels of this substrate, with the reason why one is not available."""
         ...
 
 
+LOCAL = "local"
 SUBSTRATES = Registry(
     "substrate",
     "opsassay.substrates",
     {
+        LOCAL: "opsassay.testbed.substrates.local.substrate:LocalSubstrate",
         "kubernetes": "opsassay.testbed.substrates.kubernetes.substrate:KubernetesSubstrate",
-        "local": "opsassay.testbed.substrates.local.substrate:LocalSubstrate",
     },
 )
 """Substrates by name; packages add to them through the entry point ``opsassay.substrates``."""
+
+
+def load_substrate(name: str = LOCAL, settings: Mapping[str, str] | None = None) -> Substrate:
+    """Return the substrate *name* with *settings*; raises NotFoundError, UserError for a setting that it does not have."""
+    substrate: type[Substrate] = SUBSTRATES.load(name)
+    return substrate.with_settings(settings or {})
+
+
+def require_settings(substrate: str, settings: Mapping[str, str], known: Collection[str] = ()) -> None:
+    """Raise UserError when *settings* has one that the *substrate* does not know."""
+    for setting in settings:
+        if setting not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise UserError(
+                f"The {substrate} substrate has no setting {setting!r} ({has}); choose another --substrate."
+            )

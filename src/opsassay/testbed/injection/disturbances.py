@@ -1,36 +1,10 @@
-"""What happens in an incident in which nothing is broken: nothing, more load, or a restart that harms nobody."""
+"""Incidents in which nothing is broken: what is the same for them on every substrate."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import signal
-from collections.abc import Mapping
-from typing import Protocol
-
-from opsassay.errors import OperationError
 from opsassay.model.incident import PlannedFault
-from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica
-from opsassay.testbed.injection.effects import callers_of
-from opsassay.testbed.injection.injection import SystemUnderTest
-from opsassay.testbed.injection.preconditions import struck
-from opsassay.testbed.substrates.kubernetes.actuators.disturbances import ClusterLoadSurge, RollingRestart
-
-HANDOVER_TIMEOUT_S = 20.0
-OVERLAP_S = 1.0
-
-
-class Disturbance(Protocol):
-    """Disturbs a system without breaking it, and takes that back."""
-
-    def __init__(self, system: SystemUnderTest, plan: PlannedFault) -> None: ...
-
-    async def apply(self) -> None:
-        """Begin."""
-
-    async def undo(self) -> None:
-        """End; safe to call when it did not begin."""
+from opsassay.testbed.catalogue.measures import callers_of
+from opsassay.testbed.injection.under_test import SystemUnderTest
 
 
 class Quiet:
@@ -45,53 +19,6 @@ class Quiet:
         """Do nothing."""
 
 
-class LoadSurge:
-    """Users send ``factor`` times as many requests."""
-
-    def __init__(self, system: SystemUnderTest, plan: PlannedFault) -> None:
-        self._system, self._factor = system, float(plan.parameters["factor"])
-        self._former_rps: float | None = None
-
-    async def apply(self) -> None:
-        """Raise the rate."""
-        former = (await self._system.channels.request(LOAD_GENERATOR, "ping"))["rate_rps"]
-        self._former_rps = former
-        await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=former * self._factor)
-
-    async def undo(self) -> None:
-        """Return to the former rate."""
-        if self._former_rps is not None and LOAD_GENERATOR in self._system.channels.names():
-            await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=self._former_rps)
-
-
-class HarmlessRestart:
-    """One replica is replaced as a rolling update does it: its successor serves before it goes."""
-
-    def __init__(self, system: SystemUnderTest, plan: PlannedFault) -> None:
-        self._system = system
-        self._replica: Replica = (
-            system.fleet.of(least_missed(system))[0] if plan.target is None else struck(system.fleet, plan)[0]
-        )
-        self._former_pid: int | None = None
-
-    async def apply(self) -> None:
-        """Hand over to a new pod, then let the former one finish what it has begun."""
-        former = await self._system.replace(self._replica, HANDOVER_TIMEOUT_S)
-        if former is None:
-            raise OperationError(f"The successor of {self._replica.id} was not ready in {HANDOVER_TIMEOUT_S:g} s.")
-        self._former_pid = former
-        await asyncio.sleep(OVERLAP_S)
-        await self.undo()
-
-    async def undo(self) -> None:
-        """Ask the former process to end, once."""
-        former, self._former_pid = self._former_pid, None
-        if former is not None:
-            self._system.surprises.expect(former)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(former, signal.SIGTERM)
-
-
 def least_missed(system: SystemUnderTest) -> str:
     """Return a service that has several replicas; else the one that has the fewest callers."""
     described = system.system
@@ -101,21 +28,3 @@ def least_missed(system: SystemUnderTest) -> str:
         return described.services[service].replicas == 1, users, service
 
     return min(described.services, key=missed)
-
-
-_DISTURBANCES: Mapping[str, type[Disturbance]] = {
-    "quiet": Quiet,
-    "load_surge": LoadSurge,
-    "harmless_restart": HarmlessRestart,
-}
-_ON_A_CLUSTER: Mapping[str, type[Disturbance]] = {
-    "quiet": Quiet,
-    "load_surge": ClusterLoadSurge,
-    "harmless_restart": RollingRestart,
-}
-
-
-def disturbance(system: SystemUnderTest, plan: PlannedFault) -> Disturbance:
-    """Return what *plan*, an incident without a fault, wants to happen."""
-    table = _ON_A_CLUSTER if system.status()["isolation"] == "kubernetes" else _DISTURBANCES
-    return table[plan.parameters["disturbance"]](system, plan)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from opsassay.testbed.injection.injection import Account, Injection, hook
+from opsassay.testbed.core.injection import Injection
+from opsassay.testbed.injection.under_test import Account, SystemUnderTest, hook
 
 
 class RuntimeHook:
     """Switches one hook of the runtime on and off; a restarted process gets it again."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[SystemUnderTest]) -> None:
         self._injection = injection
 
     async def apply(self) -> None:
@@ -23,7 +24,7 @@ class RuntimeHook:
 class ProcessStrain(RuntimeHook):
     """A hook that makes the whole process slow: its callers keep account of what they wait for."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[SystemUnderTest]) -> None:
         super().__init__(injection)
         self._account = Account(injection)
 

@@ -8,58 +8,58 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from opsassay.errors import OperationError, OpsAssayError, RefusedError
 from opsassay.model.faults import NO_FAULT, Level, fault_type
 from opsassay.model.incident import EffectCheck, Fault, FaultPlan, PlannedFault, RootLabel
+from opsassay.testbed.catalogue.measures import SIGNATURES, replica_gone
 from opsassay.testbed.core.fleet import sleep_until
-from opsassay.testbed.injection.disturbances import Disturbance, disturbance
-from opsassay.testbed.injection.effects import SIGNATURES, replica_gone
-from opsassay.testbed.injection.injection import Actuator, Injection, SystemUnderTest
-from opsassay.testbed.injection.preconditions import names_of, require, struck
+from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
+from opsassay.testbed.core.methods import method_name
+from opsassay.testbed.injection.preconditions import affected, names_of, require
+from opsassay.testbed.injection.under_test import SystemUnderTest
 from opsassay.testbed.injection.unexpected_exits import sentences
-from opsassay.testbed.substrates.local.actuators.table import actuators
-from opsassay.testbed.workload.runtime.methods import method_name
 
 BEFORE_S = 10.0
 EFFECT_TIMEOUT_S = 12.0
 RECOVERY_TIMEOUT_S = 30.0
 
 Report = Callable[[dict[str, Any]], Awaitable[None]]
+S = TypeVar("S", bound=SystemUnderTest)
 
 
 @dataclass
 class Act:
     """One fault of a plan and what became of it so far."""
 
-    injection: Injection
-    actuator: Actuator | Disturbance
+    injection: Injection[SystemUnderTest]
+    intervention: Intervention
     start_ns: int = 0
     end_ns: int = 0
     undo_error: Exception | None = None
     effect: EffectCheck | None = None
 
-    def told(self) -> dict[str, Any]:
-        """Return what an event says of whose it is."""
+    def origin(self) -> dict[str, Any]:
+        """Return the fields by which an event says which fault it is about: fault, and service or host."""
         target = self.injection.plan.target
         where = {} if target is None else {"host" if target.host else "service": target.name}
         return {"fault": self.injection.plan.fault, **where}
 
 
-async def inject(system: SystemUnderTest, plan: FaultPlan, lease: asyncio.Event, report: Report) -> None:
-    """Carry *plan* out on the running system until its duration or the *lease* ends; tell every stage to *report*.
+async def inject(system: S, plan: FaultPlan, repertoire: Repertoire[S], lease: asyncio.Event, report: Report) -> None:
+    """Carry *plan* out on the running *system* until its duration or the *lease* ends; *report* gets every event.
 
     Each fault is journalled, applied, checked and undone by itself, the last one first; one that cannot be undone does not
     keep the others. The last event is ``done`` with the faults as they happened, a root label and an effect check for each
     (none without a fault), whether the system recovered from all, and notes.
     """
-    require(system.system, plan, system.status()["isolation"], fleet=system.fleet)
+    require(system.system, plan, repertoire.refusal, fleet=system.fleet)
     _check_free(system)
-    acts = [_act(system, part) for part in plan.parts]
+    acts = [_act(system, part, repertoire) for part in plan.parts]
     system.injection, began_ns, notes = _activity(plan), time.time_ns(), list[str]()
     try:
-        begun, lost = list[Act](), await _lost_lines(system)
+        begun, lost = list[Act](), await system.lost_ledger_lines()
         try:
             started = await _apply(acts, begun, report)
             await _check_effects(acts, started, plan.duration_s, lease, report)
@@ -68,16 +68,16 @@ async def inject(system: SystemUnderTest, plan: FaultPlan, lease: asyncio.Event,
             notes += [note for act in reversed(begun) for note in await _undo(system, act)]
         undone = time.monotonic()
         for act in reversed(acts):
-            await report({"event": "undone", **act.told()})
+            await report({"event": "undone", **act.origin()})
         recovered = await asyncio.gather(*(_check_recovery(act, undone) for act in acts))
         notes += [
             f"{a.injection.plan.name}: not recovered in time" for a, ok in zip(acts, recovered, strict=True) if not ok
         ]
     finally:
         system.injection, system.quiet_since = None, time.monotonic()
-    if (gap := await _lost_lines(system) - lost) > 0:
+    if (gap := await system.lost_ledger_lines() - lost) > 0:
         notes.append(f"{gap} lines of the ledger could not be written to {system.state.ledger_dir}; is the disk full?")
-    notes += sentences(system.surprises.found, began_ns)
+    notes += sentences(system.unexpected_exits.found, began_ns)
     await report(_outcome(acts, recovered=all(recovered), notes=notes))
 
 
@@ -89,12 +89,12 @@ def _activity(plan: FaultPlan) -> str:
     return names_of((first, *more))
 
 
-def _act(system: SystemUnderTest, plan: PlannedFault) -> Act:
-    replicas = struck(system.fleet, plan)
+def _act(system: S, plan: PlannedFault, repertoire: Repertoire[S]) -> Act:
+    replicas = affected(system.fleet, plan)
     injection = Injection(secrets.token_hex(4), plan, replicas, tuple(replica.pod for replica in replicas), system)
     if plan.fault == NO_FAULT:
-        return Act(injection, disturbance(system, plan))
-    return Act(injection, actuators(system.status()["isolation"])[plan.fault](injection))
+        return Act(injection, repertoire.disturbances[plan.parameters["disturbance"]](system, plan))
+    return Act(injection, repertoire.actuators[plan.fault](injection))
 
 
 def _check_free(system: SystemUnderTest) -> None:
@@ -116,11 +116,11 @@ async def _apply(acts: list[Act], begun: list[Act], report: Report) -> float:
         injection.system.journal.write("apply", injection.id, plan=injection.plan.model_dump(mode="json"), **fields)
         begun.append(act)
         act.start_ns, began_at = time.time_ns(), time.monotonic()
-        await act.actuator.apply()
+        await act.intervention.apply()
         if injection.began_at is not None:
             act.start_ns, began_at = act.start_ns + int((injection.began_at - began_at) * 1e9), injection.began_at
         started.append(began_at)
-        await report({"event": "applied", **act.told()})
+        await report({"event": "applied", **act.origin()})
     return min(started)
 
 
@@ -128,7 +128,7 @@ async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
     """Take a fault back, whatever happens, and return notes; one that cannot be taken back ends the system."""
     name = act.injection.plan.name
     try:
-        await asyncio.shield(act.actuator.undo())
+        await asyncio.shield(act.intervention.undo())
     except (OSError, RuntimeError, TimeoutError, OpsAssayError) as error:
         act.undo_error = error
         system.give_up(OperationError(f"{name} could not be undone: {error}"))
@@ -150,12 +150,14 @@ async def _check_effects(
     async def check(act: Act) -> None:
         if act.injection.plan.fault != NO_FAULT:
             act.effect = await _check_effect(act.injection, started, duration_s, lease)
-            await report({"event": "effect", **act.told(), **act.effect.model_dump()})
+            await report({"event": "effect", **act.origin(), **act.effect.model_dump()})
 
     await asyncio.gather(*(check(act) for act in acts))
 
 
-async def _check_effect(injection: Injection, started: float, duration_s: float, lease: asyncio.Event) -> EffectCheck:
+async def _check_effect(
+    injection: Injection[SystemUnderTest], started: float, duration_s: float, lease: asyncio.Event
+) -> EffectCheck:
     """Wait until the fault's signature shows, at most EFFECT_TIMEOUT_S or the fault's own duration."""
     times = (max(started - BEFORE_S, injection.system.quiet_since), started)
     signature = SIGNATURES[injection.plan.fault]
@@ -198,15 +200,6 @@ async def _check_recovery(act: Act, undone: float) -> bool:
     return await sleep_until(healthy, RECOVERY_TIMEOUT_S, 0.2)
 
 
-async def _lost_lines(system: SystemUnderTest) -> int:
-    """Return how many lines of the ledger could not be written so far, by any process that answers."""
-    replicas = system.fleet.replicas.values()
-    lost = system.ledger.lost + sum(int(r.gauges[-1][1].get("ledger_lost", 0)) for r in replicas if r.gauges)
-    if "relay" in system.channels.names():
-        lost += (await system.channels.request("relay", "ping"))["ledger_lost"]
-    return lost
-
-
 def _outcome(acts: list[Act], *, recovered: bool, notes: list[str]) -> dict[str, Any]:
     roots = [_root(act.injection) for act in acts if act.injection.plan.fault != NO_FAULT]
     return {
@@ -235,7 +228,7 @@ def _fault(act: Act) -> Fault:
     )
 
 
-def _root(injection: Injection) -> RootLabel:
+def _root(injection: Injection[SystemUnderTest]) -> RootLabel:
     """Return the ground truth of a fault: its service with what of it applies, or everything on its host."""
     services = tuple(sorted({replica.service for replica in injection.replicas}))
     operation = injection.plan.parameters.get("operation")

@@ -11,11 +11,10 @@ from opsassay.errors import ConfigError, NotFoundError, RefusedError, UserError
 from opsassay.model.faults import NO_FAULT, Category, fault_type
 from opsassay.model.files import where
 from opsassay.model.incident import FaultPlan, PlannedFault
-from opsassay.model.system import Service, Setting, System
+from opsassay.model.system import Service, System
 from opsassay.testbed.core.fleet import Fleet, Replica
-from opsassay.testbed.injection.links import touched
-from opsassay.testbed.substrates.local.actuators.table import actuators
-from opsassay.testbed.substrates.local.capabilities import refusal
+from opsassay.testbed.core.injection import Refusal
+from opsassay.testbed.core.links import touched
 
 ON_HOSTS = ("CPUStress", "MemoryStress", "PodFailure")
 """The types beside those of the network that a whole host can take."""
@@ -33,19 +32,19 @@ class Objection(NamedTuple):
 def require(
     system: System,
     plan: FaultPlan,
-    level: Setting,
+    refusal: Refusal,
     *,
     source: Path | None = None,
     within: str = "",
     fleet: Fleet | None = None,
 ) -> None:
-    """Raise when *plan* cannot be carried out on *system* at the isolation *level*; a pure function of the three.
+    """Raise when *plan* cannot be carried out on *system*, where *refusal* says what cannot be injected; pure.
 
     Where replicas are is told by *fleet*, by the system's own rule without one. Raises NotFoundError or RefusedError. For a
     plan that was read from the file *source* (of which it is the field *within*) it raises ConfigError naming file, line
     and field.
     """
-    objection = next(objections(system, plan, level, fleet), None)
+    objection = next(objections(system, plan, refusal, fleet), None)
     if objection is None:
         return
     if source is None:
@@ -54,12 +53,12 @@ def require(
     raise ConfigError(f"{where(source, field)}: {objection.error}") from objection.error
 
 
-def objections(system: System, plan: FaultPlan, level: Setting, fleet: Fleet | None = None) -> Iterator[Objection]:
+def objections(system: System, plan: FaultPlan, refusal: Refusal, fleet: Fleet | None = None) -> Iterator[Objection]:
     """Yield what stands against carrying out *plan* on *system*, each fault first, then what they do to each other."""
     fleet = fleet or Fleet(system, 0)  # only who is where: pod names do not matter
     for number, fault in enumerate(plan.parts):
         prefix = f"faults.{number}." if plan.faults else ""
-        for field, error in _of_one(fleet, fault, level):
+        for field, error in _of_one(fleet, fault, refusal):
             yield Objection(prefix + field, error)
             return
     for (i, first), (j, second) in combinations(enumerate(plan.parts), 2):
@@ -67,7 +66,7 @@ def objections(system: System, plan: FaultPlan, level: Setting, fleet: Fleet | N
             yield Objection(f"faults.{j}", RefusedError(f"faults {i + 1} and {j + 1} of the plan: {reason}"))
 
 
-def struck(fleet: Fleet, fault: PlannedFault) -> tuple[Replica, ...]:
+def affected(fleet: Fleet, fault: PlannedFault) -> tuple[Replica, ...]:
     """Return the replicas that *fault* hits: one of a service, all of a host, none without a target."""
     if fault.target is None:
         return ()
@@ -76,13 +75,9 @@ def struck(fleet: Fleet, fault: PlannedFault) -> tuple[Replica, ...]:
     return (fleet.of(fault.target.name)[fault.target.replica or 0],)
 
 
-def _of_one(fleet: Fleet, fault: PlannedFault, level: Setting) -> Iterator[Objection]:
-    if fault.fault != NO_FAULT:
-        reason = refusal(fault.fault, level)
-        if reason is None and fault.fault not in actuators(level):
-            reason = f"nothing carries it out on the {level} level"
-        if reason is not None:
-            yield Objection("fault", RefusedError(f"{fault.fault} cannot be injected here: {reason}"))
+def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Objection]:
+    if fault.fault != NO_FAULT and (reason := refusal(fault.fault)) is not None:
+        yield Objection("fault", RefusedError(f"{fault.fault} cannot be injected here: {reason}"))
     target = fault.target
     if target is None:
         return
@@ -172,7 +167,7 @@ def _of_links(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
     peer, known = fault.parameters.get("peer"), [*fleet.system.services, *fleet.system.stores]
     if peer is not None and peer not in known:
         yield Objection("parameters.peer", NotFoundError("peer", peer, known))
-    elif not touched(fleet, {replica.id for replica in struck(fleet, fault)}, fault.parameters):
+    elif not touched(fleet, {replica.id for replica in affected(fleet, fault)}, fault.parameters):
         assert fault.target is not None
         way_out = f"with {peer!r}; leave `peer` out or name another." if peer else "with others; choose another target."
         yield Objection("parameters.peer", RefusedError(f"{fault.target.name} exchanges no packets {way_out}"))
@@ -180,7 +175,7 @@ def _of_links(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
 
 def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | None:
     """Return why two faults cannot act at once, None when they can."""
-    shared = {r.id for r in struck(fleet, first)} & {r.id for r in struck(fleet, second)}
+    shared = {r.id for r in affected(fleet, first)} & {r.id for r in affected(fleet, second)}
     if not shared:
         return None
     for one in (first, second):

@@ -10,7 +10,7 @@ from typing import Any
 VMSTAT = Path("/proc/vmstat")
 
 
-class Surprises:
+class UnexpectedExits:
     """Tells ends of processes that were meant from those that were not."""
 
     def __init__(self) -> None:

@@ -80,7 +80,7 @@ class Containers:
         usage = self.usage(self.of(replica) if host is None else self.of_host(host))
         return usage.memory_bytes / (limit_mb * 2**20) if usage and self.limit(MEMORY) else None
 
-    def told(self, path: str, controller: str, enters: str | None = None) -> dict[str, Any]:
+    def parameters(self, path: str, controller: str, enters: str | None = None) -> dict[str, Any]:
         """Return what a process is told that is to run in the group *path*, or in *enters*, and to watch *path*.
 
         It enters the hierarchy of *controller* only, where the groups have several.

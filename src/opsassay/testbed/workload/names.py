@@ -16,10 +16,9 @@ import dns.message
 import dns.rcode
 import dns.rrset
 
-TTL_S = 1
+from opsassay.testbed.core.networks import Endpoint
 
-Endpoint = tuple[str, int]
-"""Address and TCP port."""
+TTL_S = 1
 
 Answer = list[Endpoint] | dns.rcode.Rcode
 """Where to connect to, or the code of a failure."""

@@ -16,7 +16,7 @@ from opsassay.model.system import System
 from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.substrates.kubernetes.actuators.inject import activity, injecting
 from opsassay.testbed.substrates.kubernetes.actuators.offers import WayName, offers_of
-from opsassay.testbed.substrates.kubernetes.actuators.ways import require_ways
+from opsassay.testbed.substrates.kubernetes.actuators.ways import CLUSTER, require_ways
 from opsassay.testbed.substrates.kubernetes.api import topology
 from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError, Object
 from opsassay.testbed.substrates.kubernetes.api.readings import cores, is_over, is_ready
@@ -122,7 +122,7 @@ class KubernetesSystem:
 
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
         """Raise when *plan*, read from the file *source*, cannot be carried out here: by itself, or for want of a way."""
-        require(self.definition(), plan, "kubernetes", source=source)
+        require(self.definition(), plan, CLUSTER.refusal, source=source)
         require_ways(self.api, plan, self.prefer)
 
     def inject(self, plan: FaultPlan) -> Iterator[dict[str, Any]]:

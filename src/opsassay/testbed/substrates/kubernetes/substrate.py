@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ import psutil
 
 from opsassay.errors import LostError, NotFoundError, OperationError, OpsAssayError, StartError, UserError
 from opsassay.model.incident import FaultPlan
-from opsassay.model.system import Setting, System
+from opsassay.model.system import System
+from opsassay.testbed.core.substrate import Capabilities, require_settings
 from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.substrates.kubernetes.actuators.changes import clear_cluster_roles
 from opsassay.testbed.substrates.kubernetes.actuators.offers import WayName
-from opsassay.testbed.substrates.kubernetes.actuators.ways import require_ways
+from opsassay.testbed.substrates.kubernetes.actuators.ways import CLUSTER, require_ways
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
 from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_ready, why_not_ready
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
@@ -45,6 +46,18 @@ class KubernetesSubstrate:
     """Runs systems on the cluster of *context* in *kubeconfig*, kubectl's own choice when they are None."""
 
     name = "kubernetes"
+    shared = True
+
+    @classmethod
+    def with_settings(cls, settings: Mapping[str, str]) -> KubernetesSubstrate:
+        """Return the substrate; *settings* are kubeconfig, context, image and endpoint, see the constructor."""
+        require_settings(cls.name, settings, ("kubeconfig", "context", "image", "endpoint"))
+        return cls(
+            settings.get("kubeconfig"),
+            settings.get("context"),
+            image=settings.get("image", IMAGE),
+            endpoint=settings.get("endpoint"),
+        )
 
     def __init__(
         self,
@@ -69,7 +82,7 @@ class KubernetesSubstrate:
 
     def deploy(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
-        isolation: Setting | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
+        isolation: str | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
         furnishing: Furnishing | None = None,
     ) -> KubernetesSystem:  # fmt: skip
         """Start *system* in a namespace called *name* and wait until it is ready; raises UserError, StartError, LostError.
@@ -110,7 +123,7 @@ class KubernetesSubstrate:
         *,
         seed: int = 0,
         rate_rps: float | None = None,
-        isolation: Setting | None = None,
+        isolation: str | None = None,
         furnishing: Furnishing | None = None,
     ) -> Iterator[KubernetesSystem]:
         """Run *system* while the block runs; its namespaces are gone when the block ends.
@@ -137,7 +150,13 @@ class KubernetesSubstrate:
         return sorted(systems_on(self.api))
 
     def require(
-        self, system: System, plan: FaultPlan, isolation: Setting | None = None, source: Path | None = None
+        self,
+        system: System,
+        plan: FaultPlan,
+        isolation: str | None = None,
+        *,
+        source: Path | None = None,
+        within: str = "",
     ) -> None:
         """Raise when *plan*, read from the file *source*, could not be carried out on a *system* started here.
 
@@ -145,12 +164,13 @@ class KubernetesSubstrate:
         """
         _refuse_level(isolation)
         if not any(part.target is not None and part.target.host for part in plan.parts):
-            require(system, plan, "kubernetes", source=source)
+            require(system, plan, CLUSTER.refusal, source=source, within=within)
         require_ways(self.api, plan, self._prefer)
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str) -> list[str]:
         """Remove the system *name* and wait until its namespaces are gone; raises OperationError with what holds them."""
         self._remove(name, self.running(name).namespaces)
+        return []
 
     def status(self) -> list[dict[str, Any]]:
         """Return one row per system of ours; those whose owner on this machine has died are removed first.
@@ -159,13 +179,14 @@ class KubernetesSubstrate:
         """
         return [self._row(name, namespace) for name, namespace in systems_on(self.api).items()]
 
-    def capabilities(self) -> dict[str, Any]:
+    def capabilities(self) -> Capabilities:
         """Return what the cluster is, or the reason why there is none."""
         try:
             version = self.api.require()
         except OpsAssayError as error:
-            return {"kubernetes": {"available": False, "reason": str(error)}}
-        return {"kubernetes": {"available": True, "reason": "", "context": self.api.context, "version": version}}
+            return Capabilities({"kubernetes": {"available": False, "reason": str(error)}})
+        about = {"available": True, "reason": "", "context": self.api.context, "version": version}
+        return Capabilities({"kubernetes": about}, place=self.api.context)
 
     def _row(self, name: str, namespace: Object) -> dict[str, Any]:
         running = KubernetesSystem(self.api, name, self._prefer)
@@ -199,7 +220,7 @@ class KubernetesSubstrate:
                 if standing is not None and standing["status"]["phase"] != "Terminating":
                     raise UserError(
                         f"The namespace {name} exists on {self.api.context}; stop its system with "
-                        "`opsassay down --isolation kubernetes`, or choose --name."
+                        "`opsassay down --substrate kubernetes`, or choose --name."
                     ) from error
                 if time.monotonic() > deadline:
                     raise OperationError(_stuck(standing or namespace)) from error
@@ -256,7 +277,7 @@ class KubernetesSubstrate:
                 if time.monotonic() > deadline:
                     there = f"The namespaces {', '.join(namespaces)} may still be there"
                     raise LostError(
-                        f"{there}; `opsassay status --isolation kubernetes` clears them: {error}"
+                        f"{there}; `opsassay status --substrate kubernetes` clears them: {error}"
                     ) from error
             else:
                 left = [namespace for namespace in found if namespace is not None]
@@ -267,8 +288,8 @@ class KubernetesSubstrate:
             time.sleep(LOOK_EVERY_S)
 
 
-def _refuse_level(isolation: Setting | None) -> None:
-    if isolation not in (None, "kubernetes"):
+def _refuse_level(isolation: str | None) -> None:
+    if isolation is not None:
         raise UserError(f"The isolation level {isolation} is the local substrate's; leave it out on Kubernetes.")
 
 

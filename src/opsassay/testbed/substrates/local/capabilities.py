@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from opsassay.errors import RefusedError
+from opsassay.errors import NotFoundError, RefusedError
 from opsassay.model.faults import fault_type
-from opsassay.model.system import IsolationLevel, Setting
+from opsassay.model.system import IsolationLevel
 from opsassay.testbed.kernel.probe import Machine, probe_machine
-from opsassay.testbed.substrates.local.actuators.table import LOCAL_REFUSALS
+from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
 LEVELS: tuple[IsolationLevel, ...] = ("namespaced", "plain")
 """Best first."""
@@ -39,24 +39,24 @@ def probe() -> dict[IsolationLevel, Level]:
     }
 
 
-def choose_level(wanted: IsolationLevel | None) -> IsolationLevel:
-    """Return the isolation level to run on: *wanted*, or the best that there is; raises RefusedError with the reason."""
+def choose_level(wanted: str | None) -> IsolationLevel:
+    """Return the isolation level to run on: *wanted*, or the best that there is.
+
+    Raises NotFoundError, and RefusedError with the reason why this machine does not have it.
+    """
     levels = probe()
     if wanted is None:
         return next(name for name in LEVELS if levels[name].available)
-    if not levels[wanted].available:
-        raise RefusedError(f"This machine has no {wanted} isolation: {levels[wanted].reason}.")
-    return wanted
+    for name, level in levels.items():
+        if name == wanted:
+            if not level.available:
+                raise RefusedError(f"This machine has no {wanted} isolation: {level.reason}.")
+            return name
+    raise NotFoundError("isolation level", wanted, LEVELS)
 
 
-def refusal(fault: str, level: Setting) -> str | None:
-    """Return why *fault* cannot be injected on *level* of this machine, with the way out; None when it can.
-
-    What a cluster can do it says itself, see `testbed/substrates/kubernetes/actuators/ways.py`.
-    """
-    row = fault_type(fault)
-    if level == "kubernetes":
-        return None
+def refusal(fault: str, level: IsolationLevel) -> str | None:
+    """Return why *fault* cannot be injected on *level* of this machine, with the way out; None when it can."""
     if not (there := probe()[level]).available:
         return there.reason
-    return LOCAL_REFUSALS.get(row.name) if level == "plain" else None
+    return REPERTOIRES[level].refusal(fault_type(fault).name)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from opsassay.errors import OpsAssayError
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.injection.inject import inject
+from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
 if TYPE_CHECKING:
     from opsassay.testbed.substrates.local.supervisor import Supervisor
@@ -111,7 +112,8 @@ class ControlServer:
 
         watching = asyncio.create_task(watch())
         try:
-            await inject(self._supervisor, plan, lease, report)
+            supervisor = self._supervisor
+            await inject(supervisor, plan, REPERTOIRES[supervisor.network.level], lease, report)
         finally:
             watching.cancel()
 

@@ -16,12 +16,11 @@ import psutil
 from opsassay.errors import OperationError
 from opsassay.model.system import IsolationLevel, System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, sleep_until
-from opsassay.testbed.core.networks import FORWARD, LOOPBACK, Site, Stream
+from opsassay.testbed.core.networks import FORWARD, LOOPBACK, Endpoint, Site, Stream
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.kernel.heal import heal
 from opsassay.testbed.kernel.namespaces import inside
 from opsassay.testbed.kernel.network import DATA_INTERFACE, Fabric, Place
-from opsassay.testbed.workload.names import Endpoint
 from opsassay.testbed.workload.processes import Channels, Template, log_tail
 
 PROBE = "probe"

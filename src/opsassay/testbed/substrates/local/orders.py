@@ -34,7 +34,7 @@ class Orders:
         """Return what the next process of *replica* is told."""
         return {
             **self._common(replica.id),
-            **self.network.site(replica.id).told(replica.starts),
+            **self.network.site(replica.id).parameters(replica.starts),
             "groups": self.containers.entrances(self.containers.of(replica)),
             "service": replica.service,
             "ledger": str(self.state.ledger_dir / f"{replica.id}.jsonl"),
@@ -54,7 +54,7 @@ class Orders:
         """Return what the load generator is told."""
         return {
             **self._common(LOAD_GENERATOR),
-            **self.network.site(LOAD_GENERATOR).told(),
+            **self.network.site(LOAD_GENERATOR).parameters(),
             "resource": {
                 "service.name": LOAD_GENERATOR,
                 "k8s.namespace.name": self.fleet.system.system,

@@ -48,7 +48,7 @@ async def stop(system: Supervisor, replica: Replica) -> None:
     if (pid := replica.pid) is None:
         return
     await asyncio.sleep(replica.spec.drain_s)
-    system.surprises.expect(pid)
+    system.unexpected_exits.expect(pid)
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -17,11 +17,11 @@ from opsassay.model.incident import FaultPlan, Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
-from opsassay.testbed.core.stage import Operation
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
+from opsassay.testbed.operations.stage import Operation
 from opsassay.testbed.operations.tools import Toolbox
 from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of

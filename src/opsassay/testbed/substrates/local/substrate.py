@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from opsassay import errors
 from opsassay.errors import LostError, NotFoundError, StartError, UserError
 from opsassay.model.incident import FaultPlan
-from opsassay.model.system import IsolationLevel, System
+from opsassay.model.system import System
 from opsassay.telemetry.otlp.client import ReceiverControl
 from opsassay.testbed.core.state import (
     MARKER,
@@ -28,8 +28,9 @@ from opsassay.testbed.core.state import (
     clear_leftovers,
     marked_processes,
 )
+from opsassay.testbed.core.substrate import Capabilities, require_settings
 from opsassay.testbed.injection.journal import Journal
-from opsassay.testbed.kernel.namespaces import rooms_of
+from opsassay.testbed.kernel.namespaces import rooms_of, who_is_in
 from opsassay.testbed.substrates.local.capabilities import choose_level, machine, probe
 from opsassay.testbed.workload.processes import log_tail
 
@@ -100,8 +101,9 @@ class LocalSystem:
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
         """Raise when *plan*, read from the file *source*, cannot be carried out here."""
         from opsassay.testbed.injection.preconditions import require
+        from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
-        require(self.definition(), plan, self.status()["isolation"], source=source)
+        require(self.definition(), plan, REPERTOIRES[self.status()["isolation"]].refusal, source=source)
 
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[dict[str, Any]]:
         """Inject *plan* and yield its events; hanging up, at the latest when *over* is set, undoes it."""
@@ -126,10 +128,17 @@ class LocalSubstrate:
     """Runs systems as processes on this machine."""
 
     name = "local"
+    shared = False
+
+    @classmethod
+    def with_settings(cls, settings: Mapping[str, str]) -> LocalSubstrate:
+        """Return the substrate: it has no settings."""
+        require_settings(cls.name, settings)
+        return cls()
 
     def deploy(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
-        isolation: IsolationLevel | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
+        isolation: str | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
     ) -> LocalSystem:  # fmt: skip
         """Start *system* under *name* and wait until everything is ready; raises UserError, StartError.
 
@@ -200,7 +209,7 @@ class LocalSubstrate:
         *,
         seed: int = 0,
         rate_rps: float | None = None,
-        isolation: IsolationLevel | None = None,
+        isolation: str | None = None,
     ) -> Iterator[LocalSystem]:
         """Run *system* while the block runs; it ends with the block, or with this process, or was lost before."""
         running = self.deploy(system, name, seed=seed, rate_rps=rate_rps, isolation=isolation, owned=True)
@@ -208,7 +217,7 @@ class LocalSubstrate:
             yield running
         finally:
             with suppress(NotFoundError, LostError):  # what ended it has been said
-                self.remove(name)
+                self._end(name)
             clear_if_dead(running.state)
 
     def running(self, name: str) -> LocalSystem:
@@ -219,8 +228,16 @@ class LocalSubstrate:
             raise NotFoundError("running system", name, alive, "Start one with `opsassay up SYSTEM`.")
         return LocalSystem(state)
 
-    def remove(self, name: str) -> None:
-        """Stop the system *name* and wait until nothing of it is left."""
+    def remove(self, name: str) -> list[str]:
+        """Stop the system *name* and wait until nothing of it is left; name foreign processes in its namespaces."""
+        rooms = rooms_of(process.pid for process in marked_processes(SystemState.of(name)))
+        self._end(name)
+        return [
+            f"Process {pid} ({stranger}), which OpsAssay did not start, keeps a network namespace of {name}; end it."
+            for pid, stranger in who_is_in(rooms)
+        ]
+
+    def _end(self, name: str) -> None:
         system = self.running(name)
         system.command("down")
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -234,12 +251,19 @@ class LocalSubstrate:
         return [state.name for state in all_states() if state.running()]
 
     def require(
-        self, system: System, plan: FaultPlan, isolation: IsolationLevel | None, source: Path | None = None
+        self,
+        system: System,
+        plan: FaultPlan,
+        isolation: str | None = None,
+        *,
+        source: Path | None = None,
+        within: str = "",
     ) -> None:
         """Raise when *plan*, read from the file *source*, could not be carried out on a *system* started here."""
         from opsassay.testbed.injection.preconditions import require
+        from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
-        require(system, plan, choose_level(isolation), source=source)
+        require(system, plan, REPERTOIRES[choose_level(isolation)].refusal, source=source, within=within)
 
     def status(self) -> list[dict[str, Any]]:
         """Return one row per system; what a killed supervisor left is cleared first and reported as phase `cleared`."""
@@ -264,14 +288,12 @@ class LocalSubstrate:
                 rows.append(_status_of(state))
         return rows
 
-    def capabilities(self) -> dict[str, Any]:
-        """Return the isolation levels of this machine."""
-        return {level.name: {"available": level.available, "reason": level.reason} for level in probe().values()}
-
-
-def network_rooms(state: SystemState) -> frozenset[int]:
-    """Return the network namespaces of the system, which `who_is_in` takes: they ought to end with it."""
-    return rooms_of(process.pid for process in marked_processes(state))
+    def capabilities(self) -> Capabilities:
+        """Return the isolation levels of this machine, and what its kernel lends."""
+        levels: dict[str, dict[str, Any]] = {
+            level.name: {"available": level.available, "reason": level.reason} for level in probe().values()
+        }
+        return Capabilities(levels, machine().as_dict())
 
 
 def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.Popen[bytes]:

@@ -25,17 +25,18 @@ import psutil
 from opsassay.errors import OpsAssayError, StartError
 from opsassay.model.system import System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
-from opsassay.testbed.core.networks import Network, RelayedNetwork
+from opsassay.testbed.core.networks import Endpoint, Network
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.injection.journal import Journal
-from opsassay.testbed.injection.unexpected_exits import Surprises, sentences
+from opsassay.testbed.injection.unexpected_exits import UnexpectedExits, sentences
 from opsassay.testbed.kernel.namespaces import isolate
 from opsassay.testbed.substrates.local.control import ControlServer
 from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork, open_doors
 from opsassay.testbed.substrates.local.operations import Operations
 from opsassay.testbed.substrates.local.orders import Orders
+from opsassay.testbed.substrates.local.relayed import RelayedNetwork
 from opsassay.testbed.workload.containers import containers_for
-from opsassay.testbed.workload.names import Endpoint, NameServer
+from opsassay.testbed.workload.names import NameServer
 from opsassay.testbed.workload.processes import Channels, Template, log_tail, start_program
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
 from opsassay.testbed.workload.sampler import Sampler
@@ -75,7 +76,7 @@ class Supervisor:
         self.journal = Journal(state.journal)
         self.stores: dict[str, RunningStore] = {}
         self.companions: dict[str, set[int]] = {}
-        self.surprises = Surprises()
+        self.unexpected_exits = UnexpectedExits()
         self.operations = Operations(self)
         self.endpoint = ""
         self.phase = "starting"
@@ -218,7 +219,7 @@ class Supervisor:
     async def _on_exit(self, name: str, pid: int, status: int) -> None:
         if self.phase == "stopping":
             return
-        self.surprises.ended(name, pid, status)
+        self.unexpected_exits.ended(name, pid, status)
         replica = self.fleet.replicas.get(name)
         if replica is None:
             if name in ("template", "relay", LOAD_GENERATOR):
@@ -251,8 +252,8 @@ class Supervisor:
         began_ns, status = time.time_ns(), await process.wait()
         if process.pid in self.operations.stopped:
             return  # an operator starts it again
-        self.surprises.ended(log, process.pid, status)
-        known = sentences(self.surprises.found, began_ns)
+        self.unexpected_exits.ended(log, process.pid, status)
+        known = sentences(self.unexpected_exits.found, began_ns)
         words = f"{what} ended with status {status}" + (f": {known[-1]}" if status < 0 and known else "")
         self.give_up(StartError(f"{words}.", log_tail(self.state.log(log))))
 
@@ -337,6 +338,23 @@ class Supervisor:
         """End the system when *store* ends, unless an operator stopped it."""
         self.spawn(self._end_with(f"store-{store.name}", f"Store {store.name}", store.process))
 
+    def memory_share(self, replica: Replica, host: str | None) -> float | None:
+        """Return what the containers count, None where there are none."""
+        return self.containers.memory_share(replica, host)
+
+    def companions_memory_mb(self, place: str) -> float:
+        """Return the resident memory of the companions at *place*, MiB."""
+        found = 0.0
+        for pid in self.companions.get(place, ()):
+            with contextlib.suppress(psutil.NoSuchProcess):  # ended by whoever ended the fault
+                found += psutil.Process(pid).memory_info().rss / 2**20
+        return found
+
+    async def lost_ledger_lines(self) -> int:
+        """Return how many lines could not be written: by this process, replicas and the relay, where there is one."""
+        relay = await self.channels.request("relay", "ping") if "relay" in self.channels.names() else {"ledger_lost": 0}
+        return self.ledger.lost + self.fleet.lost_ledger_lines() + int(relay["ledger_lost"])
+
     async def push_hooks(self, replica: Replica) -> None:
         """Make the replica's process run the hooks that are wanted for it."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks, watch=replica.watch)
@@ -376,7 +394,7 @@ class Supervisor:
             },
             "probe": self.network.probe(),
             "rate_rps": self.rate_rps,
-            "surprises": self.surprises.found,
+            "surprises": self.unexpected_exits.found,
         }
 
     def observe(self) -> dict[str, Any]:

@@ -24,13 +24,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opsassay.model.system import Operation, Service, System
+from opsassay.testbed.core.methods import method_name
 from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.clients import CLOSING, CallFailedError, Clients, Names
 from opsassay.testbed.workload.runtime.curl import send_as_operator
 from opsassay.testbed.workload.runtime.faulthooks import ApplicationError, Hooks, answer_body
 from opsassay.testbed.workload.runtime.instruments import Instruments
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
-from opsassay.testbed.workload.runtime.methods import method_name
 from opsassay.testbed.workload.runtime.mishaps import Mishaps
 from opsassay.testbed.workload.runtime.settings import TOKEN_HEADER, Settings, SettingsError
 from opsassay.testbed.workload.runtime.stats import Stats

@@ -20,8 +20,8 @@ from typing import Any
 
 import uvloop
 
-from opsassay.testbed.kernel import packets
 from opsassay.testbed.kernel.namespaces import enter
+from opsassay.testbed.workload import packets
 from opsassay.testbed.workload.runtime import allocator, burner, load, pressure, relay, replica
 from opsassay.testbed.workload.runtime.forks import die_with_parent
 

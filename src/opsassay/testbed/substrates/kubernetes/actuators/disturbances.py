@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
-from typing import cast
 
 from opsassay.errors import OperationError
 from opsassay.model.incident import PlannedFault
-from opsassay.testbed.injection.injection import SystemUnderTest
+from opsassay.testbed.injection.disturbances import least_missed
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 
 ROLLOUT_TIMEOUT_S, LOOK_EVERY_S = 90.0, 0.5
@@ -18,8 +17,8 @@ ROLLOUT_TIMEOUT_S, LOOK_EVERY_S = 90.0, 0.5
 class ClusterLoadSurge:
     """Users send ``factor`` times as many requests; at its deadline the load generator returns to its own rate."""
 
-    def __init__(self, system: SystemUnderTest, plan: PlannedFault) -> None:
-        self._system, self._factor = cast("ClusterUnderTest", system), float(plan.parameters["factor"])
+    def __init__(self, system: ClusterUnderTest, plan: PlannedFault) -> None:
+        self._system, self._factor = system, float(plan.parameters["factor"])
 
     async def apply(self) -> None:
         """Raise the rate."""
@@ -40,10 +39,8 @@ class ClusterLoadSurge:
 class RollingRestart:
     """The pods of one service are replaced as a rolling update does it: each successor serves before one goes."""
 
-    def __init__(self, system: SystemUnderTest, plan: PlannedFault) -> None:
-        from opsassay.testbed.injection.disturbances import least_missed  # which chooses between this and the local one
-
-        self._system = cast("ClusterUnderTest", system)
+    def __init__(self, system: ClusterUnderTest, plan: PlannedFault) -> None:
+        self._system = system
         self._service = plan.target.name if plan.target else least_missed(system)
 
     async def apply(self) -> None:

@@ -13,15 +13,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from opsassay.errors import OpsAssayError, RefusedError
 from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
 from opsassay.testbed.injection.inject import BEFORE_S, EFFECT_TIMEOUT_S, RECOVERY_TIMEOUT_S, inject
-from opsassay.testbed.injection.injection import SystemUnderTest
 from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
+from opsassay.testbed.substrates.kubernetes.actuators.ways import CLUSTER
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
 from opsassay.testbed.substrates.kubernetes.manifests.system import MANAGED, watch_of
 
@@ -102,7 +102,7 @@ class _Runner:
             with suppress(TimeoutError):  # what was usual is told by the moments before
                 await asyncio.wait_for(self.lease.wait(), BEFORE_S)
             system.quiet_since = time.monotonic() - BEFORE_S
-            await inject(cast("SystemUnderTest", system), plan, self.lease, report)
+            await inject(system, plan, CLUSTER, self.lease, report)
         if system.failure is not None:
             raise system.failure
         for event in done:

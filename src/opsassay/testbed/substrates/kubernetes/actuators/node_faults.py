@@ -11,16 +11,17 @@ from typing import Any
 
 from opsassay.errors import OperationError, OpsAssayError
 from opsassay.model.faults import Category, fault_type
+from opsassay.testbed.catalogue.network import impairment_of
 from opsassay.testbed.core.fleet import Replica
+from opsassay.testbed.core.injection import Injection
+from opsassay.testbed.core.links import touched
 from opsassay.testbed.core.networks import FORWARD
-from opsassay.testbed.injection.injection import Account, Injection
-from opsassay.testbed.injection.links import touched
+from opsassay.testbed.injection.under_test import Account
 from opsassay.testbed.substrates.kubernetes.actuators.offers import require_nodes
-from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest, cluster_of
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 from opsassay.testbed.substrates.kubernetes.endpoints.door import Doors
 from opsassay.testbed.substrates.kubernetes.manifests.system import KEY_SECRET, MANAGED
-from opsassay.testbed.substrates.local.actuators.packets import impairment_of
 
 PORTS = range(39_000, 39_900)
 READY_TIMEOUT_S = 60.0
@@ -31,7 +32,7 @@ ALL = {"direction": "both"}
 class NodeFault:
     """Starts an agent on the node, has it begin, and has it end."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[ClusterUnderTest]) -> None:
         self._injection = injection
         self._account = Account(injection, own=["*"])
         self._name = f"node-{secrets.token_hex(4)}"
@@ -40,7 +41,7 @@ class NodeFault:
 
     async def apply(self) -> None:
         """Break; raises RefusedError, before anything was changed, where nodes may not be touched."""
-        injection, system = self._injection, cluster_of(self._injection)
+        injection, system = self._injection, self._injection.system
         require_nodes(system.api.context, injection.plan.name)
         node = injection.host or injection.replica.host
         order = {"deadline": system.deadline, "port": self._port, "deeds": deeds(injection, system)}
@@ -57,7 +58,7 @@ class NodeFault:
 
     async def undo(self) -> None:
         """Take it back, and the agent away; the agent's own deadline does it where it cannot be reached."""
-        system = cluster_of(self._injection)
+        system = self._injection.system
         try:
             if self._begun:
                 await self._save_ledger(system)
@@ -98,7 +99,7 @@ class NodeFault:
                 return
 
 
-def deeds(injection: Injection, system: ClusterUnderTest) -> list[dict[str, Any]]:
+def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> list[dict[str, Any]]:
     """Return what the agent shall do."""
     plan = injection.plan
     if plan.fault == "CPUStress":
@@ -112,7 +113,10 @@ def deeds(injection: Injection, system: ClusterUnderTest) -> list[dict[str, Any]
 
 
 def _packets(
-    injection: Injection, system: ClusterUnderTest, parameters: dict[str, Any], impairment: dict[str, Any]
+    injection: Injection[ClusterUnderTest],
+    system: ClusterUnderTest,
+    parameters: dict[str, Any],
+    impairment: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Return a deed for each pod that is hit: its streams, by the addresses that its packets bear."""
     targets = {replica.id: replica for replica in injection.replicas}

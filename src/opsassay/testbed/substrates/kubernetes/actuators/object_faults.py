@@ -12,10 +12,11 @@ from typing import Any
 from opsassay.errors import RefusedError
 from opsassay.model.faults import Category, fault_type
 from opsassay.model.incident import PlannedFault
-from opsassay.testbed.injection.injection import Account, Injection, hook
+from opsassay.testbed.core.injection import Injection
+from opsassay.testbed.injection.under_test import Account, hook
 from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, injected
-from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest, cluster_of
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 from opsassay.testbed.substrates.kubernetes.endpoints.wanted import DOOR_PORT
 from opsassay.testbed.substrates.kubernetes.manifests.system import PURPOSE_LABEL, RECEIVER_PORT
@@ -28,10 +29,13 @@ ESTABLISHED = "a policy stops new connections: those that stood ended with their
 DNS_PORT = 53
 
 
+ChangesOf = Callable[[Injection[ClusterUnderTest]], Sequence[Change]]
+
+
 class Objects:
     """A few changes of objects, which the cluster takes back when nobody else does."""
 
-    def __init__(self, injection: Injection, make: Callable[[Injection], Sequence[Change]]) -> None:
+    def __init__(self, injection: Injection[ClusterUnderTest], make: ChangesOf) -> None:
         self._injection, self._make = injection, make
         network = fault_type(injection.plan.fault).category is Category.NETWORK
         self._account = Account(injection, own=["*"] if network else ())
@@ -39,7 +43,7 @@ class Objects:
 
     async def apply(self) -> None:
         """Have the undo wait in the cluster, then make the changes."""
-        system = cluster_of(self._injection)
+        system = self._injection.system
         changes = await asyncio.to_thread(self._make, self._injection)
         await self._account.open()
         if any(change.kind == "Pod" for change in changes):
@@ -64,7 +68,7 @@ class Objects:
 class CutOff(Objects):
     """A policy parts the pod from its peers; it stops new connections alone, so the pod lets none of its own last."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[ClusterUnderTest]) -> None:
         super().__init__(injection, parting)
 
     async def apply(self) -> None:
@@ -80,14 +84,14 @@ class CutOff(Objects):
             await super().undo()
 
 
-def delete_pod(injection: Injection) -> list[Change]:
+def delete_pod(injection: Injection[ClusterUnderTest]) -> list[Change]:
     """Return the change that kills the pod: its controller makes another one."""
-    return [Change("Pod", injection.replica.pod, cluster_of(injection).name, delete=True)]
+    return [Change("Pod", injection.replica.pod, injection.system.name, delete=True)]
 
 
-def no_image(injection: Injection) -> list[Change]:
+def no_image(injection: Injection[ClusterUnderTest]) -> list[Change]:
     """Return the change that leaves the pod without a container that runs, as Chaos Mesh's pod-failure does."""
-    system, pod = cluster_of(injection), injection.replica.pod
+    system, pod = injection.system, injection.replica.pod
     standing = system.api.get("Pod", pod, system.name)
     if standing is None:
         raise RefusedError(f"The pod {pod} is gone; wait until its successor is ready.")
@@ -98,9 +102,9 @@ def no_image(injection: Injection) -> list[Change]:
     return [Change("Pod", pod, system.name, patch={"spec": {"containers": wrong}})]
 
 
-def parting(injection: Injection) -> list[Change]:
+def parting(injection: Injection[ClusterUnderTest]) -> list[Change]:
     """Return the changes that part the pod from its peers by a network policy."""
-    system, label = cluster_of(injection), (SEGMENT, secrets.token_hex(3))
+    system, label = injection.system, (SEGMENT, secrets.token_hex(3))
     policy = isolation(f"{SEGMENT}-{label[1]}", system.name, label, injection.plan.parameters.get("peer"))
     injection.notes.append(ESTABLISHED)
     return [
@@ -109,9 +113,9 @@ def parting(injection: Injection) -> list[Change]:
     ]
 
 
-def by_chaos_mesh(injection: Injection) -> list[Change]:
+def by_chaos_mesh(injection: Injection[ClusterUnderTest]) -> list[Change]:
     """Return the object of Chaos Mesh that does it, tried on the server; raises RefusedError with the server's reason."""
-    system, replica = cluster_of(injection), injection.replica
+    system, replica = injection.system, injection.replica
     made = chaos_manifest(system, injection.plan, replica.service, replica.pod)
     if reason := system.api.try_out(made):
         raise RefusedError(f"{injection.plan.fault} cannot be injected by Chaos Mesh here: {reason}.")

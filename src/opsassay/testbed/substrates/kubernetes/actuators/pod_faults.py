@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from opsassay.testbed.injection.injection import Account, Injection
-from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest, cluster_of
+from opsassay.testbed.core.injection import Injection
+from opsassay.testbed.injection.under_test import Account
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.endpoints.wanted import Lookup, Pressure
 
 
 class KillContainer:
     """SIGKILL to the process in the pod; the kubelet starts the container again."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[ClusterUnderTest]) -> None:
         self._injection = injection
         self._account = Account(injection)
 
     async def apply(self) -> None:
         """Kill it."""
-        system, pod = cluster_of(self._injection), self._injection.replica.pod
+        system, pod = self._injection.system, self._injection.replica.pod
         await self._account.open()
         system.expected.add(pod)
         await asyncio.to_thread(system.doors.request, pod, "POST", "kill", tries=1)
@@ -34,7 +35,7 @@ class Lookups:
 
     how: ClassVar[Lookup] = "fail"
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[ClusterUnderTest]) -> None:
         self._injection = injection
         hostname, service = injection.plan.parameters.get("hostname"), injection.replica.service
         asked = {callee for caller, callee in injection.system.system.calls() if caller == service}
@@ -45,7 +46,7 @@ class Lookups:
     async def apply(self) -> None:
         """Order it; the target enters the calls that fail for it into the ledger."""
         await self._account.open()
-        system, replica = cluster_of(self._injection), self._injection.replica
+        system, replica = self._injection.system, self._injection.replica
         self._former = system.names.get(replica.id, {})
         system.names[replica.id] = {**self._former, **dict.fromkeys(self._hosts, self.how)}
         await system.push_hooks(replica)
@@ -53,7 +54,7 @@ class Lookups:
     async def undo(self) -> None:
         """Take the order back; caches forget within a second."""
         if self._former is not None:
-            system, replica = cluster_of(self._injection), self._injection.replica
+            system, replica = self._injection.system, self._injection.replica
             system.names[replica.id], self._former = self._former, None
             await push(system, self._injection)
         await self._account.close()
@@ -68,14 +69,14 @@ class StrayLookups(Lookups):
 class PodPressure:
     """A companion in the pod's own container: burners, or one that fills the memory."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[ClusterUnderTest]) -> None:
         self._injection = injection
         self._name = f"pressure-{injection.id}"
         self._account = Account(injection)
 
     async def apply(self) -> None:
         """Order it; it has built up when this returns."""
-        system, replica = cluster_of(self._injection), self._injection.replica
+        system, replica = self._injection.system, self._injection.replica
         await self._account.open()
         if self._injection.plan.fault == "MemoryStress":
             system.expected.add(replica.pod)
@@ -84,7 +85,7 @@ class PodPressure:
 
     async def undo(self) -> None:
         """End it."""
-        system, replica = cluster_of(self._injection), self._injection.replica
+        system, replica = self._injection.system, self._injection.replica
         if system.pressure.get(replica.id, {}).pop(self._name, None) is not None:
             await push(system, self._injection)
         await self._account.close()
@@ -100,7 +101,7 @@ class PodPressure:
         )
 
 
-async def push(system: ClusterUnderTest, injection: Injection) -> None:
+async def push(system: ClusterUnderTest, injection: Injection[ClusterUnderTest]) -> None:
     """Tell the pod what is still wanted; one that is gone or has no container now wants nothing anyway."""
     for replica in injection.replicas:
         try:

@@ -12,15 +12,14 @@ import contextlib
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from opsassay.errors import OperationError, OpsAssayError
 from opsassay.model.system import System
 from opsassay.testbed.core.fleet import Fleet, Replica
 from opsassay.testbed.core.state import SystemState
-from opsassay.testbed.injection.injection import Injection
 from opsassay.testbed.injection.journal import Journal
-from opsassay.testbed.injection.unexpected_exits import Surprises
+from opsassay.testbed.injection.unexpected_exits import UnexpectedExits
 from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers
 from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
 from opsassay.testbed.substrates.kubernetes.api.mirror import Mirror
@@ -41,7 +40,7 @@ CLOCK_TOLERANCE_S = 0.1
 
 
 class ClusterUnderTest:
-    """What of `SystemUnderTest` the ways of a cluster use; *limit_s* is how long anything may last that is done to it.
+    """A system on a cluster, under test; *limit_s* is how long anything may last that is done to it.
 
     The *lease* is ended when the cluster cannot be followed any more.
     """
@@ -66,12 +65,9 @@ class ClusterUnderTest:
         (folder / "ledger").mkdir()
         self.fleet = Fleet(system, 0)
         self.doors = Doors.of(api, name)
-        self.channels = Channels(self)
-        self.containers = Containers()
         self.journal = Journal(self.state.journal)
         self.ledger = LedgerWriter(str(self.state.ledger_dir / "injector.jsonl"), "injector")
-        self.companions: dict[str, set[int]] = {}
-        self.surprises = Surprises()
+        self.unexpected_exits = UnexpectedExits()
         self.injection: str | None = None
         self.quiet_since = 0.0
         self.names: dict[str, dict[str, Lookup]] = {}
@@ -110,9 +106,20 @@ class ClusterUnderTest:
         if self._pods.drops:
             self.notes.append(f"the watch of pods was resumed {self._pods.drops} times")
 
-    def status(self) -> dict[str, Any]:
-        """Return what `inject` asks: where this runs."""
-        return {"isolation": "kubernetes"}
+    def memory_share(self, replica: Replica, host: str | None) -> float | None:
+        """Return the used share of the memory limit of *replica*'s container, as its pod says; a host's is not known."""
+        if host is not None or not replica.gauges:
+            return None
+        share: float | None = replica.gauges[-1][1].get("memory_share")
+        return share
+
+    def companions_memory_mb(self, place: str) -> float:  # noqa: ARG002 - they run in the container and count to it
+        """Return 0."""
+        return 0.0
+
+    async def lost_ledger_lines(self) -> int:
+        """Return how many lines could not be written, by this process and those in pods."""
+        return self.ledger.lost + self.fleet.lost_ledger_lines()
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run *coroutine* as a task; its failure is the injection's."""
@@ -279,30 +286,3 @@ class ClusterUnderTest:
         self.notes.append(
             f"the container of {pod} ended (exit status {ended.get('exitCode')}, {why}), which OpsAssay did not ask for"
         )
-
-
-def cluster_of(injection: Injection) -> ClusterUnderTest:
-    """Return the cluster's system that *injection* acts on."""
-    return cast("ClusterUnderTest", injection.system)
-
-
-class Channels:
-    """The management interface of the processes in pods, by the name that a system's own processes have."""
-
-    def __init__(self, system: ClusterUnderTest) -> None:
-        self._system = system
-
-    def names(self) -> list[str]:
-        """Return the processes that can be asked."""
-        return [replica.id for replica in self._system.fleet.replicas.values() if replica.ready]
-
-
-class Containers:
-    """The containers' limits, as pods tell of them."""
-
-    def memory_share(self, replica: Replica, host: str | None) -> float | None:
-        """Return the used share of the memory limit of *replica*'s container; a host's is not known."""
-        if host is not None or not replica.gauges:
-            return None
-        share: float | None = replica.gauges[-1][1].get("memory_share")
-        return share

@@ -21,8 +21,10 @@ from typing import NamedTuple
 from opsassay.errors import RefusedError
 from opsassay.model.faults import CATALOGUE, NO_FAULT, Category
 from opsassay.model.incident import FaultPlan, PlannedFault
+from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
+from opsassay.testbed.injection.disturbances import Quiet
 from opsassay.testbed.injection.hooks import ProcessStrain, RuntimeHook
-from opsassay.testbed.injection.injection import Actuator, Injection
+from opsassay.testbed.substrates.kubernetes.actuators.disturbances import ClusterLoadSurge, RollingRestart
 from opsassay.testbed.substrates.kubernetes.actuators.node_faults import NodeFault
 from opsassay.testbed.substrates.kubernetes.actuators.object_faults import (
     CutOff,
@@ -38,10 +40,10 @@ from opsassay.testbed.substrates.kubernetes.actuators.pod_faults import (
     PodPressure,
     StrayLookups,
 )
-from opsassay.testbed.substrates.kubernetes.actuators.under_test import cluster_of
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 
-Maker = Callable[[Injection], Actuator]
+Maker = Callable[[Injection[ClusterUnderTest]], Intervention]
 
 
 class Way(NamedTuple):
@@ -124,9 +126,13 @@ def require_ways(api: Api, plan: FaultPlan, prefer: WayName | None = None) -> No
             choose(part, offers)
 
 
-def _make(injection: Injection) -> Actuator:
-    return choose(injection.plan, cluster_of(injection).offers).make(injection)
+def _make(injection: Injection[ClusterUnderTest]) -> Intervention:
+    return choose(injection.plan, injection.system.offers).make(injection)
 
 
-CLUSTER: Mapping[str, Maker] = dict.fromkeys(WAYS, _make)
-"""What carries out each type on a cluster; which way is told by what the cluster offers."""
+CLUSTER: Repertoire[ClusterUnderTest] = Repertoire(
+    "Kubernetes",
+    dict.fromkeys(WAYS, _make),
+    {"quiet": Quiet, "load_surge": ClusterLoadSurge, "harmless_restart": RollingRestart},
+)
+"""What can be done to a system on a cluster; by which mechanism depends on what the cluster offers."""

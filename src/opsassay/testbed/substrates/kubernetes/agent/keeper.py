@@ -168,11 +168,11 @@ class Keeper:
             await self._start(wanted[name])
 
     async def _start(self, pressure: Pressure) -> None:
-        told = self.container.told("", {"burner": CPU, "allocator": MEMORY}[pressure.role])
-        if not told:
+        groups = self.container.parameters("", {"burner": CPU, "allocator": MEMORY}[pressure.role])
+        if not groups:
             raise OperationError("this container has no control group that could be read")
         config = {
-            **told,
+            **groups,
             **pressure.parameters,
             "id": pressure.id,
             "management": self._order["management"],

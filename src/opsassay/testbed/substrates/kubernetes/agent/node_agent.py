@@ -124,11 +124,11 @@ def burners(deed: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def packets(deed: dict[str, Any]) -> Iterator[None]:
-    """Impair the ``streams`` of the pod with the ``uid`` as ``impairment`` says; see `testbed/kernel/packets.py`."""
+    """Impair the ``streams`` of the pod with the ``uid`` as ``impairment`` says; see `testbed/workload/packets.py`."""
     import threading
 
-    from opsassay.testbed.kernel.packets import choose, work
     from opsassay.testbed.kernel.probe import probe_machine
+    from opsassay.testbed.workload.packets import choose, work
 
     namespace = f"{PROCESSES}/{process_of(deed['uid'], PROCESSES)}/ns/net"
     in_kernel = deed["impairment"]["kind"] in probe_machine().impairments

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from opsassay.testbed.injection.injection import Injection
+from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.kernel.cgroups import CPU, MEMORY
 from opsassay.testbed.substrates.local.actuators.pressure import Companion, CpuPressure, MemoryPressure
+from opsassay.testbed.substrates.local.actuators.under_test import LocalUnderTest
 
 
 class GroupPressure(Companion):
@@ -18,8 +19,8 @@ class GroupPressure(Companion):
         """Return which group the companion enters, and which one's limit it is to exhaust."""
         containers, host = self._injection.system.containers, self._injection.host
         if host is None:
-            return containers.told(containers.of(self._injection.replica), self.controller)
-        return containers.told(containers.of_host(host), self.controller, enters=containers.beside_replicas(host))
+            return containers.parameters(containers.of(self._injection.replica), self.controller)
+        return containers.parameters(containers.of_host(host), self.controller, enters=containers.beside_replicas(host))
 
     async def follow(self, pids: list[int]) -> None:
         """Do nothing: whoever is in the group is under pressure."""
@@ -52,11 +53,11 @@ class GroupMemoryPressure(GroupPressure):
         return {**self.group(), "limit_bytes": limit_mb * 2**20, "size_bytes": size_mb * 2**20}
 
 
-def cpu_pressure(injection: Injection) -> Companion:
+def cpu_pressure(injection: Injection[LocalUnderTest]) -> Companion:
     """Return CPU pressure by control group where the system has them, from outside where it has not."""
     return GroupCpuPressure(injection) if injection.system.containers.limit(CPU) else CpuPressure(injection)
 
 
-def memory_pressure(injection: Injection) -> Companion:
+def memory_pressure(injection: Injection[LocalUnderTest]) -> Companion:
     """Return memory pressure by control group where the system has them, from outside where it has not."""
     return GroupMemoryPressure(injection) if injection.system.containers.limit(MEMORY) else MemoryPressure(injection)

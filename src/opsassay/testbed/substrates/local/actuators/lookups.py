@@ -8,14 +8,16 @@ from collections.abc import Callable
 
 import dns.rcode
 
-from opsassay.testbed.injection.injection import Account, Injection
+from opsassay.testbed.core.injection import Injection
+from opsassay.testbed.injection.under_test import Account
+from opsassay.testbed.substrates.local.actuators.under_test import LocalUnderTest
 from opsassay.testbed.workload.names import Answer
 
 
 class Lookups(ABC):
     """Overrides the answers to the target's look-ups: of one name, or of all."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[LocalUnderTest]) -> None:
         self._injection = injection
         hostname = injection.plan.parameters.get("hostname")
         asked = {callee for caller, callee in injection.system.system.calls() if caller == injection.replica.service}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from opsassay.errors import RefusedError
-from opsassay.model.incident import PlannedFault
+from opsassay.testbed.catalogue.network import impairment_of
+from opsassay.testbed.core.injection import Injection
+from opsassay.testbed.core.links import touched
 from opsassay.testbed.core.networks import Stream
-from opsassay.testbed.injection.injection import Account, Injection
-from opsassay.testbed.injection.links import touched
+from opsassay.testbed.injection.under_test import Account
+from opsassay.testbed.substrates.local.actuators.under_test import LocalUnderTest
 
 
 class Packets:
     """Impairs every stream that the fault's direction and peer select."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[LocalUnderTest]) -> None:
         self._injection = injection
         self._account = Account(injection, own=["*"])
 
@@ -37,24 +36,3 @@ class Packets:
         for stream in touched(injection.system.fleet, targets, injection.plan.parameters):
             found.setdefault(stream.source if stream.source in targets else stream.destination, []).append(stream)
         return found
-
-
-def impairment_of(plan: PlannedFault) -> dict[str, Any]:
-    """Return the impairment that *plan* asks for, as networks read it: its kind and its numbers."""
-    parameters = plan.parameters
-    match plan.fault:
-        case "NetworkDelay":
-            jitter_ms = parameters.get("jitter_ms", 0.0)
-            return {"kind": "delay", "delay_s": parameters["delay_ms"] / 1e3, "jitter_s": jitter_ms / 1e3}
-        case "NetworkLoss":
-            return {"kind": "loss", "share": parameters["loss_percent"] / 100}
-        case "NetworkDuplicate":
-            return {"kind": "duplicate", "share": parameters["duplicate_percent"] / 100}
-        case "NetworkCorrupt":
-            return {"kind": "corrupt", "share": parameters["corrupt_percent"] / 100}
-        case "NetworkBandwidth":
-            return {"kind": "bandwidth", "bytes_per_s": parameters["rate_bps"] / 8}
-        case "NetworkPartition":
-            return {"kind": "partition"}
-        case other:
-            raise RefusedError(f"No network has an impairment for {other}.")

@@ -14,8 +14,10 @@ import psutil
 
 from opsassay.errors import OperationError
 from opsassay.testbed.core.fleet import Replica, sleep_until
-from opsassay.testbed.injection.injection import Account, Injection, hook
+from opsassay.testbed.core.injection import Injection
+from opsassay.testbed.injection.under_test import Account, hook
 from opsassay.testbed.substrates.local.actuators.processes import kill
+from opsassay.testbed.substrates.local.actuators.under_test import LocalUnderTest
 
 ALLOCATION_TIMEOUT_S = 30.0
 REST_READINGS, REST_EVERY_S = 12, 0.04
@@ -32,7 +34,7 @@ class Companion(ABC):
 
     role: ClassVar[str]
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[LocalUnderTest]) -> None:
         self._injection = injection
         self._name = f"pressure-{injection.id}"
         self._place = injection.host or injection.replica.id
@@ -133,7 +135,7 @@ class MemoryPressure(Companion):
 
     role = "allocator"
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[LocalUnderTest]) -> None:
         super().__init__(injection)
         self._limit_bytes = sum(replica.spec.memory_limit_mb for replica in injection.replicas) * 2**20
         self._resident_bytes = 0

@@ -8,13 +8,15 @@ import signal
 
 from opsassay.errors import RefusedError
 from opsassay.testbed.core.fleet import Replica
-from opsassay.testbed.injection.injection import Account, Injection
+from opsassay.testbed.core.injection import Injection
+from opsassay.testbed.injection.under_test import Account
+from opsassay.testbed.substrates.local.actuators.under_test import LocalUnderTest
 
 
 class Kill:
     """SIGKILL to the replicas' processes; the supervisor starts the containers again in the same pods."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection[LocalUnderTest]) -> None:
         self._injection = injection
         self._account = Account(injection)
 
@@ -60,8 +62,8 @@ class KeepDown(Kill):
         await super().undo()
 
 
-def kill(injection: Injection, pid: int) -> None:
+def kill(injection: Injection[LocalUnderTest], pid: int) -> None:
     """Kill *pid*, which may be gone already, and note that its end is ours."""
-    injection.system.surprises.expect(pid)
+    injection.system.unexpected_exits.expect(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

@@ -1,22 +1,23 @@
-"""What each fault type does to a local system, by isolation level: one table each from type to actuator."""
+"""What carries out each fault type on a local system, by isolation level, and why a level cannot have a type."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 
-from opsassay.model.system import Setting
+from opsassay.model.incident import PlannedFault
+from opsassay.model.system import IsolationLevel
+from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
+from opsassay.testbed.injection.disturbances import Quiet
 from opsassay.testbed.injection.hooks import ProcessStrain, RuntimeHook
-from opsassay.testbed.injection.injection import Actuator, Injection
-from opsassay.testbed.substrates.kubernetes.actuators.ways import CLUSTER
+from opsassay.testbed.substrates.local.actuators.disturbances import HarmlessRestart, LoadSurge
 from opsassay.testbed.substrates.local.actuators.grouped import cpu_pressure, memory_pressure
 from opsassay.testbed.substrates.local.actuators.lookups import FailingLookups, StrayLookups
 from opsassay.testbed.substrates.local.actuators.packets import Packets
 from opsassay.testbed.substrates.local.actuators.processes import KeepDown, Kill, KillPod
+from opsassay.testbed.substrates.local.actuators.under_test import LocalUnderTest
 
-Maker = Callable[[Injection], Actuator]
-
-_PLAIN: Mapping[str, Maker] = {
+_PLAIN: Mapping[str, Callable[[Injection[LocalUnderTest]], Intervention]] = {
     "PodKill": KillPod,
     "PodFailure": KeepDown,
     "ContainerKill": Kill,
@@ -49,19 +50,7 @@ _PLAIN: Mapping[str, Maker] = {
     "JVMMySQLException": RuntimeHook,
 }
 
-_LEVELS: Mapping[Setting, Mapping[str, Maker]] = {
-    "plain": _PLAIN,
-    "namespaced": {**_PLAIN, "NetworkDuplicate": Packets},
-    "kubernetes": CLUSTER,
-}
-
-
-def actuators(level: Setting) -> Mapping[str, Maker]:
-    """Return what carries out each fault type that a system of the isolation *level* can take."""
-    return _LEVELS[level]
-
-
-LOCAL_REFUSALS: Mapping[str, str] = {
+_PLAIN_REFUSALS: Mapping[str, str] = {
     "NetworkDuplicate": (
         "on the plain level faults act on byte streams, and TCP drops a duplicate before anyone can notice it; "
         "this type needs packets, which is the namespaced level's"
@@ -77,3 +66,15 @@ LOCAL_REFUSALS: Mapping[str, str] = {
     ),
 }
 """The fault types that the plain level does not pretend to have, with the reason and the way out."""
+
+_DISTURBANCES: Mapping[str, Callable[[LocalUnderTest, PlannedFault], Intervention]] = {
+    "quiet": Quiet,
+    "load_surge": LoadSurge,
+    "harmless_restart": HarmlessRestart,
+}
+
+REPERTOIRES: Mapping[IsolationLevel, Repertoire[LocalUnderTest]] = {
+    "plain": Repertoire("the plain level", _PLAIN, _DISTURBANCES, _PLAIN_REFUSALS),
+    "namespaced": Repertoire("the namespaced level", {**_PLAIN, "NetworkDuplicate": Packets}, _DISTURBANCES),
+}
+"""What can be done to a system of each isolation level."""

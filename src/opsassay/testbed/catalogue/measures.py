@@ -7,18 +7,15 @@ shares must exceed it by several standard errors.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import psutil
-
 from opsassay.model.system import System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Counted, Replica, Samples, window_difference
-from opsassay.testbed.injection.injection import Injection
-from opsassay.testbed.injection.links import touched
+from opsassay.testbed.core.injection import Injection, Measured
+from opsassay.testbed.core.links import touched
 
 MIN_REQUESTS = 3
 MIN_ERROR_SHARE = 0.25
@@ -40,32 +37,32 @@ Times = tuple[float, float]
 """Start of the moments before, moment of application (monotonic seconds)."""
 Window = tuple[float, float | None]
 Reading = tuple[float, float, float]
-Signature = Callable[[Injection, Times], Reading]
+Signature = Callable[[Injection[Measured], Times], Reading]
 
 
-def replica_gone(injection: Injection, times: Times) -> Reading:
+def replica_gone(injection: Injection[Measured], times: Times) -> Reading:
     """Share of the target's processes that are not ready, or younger than the fault."""
     gone = [not replica.ready or replica.started_at > times[1] for replica in injection.replicas]
     return 0.0, sum(gone) / len(gone), 1.0
 
 
-def handling_fails(injection: Injection, times: Times) -> Reading:
+def handling_fails(injection: Injection[Measured], times: Times) -> Reading:
     """Share of requests and messages that the target fails."""
     return _share([injection.replica], times, _handling(injection))
 
 
-def statements_fail(injection: Injection, times: Times) -> Reading:
+def statements_fail(injection: Injection[Measured], times: Times) -> Reading:
     """Share of failed database calls of the target."""
     return _share([injection.replica], times, _activities(injection.replica, "sql:"))
 
 
-def lookups_fail(injection: Injection, times: Times) -> Reading:
+def lookups_fail(injection: Injection[Measured], times: Times) -> Reading:
     """Share of failed calls of the target to the services that it looks up."""
     name = injection.plan.parameters.get("hostname")
     return _share([injection.replica], times, [f"call:{name}"] if name else _activities(injection.replica, "call:"))
 
 
-def calls_fail(injection: Injection, times: Times) -> Reading:
+def calls_fail(injection: Injection[Measured], times: Times) -> Reading:
     """Share of failed calls to the target, by services and users; scaled to its share of the service's replicas."""
     fleet, replica = injection.system.fleet, injection.replica
     callers: list[Counted] = [r for c in callers_of(fleet.system, replica.service) for r in fleet.of(c)]
@@ -73,48 +70,48 @@ def calls_fail(injection: Injection, times: Times) -> Reading:
     return before, after, _or_zero(before) + max(MIN_ERROR_SHARE / len(fleet.of(replica.service)), slack)
 
 
-def links_fail(injection: Injection, times: Times) -> Reading:
+def links_fail(injection: Injection[Measured], times: Times) -> Reading:
     """Share of failed calls over the links that the fault touches: the link that fails most."""
     readings = [_share(who, times, activities) for who, activities in _over_links(injection)]
     return max((r for r in readings if not math.isnan(r[1])), key=lambda r: r[1] - r[2], default=_NOTHING)
 
 
-def handling_slow(injection: Injection, times: Times) -> Reading:
+def handling_slow(injection: Injection[Measured], times: Times) -> Reading:
     """Mean time that the target takes for a request or message, milliseconds."""
     return _slower([injection.replica], times, _handling(injection), injection.plan.parameters["delay_ms"])
 
 
-def statements_slow(injection: Injection, times: Times) -> Reading:
+def statements_slow(injection: Injection[Measured], times: Times) -> Reading:
     """Mean time of the target's database calls, milliseconds."""
     activities = _activities(injection.replica, "sql:")
     return _slower([injection.replica], times, activities, injection.plan.parameters["delay_ms"])
 
 
-def starved(injection: Injection, times: Times) -> Reading:
+def starved(injection: Injection[Measured], times: Times) -> Reading:
     """Mean time that the target takes for a request or message, milliseconds, against a multiple of the usual."""
     who, what = injection.replicas, ["server", "consumer"]
     before, after = (_mean_ms(who, window, what) for window in _windows(times))
     return before, after, max(MIN_SLOWDOWN * before, before + _chance_ms(who, times, what))
 
 
-def links_slow(injection: Injection, times: Times) -> Reading:
+def links_slow(injection: Injection[Measured], times: Times) -> Reading:
     """Mean time that calls over the links that the fault touches take, milliseconds: the link that slowed most."""
     return _slowest_link(injection, times, injection.plan.parameters["delay_ms"])
 
 
-def links_resend(injection: Injection, times: Times) -> Reading:
+def links_resend(injection: Injection[Measured], times: Times) -> Reading:
     """Mean time that calls over touched links take, milliseconds, against the time that resending must cost."""
     parameters = injection.plan.parameters
     share = parameters.get("loss_percent", parameters.get("corrupt_percent", 0.0)) / 100
     return _slowest_link(injection, times, share * FIRST_RESEND_MS)
 
 
-def links_narrow(injection: Injection, times: Times) -> Reading:
+def links_narrow(injection: Injection[Measured], times: Times) -> Reading:
     """Mean time that calls over touched links take, milliseconds, against what queueing costs."""
     return _slowest_link(injection, times, MIN_RESEND_MS)
 
 
-def segments_twice(injection: Injection, times: Times) -> Reading:
+def segments_twice(injection: Injection[Measured], times: Times) -> Reading:
     """Segments per second that reached the target, or what it sends to, a second time, as TCP's receivers report."""
     before, after = (
         sum(_or_zero(_per_second(replica, "duplicate_segments", window)) for replica in injection.replicas)
@@ -123,42 +120,39 @@ def segments_twice(injection: Injection, times: Times) -> Reading:
     return before, after, before + MIN_DUPLICATES_PER_S
 
 
-def clock_apart(injection: Injection, _: Times) -> Reading:
+def clock_apart(injection: Injection[Measured], _: Times) -> Reading:
     """Distance of the target's clock from the supervisor's, milliseconds."""
     values = [gauges["clock_offset_ms"] for _, gauges in injection.replica.gauges]
     wanted = abs(float(injection.plan.parameters["offset_ms"]))
     return 0.0, abs(values[-1]) if values else math.nan, MIN_GROWTH_SHARE * wanted
 
 
-def collector_pauses(injection: Injection, times: Times) -> Reading:
+def collector_pauses(injection: Injection[Measured], times: Times) -> Reading:
     """Share of time that the target's process stands still to collect garbage."""
     before, after = (_per_second(injection.replica, "gc_s", window) for window in _windows(times))
     return before, after, _or_zero(before) + MIN_PAUSE_SHARE
 
 
-def threads_busy(injection: Injection, times: Times) -> Reading:
+def threads_busy(injection: Injection[Measured], times: Times) -> Reading:
     """Cores that the target's process uses."""
     before, after = (_per_second(injection.replica, "cpu_s", window) for window in _windows(times))
     return before, after, _or_zero(before) + MIN_BUSY_CORES
 
 
-def heap_grows(injection: Injection, times: Times) -> Reading:
+def heap_grows(injection: Injection[Measured], times: Times) -> Reading:
     """Resident memory of the target's process, MiB, against half of the growth or nearly its limit."""
     before, after = _memory_mb(injection.replica, times)
     grown = before + MIN_GROWTH_SHARE * injection.plan.parameters["size_mb"]
     return before, after, min(grown, FULL_SHARE * injection.replica.spec.memory_limit_mb)
 
 
-def memory_full(injection: Injection, times: Times) -> Reading:
+def memory_full(injection: Injection[Measured], times: Times) -> Reading:
     """Share of the memory limit of the target that is used, the companion's part included."""
-    if (share := injection.system.containers.memory_share(injection.replica, injection.host)) is not None:
+    if (share := injection.system.memory_share(injection.replica, injection.host)) is not None:
         return math.nan, share, FULL_SHARE
     readings = [_memory_mb(replica, times) for replica in injection.replicas]
     before, after = (sum(reading[i] for reading in readings) for i in (0, 1))
-    companion = 0.0
-    for pid in injection.system.companions.get(injection.host or injection.replica.id, ()):
-        with contextlib.suppress(psutil.NoSuchProcess):  # ended by whoever ended the fault
-            companion += psutil.Process(pid).memory_info().rss / 2**20
+    companion = injection.system.companions_memory_mb(injection.host or injection.replica.id)
     limit = sum(replica.spec.memory_limit_mb for replica in injection.replicas)
     return before / limit, (after + companion) / limit, FULL_SHARE
 
@@ -210,13 +204,13 @@ def _windows(times: Times) -> tuple[Window, Window]:
     return (times[0], times[1]), (times[1], None)
 
 
-def _scoped(injection: Injection, activity: str) -> str:
+def _scoped(injection: Injection[Measured], activity: str) -> str:
     """Return the counter of the faulted operation alone when the fault names one."""
     operation = injection.plan.parameters.get("operation")
     return f"{activity} {operation}" if operation else activity
 
 
-def _handling(injection: Injection) -> list[str]:
+def _handling(injection: Injection[Measured]) -> list[str]:
     return [_scoped(injection, "server"), "consumer"]
 
 
@@ -225,7 +219,7 @@ def _activities(replica: Replica, *prefixes: str) -> list[str]:
     return sorted({a for _, stats in replica.history for a in stats if a.startswith(prefixes) and " " not in a})
 
 
-def _over_links(injection: Injection) -> list[tuple[list[Counted], list[str]]]:
+def _over_links(injection: Injection[Measured]) -> list[tuple[list[Counted], list[str]]]:
     """Return (who counts, what) for calls over the links that the fault touches: one entry per caller and callee."""
     fleet, targets = injection.system.fleet, {replica.id for replica in injection.replicas}
     users: dict[tuple[str, str], list[Counted]] = {}
@@ -294,7 +288,7 @@ def _steps(history: Samples, times: Times, activities: list[str]) -> Iterator[tu
             yield sum(b[0] - a[0] for a, b in rows), sum(b[2] - a[2] for a, b in rows)
 
 
-def _slowest_link(injection: Injection, times: Times, delay_ms: float) -> Reading:
+def _slowest_link(injection: Injection[Measured], times: Times, delay_ms: float) -> Reading:
     readings = [_slower(who, times, activities, delay_ms) for who, activities in _over_links(injection)]
     told = (r for r in readings if not (math.isnan(r[0]) or math.isnan(r[1])))  # without a before nothing can be slower
     return max(told, key=lambda r: r[1] - r[2], default=_NOTHING)

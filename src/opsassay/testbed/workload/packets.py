@@ -84,6 +84,6 @@ def choose(config: dict[str, Any]) -> Means:
         from opsassay.testbed.kernel.shaping import Shaping
 
         return Shaping(config)
-    from opsassay.testbed.kernel.detour import Detour
+    from opsassay.testbed.workload.detour import Detour
 
     return Detour(config)

@@ -1,0 +1,93 @@
+"""What a fault acts on and with: the system under test, the injection on its way, what a substrate can do to its systems.
+
+`Injection` is generic over the system, so that what a substrate does is typed by the systems of that substrate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from opsassay.model.incident import PlannedFault
+from opsassay.testbed.core.fleet import Fleet, Replica
+
+
+class Measured(Protocol):
+    """A running system as effect checks read it."""
+
+    fleet: Fleet
+
+    def memory_share(self, replica: Replica, host: str | None) -> float | None:
+        """Return the used share of the memory limit of *host*, or of *replica* without one; None where nothing tells."""
+
+    def companions_memory_mb(self, place: str) -> float:
+        """Return the resident memory of processes that count to the replica or host *place* beside replicas, MiB."""
+
+
+S = TypeVar("S", bound=Measured)
+S_co = TypeVar("S_co", bound=Measured, covariant=True)
+
+
+@dataclass
+class Injection(Generic[S_co]):
+    """One fault on its way through a system: the plan, the replicas that it hits, and what it can act with."""
+
+    id: str
+    plan: PlannedFault
+    replicas: tuple[Replica, ...]
+    pods: tuple[str, ...]  # as they were called when the fault began
+    system: S_co
+    notes: list[str] = field(default_factory=list)
+    """What its actuator has to say for the record."""
+    began_at: float | None = None
+    """Monotonic time at which it began to act, where that takes a while to prepare; else it began when it was applied."""
+
+    @property
+    def replica(self) -> Replica:
+        """The one replica that a fault on a service hits."""
+        return self.replicas[0]
+
+    @property
+    def host(self) -> str | None:
+        """The host that it is aimed at, None for a fault on a service."""
+        return self.plan.target.host if self.plan.target else None
+
+
+class Intervention(Protocol):
+    """Does something to a running system and takes it back.
+
+    Whatever it starts or changes lives in processes of the system, so that the end of the system is the end of the fault.
+    Several may act at once, also on the same replica: each adds its own and takes away its own.
+    """
+
+    async def apply(self) -> None:
+        """Make it act; raises RefusedError, before anything was changed, when it cannot."""
+
+    async def undo(self) -> None:
+        """Take it back; safe to call when it was not applied or its target is gone."""
+
+
+@dataclass(frozen=True)
+class Repertoire(Generic[S]):
+    """What a substrate can do to its systems.
+
+    *place* names where they run, for people; *actuators* maps fault types to what carries them out, *disturbances* the
+    kinds of incidents without a fault to what makes them; *refusals* gives the reason, with the way out, for types that
+    cannot be carried out here.
+    """
+
+    place: str
+    actuators: Mapping[str, Callable[[Injection[S]], Intervention]]
+    disturbances: Mapping[str, Callable[[S, PlannedFault], Intervention]]
+    refusals: Mapping[str, str] = field(default_factory=dict)
+
+    def refusal(self, fault: str) -> str | None:
+        """Return why the type *fault* cannot be carried out here, None when it can."""
+        if fault in self.refusals:
+            return self.refusals[fault]
+        return None if fault in self.actuators else f"nothing carries it out on {self.place}"
+
+
+Refusal = Callable[[str], str | None]
+"""Why a fault type cannot be carried out, None when it can."""

@@ -1,0 +1,88 @@
+"""What an injection needs of a running system, and what actuators of all substrates share: hooks and accounts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from opsassay.errors import OpsAssayError
+from opsassay.model.system import System
+from opsassay.testbed.core.fleet import Replica
+from opsassay.testbed.core.injection import Injection, Measured
+from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.injection.journal import Journal
+from opsassay.testbed.injection.unexpected_exits import UnexpectedExits
+
+
+class SystemUnderTest(Measured, Protocol):
+    """A running system that faults are injected into; the supervisor of a local system is one."""
+
+    state: SystemState
+    system: System
+    journal: Journal
+    unexpected_exits: UnexpectedExits
+    injection: str | None
+    """What is going on, None when nothing is."""
+    quiet_since: float
+    """Monotonic time at which the last fault was over."""
+
+    async def push_hooks(self, replica: Replica) -> None:
+        """Make the replica's process run the hooks that it has; raises ConnectionError when it has just ended."""
+
+    async def lost_ledger_lines(self) -> int:
+        """Return how many lines of the ledger could not be written so far, by any process that answers."""
+
+    def give_up(self, failure: OpsAssayError) -> None:
+        """End the system for *failure*, or where it is not ours to end say that the injection failed."""
+
+
+class Account:
+    """Has callers of the targets enter what a fault costs them into the ledger, and the targets what their callees do."""
+
+    def __init__(self, injection: Injection[SystemUnderTest], own: Sequence[str] = ()) -> None:
+        """*own* names the callees and stores that the targets watch; ``*`` stands for all."""
+        self._injection = injection
+        fleet, targets = injection.system.fleet, {replica.id for replica in injection.replicas}
+        self._watched: dict[str, list[str]] = {name: list(own) for name in targets}
+        for source, destination in fleet.links():
+            if destination in targets and source in fleet.replicas and source not in targets:
+                self._watched.setdefault(source, []).append(fleet.replicas[destination].service)
+        self._open = False
+
+    async def open(self) -> None:
+        """Begin to keep account."""
+        self._open = True
+        for name, watched in sorted(self._watched.items()):
+            replica = self._injection.system.fleet.replicas[name]
+            replica.watch = [*replica.watch, *watched]
+            await push(self._injection, replica)
+
+    async def close(self) -> None:
+        """Stop keeping account; other faults' accounts go on."""
+        if not self._open:
+            return
+        self._open = False
+        for name, watched in sorted(self._watched.items()):
+            replica = self._injection.system.fleet.replicas[name]
+            rest = list(replica.watch)
+            for service in watched:
+                rest.remove(service)
+            replica.watch = rest
+            await push(self._injection, replica)
+
+
+async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: dict[str, Any] | None = None) -> None:
+    """Switch the injection's hook in the processes of its replicas; a restarted process gets it again."""
+    for replica in injection.replicas:
+        others = [one for one in replica.hooks if one["injection"] != injection.id]
+        own = {"injection": injection.id, "type": injection.plan.fault, "parameters": parameters or {}}
+        replica.hooks = [*others, own] if on else others
+        await push(injection, replica)
+
+
+async def push(injection: Injection[SystemUnderTest], replica: Replica) -> None:
+    """Make the process of *replica* run the hooks that it has."""
+    if replica.port is not None:
+        with contextlib.suppress(ConnectionError):  # it has just ended; its successor asks for its hooks itself
+            await injection.system.push_hooks(replica)

@@ -1,0 +1,33 @@
+"""What the actuators of local systems use of the supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from opsassay.testbed.core.fleet import Replica
+from opsassay.testbed.core.networks import Network
+from opsassay.testbed.injection.under_test import SystemUnderTest
+from opsassay.testbed.workload.containers import Containers
+from opsassay.testbed.workload.names import NameServer
+from opsassay.testbed.workload.processes import Channels, Template
+from opsassay.testbed.workload.runtime.ledger import LedgerWriter
+
+
+class LocalUnderTest(SystemUnderTest, Protocol):
+    """A local system as actuators see it: its processes, its network, its name server."""
+
+    channels: Channels
+    template: Template
+    names: NameServer
+    network: Network
+    containers: Containers
+    ledger: LedgerWriter
+    companions: dict[str, set[int]]
+    """Processes that count to a container or host, by replica id or host name."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run *coroutine* as a task; its failure ends the system rather than pass unseen."""
+
+    async def replace(self, replica: Replica, timeout_s: float) -> int | None:
+        """Start a successor of the replica's process and hand over; return the former pid, None if it did not come."""

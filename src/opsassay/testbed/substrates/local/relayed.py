@@ -1,0 +1,92 @@
+"""The `plain` level: loopback addresses, and a relay on every link, so that packet faults need no privileges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from opsassay.errors import StartError
+from opsassay.model.system import IsolationLevel
+from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, sleep_until
+from opsassay.testbed.core.networks import LOOPBACK, Endpoint, Site, Stream
+from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.workload.processes import Channels, Template, log_tail
+
+BUSY_TIMEOUT_S = 30.0
+"""How long the relay may take to answer: on a busy machine a second is nothing, and a system must not end for it."""
+
+
+class RelayedNetwork:
+    """Streams pass a relay, which impairs them."""
+
+    level: ClassVar[IsolationLevel] = "plain"
+    interface: ClassVar[str | None] = None
+    home = LOOPBACK
+
+    def __init__(self, state: SystemState, fleet: Fleet, template: Template, channels: Channels) -> None:
+        self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
+        self._ports: dict[str, int] = {}
+        self._listening: dict[str, int | None] = {}
+        self._impaired: dict[str, list[str]] = {}
+
+    async def prepare(self) -> None:
+        """Do nothing: loopback is there."""
+
+    async def open(self, stores: dict[str, int]) -> None:
+        """Start the relay with one listener per link."""
+        config = {
+            "management": str(self._state.management_socket),
+            "ledger": str(self._state.ledger_dir / "relay.jsonl"),
+        }
+        await self._template.spawn("relay", "relay", config)
+        if not await sleep_until(lambda: "relay" in self._channels.names(), 10.0):
+            raise StartError("The relay did not start.", log_tail(self._state.log("relay")))
+        self._ports = await self._channels.request("relay", "open", links=self._fleet.links())
+        for name, port in stores.items():
+            await self.listens(name, port)
+
+    async def admit(self, name: str, host: str) -> None:  # noqa: ARG002 - all are on loopback
+        """Open a listener for each of its links, pointed at where the other ends listen now."""
+        missing = [(a, b) for a, b in self._fleet.links() if name in (a, b) and f"{a}>{b}" not in self._ports]
+        self._ports |= await self._channels.request("relay", "open", BUSY_TIMEOUT_S, links=missing)
+        for destination in sorted({b for _, b in missing}):
+            await self.listens(destination, self._listening.get(destination))
+
+    def site(self, name: str) -> Site:  # noqa: ARG002 - all have the same
+        """Return loopback."""
+        return Site(LOOPBACK, LOOPBACK)
+
+    async def listens(self, name: str, port: int | None) -> None:
+        """Point the relay's links to *name* at *port*, or at nobody."""
+        self._listening[name] = port
+        address = None if port is None else (LOOPBACK, port)
+        await self._channels.request("relay", "upstream", BUSY_TIMEOUT_S, destination=name, address=address)
+
+    def endpoint(self, caller: str, callee: str) -> Endpoint | None:
+        """Return the relay's port of this pair."""
+        port = self._ports.get(f"{caller}>{callee}")
+        return None if port is None else (LOOPBACK, port)
+
+    def doors(self, entry: str) -> list[Endpoint]:
+        """Return the relay's ports of the users' links to *entry*."""
+        found = (self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.of(entry) if replica.ready)
+        return [endpoint for endpoint in found if endpoint is not None]
+
+    async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
+        """Have the relay impair the streams."""
+        name, chosen = f"{fault} {target}", [(stream.link, stream.direction) for stream in streams]
+        await self._channels.request("relay", "impair", fault=name, streams=chosen, impairment=impairment)
+        self._impaired.setdefault(fault, []).append(name)
+
+    async def heal(self, fault: str) -> list[str]:
+        """Have the relay forget the fault; one that has ended impairs nothing."""
+        if "relay" in self._channels.names():
+            for name in self._impaired.pop(fault, ()):
+                await self._channels.request("relay", "heal", fault=name)
+        return []
+
+    def probe(self) -> None:
+        """Return None: loopback is everywhere."""
+
+    async def close(self) -> None:
+        """Do nothing: the relay ends with the template."""
