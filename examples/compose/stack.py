@@ -17,10 +17,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from opsassay.errors import OperationError, StartError
 from opsassay.model.base import Written
+from opsassay.model.trajectory import Entity
+from opsassay.testbed.core.probes import PROBE_TIMEOUT_S, DepthReading, ProbeAnswer, SystemReading
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
 from opsassay.testbed.recording.observer import observe
 
@@ -84,28 +86,43 @@ def compose(*arguments: str) -> str:
     return podman("--project-name", "check", *arguments, program="podman-compose")
 
 
+class StackProbes:
+    """What the observer asks of a *stack*; podman is its whole control plane."""
+
+    protected = ("proxy",)
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+
+    async def __aenter__(self) -> Self:
+        """Connect to nothing: each reading asks podman."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Hold nothing."""
+
+    async def read(self) -> SystemReading:
+        """Return which of the containers that the file wants run."""
+        try:
+            states = await asyncio.to_thread(self._stack.states)
+        except OperationError:
+            lost = DepthReading(None, ("podman",))
+            return SystemReading(lost, lost, DepthReading(0.0, ("podman",)))
+        up = {name: states.get(name) == "running" for name in SERVICES}
+        ready = DepthReading(sum(up.values()) / len(up), tuple(f"{name}-0" for name in SERVICES if not up[name]))
+        backed = DepthReading(float(up["proxy"]), () if up["proxy"] else self.protected)
+        entities = [Entity(id=f"{name}-0", service=name, ready=up[name]) for name in SERVICES]
+        return SystemReading(ready, backed, DepthReading(1.0), entities, {})
+
+    async def request(self, _service: str) -> ProbeAnswer:
+        """Send one request through the proxy."""
+        started = time.monotonic()
+        status = await asyncio.to_thread(self._stack.asked, PROBE_TIMEOUT_S)
+        return ProbeAnswer(status, time.monotonic() - started)
+
+
 class Stack:
-    """The stack as the observer and the tools see it. There is no receiver; what stands for the supervisor is podman."""
-
-    receiver = None
-
-    def status(self) -> dict[str, Any]:
-        """Return where it is probed."""
-        return {"endpoints": {"proxy": [URL]}, "backends": {"proxy": [URL]}, "probe_paths": {"proxy": "/"}}
-
-    def command(self, op: str) -> dict[str, Any]:
-        """Answer to ``observe``: which of the containers that the file wants run."""
-        assert op == "observe"
-        states = self.states()
-        down = [f"{name}-0" for name in SERVICES if states.get(name) != "running"]
-        return {
-            "ready": len(SERVICES) - len(down),
-            "replicas": len(SERVICES),
-            "not_ready": down,
-            "pids": {f"{name}-0": None for name in SERVICES},
-            "entities": [[f"{name}-0", name, f"{name}-0" not in down, None, None] for name in SERVICES],
-            "load": {},
-        }
+    """The two containers."""
 
     def states(self) -> dict[str, str]:
         """Return container to state."""
@@ -129,10 +146,10 @@ class Stack:
         """Have the proxy read its file again."""
         podman("exec", "proxy", "/bin/python3", "/server.py", "reload")
 
-    def asked(self) -> int | None:
+    def asked(self, timeout_s: float = 5.0) -> int | None:
         """Return the status of one request through the proxy, None when there is no answer."""
         try:
-            with urllib.request.urlopen(URL + "/", timeout=5) as answer:  # noqa: S310 - the one URL above
+            with urllib.request.urlopen(URL + "/", timeout=timeout_s) as answer:  # noqa: S310 - the one URL above
                 status: int = answer.status
                 return status
         except urllib.error.HTTPError as error:
@@ -194,4 +211,4 @@ def operate(stack: Stack, verb: str, arguments: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(observe(Stack(), Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]) or None, ["proxy"]))
+    asyncio.run(observe(StackProbes(Stack()), Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]) or None))

@@ -18,9 +18,10 @@ from conftest import until
 from opsassay.cli import cli
 from opsassay.errors import LostError, OperationError, StartError, UserError
 from opsassay.model.files import load_yaml
+from opsassay.model.json_lines import append_object
 from opsassay.model.system import System
 from opsassay.model.trajectory import parse_timeline
-from opsassay.testbed.substrates.kubernetes import observer as observing
+from opsassay.testbed.recording.observer import Observer
 from opsassay.testbed.substrates.kubernetes import substrate as module
 from opsassay.testbed.substrates.kubernetes.actuators import under_test, undoing
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, injected
@@ -29,8 +30,7 @@ from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterU
 from opsassay.testbed.substrates.kubernetes.api import client
 from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed
-from opsassay.testbed.substrates.kubernetes.observer import Observer, api_health
-from opsassay.testbed.substrates.kubernetes.running import Watched
+from opsassay.testbed.substrates.kubernetes.probes import ClusterProbes, Watched, api_health
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 FINALIZER = "Some resources are remaining: widgets.example.com has 1 resource instances."
@@ -239,9 +239,9 @@ def test_who_may_see_neither_nodes_nor_leases_observes_the_rest(cluster, substra
     substrate.deploy(TINY, "mine")
     hidden = ("/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")
     cluster.refuse = lambda _method, path: (403, {"message": "no"}) if path in hidden else ...
-    observer = Observer(api, Watched(("mine",), {}), tmp_path / "timeline.jsonl")
+    observer = Observer(ClusterProbes(api, Watched(("mine",), {})), tmp_path / "timeline.jsonl", 5.0, 20.0)
     observer.stopping.set()
-    observer.run()
+    asyncio.run(observer.run())
     (tick,) = parse_timeline((tmp_path / "timeline.jsonl").read_text()).ticks
     assert [(o.depth, o.value) for o in tick.observations] == [("D1", 1.0), ("D2", 1.0), ("D4", 1.0)]
     beside = json.loads((tmp_path / "timeline.control-plane.jsonl").read_text())
@@ -331,22 +331,22 @@ def observed(cluster, substrate, api, tmp_path):
     """Return a function that observes the tiny system for one tick and returns its readings and what is beside them."""
     substrate.deploy(TINY, "mine")
     cluster.put("Node", "", "worker1", spec={}, status=READY)
-    observer = Observer(api, Watched(("mine",), {}), tmp_path / "timeline.jsonl")
-    for one in observer.mirrors.values():
+    probes = ClusterProbes(api, Watched(("mine",), {}))
+    observer = Observer(probes, tmp_path / "timeline.jsonl", 5.0, 20.0)
+    for one in probes.mirrors.values():
         one.start().wait()
-
-    observing._write(observer._out, {"boot_id": "b", "cadence_s": 5.0, "schema_version": 2})
+    append_object(tmp_path / "timeline.jsonl", {"boot_id": "b", "cadence_s": 5.0, "schema_version": 2})
     turns = itertools.count()
 
     def tick():
-        observer._tick(next(turns))
+        asyncio.run(observer.tick(next(turns)))
         (*_, last) = parse_timeline((tmp_path / "timeline.jsonl").read_text()).ticks
         beside = (tmp_path / "timeline.control-plane.jsonl").read_text().splitlines()[-1]
         return {o.depth: (o.value, o.failing) for o in last.observations}, json.loads(beside)
 
-    tick.mirrors = observer.mirrors
+    tick.mirrors = probes.mirrors
     yield tick
-    for one in observer.mirrors.values():
+    for one in probes.mirrors.values():
         one.stop()
 
 

@@ -18,9 +18,9 @@ from opsassay.errors import OperationError, UserError
 from opsassay.model.scenario import OpsCall
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.scenarios import load_scenario
-from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 GRID = load_system("grid")
 TARGET = "auth-service"
@@ -71,7 +71,7 @@ def running(server, tmp_path):
 @pytest.fixture
 def lab(running, tmp_path):
     scenario = load_scenario("unreachable-service")
-    return ClusterLaboratory(scenario, TARGET, running, tmp_path, NodeCommand((), "here"))
+    return ClusterLaboratory(scenario, TARGET, running, tmp_path, ClusterSettings())
 
 
 def applied(lab, name):

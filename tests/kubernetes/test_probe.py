@@ -12,8 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import aiohttp
 import pytest
 
-from opsassay.testbed.recording import observer
+from opsassay.testbed.core.probes import REACHABLE_WITHIN_S
 from opsassay.testbed.substrates.kubernetes.agent import probe
+from opsassay.testbed.substrates.local import probes
 
 SLOW_S = 0.6
 CONNECTED_WITHIN_S = 0.3
@@ -51,45 +52,49 @@ def slow_port():
         server.shutdown()
 
 
-def of_the_cluster(port, monkeypatch, _):
+def of_the_cluster(port, monkeypatch):
     monkeypatch.setattr(probe, "CONNECTED_WITHIN_S", CONNECTED_WITHIN_S)
     outcome = probe.probe(f"http://127.0.0.1:{port}/", 10.0)
     return outcome["status"], outcome["latency_s"]
 
 
-def of_this_machine(port, monkeypatch, tmp_path):
-    monkeypatch.setattr(observer, "PROBE_TIMEOUT", aiohttp.ClientTimeout(10.0, sock_connect=CONNECTED_WITHIN_S))
+def of_this_machine(port, monkeypatch):
+    monkeypatch.setattr(probes, "PROBE_TIMEOUT", aiohttp.ClientTimeout(10.0, sock_connect=CONNECTED_WITHIN_S))
 
     async def once():
-        async with aiohttp.ClientSession(timeout=observer.PROBE_TIMEOUT) as session:
-            watching = observer.Observer(Watched(), tmp_path / "timeline.jsonl", 1.0, None, [])
-            await watching._probe(session, "front", [f"http://127.0.0.1:{port}"])
-            return watching._probes[0]
+        async with probes.LocalProbes(OneEntrance(f"http://127.0.0.1:{port}")) as probing:
+            return await probing.request("front")
 
     sent = asyncio.run(once())
     return sent.status, sent.latency_s
 
 
-class Watched:
-    """A system with one entrance."""
+class OneEntrance:
+    """A system whose entrance is at *url*."""
 
-    receiver = None
+    def __init__(self, url):
+        self.url = url
 
-    def status(self):
-        return {"endpoints": {"front": []}, "backends": {"front": []}, "probe_paths": {"front": "/"}}
+    def command(self, _op):
+        return {
+            "endpoints": {"front": []},
+            "backends": {"front": [self.url]},
+            "probe_paths": {"front": "/"},
+            "probe": None,
+        }
 
 
 @pytest.mark.parametrize("sent", [of_the_cluster, of_this_machine])
-def test_a_connection_that_nobody_accepts_is_no_slow_answer(sent, monkeypatch, tmp_path):
+def test_a_connection_that_nobody_accepts_is_no_slow_answer(sent, monkeypatch):
     with full_port() as port:
-        status, latency_s = sent(port, monkeypatch, tmp_path)
+        status, latency_s = sent(port, monkeypatch)
     assert status is None
     assert CONNECTED_WITHIN_S * 0.9 < latency_s < 5.0
     with slow_port() as port:
-        status, latency_s = sent(port, monkeypatch, tmp_path)
+        status, latency_s = sent(port, monkeypatch)
     assert status == 200
     assert latency_s >= SLOW_S > CONNECTED_WITHIN_S
 
 
 def test_the_limits_are_those_that_a_reachable_service_has():
-    assert probe.CONNECTED_WITHIN_S == observer.REACHABLE_WITHIN_S == observer.PROBE_TIMEOUT.sock_connect
+    assert probe.CONNECTED_WITHIN_S == REACHABLE_WITHIN_S == probes.PROBE_TIMEOUT.sock_connect

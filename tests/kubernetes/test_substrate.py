@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from opsassay.model.files import load_yaml
 from opsassay.model.system import System
 from opsassay.model.trajectory import parse_timeline
 from opsassay.testbed.apps import load_system
+from opsassay.testbed.recording.observer import Observer
 from opsassay.testbed.substrates.kubernetes import substrate as module
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, render
-from opsassay.testbed.substrates.kubernetes.observer import Observer, send_probe
+from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
@@ -48,10 +49,15 @@ def running(substrate):
 
 def observed(system, out, seconds, **options):
     """Observe *system* for some seconds; return its timeline."""
-    observer = Observer(system.api, system.watched(), out, **options)
-    threading.Timer(seconds, observer.stopping.set).start()
-    observer.run()
-    return parse_timeline(out.read_text()), observer
+    probes = system.probes()
+
+    async def watch():
+        observer = Observer(probes, out, **options)
+        asyncio.get_running_loop().call_later(seconds, observer.stopping.set)
+        await observer.run()
+
+    asyncio.run(watch())
+    return parse_timeline(out.read_text()), probes
 
 
 def depths(tick):
@@ -64,18 +70,18 @@ def test_a_healthy_system_is_whole_at_all_four_depths(running, tmp_path):
     assert status["rate_rps"] == 20
     (url,) = running.watched().protected.values()
     until(lambda: send_probe(running.api, "tiny-watch", url, 5.0)["status"] == 200)
-    timeline, observer = observed(running, tmp_path / "t.jsonl", 6, cadence_s=1.0, probe_every_s=2.0)
+    timeline, probes = observed(running, tmp_path / "t.jsonl", 6, cadence_s=1.0, probe_every_s=2.0)
     assert len(timeline.ticks) >= 6
     for tick in timeline.ticks:
         seen = depths(tick)
         assert [seen[d] for d in ("D1", "D2", "D4")] == [(1.0, ())] * 3
-    probes = [probe for tick in timeline.ticks for probe in tick.probes]
-    assert len(probes) >= 3
-    assert {p.target for p in probes} == {"front.tiny"}
-    assert 200 in {p.status for p in probes}
-    assert all(p.reachable == (p.status == 200 and p.latency_s <= 3.0) for p in probes)
+    sent = [probe for tick in timeline.ticks for probe in tick.probes]
+    assert len(sent) >= 3
+    assert {p.target for p in sent} == {"front.tiny"}
+    assert 200 in {p.status for p in sent}
+    assert all(p.reachable == (p.status == 200 and p.latency_s <= 3.0) for p in sent)
     assert {e.service for e in timeline.ticks[0].entities} == {"front", "middle", "back", "cache", "loadgenerator"}
-    assert all(mirror.lists == 1 for mirror in observer.mirrors.values()), "one list per kind"
+    assert all(mirror.lists == 1 for mirror in probes.mirrors.values()), "one list per kind"
     beside = [json.loads(line) for line in (tmp_path / "t.control-plane.jsonl").read_text().splitlines()]
     assert all(line["ready"] and line["latency_s"] > 0 and not line["failing"] for line in beside)
     assert {"kube-scheduler", "kube-controller-manager"} <= beside[-1]["lease_ages_s"].keys()
@@ -145,7 +151,7 @@ def test_a_replica_that_is_missing_is_missed(running, kubectl, tmp_path):
     try:
         until(lambda: running.status()["phase"] == "starting")
         time.sleep(3)
-        timeline, _ = observed(running, tmp_path / "t.jsonl", 3, cadence_s=1.0)
+        timeline, _ = observed(running, tmp_path / "t.jsonl", 3, cadence_s=1.0, probe_every_s=20.0)
         value, failing = depths(timeline.ticks[-1])["D1"]
         assert value == pytest.approx(4 / 5)
         assert all(name.startswith("back-") for name in failing)

@@ -8,26 +8,31 @@ import pytest
 
 from opsassay.errors import LostError
 from opsassay.testbed.recording.observer import Observer, read_timeline
+from opsassay.testbed.substrates.local.probes import LocalProbes
 
 WHOLE = {
-    "ready": 2, "replicas": 2, "not_ready": [], "pids": {"front-0": 1, "back-0": 2}, "stores": {}, "load": {},
+    "stores": {}, "load": {},
     "entities": [["front-0", "front", True, "host-a", "v1"], ["back-0", "back", True, "host-a", "v1"]],
 }  # fmt: skip
-NOTHING = {"ready": 0, "replicas": 0, "not_ready": [], "pids": {}, "stores": {}, "load": {}, "entities": []}
+NOTHING = {"stores": {}, "load": {}, "entities": []}
 
 
-class Told:
+class Receiver:
+    def stats(self):
+        return None
+
+
+class Answering:
     """A system that gives one answer after the other, and the last for ever."""
 
-    receiver = None
+    receiver = Receiver()
 
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def status(self):
-        return {"endpoints": {"front": []}, "backends": {"front": []}, "probe_paths": {"front": "/"}}
-
-    def command(self, _op):
+    def command(self, op):
+        if op == "status":
+            return {"endpoints": {"front": []}, "backends": {"front": []}, "probe_paths": {"front": "/"}, "probe": None}
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -36,7 +41,7 @@ class Told:
 
 def observed(folder, *answers):
     async def watch():
-        observer = Observer(Told(*answers), folder / "timeline.jsonl", 0.02, None, [])
+        observer = Observer(LocalProbes(Answering(*answers)), folder / "timeline.jsonl", 0.02, None)
         asyncio.get_running_loop().call_later(0.3, observer.stopping.set)
         await observer.run()
 
@@ -59,5 +64,5 @@ def test_an_operator_who_scales_everything_away_does_not_take_the_recorder_with_
 def test_a_supervisor_that_does_not_answer_for_a_while_is_no_healthy_one(tmp_path):
     ticks, ready = observed(tmp_path, WHOLE, LostError("gone"), WHOLE)
     silent = next(tick for tick in ticks if any("supervisor" in o.failing for o in tick.observations))
-    assert {o.depth: o.value for o in silent.observations} == pytest.approx({"D1": None, "D2": None, "D4": 0.0})
+    assert {o.depth: o.value for o in silent.observations} == pytest.approx({"D1": None, "D2": None, "D4": 0.5})
     assert ready[-1] == 1.0

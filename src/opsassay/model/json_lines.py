@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,18 @@ from opsassay.model.base import Noun
 
 def append_line(path: Path, line: Noun) -> None:
     """Append *line* to the JSON lines file at *path* in one write."""
+    _append(path, line.model_dump_json())
+
+
+def append_object(path: Path, line: Mapping[str, Any]) -> None:
+    """Append the JSON object *line* to the JSON lines file at *path* in one write."""
+    _append(path, json.dumps(line, separators=(",", ":")))
+
+
+def _append(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.write(descriptor, line.model_dump_json().encode() + b"\n")
+        os.write(descriptor, text.encode() + b"\n")
     finally:
         os.close(descriptor)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,30 +15,30 @@ from opsassay.discovery.kubernetes.baseline import restore, taken, verify
 from opsassay.discovery.kubernetes.operator import repair
 from opsassay.discovery.laboratory import Laboratory
 from opsassay.discovery.operator import Repair
-from opsassay.errors import NotFoundError, OperationError, OpsAssayError, UserError
+from opsassay.errors import NotFoundError, UserError
 from opsassay.model.scenario import OpsCall, Scenario
 from opsassay.model.trajectory import CONTROL_PLANE_SUFFIX
+from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api.client import ApiError
-from opsassay.testbed.substrates.kubernetes.observer import Observer
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 NODE_LIMIT_S = 300.0
-START_TIMEOUT_S = 30.0
 
 
 class ClusterLaboratory(Laboratory):
     """One system on a cluster under search; the baseline is what stands when the search begins."""
 
     def __init__(
-        self, scenario: Scenario, target: str, running: KubernetesSystem, folder: Path, nodes: NodeCommand
+        self, scenario: Scenario, target: str, running: KubernetesSystem, folder: Path, settings: ClusterSettings
     ) -> None:
         super().__init__(scenario, target, folder)
-        self._running, self._nodes = running, nodes
+        self._running, self._settings = running, settings
+        self._nodes = NodeCommand(settings.node_command, running.api.context)
         self._url = running.watched([target]).protected[target]
         self._baseline = taken(running)
         self._at_nodes = ExitStack()
@@ -88,30 +86,17 @@ class ClusterLaboratory(Laboratory):
     @contextmanager
     def observed(self, timeline: Path) -> Iterator[None]:
         """Observe the system into *timeline* while the block runs; the last reading holds a real request."""
-        committed = self.scenario.verification
-        watched = self._running.watched(committed.protected_services)
-        observer = Observer(self._running.api, watched, timeline, committed.cadence_s, None)
-        failure = list[OpsAssayError]()
-
-        def run() -> None:
-            try:
-                observer.run()
-            except OpsAssayError as error:
-                failure.append(error)
-
-        thread = threading.Thread(target=run, name="observer", daemon=True)
-        thread.start()
+        committed, settings = self.scenario.verification, self._settings
+        observed = observing(
+            self._running.name, timeline, substrate="kubernetes",
+            settings={"kubeconfig": settings.kubeconfig, "context": settings.context},
+            cadence_s=committed.cadence_s, probe_every_s=None, protected=committed.protected_services,
+        )  # fmt: skip
         try:
-            deadline = time.monotonic() + START_TIMEOUT_S
-            while not timeline.stat().st_size and not failure and time.monotonic() < deadline:
-                time.sleep(0.05)
-            yield
+            with observed:
+                yield
         finally:
-            observer.stopping.set()
-            thread.join()
             timeline.with_suffix(CONTROL_PLANE_SUFFIX).unlink(missing_ok=True)
-        if failure:
-            raise OperationError(f"The cluster could not be observed: {failure[0]}") from failure[0]
 
 
 @contextmanager
@@ -132,4 +117,4 @@ def cluster_laboratory(
     with substrate.deployed(
         system, name, seed=environment.seed + seed, rate_rps=environment.rate_rps, furnishing=furnishing
     ) as running:
-        yield ClusterLaboratory(scenario, target, running, folder, nodes)
+        yield ClusterLaboratory(scenario, target, running, folder, settings)

@@ -14,7 +14,7 @@ from opsassay.discovery.operator import PASSES, Repair
 from opsassay.errors import OpsAssayError
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 from opsassay.testbed.substrates.kubernetes.api.readings import backends
-from opsassay.testbed.substrates.kubernetes.observer import SYSTEM_NAMESPACE
+from opsassay.testbed.substrates.kubernetes.probes import SYSTEM_NAMESPACE
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 
 SETTLE_S, LOOK_EVERY_S = 30.0, 0.5

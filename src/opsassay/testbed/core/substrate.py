@@ -13,6 +13,7 @@ from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
 from opsassay.registry import Registry
 from opsassay.telemetry.otlp.counts import SessionStats
+from opsassay.testbed.core.probes import SystemProbes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,6 +69,10 @@ class RunningSystem(Protocol):
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
         """Return the truth-side record of what faults cost since *since_ns*."""
+        ...
+
+    def probes(self, protected: Sequence[str] = ()) -> SystemProbes:
+        """Return what observes this system, with requests to the services *protected*, its entries when there are none."""
         ...
 
 

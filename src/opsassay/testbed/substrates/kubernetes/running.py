@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,23 +24,11 @@ from opsassay.testbed.substrates.kubernetes.endpoints.door import Doors, ledger_
 from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import LOAD, PROBE, watch_of
+from opsassay.testbed.substrates.kubernetes.probes import ClusterProbes, Watched
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-@dataclass(frozen=True)
-class Watched:
-    """What is observed: *namespaces* together are the system, *protected* are URLs by service, *probe* sends requests.
-
-    A protected service is named NAME.NAMESPACE, or NAME in the first of the namespaces; *probe* is the namespace of the
-    probe pod, None for a run without probes.
-    """
-
-    namespaces: tuple[str, ...]
-    protected: Mapping[str, str]
-    probe: str | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +143,10 @@ class KubernetesSystem:
         return Watched(
             (self.name,), named or {f"{entry}.{self.name}": url for entry, url in urls.items()}, self.watch_namespace
         )
+
+    def probes(self, protected: Sequence[str] = ()) -> ClusterProbes:
+        """Return what observes this system."""
+        return ClusterProbes(self.api, self.watched(protected))
 
     def topology(self) -> set[tuple[topology.Entity, topology.Entity]]:
         """Return who owns, carries or serves whom: deployment, replica set, pod, node, service; see `topology.py`."""

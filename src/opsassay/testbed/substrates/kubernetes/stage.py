@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -29,7 +28,7 @@ from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
 from opsassay.testbed.operations.stage import Operation
-from opsassay.testbed.recording.observer import recorded_by
+from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access import account
 from opsassay.testbed.substrates.kubernetes.access.audit import Audit
@@ -39,7 +38,7 @@ from opsassay.testbed.substrates.kubernetes.actuators.changes import injected
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
-from opsassay.testbed.substrates.kubernetes.observer import send_probe
+from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
 from opsassay.testbed.substrates.kubernetes.scenario.names import Names, takes_pods, workers
@@ -104,15 +103,15 @@ class ClusterStage:
 
     def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
         """Have the observer write the timeline."""
-        committed, settings = self.scenario.verification, self.settings
-        every_s = committed.probe_every_s if probes else None
-        command = [sys.executable, "-m", "opsassay.testbed.substrates.kubernetes.observer", "--on", self.running.name]
-        command += ["--kubeconfig", str(settings.kubeconfig)] if settings.kubeconfig else []
-        command += ["--context", settings.context] if settings.context else []
-        command += ["--output", str(run_dir / TIMELINE), "--cadence", str(committed.cadence_s)]
-        return recorded_by(
-            [*command, "--probe-every", str(every_s or 0), "--protect", *committed.protected_services],
+        committed = self.scenario.verification
+        return observing(
+            self.running.name,
             run_dir / TIMELINE,
+            substrate="kubernetes",
+            settings={"kubeconfig": self.settings.kubeconfig, "context": self.settings.context},
+            cadence_s=committed.cadence_s,
+            probe_every_s=committed.probe_every_s if probes else None,
+            protected=committed.protected_services,
         )
 
     def ailment(self) -> str | None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,8 @@ from opsassay.testbed.workload.processes import log_tail
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from opsassay.testbed.substrates.local.probes import LocalProbes
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
@@ -113,6 +115,12 @@ class LocalSystem:
         """Carry out an operator's *verb* and return what came of it; see `operations.py`."""
         result: dict[str, Any] = self.command("operate", verb=verb, arguments=dict(arguments))["result"]
         return result
+
+    def probes(self, protected: Sequence[str] = ()) -> LocalProbes:
+        """Return what observes this system from a process of its own."""
+        from opsassay.testbed.substrates.local.probes import LocalProbes
+
+        return LocalProbes(self, protected)
 
     def flush(self) -> None:
         """Have every process send its queued telemetry to the receiver."""

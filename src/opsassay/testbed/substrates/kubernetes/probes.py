@@ -1,0 +1,189 @@
+"""The probes of a system on a cluster: the depths from watches, and requests by the probe pod.
+
+Every kind is listed once and then watched; a tick asks the API for nothing but its own health. A watch that has dropped
+makes the readings that need it None until it is resumed: stale objects are no evidence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from opsassay.errors import LostError, OpsAssayError
+from opsassay.model.trajectory import ControlPlaneReading
+from opsassay.testbed.core.probes import PROBE_TIMEOUT_S, DepthReading, ProbeAnswer, SystemReading
+from opsassay.testbed.substrates.kubernetes.api import readings
+from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError, Object
+from opsassay.testbed.substrates.kubernetes.api.mirror import Mirror
+from opsassay.testbed.substrates.kubernetes.manifests.system import PROBE, PROBE_PORT
+
+HEALTH_TIMEOUT_S = 10.0
+SYSTEM_NAMESPACE = "kube-system"
+LISTED = ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Endpoints")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is observed: *namespaces* together are the system, *protected* are URLs by service, *probe* sends requests.
+
+    A protected service is named NAME.NAMESPACE, or NAME in the first of the namespaces; *probe* is the namespace of the
+    probe pod, None for a run without probes.
+    """
+
+    namespaces: tuple[str, ...]
+    protected: Mapping[str, str]
+    probe: str | None = None
+
+
+class ClusterProbes:
+    """The probes of what is *watched* through *api*."""
+
+    def __init__(self, api: Api, watched: Watched) -> None:
+        self.api, self.watched = api, watched
+        self.protected: Sequence[str] = tuple(watched.protected)
+        self.mirrors = {kind: Mirror(api, kind) for kind in LISTED}
+        self.mirrors |= {"Lease": Mirror(api, "Lease", SYSTEM_NAMESPACE), "Node": Mirror(api, "Node")}
+
+    async def __aenter__(self) -> Self:
+        """Begin to watch; raises what keeps it from listing the system's objects."""
+        for mirror in self.mirrors.values():
+            mirror.start()
+        for kind in LISTED:  # the others are recorded beside the timeline, where this user may see them
+            await asyncio.to_thread(self.mirrors[kind].wait)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop watching."""
+        for mirror in self.mirrors.values():
+            mirror.stop()
+
+    async def read(self) -> SystemReading:
+        """Return what the watched objects say."""
+        return await asyncio.to_thread(self._read)
+
+    async def request(self, service: str) -> ProbeAnswer:
+        """Have the probe pod send one request to *service*."""
+        return await asyncio.to_thread(self._request, self.watched.protected[service])
+
+    def _read(self) -> SystemReading:
+        began = time.time_ns()
+        health = api_health(self.api)
+        pods = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] in self.watched.namespaces]
+        sets, endpoints = self.mirrors["ReplicaSet"].objects, self.mirrors["Endpoints"].objects
+        ready = readings.availability(pods, self._workloads(), sets)
+        backed = readings.populated({name: endpoints.get(self._place(name)) for name in self.watched.protected})
+        return SystemReading(
+            self._fresh(ready, ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"), health),
+            self._fresh(backed, ("Endpoints",), health),
+            self._fresh(self._control_plane(health), ("Pod",), health),
+            readings.entities(pods, sets),
+            details=self._details(began, health),
+        )
+
+    def _request(self, url: str) -> ProbeAnswer:
+        started = time.monotonic()
+        try:
+            answer = send_probe(self.api, self.watched.probe or "", url, PROBE_TIMEOUT_S)
+        except OpsAssayError:
+            return ProbeAnswer(None, time.monotonic() - started)
+        return ProbeAnswer(answer["status"], answer["latency_s"])
+
+    def _place(self, service: str) -> tuple[str, str]:
+        """Return namespace and name of the protected *service*."""
+        name, _, namespace = service.partition(".")
+        return namespace or self.watched.namespaces[0], name
+
+    def _workloads(self) -> list[Object]:
+        """Return what wants replicas; a replica set only where no deployment is above it. Lists leave the kind out."""
+        return [
+            {**item, "kind": kind}
+            for kind in readings.WORKLOADS
+            for item in self.mirrors[kind].all()
+            if item["metadata"]["namespace"] in self.watched.namespaces
+            and not (kind == "ReplicaSet" and readings.owner_of(item))
+        ]
+
+    def _fresh(
+        self, read: tuple[float | None, Sequence[str]], kinds: Sequence[str], health: Mapping[str, Any]
+    ) -> DepthReading:
+        """Return what was *read*, without a value when one of the *kinds* that it needs is not followed now.
+
+        While the API server is not reached none is followed, though a watch is the last to notice that nobody is there.
+        """
+        stale = [f"watch:{kind}" for kind in kinds if not (health["reached"] and self.mirrors[kind].fresh)]
+        return DepthReading(None, tuple(stale)) if stale else DepthReading(read[0], tuple(read[1]))
+
+    def _control_plane(self, health: Mapping[str, Any]) -> tuple[float | None, tuple[str, ...]]:
+        """Return D4, and what fails."""
+        system = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] == SYSTEM_NAMESPACE]
+        components = {} if readings.has_own_control_plane(system) else self._components(health)
+        return readings.control_plane(system, components)
+
+    def _details(self, began: int, health: Mapping[str, Any]) -> ControlPlaneReading:
+        """Return how the API server answered, how old leases are, which nodes are lost, how often watches were resumed."""
+        leases = {
+            item["metadata"]["name"]: _age_s(item["spec"].get("renewTime")) for item in self.mirrors["Lease"].all()
+        }
+        lost = sorted(node["metadata"]["name"] for node in self.mirrors["Node"].all() if not readings.is_ready(node))
+        resumed = sum(mirror.drops for mirror in self.mirrors.values())
+        return ControlPlaneReading(
+            time_ns=began, **health, lease_ages_s=leases, nodes_not_ready=tuple(lost), watches_resumed=resumed
+        )
+
+    def _components(self, health: Mapping[str, Any]) -> dict[str, bool]:
+        """Return the health of a control plane that is no pods: what the API server says of itself and of its parts."""
+        found = {"kube-apiserver": bool(health["ready"])}
+        if not health["reached"]:
+            return found
+        try:
+            listed = self.api.request("GET", "/api/v1/componentstatuses", timeout_s=5.0, tries=1)["items"]
+        except OpsAssayError:
+            return found
+        for item in listed:
+            healthy = any(c["type"] == "Healthy" and c["status"] == "True" for c in item.get("conditions") or ())
+            found[item["metadata"]["name"]] = healthy
+        return found
+
+
+def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str, Any]:
+    """Have the probe pod in *namespace* send one GET to *url*; return status, latency_s and error.
+
+    The request reaches the pod through the API server, so that nothing is started in it. Raises what `Api.request` raises.
+    """
+    query = urlencode({"url": url, "timeout": timeout_s})
+    path = f"/api/v1/namespaces/{namespace}/services/{PROBE}:{PROBE_PORT}/proxy/?{query}"
+    answer: dict[str, Any] = api.request("GET", path, timeout_s=timeout_s + 5)
+    return answer
+
+
+def api_health(api: Api) -> dict[str, Any]:
+    """Return whether the API server was reached and says that it is ready, which checks fail, how long the answer took.
+
+    It is asked once: what may pass is what is measured here.
+    """
+    started, words, ready, reached = time.monotonic(), "", True, True
+    try:
+        api.request("GET", "/readyz", query={"verbose": ""}, timeout_s=HEALTH_TIMEOUT_S, tries=1)
+    except ApiError as error:
+        words, ready = error.answer, False
+    except LostError as error:
+        words, ready, reached = f"[-]unreachable: {error}", False, False
+    except DeniedError:  # it answers; what it would say is not for this user
+        pass
+    failing = [line[3:].split()[0].rstrip(":") for line in words.splitlines() if line.startswith("[-]")]
+    latency_s = round(time.monotonic() - started, 4)
+    return {"reached": reached, "ready": ready, "failing": failing, "latency_s": latency_s}
+
+
+def _age_s(renewed: str | None) -> float | None:
+    if renewed is None:
+        return None
+    return round((datetime.now(UTC) - datetime.fromisoformat(renewed.replace("Z", "+00:00"))).total_seconds(), 1)
