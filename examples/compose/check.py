@@ -36,7 +36,7 @@ from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
-from opsassay.testbed.operations.stage import Operation
+from opsassay.testbed.operations.stage import OperatorDesk
 from opsassay.testbed.recording.observer import recorded_by
 
 HERE = Path(__file__).parent
@@ -78,14 +78,14 @@ class ComposeStage:
         command = [sys.executable, containers.__file__, run_dir / TIMELINE, committed.cadence_s, every_s or 0]
         return recorded_by([str(word) for word in command], run_dir / TIMELINE)
 
-    def ailment(self) -> str | None:
+    def health_problem(self) -> str | None:
         """Return what a request is answered with unless it is 200."""
         return None if (status := self.stack.asked()) == 200 else f"the proxy answers {status}"
 
     @contextlib.contextmanager
-    def operated(self, _usual: Window, run_dir: Path) -> Iterator[Operation]:
+    def operated(self, _usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
         """Provide the tools; nothing watches alerts here."""
-        yield Operation(containers.Tools(self.stack, partial(append_line, run_dir / ACTIONS)))
+        yield OperatorDesk(containers.Tools(self.stack, partial(append_line, run_dir / ACTIONS)))
 
     @contextlib.contextmanager
     def broken(self) -> Iterator[None]:
@@ -94,10 +94,10 @@ class ComposeStage:
             containers.operate(self.stack, change.verb, change.arguments)
         yield
 
-    def let_in(self) -> None:
+    def start_agent(self) -> None:
         """Every change goes through the tools, which record it."""
 
-    let_out = let_in
+    stop_agent = start_agent
 
     def require_alive(self) -> None:
         """Raise OperationError when podman does not answer."""

@@ -256,13 +256,13 @@ def test_nothing_is_broken_before_the_telemetry_shows_users_who_are_served_at_th
     names, nodes = Names("mine", "mine-watch", "image:1", ("worker1",)), NodeCommand((), "here")
     with live_telemetry(running.receiver, tmp_path) as telemetry:
         stage = ClusterStage(scenario, scenario.cluster, ClusterSettings(), running, names, nodes, telemetry)
-        assert stage.ailment() == "users are not served in time, by the telemetry that has arrived"
+        assert stage.health_problem() == "users are not served in time, by the telemetry that has arrived"
         watched.receiver.send(handled("front", time.time_ns()))
-        assert stage.ailment() is None
+        assert stage.health_problem() is None
         watched.receiver.send(handled("front", time.time_ns(), failed=True))
-        assert stage.ailment() is not None
+        assert stage.health_problem() is not None
         watched.healthy = lambda: False
-        assert stage.ailment() == "front answers 502"
+        assert stage.health_problem() == "front answers 502"
 
 
 class Elsewhere:

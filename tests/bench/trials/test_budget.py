@@ -9,17 +9,17 @@ import pytest
 from grading.verifiers.made import scenario
 from opsassay.bench.trials import perform
 from opsassay.bench.trials.contract import TrialAgent
-from opsassay.testbed.operations.stage import Operation
+from opsassay.testbed.operations.stage import OperatorDesk
 from opsassay.testbed.operations.tools import Toolbox
 
 
 class NoStage:
     """A stage on which nothing happens."""
 
-    def let_in(self):
+    def start_agent(self):
         """Nobody has to be told."""
 
-    let_out = let_in
+    stop_agent = start_agent
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_once_the_time_is_over_tools_refuse(tmp_path, monkeypatch, agent, answer
     monkeypatch.setattr(perform, "let_in", late)
     made = scenario()
     made = made.model_copy(update={"environment": made.environment.model_copy(update={"agent_timeout_s": 0.5})})
-    perform._work(made, agent, "baseline", NoStage(), Operation(toolbox), 0, tmp_path)
+    perform._work(made, agent, "baseline", NoStage(), OperatorDesk(toolbox), 0, tmp_path)
     assert [action.status for action in recorded] == answers
     assert toolbox.call("wait", {"seconds": 0.01}).output == "Error: the time for repairs is over."
     phases = [line.split('"')[3] for line in (tmp_path / "phases.jsonl").read_text().splitlines()]

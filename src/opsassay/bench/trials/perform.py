@@ -15,12 +15,12 @@ from typing import Any
 from opsassay.bench.trials.contract import Arm, TrialAgent, mark_phase
 from opsassay.bench.trials.operators import let_in
 from opsassay.bench.trials.tasks import Task
-from opsassay.errors import OperationError, RefusedError
+from opsassay.errors import OperationError
 from opsassay.model.incident import Window
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import ARRIVAL_S
-from opsassay.testbed.operations.stage import Operation, Stage
+from opsassay.testbed.operations.stage import OperatorDesk, Stage, staged
 
 ALERTS_TIMEOUT_S = 45.0
 """How long a trial waits for the alerts that its scenario begins with, and for them to clear behind the agent."""
@@ -43,13 +43,12 @@ def perform(
 
     *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on.
     """
-    perform_on(
-        _staged(scenario, seed, run_dir, cluster), scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir
-    )
+    stage = staged(scenario, seed, run_dir, cluster)
+    perform_on(stage, scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
 
 
 def perform_on(
-    staged: AbstractContextManager[Stage],
+    setup: AbstractContextManager[Stage],
     scenario: Scenario,
     agent: TrialAgent,
     arm: Arm,
@@ -58,9 +57,9 @@ def perform_on(
     seed: int,
     run_dir: Path,
 ) -> None:
-    """Perform one trial on the stage that *staged* sets up and takes down. Raises OpsAssayError."""
+    """Perform one trial on the stage that *setup* sets up and takes down. Raises OpsAssayError."""
     with ExitStack() as stack:
-        stage = stack.enter_context(staged)
+        stage = stack.enter_context(setup)
         deployed_ns = mark_phase(run_dir, "deployed")
         with ExitStack() as observed:
             observed.enter_context(stage.observed(run_dir, probes=probes))
@@ -69,31 +68,15 @@ def perform_on(
             baseline_ns = mark_phase(run_dir, "baseline")
             usual_from = deployed_ns + int(START_SHARE * (baseline_ns - deployed_ns))
             usual = Window(start_ns=usual_from, end_ns=baseline_ns - int(ARRIVAL_S * 1e9 / 2))
-            operation = stack.enter_context(stage.operated(usual, run_dir))
+            desk = stack.enter_context(stage.operated(usual, run_dir))
             mark_phase(run_dir, "triggered")  # from here on nothing that fails stood before
             with stage.broken():
-                _await_alerts(scenario, operation.watch)
-                _work(scenario, agent, arm, stage, operation, seed, run_dir)
-                _aftermath(scenario, operation.watch)
-                _require_alive(stage, operation.watch)
+                _await_alerts(scenario, desk.watch)
+                _work(scenario, agent, arm, stage, desk, seed, run_dir)
+                _aftermath(scenario, desk.watch)
+                _require_alive(stage, desk.watch)
                 observed.close()  # the last probe is sent while the fault still holds: undoing it is no repair
         mark_phase(run_dir, "ended")
-
-
-def _staged(
-    scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, Any] | None
-) -> AbstractContextManager[Stage]:
-    """Return what deploys the system of *scenario* on its substrate."""
-    substrate = scenario.environment.substrate
-    if substrate == "local":
-        from opsassay.testbed.substrates.local import stage as on_local
-
-        return on_local.staged(scenario, seed, run_dir)
-    if substrate == "kubernetes":
-        from opsassay.testbed.substrates.kubernetes import stage as on_cluster
-
-        return on_cluster.staged(scenario, seed, run_dir, cluster)
-    raise RefusedError(f"{scenario.id} needs {substrate}; local and kubernetes are performed here.")
 
 
 def _require_healthy(stage: Stage) -> None:
@@ -102,7 +85,7 @@ def _require_healthy(stage: Stage) -> None:
     What fails before the trigger is nobody's fault but the machine's, and a trial on it would tell nothing.
     """
     deadline = time.monotonic() + HEALTHY_TIMEOUT_S
-    while (what := stage.ailment()) is not None:
+    while (what := stage.health_problem()) is not None:
         if time.monotonic() > deadline:
             raise OperationError(f"The system is not healthy before anything is broken ({what}): is the machine busy?")
         time.sleep(1.0)
@@ -129,27 +112,27 @@ def _await_alerts(scenario: Scenario, watch: AlertWatch | None) -> None:
 
 
 def _work(
-    scenario: Scenario, agent: TrialAgent, arm: Arm, stage: Stage, operation: Operation, seed: int, run_dir: Path
+    scenario: Scenario, agent: TrialAgent, arm: Arm, stage: Stage, desk: OperatorDesk, seed: int, run_dir: Path
 ) -> None:
     """Let the agent in, and out again when it is done; once its time is over its tools refuse every call.
 
     The script of an oracle is played to its end: its time is no matter of budget.
     """
-    stage.let_in()
+    stage.start_agent()
     mark_phase(run_dir, "agent_started")
-    prompt, timeout_s = operation.fill(scenario.prompt(arm)), scenario.environment.agent_timeout_s
-    task = Task(scenario, prompt, timeout_s, seed, run_dir, operation.fill, operation.kubeconfig)
-    over = threading.Timer(timeout_s, operation.toolbox.close)
+    prompt, timeout_s = desk.fill(scenario.prompt(arm)), scenario.environment.agent_timeout_s
+    task = Task(scenario, prompt, timeout_s, seed, run_dir, desk.fill, desk.kubeconfig)
+    over = threading.Timer(timeout_s, desk.toolbox.close)
     over.daemon = True
     if agent.oracle is None:
         over.start()
     try:
-        let_in(agent, task, operation.toolbox)
+        let_in(agent, task, desk.toolbox)
     finally:
         over.cancel()
-        operation.toolbox.close()
+        desk.toolbox.close()
         mark_phase(run_dir, "agent_ended")
-        stage.let_out()
+        stage.stop_agent()
 
 
 def _aftermath(scenario: Scenario, watch: AlertWatch | None) -> None:

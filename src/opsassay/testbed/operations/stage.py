@@ -1,14 +1,17 @@
-"""What a trial happens on: a fresh system that is watched, operated and broken. `local` and a cluster each are one."""
+"""What a trial happens on: a fresh system that is observed, operated and broken; each substrate brings its own stage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from opsassay.errors import RefusedError
 from opsassay.model.incident import Window
+from opsassay.model.scenario import Scenario
+from opsassay.registry import Registry
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.toolbox import BaseToolbox
 
@@ -19,7 +22,7 @@ def as_it_is(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Operation:
+class OperatorDesk:
     """What an operator is handed: the tools, the alerts where there are any, and on a cluster its own *kubeconfig*.
 
     *fill* puts the names that a scenario leaves open in their places.
@@ -37,20 +40,51 @@ class Stage(Protocol):
     def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
         """Have the observer, a process of its own, write the timeline; it probes once more when the block has ended."""
 
-    def ailment(self) -> str | None:
+    def health_problem(self) -> str | None:
         """Return why it is not healthy: what is not ready, or that users are not served; None when all is well."""
 
-    def operated(self, usual: Window, run_dir: Path) -> AbstractContextManager[Operation]:
+    def operated(self, usual: Window, run_dir: Path) -> AbstractContextManager[OperatorDesk]:
         """Provide the tools; what is *usual* for the alerts is the stretch between two instants before anything broke."""
 
     def broken(self) -> AbstractContextManager[Any]:
         """Apply the trigger; what would outlive the system is undone with the block."""
 
-    def let_in(self) -> None:
+    def start_agent(self) -> None:
         """Note that from now on whoever changes something is the agent."""
 
-    def let_out(self) -> None:
+    def stop_agent(self) -> None:
         """Note that the agent's time is over."""
 
     def require_alive(self) -> None:
         """Raise LostError when the system ended while it was watched: then the machinery failed, and nobody is graded."""
+
+
+class StageSetup(Protocol):
+    """What deploys a stage, which ends with the block."""
+
+    def __call__(
+        self, scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any]
+    ) -> AbstractContextManager[Stage]:
+        """Deploy the system of *scenario* where the *settings* of the substrate say; raises OpsAssayError."""
+
+
+STAGES = Registry(
+    "substrate for trials",
+    "opsassay.stages",
+    {
+        "local": "opsassay.testbed.substrates.local.stage:staged",
+        "kubernetes": "opsassay.testbed.substrates.kubernetes.stage:staged",
+    },
+)
+"""A `StageSetup` by the substrate of a scenario; packages add to them through the entry point ``opsassay.stages``."""
+
+
+def staged(
+    scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any] | None = None
+) -> AbstractContextManager[Stage]:
+    """Return what deploys the system of *scenario* on its substrate; raises RefusedError where no trial happens there."""
+    substrate = scenario.environment.substrate
+    if substrate not in (known := STAGES.names()):
+        raise RefusedError(f"{scenario.id} needs {substrate}; {' and '.join(known)} are performed here.")
+    setup: StageSetup = STAGES.load(substrate)
+    return setup(scenario, seed, run_dir, settings or {})

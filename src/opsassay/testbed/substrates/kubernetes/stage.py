@@ -27,7 +27,7 @@ from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
-from opsassay.testbed.operations.stage import Operation
+from opsassay.testbed.operations.stage import OperatorDesk
 from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access import account
@@ -58,18 +58,18 @@ CLOCKS_APART_S = 1.0
 
 
 @contextmanager
-def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, Any] | None) -> Iterator[ClusterStage]:
+def staged(scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any]) -> Iterator[ClusterStage]:
     """Deploy what *scenario* describes in namespaces that this process owns, and remove them; raises OpsAssayError."""
-    settings, block = ClusterSettings.model_validate(cluster or {}), scenario.cluster
+    cluster, block = ClusterSettings.model_validate(settings), scenario.cluster
     assert block is not None
-    substrate = KubernetesSubstrate(settings.kubeconfig, settings.context, image=settings.image)
+    substrate = KubernetesSubstrate(cluster.kubeconfig, cluster.context, image=cluster.image)
     api, name = substrate.api, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
     version = api.require()
-    require_near(settings.kubectl, version)
-    nodes = NodeCommand(settings.node_command, api.context)
+    require_near(cluster.kubectl, version)
+    nodes = NodeCommand(cluster.node_command, api.context)
     if block.nodes or block.node_tool:
         nodes.require()
-    names = Names(name, watch_of(name), settings.image, workers(api.list("Node")))
+    names = Names(name, watch_of(name), cluster.image, workers(api.list("Node")))
     if len(names.workers) < block.workers:
         raise RefusedError(
             f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} for pods."
@@ -85,7 +85,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, cluster: Mapping[str, A
     with deployed as running, ExitStack() as stack:
         (run_dir / ABOUT).write_text(json.dumps({**about, "topology": sorted(running.topology())}) + "\n")
         telemetry = None if block.stand_ins else stack.enter_context(live_telemetry(running.receiver, run_dir))
-        yield ClusterStage(scenario, block, settings, running, names, nodes, telemetry)
+        yield ClusterStage(scenario, block, cluster, running, names, nodes, telemetry)
 
 
 @dataclass
@@ -114,7 +114,7 @@ class ClusterStage:
             protected=committed.protected_services,
         )
 
-    def ailment(self) -> str | None:
+    def health_problem(self) -> str | None:
         """Return what is not ready, or which protected service does not answer in time."""
         if missing := self.running.status()["not_ready"]:
             return f"{', '.join(missing)} not ready"
@@ -137,7 +137,7 @@ class ClusterStage:
         return None if served else "users are not served in time, by the telemetry that has arrived"
 
     @contextmanager
-    def operated(self, usual: Window, run_dir: Path) -> Iterator[Operation]:
+    def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
         """Provide kubectl as a user who may do what the scenario lists, and record what is written to the API.
 
         Where there is telemetry, tools that look at it and alerts by the system's SLO come with it.
@@ -164,7 +164,7 @@ class ClusterStage:
                 sight = Sight(self.telemetry, alerts)
                 watch = stack.enter_context(AlertWatch(alerts, run_dir, patience_s=UNSEEN_S))
             toolbox = ClusterToolbox(kubectl, self.nodes, self.block.node_tool, self.names, record, sight)
-            yield Operation(toolbox, watch, self.names.fill, kubeconfig)
+            yield OperatorDesk(toolbox, watch, self.names.fill, kubeconfig)
 
     @contextmanager
     def _access(self, folder: Path) -> Iterator[Path]:
@@ -203,12 +203,12 @@ class ClusterStage:
                 await_state(api, state, self.names)
             yield
 
-    def let_in(self) -> None:
+    def start_agent(self) -> None:
         """Take what is written to the API from now on for the agent's."""
         assert self._audit is not None
         self._audit.begin()
 
-    def let_out(self) -> None:
+    def stop_agent(self) -> None:
         """Record what the agent wrote last, and nothing after that."""
         assert self._audit is not None
         self._audit.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
-from opsassay.testbed.operations.stage import Operation
+from opsassay.testbed.operations.stage import OperatorDesk
 from opsassay.testbed.operations.tools import Toolbox
 from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of
@@ -32,7 +32,7 @@ LONGEST_S = 24 * 3600.0
 
 
 @contextmanager
-def staged(scenario: Scenario, seed: int, run_dir: Path) -> Iterator[LocalStage]:
+def staged(scenario: Scenario, seed: int, run_dir: Path, _settings: Mapping[str, Any]) -> Iterator[LocalStage]:
     """Deploy the system of *scenario*; it belongs to this process, so that a killed trial leaves none behind."""
     environment, name = scenario.environment, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
     system = system_of(scenario)
@@ -60,7 +60,7 @@ class LocalStage:
             protected=committed.protected_services,
         )
 
-    def ailment(self) -> str | None:
+    def health_problem(self) -> str | None:
         """Return what is not ready, or that users are not served in time."""
         if missing := self.running.status()["not_ready"]:
             return f"{', '.join(missing)} not ready"
@@ -68,12 +68,12 @@ class LocalStage:
         return None if served else "users are not served in time"
 
     @contextmanager
-    def operated(self, usual: Window, run_dir: Path) -> Iterator[Operation]:
+    def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
         """Provide the verbs of `ops`, and alerts by the system's SLO."""
         alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
         record = partial(append_line, run_dir / ACTIONS)
         with AlertWatch(alerts, run_dir) as watch:
-            yield Operation(Toolbox(self.running, Sight(self.telemetry, alerts), record), watch)
+            yield OperatorDesk(Toolbox(self.running, Sight(self.telemetry, alerts), record), watch)
 
     @contextmanager
     def broken(self) -> Iterator[None]:
@@ -87,10 +87,10 @@ class LocalStage:
                 self.running.operate(change.verb, change.arguments)
             yield
 
-    def let_in(self) -> None:
+    def start_agent(self) -> None:
         """Every change goes through the tools, which record it."""
 
-    let_out = let_in
+    stop_agent = start_agent
 
     def require_alive(self) -> None:
         """Raise LostError when the supervisor is gone."""
