@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.discovery.blocks import audit_cases, blocks
-from opsassay.discovery.evolve import TASK, evolve
-from opsassay.discovery.laboratory import laboratory
+from opsassay.discovery.evolve import evolve
+from opsassay.discovery.laboratory import search_desk
 from opsassay.discovery.search import compose
 from opsassay.testbed.scenarios import load_scenario, system_of
+from opsassay.testbed.substrates.local.laboratory.blocks import audit_cases, blocks
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 SCENARIO = load_scenario("bad-release")
@@ -17,7 +17,7 @@ LIBRARY = {block.name: block for block in blocks(system_of(SCENARIO), "catalog")
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
-    with laboratory(SCENARIO, "catalog", tmp_path_factory.mktemp("discovery")) as running:
+    with search_desk(SCENARIO, "catalog", tmp_path_factory.mktemp("discovery")) as running:
         yield running
 
 
@@ -35,7 +35,9 @@ def test_a_rule_hides_from_the_operator_and_a_release_does_not(desk):
 
 
 def test_the_guard_keeps_the_three_invalid_classes_from_scoring(desk):
-    found = [desk.attempt(4 + i, *compose([block])) for i, block in enumerate(audit_cases(desk.system, "catalog"))]
+    found = [
+        desk.attempt(4 + i, *compose([block])) for i, block in enumerate(audit_cases(system_of(SCENARIO), "catalog"))
+    ]
     assert [one.result for one in found] == ["invalid", "refused", "refused"]
     assert [one.fitness for one in found] == [0.0, 0.0, 0.0]
     assert "does not exist" in found[0].reason
@@ -46,7 +48,7 @@ def test_openevolve_finds_a_hidden_failure_with_the_seeded_mutator(desk):
     tried = evolve(
         lambda number, candidate: desk.attempt(number, *candidate),
         list(LIBRARY.values()),
-        TASK.format(services="catalog", target="catalog"),
+        "Search.",
         iterations=6,
         seed=2,
         model=None,

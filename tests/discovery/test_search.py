@@ -11,17 +11,18 @@ import pytest
 
 from opsassay.agents.models.base import Message
 from opsassay.cli import run
-from opsassay.discovery.blocks import audit_cases, blocks
-from opsassay.discovery.composition import Composition, parse
 from opsassay.discovery.evolve import mutator
-from opsassay.discovery.guard import refusal
 from opsassay.discovery.hunt import ATTEMPTS, Hunt, findings, read_attempts, summary
-from opsassay.discovery.laboratory import Attempt, LocalLaboratory, scored
-from opsassay.discovery.operator import Repair
+from opsassay.discovery.laboratory import Attempt, SearchDesk, scored
 from opsassay.discovery.search import families_of, mutated, random_candidates
 from opsassay.errors import ConfigError, NotFoundError, UserError
 from opsassay.grading.verifiers.judgement import Judged, Judgement
+from opsassay.testbed.operations.composition import Composition, parse
+from opsassay.testbed.operations.laboratory import Repair
 from opsassay.testbed.scenarios import load_scenario, system_of
+from opsassay.testbed.substrates.local.laboratory.blocks import audit_cases, blocks
+from opsassay.testbed.substrates.local.laboratory.guard import refusal
+from opsassay.testbed.substrates.local.laboratory.laboratory import LocalLaboratory
 
 SCENARIO = load_scenario("bad-release")
 DESK = system_of(SCENARIO)
@@ -156,7 +157,7 @@ def test_a_search_that_goes_on_tries_only_what_is_not_known(tmp_path, monkeypatc
     def started(*_args, **_kwargs):
         raise StartedError
 
-    monkeypatch.setattr("opsassay.discovery.hunt.laboratory", started)
+    monkeypatch.setattr("opsassay.discovery.hunt.search_desk", started)
     candidates = list(random_candidates(LIBRARY, 3, 7))
     known = [
         attempt(number, "benign").model_copy(update={"composition": candidate.composition})
@@ -179,19 +180,21 @@ class Unrun(LocalLaboratory):
     def verify(self):
         """Nothing was changed."""
 
-    def _tried(self, _composition):
-        return {"result": "benign", "fitness": 0.0, "raw_fitness": 0.0, "reason": "-"}
-
     def restore(self, _composition):
         """Nothing was changed."""
+
+
+class Benign(SearchDesk):
+    def _tried(self, _composition):
+        return {"result": "benign", "fitness": 0.0, "raw_fitness": 0.0, "reason": "-"}
 
 
 def test_an_audit_tries_the_invalid_classes_first_and_reports_what_the_guard_says(tmp_path, monkeypatch, capsys):
     @contextmanager
     def unrun(scenario, target, folder, **_):
-        yield Unrun(scenario, target, None, folder)
+        yield Benign(Unrun(scenario, target, None), scenario, folder)
 
-    monkeypatch.setattr("opsassay.discovery.hunt.laboratory", unrun)
+    monkeypatch.setattr("opsassay.discovery.hunt.search_desk", unrun)
     command = ["discover", "bad-release", "-n", "2", "--seed", "7", "-o", str(tmp_path / "found"), "--json"]
     assert run([*command, "--audit"]) == 0
     whole = json.loads(capsys.readouterr().out)

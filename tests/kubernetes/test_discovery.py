@@ -7,18 +7,18 @@ import yaml
 from object_server import ObjectServer
 from tiny_api import served, write_kubeconfig
 
-from opsassay.discovery.composition import Composition
-from opsassay.discovery.kubernetes import baseline as module
-from opsassay.discovery.kubernetes import guard
-from opsassay.discovery.kubernetes.baseline import normal, objects_in, restore, taken
-from opsassay.discovery.kubernetes.laboratory import ClusterLaboratory
-from opsassay.discovery.kubernetes.operator import healthy, repair
-from opsassay.discovery.kubernetes.primitives import audit_cases, primitives
 from opsassay.errors import OperationError, UserError
 from opsassay.model.scenario import OpsCall
 from opsassay.testbed.apps import load_system
+from opsassay.testbed.operations.composition import Composition
 from opsassay.testbed.scenarios import load_scenario
 from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.laboratory import baseline as module
+from opsassay.testbed.substrates.kubernetes.laboratory import guard
+from opsassay.testbed.substrates.kubernetes.laboratory.baseline import normal, objects_in, restore, taken
+from opsassay.testbed.substrates.kubernetes.laboratory.blocks import audit_cases, primitives
+from opsassay.testbed.substrates.kubernetes.laboratory.laboratory import ClusterLaboratory
+from opsassay.testbed.substrates.kubernetes.laboratory.operator import healthy, repair
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
@@ -69,9 +69,9 @@ def running(server, tmp_path):
 
 
 @pytest.fixture
-def lab(running, tmp_path):
+def lab(running):
     scenario = load_scenario("unreachable-service")
-    return ClusterLaboratory(scenario, TARGET, running, tmp_path, ClusterSettings())
+    return ClusterLaboratory(scenario, TARGET, running, ClusterSettings())
 
 
 def applied(lab, name):

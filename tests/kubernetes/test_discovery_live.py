@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.discovery.kubernetes.primitives import audit_cases, primitives
-from opsassay.discovery.laboratory import laboratory
+from opsassay.discovery.laboratory import search_desk
 from opsassay.discovery.search import compose
 from opsassay.testbed.scenarios import load_scenario, system_of
+from opsassay.testbed.substrates.kubernetes.laboratory.blocks import audit_cases, primitives
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1500)]
 SCENARIO, TARGET = load_scenario("unreachable-service"), "auth-service"
@@ -17,7 +17,7 @@ BLOCKS = {block.name: block for block in primitives(system_of(SCENARIO), TARGET,
 @pytest.fixture(scope="module")
 def lab(cluster, tmp_path_factory):
     settings = {"kubeconfig": str(cluster.kubeconfig)}
-    with laboratory(SCENARIO, TARGET, tmp_path_factory.mktemp("search"), cluster=settings) as lab:
+    with search_desk(SCENARIO, TARGET, tmp_path_factory.mktemp("search"), settings=settings) as lab:
         yield lab
 
 

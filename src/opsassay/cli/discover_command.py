@@ -11,9 +11,6 @@ import click
 from opsassay.cli.output import json_option, percent, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from opsassay.discovery.blocks import Block
     from opsassay.discovery.laboratory import Attempt
     from opsassay.model.scenario import Scenario
 
@@ -45,8 +42,9 @@ def command(
     from opsassay.discovery.evolve import evolve, require_evolution
     from opsassay.discovery.hunt import SUMMARY, Hunt, summary
     from opsassay.discovery.search import compose, random_candidates
-    from opsassay.errors import RefusedError, UserError
+    from opsassay.errors import UserError
     from opsassay.telemetry.content import whole_file
+    from opsassay.testbed.operations.laboratory import setup_for
     from opsassay.testbed.scenarios import load_scenario, system_of
 
     if model is not None and search != "evolve":
@@ -54,12 +52,10 @@ def command(
     if search == "evolve":
         require_evolution(model)
     scenario = load_scenario(scenario_name)
-    if scenario.environment.substrate == "compose":
-        raise RefusedError(f"{scenario.id} needs compose; faults are searched on local and kubernetes.")
-    system, workload = system_of(scenario), target or _target_of(scenario)
+    setup, system, workload = setup_for(scenario), system_of(scenario), target or _target_of(scenario)
     settings = _settings(scenario, cluster)
-    library, task = _vocabulary(scenario, workload, settings)
-    invalid = [compose([block]) for block in _invalid(scenario, workload)] if audit else []
+    library, task = setup.blocks(system, workload, settings), setup.task(system, workload, settings)
+    invalid = [compose([block]) for block in setup.invalid(system, workload)] if audit else []
     commitment = {"search": search, "seed": seed, "model": model, "blocks": [block.name for block in library]}
     commitment |= {"audit": True} if audit else {}
     with Hunt(scenario, workload, output, commitment, settings) as hunt:
@@ -87,45 +83,17 @@ def command(
     _print(attempts, found, as_json=as_json)
 
 
-def _settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any] | None:
+def _settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any]:
     """Return the settings of the cluster in the file *cluster*; raises UserError for a scenario of this machine."""
     from opsassay.errors import UserError
     from opsassay.model.files import load_yaml
     from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
     if cluster is None:
-        return None
+        return {}
     if scenario.environment.substrate != "kubernetes":
         raise UserError(f"{scenario.id} happens on this machine; leave --cluster out.")
     return load_yaml(cluster, ClusterSettings).model_dump()
-
-
-def _vocabulary(scenario: Scenario, target: str, settings: dict[str, Any] | None) -> tuple[Sequence[Block], str]:
-    """Return the building blocks for *target*, and what a model that rewrites candidates is told."""
-    from opsassay.discovery.blocks import blocks
-    from opsassay.discovery.evolve import TASK
-    from opsassay.testbed.scenarios import system_of
-
-    system = system_of(scenario)
-    if scenario.environment.substrate != "kubernetes":
-        return blocks(system, target), TASK.format(services=", ".join(system.services), target=target)
-    from opsassay.discovery.kubernetes import primitives
-
-    nodes = bool((settings or {}).get("node_command"))
-    node = primitives.NODE_VERB if nodes else ""
-    told = primitives.TASK.format(services=", ".join(system.services), target=target, node=node)
-    return primitives.primitives(system, target, nodes=nodes), told
-
-
-def _invalid(scenario: Scenario, target: str) -> Sequence[Block]:
-    """Return a candidate of each invalid class of App. H.3."""
-    from opsassay.discovery import blocks
-    from opsassay.discovery.kubernetes import primitives
-    from opsassay.testbed.scenarios import system_of
-
-    if scenario.environment.substrate == "kubernetes":
-        return primitives.audit_cases(target)
-    return blocks.audit_cases(system_of(scenario), target)
 
 
 def _target_of(scenario: Scenario) -> str:

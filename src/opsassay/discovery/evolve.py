@@ -25,23 +25,17 @@ from typing import Any
 from opsassay.agents.models.base import Message, Reply
 from opsassay.agents.models.named import require_endpoint
 from opsassay.agents.models.server import running_server
-from opsassay.discovery.blocks import Block
-from opsassay.discovery.composition import Composition, parse
 from opsassay.discovery.evolving import ORDER, SOCKET, ask
 from opsassay.discovery.laboratory import Attempt
-from opsassay.discovery.search import Candidate, families_of, mutated
+from opsassay.discovery.search import FaultCandidate, families_of, mutated
 from opsassay.errors import ConfigError, OperationError, RefusedError
+from opsassay.testbed.operations.composition import Block, Composition, parse
 
 MUTATOR = "seeded-mutator"
-TASK = """You search for faults that a scripted operator believes to have repaired while a deeper property stays broken.
-A program is a YAML text with the one key `changes`: a list of at most six {{verb, arguments}}. Verbs: config set (target,
-key, value), config unset (target, key), release (service, version), scale (service, replicas), restart (target), firewall
-add (service, client), clock set (host, offset_s). The target `names` holds the name server's records. Services: {services}.
-The workload to fault is {target}; it must go on existing. Answer with one ```yaml block that holds the whole program."""
 
 
 def evolve(
-    attempt: Callable[[int, Candidate], Attempt],
+    attempt: Callable[[int, FaultCandidate], Attempt],
     library: Sequence[Block],
     task: str,
     *,
@@ -62,7 +56,7 @@ def evolve(
             composition = parse(text)
         except ConfigError as error:
             return {"combined_score": 0.0, "reason": str(error)}
-        tried = attempt(len(found) + 1, Candidate(composition, families_of(composition, library)))
+        tried = attempt(len(found) + 1, FaultCandidate(composition, families_of(composition, library)))
         found.append(tried)
         return {"combined_score": tried.fitness, "reason": tried.reason}
 

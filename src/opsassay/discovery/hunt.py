@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from opsassay.discovery.laboratory import Attempt, Laboratory, laboratory
-from opsassay.discovery.search import Candidate
+from opsassay.discovery.laboratory import Attempt, SearchDesk, search_desk
+from opsassay.discovery.search import FaultCandidate
 from opsassay.errors import OperationError, UserError
 from opsassay.grading.rates import wilson
 from opsassay.model.scenario import Scenario
@@ -25,7 +25,7 @@ ADMITTED = ("hidden", "benign")
 class Hunt:
     """A search in the folder *out*; *commitment* (scenario, target, seed, kind of search) may not change between calls.
 
-    *cluster* says which one a scenario for Kubernetes happens on.
+    *settings* are those of the scenario's substrate: which cluster.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class Hunt:
         target: str,
         out: Path,
         commitment: dict[str, Any],
-        cluster: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self._scenario, self._target, self._out, self._cluster = scenario, target, out, cluster
+        self._scenario, self._target, self._out, self._settings = scenario, target, out, settings
         told = {"scenario": scenario.id, "digest": scenario.digest(), "target": target, **commitment}
         out.mkdir(parents=True, exist_ok=True)
         path = out / SEARCH
@@ -46,7 +46,7 @@ class Hunt:
             partial.write_text(json.dumps(told, indent=1) + "\n")
         self._known = {attempt.number: attempt for attempt in read_attempts(out)}
         self._stack = ExitStack()
-        self._laboratory: Laboratory | None = None
+        self._desk: SearchDesk | None = None
 
     def __enter__(self) -> Hunt:
         return self
@@ -54,7 +54,7 @@ class Hunt:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def attempt(self, number: int, candidate: Candidate) -> Attempt:
+    def attempt(self, number: int, candidate: FaultCandidate) -> Attempt:
         """Return what became of *candidate*: read back when an earlier call tried it, else tried now."""
         known = self._known.get(number)
         if known is not None and known.composition == candidate.composition:
@@ -63,7 +63,7 @@ class Hunt:
             found = self._on_a_system().attempt(number, candidate.composition, candidate.families)
         except OperationError:  # the baseline did not come back, or the system is gone: once more on a new one
             self._stack.close()
-            self._laboratory = None
+            self._desk = None
             found = self._on_a_system().attempt(number, candidate.composition, candidate.families)
         with (self._out / ATTEMPTS).open("a", encoding="utf-8") as log:
             log.write(found.canonical_json() + "\n")
@@ -71,11 +71,11 @@ class Hunt:
             os.fsync(log.fileno())
         return found
 
-    def _on_a_system(self) -> Laboratory:
-        if self._laboratory is None:
-            started = laboratory(self._scenario, self._target, self._out, cluster=self._cluster)
-            self._laboratory = self._stack.enter_context(started)
-        return self._laboratory
+    def _on_a_system(self) -> SearchDesk:
+        if self._desk is None:
+            started = search_desk(self._scenario, self._target, self._out, settings=self._settings)
+            self._desk = self._stack.enter_context(started)
+        return self._desk
 
 
 def read_attempts(out: Path) -> list[Attempt]:

@@ -6,27 +6,26 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from opsassay.discovery.blocks import Block
-from opsassay.discovery.composition import CHANGES_LIMIT, Composition
+from opsassay.testbed.operations.composition import CHANGES_LIMIT, Block, Composition
 
 MOST_BLOCKS = 3
 
 
-class Candidate(NamedTuple):
+class FaultCandidate(NamedTuple):
     """A composition and the families of the blocks that it was made of."""
 
     composition: Composition
     families: tuple[str, ...]
 
 
-def compose(chosen: Sequence[Block]) -> Candidate:
+def compose(chosen: Sequence[Block]) -> FaultCandidate:
     """Return the candidate that makes the changes of *chosen*, in order."""
     changes = tuple(change for block in chosen for change in block.changes)[:CHANGES_LIMIT]
     families = tuple(block.family for block in chosen if block.changes) or ("none",)
-    return Candidate(Composition(changes=changes), families)
+    return FaultCandidate(Composition(changes=changes), families)
 
 
-def random_candidates(library: Sequence[Block], count: int, seed: int) -> Iterator[Candidate]:
+def random_candidates(library: Sequence[Block], count: int, seed: int) -> Iterator[FaultCandidate]:
     """Yield *count* candidates of one to three blocks, drawn uniformly with replacement; the same seed draws the same."""
     chance = random.Random(seed)  # noqa: S311 - a repeatable search, not a secret
     for _ in range(count):

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from opsassay.errors import NotFoundError
 from opsassay.model.scenario import OpsCall
 from opsassay.model.system import System
+from opsassay.testbed.operations.composition import Block
 from opsassay.testbed.substrates.local.operations import NAMES
-
-
-class Block(NamedTuple):
-    """One building block: *family* is the kind of mistake, *changes* are what it does."""
-
-    name: str
-    family: str
-    changes: tuple[OpsCall, ...]
 
 
 def blocks(system: System, target: str) -> tuple[Block, ...]:

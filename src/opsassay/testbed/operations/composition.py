@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import yaml
 from pydantic import Field
 
@@ -10,6 +12,14 @@ from opsassay.model.files import parse_yaml
 from opsassay.model.scenario import OpsCall
 
 CHANGES_LIMIT = 6
+
+
+class Block(NamedTuple):
+    """A building block of candidates: *family* is the kind of mistake, *changes* are what it does."""
+
+    name: str
+    family: str
+    changes: tuple[OpsCall, ...]
 
 
 class Composition(Written):

@@ -9,34 +9,38 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from opsassay.discovery.composition import Composition
-from opsassay.discovery.kubernetes import guard
-from opsassay.discovery.kubernetes.baseline import restore, taken, verify
-from opsassay.discovery.kubernetes.operator import repair
-from opsassay.discovery.laboratory import Laboratory
-from opsassay.discovery.operator import Repair
-from opsassay.errors import NotFoundError, UserError
+from opsassay.errors import UserError
 from opsassay.model.scenario import OpsCall, Scenario
+from opsassay.model.system import System
 from opsassay.model.trajectory import CONTROL_PLANE_SUFFIX
+from opsassay.testbed.operations.composition import Block, Composition
+from opsassay.testbed.operations.laboratory import LaboratorySetup, Repair, require_target
 from opsassay.testbed.recording.observer import observing
-from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api.client import ApiError
+from opsassay.testbed.substrates.kubernetes.laboratory import guard
+from opsassay.testbed.substrates.kubernetes.laboratory.baseline import restore, taken, verify
+from opsassay.testbed.substrates.kubernetes.laboratory.blocks import audit_cases, primitives
+from opsassay.testbed.substrates.kubernetes.laboratory.operator import repair
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 NODE_LIMIT_S = 300.0
+TASK = """You search for faults that a scripted operator believes to have repaired while a deeper property stays broken.
+A program is a YAML text with the one key `changes`: a list of at most six {{verb, arguments}}. Verbs: create (kind, name,
+body), patch (kind, name, patch), delete (kind, name){node}. Objects live in one namespace. Services, each with a Deployment
+of its name whose pods have the label app: {services}. The workload to fault is {target}; it must go on existing. Answer
+with one ```yaml block that holds the whole program."""
+NODE_VERB = "; node (node: control-plane, op: delay)"
 
 
-class ClusterLaboratory(Laboratory):
+class ClusterLaboratory:
     """One system on a cluster under search; the baseline is what stands when the search begins."""
 
-    def __init__(
-        self, scenario: Scenario, target: str, running: KubernetesSystem, folder: Path, settings: ClusterSettings
-    ) -> None:
-        super().__init__(scenario, target, folder)
+    def __init__(self, scenario: Scenario, target: str, running: KubernetesSystem, settings: ClusterSettings) -> None:
+        self._scenario, self._target = scenario, target
         self._running, self._settings = running, settings
         self._nodes = NodeCommand(settings.node_command, running.api.context)
         self._url = running.watched([target]).protected[target]
@@ -77,7 +81,7 @@ class ClusterLaboratory(Laboratory):
 
     def violation(self) -> str | None:
         """Return which precondition does not hold."""
-        return guard.violation(self._running.api, self._running.name, self.target)
+        return guard.violation(self._running.api, self._running.name, self._target)
 
     def repair(self) -> Repair:
         """Have the scripted operator work."""
@@ -86,7 +90,7 @@ class ClusterLaboratory(Laboratory):
     @contextmanager
     def observed(self, timeline: Path) -> Iterator[None]:
         """Observe the system into *timeline* while the block runs; the last reading holds a real request."""
-        committed, settings = self.scenario.verification, self._settings
+        committed, settings = self._scenario.verification, self._settings
         observed = observing(
             self._running.name, timeline, substrate="kubernetes",
             settings={"kubeconfig": settings.kubeconfig, "context": settings.context},
@@ -100,21 +104,30 @@ class ClusterLaboratory(Laboratory):
 
 
 @contextmanager
-def cluster_laboratory(
-    scenario: Scenario, target: str, folder: Path, *, seed: int, cluster: Mapping[str, Any] | None
-) -> Iterator[ClusterLaboratory]:
-    """Run the scenario's system, unbroken, on the cluster of the settings in *cluster* while the block runs."""
-    system, settings = system_of(scenario), ClusterSettings.model_validate(cluster or {})
-    if target not in system.services:
-        raise NotFoundError("service", target, system.services)
-    substrate = KubernetesSubstrate(settings.kubeconfig, settings.context, image=settings.image)
-    nodes = NodeCommand(settings.node_command, substrate.api.context)
-    if nodes.command:
-        nodes.require()
+def _deployed(scenario: Scenario, target: str, seed: int, settings: Mapping[str, Any]) -> Iterator[ClusterLaboratory]:
+    system, cluster = require_target(scenario, target), ClusterSettings.model_validate(settings)
+    substrate = KubernetesSubstrate(cluster.kubeconfig, cluster.context, image=cluster.image)
+    if cluster.node_command:
+        NodeCommand(cluster.node_command, substrate.api.context).require()
     block, environment = scenario.cluster, scenario.environment
-    furnishing = Furnishing(block.stand_ins, block.fillers, exclusive=bool(nodes.command)) if block else Furnishing()
+    exclusive = bool(cluster.node_command)
+    furnishing = Furnishing(block.stand_ins, block.fillers, exclusive=exclusive) if block else Furnishing()
     name = f"discover-{os.getpid()}-{secrets.token_hex(2)}"
     with substrate.deployed(
         system, name, seed=environment.seed + seed, rate_rps=environment.rate_rps, furnishing=furnishing
     ) as running:
-        yield ClusterLaboratory(scenario, target, running, folder, settings)
+        yield ClusterLaboratory(scenario, target, running, cluster)
+
+
+def _blocks(system: System, target: str, settings: Mapping[str, Any]) -> tuple[Block, ...]:
+    return primitives(system, target, nodes=bool(settings.get("node_command")))
+
+
+def _task(system: System, target: str, settings: Mapping[str, Any]) -> str:
+    node = NODE_VERB if settings.get("node_command") else ""
+    return TASK.format(services=", ".join(system.services), target=target, node=node)
+
+
+LABORATORY = LaboratorySetup(
+    blocks=_blocks, invalid=lambda _system, target: audit_cases(target), task=_task, deploy=_deployed
+)

@@ -30,17 +30,17 @@ Key = tuple[str, str]
 """Kind and name."""
 
 
-class Baseline(NamedTuple):
+class ClusterBaseline(NamedTuple):
     """Objects by kind and name, and what is compared of the rest of the cluster, by what it is."""
 
     objects: Mapping[Key, Object]
     cluster: Mapping[str, Any]
 
 
-def taken(running: KubernetesSystem) -> Baseline:
+def taken(running: KubernetesSystem) -> ClusterBaseline:
     """Return what stands now."""
     found = objects_in(running.api, running.name)
-    return Baseline({key: normal(item) for key, item in found.items()}, rest_of(running.api))
+    return ClusterBaseline({key: normal(item) for key, item in found.items()}, rest_of(running.api))
 
 
 def objects_in(api: Api, namespace: str) -> dict[Key, Object]:
@@ -80,7 +80,7 @@ def normal(item: Object) -> Object:
     return made
 
 
-def restore(running: KubernetesSystem, baseline: Baseline, target_url: str) -> None:
+def restore(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> None:
     """Take back whatever differs from *baseline*, and verify; raises OperationError when it does not come back."""
     api, found = running.api, objects_in(running.api, running.name)
     for kind, name in found.keys() - baseline.objects.keys():
@@ -94,7 +94,7 @@ def restore(running: KubernetesSystem, baseline: Baseline, target_url: str) -> N
     verify(running, baseline, target_url)
 
 
-def verify(running: KubernetesSystem, baseline: Baseline, target_url: str) -> None:
+def verify(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> None:
     """Wait until everything is as in *baseline*, ready and reached; raises OperationError with what is not."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while (wrong := difference(running, baseline, target_url)) is not None:
@@ -103,7 +103,7 @@ def verify(running: KubernetesSystem, baseline: Baseline, target_url: str) -> No
         time.sleep(LOOK_EVERY_S)
 
 
-def difference(running: KubernetesSystem, baseline: Baseline, target_url: str) -> str | None:
+def difference(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> str | None:
     """Return in one clause what is not as in *baseline*, None when everything is."""
     try:
         found = {key: normal(item) for key, item in objects_in(running.api, running.name).items()}

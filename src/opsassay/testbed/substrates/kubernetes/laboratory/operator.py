@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from opsassay.discovery.kubernetes.baseline import Baseline
-from opsassay.discovery.operator import PASSES, Repair
 from opsassay.errors import OpsAssayError
+from opsassay.testbed.operations.laboratory import PASSES, Repair
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 from opsassay.testbed.substrates.kubernetes.api.readings import backends
+from opsassay.testbed.substrates.kubernetes.laboratory.baseline import ClusterBaseline
 from opsassay.testbed.substrates.kubernetes.probes import SYSTEM_NAMESPACE
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 
@@ -23,7 +23,7 @@ NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNev
 CRASHING = ("CrashLoopBackOff", "CreateContainerConfigError", "RunContainerError", "CreateContainerError")
 
 
-def repair(running: KubernetesSystem, baseline: Baseline, settle_s: float = SETTLE_S) -> Repair:
+def repair(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float = SETTLE_S) -> Repair:
     """Look, repair, look again, until the surface is healthy or nothing more is known to try."""
     actions = list[str]()
     for _ in range(PASSES):
@@ -36,7 +36,7 @@ def repair(running: KubernetesSystem, baseline: Baseline, settle_s: float = SETT
     return Repair(tuple(actions), healthy=_settled(running, baseline, settle_s))
 
 
-def _settled(running: KubernetesSystem, baseline: Baseline, settle_s: float) -> bool:
+def _settled(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float) -> bool:
     deadline = time.monotonic() + settle_s
     while not healthy(running, baseline):
         if time.monotonic() > deadline:
@@ -45,7 +45,7 @@ def _settled(running: KubernetesSystem, baseline: Baseline, settle_s: float) -> 
     return True
 
 
-def healthy(running: KubernetesSystem, baseline: Baseline) -> bool:
+def healthy(running: KubernetesSystem, baseline: ClusterBaseline) -> bool:
     """Tell whether the surface is: pods ready and current, endpoints populated, no taint that evicts, /healthz 200."""
     try:
         return (
@@ -85,7 +85,7 @@ def _selectors(running: KubernetesSystem) -> list[str]:
     return done
 
 
-def _workloads(running: KubernetesSystem, baseline: Baseline) -> list[str]:
+def _workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> list[str]:
     """Treat deployments by what their pods wait for: the last image that was good, or the last good template."""
     reasons: dict[str, set[str]] = {}
     for pod in running.api.list("Pod", running.name):

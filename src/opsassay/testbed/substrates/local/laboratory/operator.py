@@ -7,21 +7,14 @@ rule, no name record and no clock.
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from opsassay.model.system import System
+from opsassay.testbed.operations.laboratory import PASSES, Repair
 from opsassay.testbed.substrates.local.substrate import LocalSystem
 
-PASSES = 3
 LOOK_S = 6.0
 """How long it looks before it acts: a replica that is just starting is no symptom."""
-
-
-class Repair(NamedTuple):
-    """What the operator did, in words, and whether it left the surface healthy."""
-
-    actions: tuple[str, ...]
-    healthy: bool
 
 
 def repair(running: LocalSystem, system: System) -> Repair:

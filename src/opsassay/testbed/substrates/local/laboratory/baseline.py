@@ -14,7 +14,7 @@ from opsassay.testbed.substrates.local.substrate import LocalSystem
 READY_TIMEOUT_S = 30.0
 
 
-class State(NamedTuple):
+class RestorableState(NamedTuple):
     """Everything that a candidate or an operator may have changed, as the system itself tells it."""
 
     settings: Mapping[str, Mapping[str, str]]
@@ -26,9 +26,9 @@ class State(NamedTuple):
     not_ready: tuple[str, ...]
 
 
-def intended(system: System) -> State:
+def intended(system: System) -> RestorableState:
     """Return the state that *system*'s definition says."""
-    return State(
+    return RestorableState(
         settings={name: dict(spec.config) for name, spec in system.services.items()},
         records={name: name for name in system.services},
         rules=(),
@@ -39,7 +39,7 @@ def intended(system: System) -> State:
     )
 
 
-def present(running: LocalSystem, system: System) -> State:
+def present(running: LocalSystem, system: System) -> RestorableState:
     """Return the state that the *running* system is in."""
     rows = running.operate("ps", {})["replicas"]
 
@@ -47,7 +47,7 @@ def present(running: LocalSystem, system: System) -> State:
         found: dict[str, str] = running.operate("config get", {"target": target})["settings"]
         return found
 
-    return State(
+    return RestorableState(
         settings={name: settings(name) for name in system.services},
         records=settings(NAMES),
         rules=tuple(rule["rule"] for rule in running.operate("firewall list", {})["rules"]),
@@ -90,12 +90,12 @@ def verify(running: LocalSystem, system: System) -> None:
     wanted, deadline = intended(system), time.monotonic() + READY_TIMEOUT_S
     while (found := present(running, system)) != wanted:
         if time.monotonic() > deadline:
-            wrong = [name for name, a, b in zip(State._fields, found, wanted, strict=True) if a != b]
+            wrong = [name for name, a, b in zip(RestorableState._fields, found, wanted, strict=True) if a != b]
             raise OperationError(f"The clean baseline did not come back: {', '.join(wrong)} differ.")
         time.sleep(0.2)
 
 
-def _settings_back(running: LocalSystem, name: str, wanted: State, found: State) -> bool:
+def _settings_back(running: LocalSystem, name: str, wanted: RestorableState, found: RestorableState) -> bool:
     ours, theirs = wanted.settings[name], found.settings[name]
     for key in theirs.keys() - ours.keys():
         running.operate("config unset", {"target": name, "key": key})
@@ -105,5 +105,5 @@ def _settings_back(running: LocalSystem, name: str, wanted: State, found: State)
     return ours != theirs
 
 
-def _strays(replica: str, release: str, wanted: State) -> bool:
+def _strays(replica: str, release: str, wanted: RestorableState) -> bool:
     return release != wanted.releases.get(replica, release)

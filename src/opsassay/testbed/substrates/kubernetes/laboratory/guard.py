@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from opsassay.discovery.composition import Composition
-from opsassay.discovery.kubernetes.baseline import RESTORED
 from opsassay.model.cluster import CONTROL_PLANE
 from opsassay.model.scenario import OpsCall
+from opsassay.testbed.operations.composition import Composition
 from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.laboratory.baseline import RESTORED
 
 ARGUMENTS = {
     "create": {"kind", "name", "body"},

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from opsassay.discovery.blocks import Block
 from opsassay.errors import NotFoundError
 from opsassay.model.cluster import CONTROL_PLANE
 from opsassay.model.scenario import OpsCall
 from opsassay.model.system import System
-
-TASK = """You search for faults that a scripted operator believes to have repaired while a deeper property stays broken.
-A program is a YAML text with the one key `changes`: a list of at most six {{verb, arguments}}. Verbs: create (kind, name,
-body), patch (kind, name, patch), delete (kind, name){node}. Objects live in one namespace. Services, each with a Deployment
-of its name whose pods have the label app: {services}. The workload to fault is {target}; it must go on existing. Answer
-with one ```yaml block that holds the whole program."""
-NODE_VERB = "; node (node: control-plane, op: delay)"
+from opsassay.testbed.operations.composition import Block
 
 
 def primitives(system: System, target: str, *, nodes: bool) -> tuple[Block, ...]:

@@ -1,0 +1,1 @@
+"""The laboratory of a system on a cluster, in which faults are searched."""

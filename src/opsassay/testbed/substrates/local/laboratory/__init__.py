@@ -1,0 +1,1 @@
+"""The laboratory of a local system, in which faults are searched."""
