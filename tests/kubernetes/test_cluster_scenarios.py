@@ -97,7 +97,7 @@ def test_what_is_not_there_leaves_no_trace_in_a_digest():
         ({"environment": {"substrate": "local", "system": "grid"}}, "goes with `substrate: kubernetes`"),
         ({"cluster": None}, "goes with `substrate: kubernetes`"),
         ({"trigger": {"operations": [{"verb": "scale"}]}}, "give cluster.changes"),
-        ({"trigger": {"faults": [{"fault": "PodKill", "target": {"service": "web"}}]}}, "give cluster.changes"),
+        ({"trigger": {"faults": [{"fault": "PodKill", "target": {"service": "web"}}]}}, "are stand-ins"),
         ({"cluster": {"changes": []}}, "nothing is broken"),
     ],
 )

@@ -268,9 +268,12 @@ class Scenario(Written):
             raise ValueError(f"a no_fault scenario breaks nothing, and this one injects {broken[0]}")
         if not self.no_fault and not broken and not changed and not self.trigger.operations:
             raise ValueError("nothing is broken; give the trigger faults or operations, or say `no_fault: true`")
-        if self.cluster is not None and (self.trigger.operations or self.trigger.faults):
+        if self.cluster is not None and self.trigger.operations:
+            raise ValueError("trigger.operations are for a local system; on a cluster give cluster.changes")
+        if self.cluster is not None and self.cluster.stand_ins and self.trigger.faults:
             raise ValueError(
-                "trigger.operations and trigger.faults are for a local system; on a cluster give cluster.changes"
+                "trigger.faults: the services are stand-ins, which no fault of the catalogue can act on; take a system "
+                "whose services are real, or give cluster.changes"
             )
         if self.cluster is not None and self.cluster.stand_ins and self.verification.alerts is not None:
             raise ValueError(

@@ -9,7 +9,9 @@ from opsassay.bench.trials.finding import Finding
 from opsassay.errors import UserError
 from opsassay.model.cluster import CONTROL_PLANE, OnCluster
 from opsassay.model.scenario import OracleStep, Scenario
+from opsassay.testbed.injection.preconditions import objections
 from opsassay.testbed.operations.sight import LOOKS
+from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access.kubectl import judge
 from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
@@ -42,6 +44,11 @@ def on_cluster(scenario: Scenario) -> Iterator[Finding]:
     if (block := scenario.cluster) is None:
         return
     yield from _kinds(block)
+    for number, plan in enumerate(scenario.trigger.faults):
+        if any(part.target is not None and part.target.host for part in plan.parts):
+            continue  # which nodes there are is known when it runs
+        for one in objections(system_of(scenario), plan, "kubernetes"):
+            yield Finding(f"trigger.faults.{number}.{one.field}", str(one.error).rstrip("."))
     if block.nodes and not block.exclusive:
         yield Finding(
             "cluster.exclusive", "a broken node is felt by every system on the cluster; say `exclusive: true`"

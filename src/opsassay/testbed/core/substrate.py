@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from opsassay.errors import UserError
@@ -55,8 +56,11 @@ class RunningSystem(Protocol):
         """Return name, phase, ready and not_ready replicas, the active fault, endpoints, rate_rps, isolation."""
         ...
 
-    def inject(self, plan: FaultPlan) -> Iterator[dict[str, Any]]:
-        """Inject *plan* and yield its events (applied, effect, undone, done); closing the iterator undoes it."""
+    def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[dict[str, Any]]:
+        """Inject *plan* and yield its events (applied, effect, undone, done).
+
+        Closing the iterator undoes it, and so does *over* when it is set.
+        """
         ...
 
     def set_rate(self, rate_rps: float) -> float:

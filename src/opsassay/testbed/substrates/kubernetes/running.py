@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -113,11 +114,11 @@ class KubernetesSystem:
         require(self.definition(), plan, CLUSTER.refusal, source=source)
         require_ways(self.api, plan, self.prefer)
 
-    def inject(self, plan: FaultPlan) -> Iterator[dict[str, Any]]:
-        """Inject *plan* and yield its events; closing the iterator, or its end however it comes, undoes it."""
+    def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[dict[str, Any]]:
+        """Inject *plan* and yield its events; closing the iterator, its end however it comes, or *over* undoes it."""
         self.require(plan)
         offers, image = offers_of(self.api, self.prefer), self._image()
-        return injecting(self.api, self.name, self.definition(), plan, offers, image, self.kept)
+        return injecting(self.api, self.name, self.definition(), plan, offers, image, self.kept, over)
 
     def set_rate(self, rate_rps: float) -> float:
         """Change the load; return the former rate. The generator is replaced, so that its pod is another one."""

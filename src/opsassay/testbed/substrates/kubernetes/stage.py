@@ -19,11 +19,12 @@ from typing import Any
 
 from opsassay.errors import LostError, OperationError, OpsAssayError, RefusedError
 from opsassay.model.cluster import OnCluster
-from opsassay.model.incident import Window
+from opsassay.model.incident import FaultPlan, Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
@@ -74,6 +75,8 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, 
         raise RefusedError(
             f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} for pods."
         )
+    for plan in scenario.trigger.faults:
+        substrate.require(system_of(scenario), plan)
     about = {"context": api.context, "version": version, "nodes": names.workers}
     (run_dir / ABOUT).write_text(json.dumps(about) + "\n")
     objects = tuple(manifest(api, one, names) for one in block.objects)
@@ -188,17 +191,22 @@ class ClusterStage:
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Make the changes, which the cluster takes back when this process dies, and break nodes; wait until it shows."""
+        """Inject the faults, make the changes and break nodes; wait until it shows.
+
+        All of it is undone with the block, and by the cluster itself when this process dies.
+        """
         environment, api = self.scenario.environment, self.running.api
         limit_s = environment.settle_s + environment.agent_timeout_s + environment.aftermath_s + MACHINERY_S
         changes = changes_of(api, self.block.changes, self.names)
         avoid = broken_nodes(self.block, self.names)
-        with ExitStack() as held:
+        with ExitStack() as stack:
+            for plan in self.scenario.trigger.faults:
+                stack.enter_context(held(self.running, _filled(plan, self.names), limit_s))
             for own, part in groupby(changes, lambda change: change.namespace == self.running.name):
                 made = injected(api, list(part), self.names.watch, limit_s, image=self.names.image, avoid=avoid)
-                held.enter_context(_forgiven(made) if own else made)
+                stack.enter_context(_forgiven(made) if own else made)
             for one in self.block.nodes:
-                held.enter_context(self.nodes.broken(self.names.node(one.node), one.op, limit_s))
+                stack.enter_context(self.nodes.broken(self.names.node(one.node), one.op, limit_s))
             for state in self.block.until:
                 await_state(api, state, self.names)
             yield
@@ -226,6 +234,11 @@ class ClusterStage:
         there = {node["metadata"]["name"] for node in api.list("Node") if is_ready(node)}
         if lost := [name for name in self.names.workers if name not in there]:
             raise LostError(f"Lost during the trial, which breaks no node: {', '.join(lost)} of {api.context}.")
+
+
+def _filled(plan: FaultPlan, names: Names) -> FaultPlan:
+    """Return *plan* with the names of nodes in their places."""
+    return FaultPlan.model_validate(names.fill(plan.model_dump(mode="json")))
 
 
 @contextmanager

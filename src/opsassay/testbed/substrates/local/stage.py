@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opsassay.model.faults import NO_FAULT
-from opsassay.model.incident import FaultPlan, Window
+from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
@@ -28,7 +27,7 @@ from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
 
 LONGEST_S = 24 * 3600.0
-"""A fault of the catalogue holds until its trial is over, whatever its plan says: what ends by itself needs no repair."""
+"""A fault of the catalogue ends with its trial, or with the process of the trial: this is no limit."""
 
 
 @contextmanager
@@ -78,11 +77,9 @@ class LocalStage:
     @contextmanager
     def broken(self) -> Iterator[None]:
         """Apply the faults and wrong changes of the trigger; faults of the catalogue are undone with the block."""
-        with ExitStack() as held:
+        with ExitStack() as stack:
             for plan in self.scenario.trigger.faults:
-                broken = any(part.fault != NO_FAULT for part in plan.parts)
-                lasting = plan.model_copy(update={"duration_s": LONGEST_S}) if broken else plan
-                held.enter_context(_injected(self.running, lasting))
+                stack.enter_context(held(self.running, plan, LONGEST_S))
             for change in self.scenario.trigger.operations:
                 self.running.operate(change.verb, change.arguments)
             yield
@@ -95,32 +92,3 @@ class LocalStage:
     def require_alive(self) -> None:
         """Raise LostError when the supervisor is gone."""
         self.running.status()
-
-
-@contextmanager
-def _injected(running: LocalSystem, plan: FaultPlan) -> Iterator[None]:
-    """Hold *plan* until its duration or the block is over; raises what kept it from being applied.
-
-    What ends it later is not told: an agent may have taken away what it was at.
-    """
-    over, applied, failures = threading.Event(), threading.Event(), list[Exception]()
-
-    def hold() -> None:
-        try:
-            for _ in running.inject(plan, over):
-                applied.set()
-        except Exception as error:  # noqa: BLE001 - whatever it is: without its fault a trial is none
-            failures.append(error)
-        finally:
-            applied.set()
-
-    thread = threading.Thread(target=hold, name="fault", daemon=True)
-    thread.start()
-    try:
-        applied.wait()
-        if failures:
-            raise failures[0]
-        yield
-    finally:
-        over.set()
-        thread.join()

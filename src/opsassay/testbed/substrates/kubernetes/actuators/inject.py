@@ -29,6 +29,7 @@ ACTIVITY = "activity"
 SPARE_S = 120.0
 """What preparing and taking back may take beyond the fault's own time: undo pods have to start."""
 SETTLE_S = 30.0
+OVER_EVERY_S = 0.3
 
 
 def limit_s(plan: FaultPlan) -> float:
@@ -37,9 +38,16 @@ def limit_s(plan: FaultPlan) -> float:
 
 
 def injecting(
-    api: Api, name: str, system: System, plan: FaultPlan, offers: Offers, image: str, kept: dict[str, bytes]
+    api: Api,
+    name: str,
+    system: System,
+    plan: FaultPlan,
+    offers: Offers,
+    image: str,
+    kept: dict[str, bytes],
+    over: threading.Event | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Inject *plan* into the system *name* and yield its events; closing the iterator undoes it.
+    """Inject *plan* into the system *name* and yield its events; closing the iterator undoes it, and so does *over*.
 
     *kept* gets the ledgers of pods that the faults removed. Raises what stands against the plan, RefusedError while another
     one acts, OperationError when a fault could not be taken back from here (then the cluster does it).
@@ -53,7 +61,7 @@ def injecting(
         thread = threading.Thread(target=runner.run, args=(under_test, plan), name="injection", daemon=True)
         thread.start()
         try:
-            while (event := told.get()) is not None:
+            while (event := _next_event(told, runner, over)) is not None:
                 if isinstance(event, BaseException):
                     raise event
                 yield event
@@ -61,6 +69,20 @@ def injecting(
             runner.end()
             thread.join()
             kept.update({path.name: path.read_bytes() for path in under_test.state.ledger_dir.glob("*.jsonl")})
+
+
+def _next_event(
+    told: queue.Queue[dict[str, Any] | BaseException | None], runner: _Runner, over: threading.Event | None
+) -> dict[str, Any] | BaseException | None:
+    """Return what is told next; when *over* is set the faults are undone, and what is told of that comes too."""
+    while over is not None:
+        if over.is_set():
+            runner.end()
+        try:
+            return told.get(timeout=OVER_EVERY_S)
+        except queue.Empty:
+            continue
+    return told.get()
 
 
 class _Runner:

@@ -1,0 +1,43 @@
+"""Faults of the catalogue as a scenario's trigger: held while the trial lasts, undone however it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opsassay.model.faults import NO_FAULT
+from opsassay.model.incident import FaultPlan
+from opsassay.testbed.core.substrate import RunningSystem
+
+
+@contextmanager
+def held(running: RunningSystem, plan: FaultPlan, longest_s: float) -> Iterator[None]:
+    """Inject *plan* into *running* and undo it with the block, after *longest_s* at the latest.
+
+    Its own duration holds for a plan without a fault alone: what ends by itself needs no repair. Raises what kept it from
+    being applied; what ends it later is not raised, since an agent may have taken away what the fault was applied to.
+    """
+    if any(part.fault != NO_FAULT for part in plan.parts):
+        plan = plan.model_copy(update={"duration_s": longest_s})
+    over, applied, failures = threading.Event(), threading.Event(), list[Exception]()
+
+    def hold() -> None:
+        try:
+            for _ in running.inject(plan, over):
+                applied.set()
+        except Exception as error:  # noqa: BLE001 - whatever it is: without its fault a trial is none
+            failures.append(error)
+        finally:
+            applied.set()
+
+    thread = threading.Thread(target=hold, name="fault", daemon=True)
+    thread.start()
+    try:
+        applied.wait()
+        if failures:
+            raise failures[0]
+        yield
+    finally:
+        over.set()
+        thread.join()
