@@ -14,6 +14,7 @@ from opsassay.testbed.operations.sight import LOOKS
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access.kubectl import judge
 from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS
+from opsassay.testbed.substrates.kubernetes.actuators.ways import CLUSTER
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FILLER
 
@@ -47,7 +48,7 @@ def on_cluster(scenario: Scenario) -> Iterator[Finding]:
     for number, plan in enumerate(scenario.trigger.faults):
         if any(part.target is not None and part.target.host for part in plan.parts):
             continue  # which nodes there are is known when it runs
-        for one in objections(system_of(scenario), plan, "kubernetes"):
+        for one in objections(system_of(scenario), plan, CLUSTER.refusal):
             yield Finding(f"trigger.faults.{number}.{one.field}", str(one.error).rstrip("."))
     if block.nodes and not block.exclusive:
         yield Finding(

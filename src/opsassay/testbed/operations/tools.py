@@ -6,7 +6,7 @@ Tools are plain data and functions; what serves them to a model, over MCP or in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from opsassay.model.base import Written
 from opsassay.model.trajectory import Action
@@ -22,7 +22,6 @@ from opsassay.testbed.operations.toolbox import (
     ToolDefinition,
     definitions_of,
 )
-from opsassay.testbed.substrates.local.substrate import LocalSystem
 
 TOOLS: Mapping[str, Tool] = {
     **LOOKS,
@@ -48,10 +47,18 @@ def definitions(*, changing: bool = True) -> tuple[ToolDefinition, ...]:
     return definitions_of(TOOLS, changing=changing)
 
 
+class OperatedSystem(Protocol):
+    """A system that carries out an operator's verbs."""
+
+    def operate(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out *verb* and return what came of it; raises OpsAssayError."""
+        ...
+
+
 class Toolbox(BaseToolbox):
     """The tools over the running system *running* and the *sight* of its telemetry; every call is told to *record*."""
 
-    def __init__(self, running: LocalSystem, sight: Sight, record: Callable[[Action], None]) -> None:
+    def __init__(self, running: OperatedSystem, sight: Sight, record: Callable[[Action], None]) -> None:
         super().__init__(TOOLS, record)
         self._running, self._sight = running, sight
 

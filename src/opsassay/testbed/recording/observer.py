@@ -41,7 +41,7 @@ from opsassay.model.trajectory import (
 )
 from opsassay.telemetry.clock import boot_id
 from opsassay.testbed.core.probes import REACHABLE_WITHIN_S, DepthReading, SystemProbes, SystemReading
-from opsassay.testbed.core.substrate import SUBSTRATES, Substrate
+from opsassay.testbed.core.substrate import LOCAL, load_substrate
 
 START_TIMEOUT_S, END_TIMEOUT_S = 60.0, 60.0
 """The last probe and the last reading are bounded; what takes a busy machine longer than this does not end."""
@@ -163,8 +163,8 @@ def observing(
     name: str,
     out: Path,
     *,
-    substrate: str = "local",
-    settings: Mapping[str, Any] | None = None,
+    substrate: str = LOCAL,
+    settings: Mapping[str, str] | None = None,
     cadence_s: float = 1.0,
     probe_every_s: float | None = 20.0,
     protected: Sequence[str] = (),
@@ -175,7 +175,7 @@ def observing(
     system when there are none. Raises StartError, and LostError when it does not end.
     """
     command = [sys.executable, "-m", "opsassay.testbed.recording.observer", "--on", name, "--output", str(out)]
-    command += ["--substrate", substrate, "--settings", json.dumps(settings or {}, default=str)]
+    command += ["--substrate", substrate, "--settings", json.dumps(settings or {})]
     command += ["--cadence", str(cadence_s), "--probe-every", str(probe_every_s or 0), "--protect", *protected]
     with recorded_by(command, out) as pid:
         yield pid
@@ -224,7 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m opsassay.testbed.recording.observer", description=__doc__)
     parser.add_argument("--on", required=True, help="running system")
     parser.add_argument("--output", required=True, type=Path, help="timeline file")
-    parser.add_argument("--substrate", default="local", help="what runs the system")
+    parser.add_argument("--substrate", default=LOCAL, help="what runs the system")
     parser.add_argument("--settings", type=json.loads, default={}, help="what the substrate is made with, as JSON")
     parser.add_argument("--cadence", type=float, default=1.0, help="seconds between ticks")
     parser.add_argument(
@@ -233,8 +233,7 @@ def main() -> None:
     parser.add_argument("--protect", nargs="*", default=[], help="services that are probed; the entries when left out")
     given = parser.parse_args()
     try:
-        substrate: Substrate = SUBSTRATES.load(given.substrate)(**given.settings)
-        probes = substrate.running(given.on).probes(given.protect)
+        probes = load_substrate(given.substrate, given.settings).running(given.on).probes(given.protect)
         asyncio.run(observe(probes, given.output, given.cadence, given.probe_every or None))
     except OpsAssayError as error:
         sys.exit(f"Error: {error}")

@@ -26,3 +26,8 @@ class ClusterSettings(Written):
     open_nodes: bool = Field(
         default=False, description="let agents in although the cluster admits pods that are a way to its nodes"
     )
+
+    def where(self) -> dict[str, str]:
+        """Return what of this says which cluster it is, as the substrate takes it."""
+        given = {"kubeconfig": self.kubeconfig, "context": self.context}
+        return {name: str(value) for name, value in given.items() if value is not None}

@@ -111,7 +111,7 @@ class ClusterStage:
             self.running.name,
             run_dir / TIMELINE,
             substrate="kubernetes",
-            settings={"kubeconfig": self.settings.kubeconfig, "context": self.settings.context},
+            settings=self.settings.where(),
             cadence_s=committed.cadence_s,
             probe_every_s=committed.probe_every_s if probes else None,
             protected=committed.protected_services,

@@ -93,7 +93,7 @@ class ClusterLaboratory:
         committed, settings = self._scenario.verification, self._settings
         observed = observing(
             self._running.name, timeline, substrate="kubernetes",
-            settings={"kubeconfig": settings.kubeconfig, "context": settings.context},
+            settings=settings.where(),
             cadence_s=committed.cadence_s, probe_every_s=None, protected=committed.protected_services,
         )  # fmt: skip
         try:
