@@ -25,6 +25,7 @@ from opsassay.model.system import ACTIONS, Step, System
 from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of
+from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -137,7 +138,7 @@ def test_yaml_in_the_docs_and_all_examples_are_valid():
     shop = load_yaml(ROOT / "src" / "opsassay" / "testbed" / "apps" / "shop.yaml", System)
     for path in examples:
         plan = load_yaml(path, FaultPlan)
-        require(shop, plan, "plain", source=path)
+        require(shop, plan, REPERTOIRES["plain"].refusal, source=path)
 
 
 @pytest.mark.live

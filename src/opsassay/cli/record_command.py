@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opsassay.cli.output import abnormal_option, isolation_option, json_option, normal_option, print_json, stages
-from opsassay.cli.substrates import substrate_of, substrate_option
+from opsassay.cli.output import abnormal_option, json_option, normal_option, print_json, stages
+from opsassay.cli.substrates import fresh_option, split_level, substrate_of
 
 if TYPE_CHECKING:
     from opsassay.testbed.core.substrate import RunningSystem
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 @abnormal_option
 @click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes names, load and windows repeatable.")
-@isolation_option
-@substrate_option
+@fresh_option
 @json_option
 def command(
     system: str, fault: Path, output: Path, name: str | None, normal_s: float, abnormal_s: float, warmup_s: float,
-    seed: int, isolation: str | None, substrate: str, *, as_json: bool,
+    seed: int, substrate: str, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Record one incident: SYSTEM (name or YAML file) broken by the fault of the YAML file FAULT.
 
@@ -44,7 +43,8 @@ def command(
     from opsassay.testbed.recording.record import Schedule, check_output, record
 
     app, plan = load_system(system), load_yaml(fault, FaultPlan)
-    chosen = substrate_of(substrate)
+    where, isolation = split_level(substrate)
+    chosen = substrate_of(where)
     tree = Tree(output)
     running = None if name is None else chosen.running(name)
     if running is None:

@@ -1,4 +1,4 @@
-"""What runs systems, and how strictly apart: the options of commands that start or look for them."""
+"""What runs systems, and at which isolation level: the options of commands that start or look for them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,19 @@ substrate_option = click.option(
     show_default=True,
     help="What runs the system: local is this machine, kubernetes is kubectl's cluster; packages may add others.",
 )
+fresh_option = click.option(
+    "--substrate",
+    metavar="NAME[:LEVEL]",
+    default=HERE,
+    show_default=True,
+    help="What runs the system, and its isolation level: local, local:namespaced, local:plain, kubernetes, or a package's.",
+)
+
+
+def split_level(substrate: str) -> tuple[str, str | None]:
+    """Return the name of a substrate and the isolation level, None for the best that it has."""
+    name, _, level = substrate.partition(":")
+    return name, level or None
 
 
 def there(substrate: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from opsassay.cli.output import isolation_option, json_option, print_json, stages
-from opsassay.cli.substrates import substrate_of, substrate_option, there
+from opsassay.cli.output import json_option, print_json, stages
+from opsassay.cli.substrates import fresh_option, split_level, substrate_of, there
 
 
 @click.command("up")
@@ -13,8 +13,7 @@ from opsassay.cli.substrates import substrate_of, substrate_option, there
 @click.option("--name", help="Name of the running instance; the system's own name when left out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes pod names and load repeatable.")
 @click.option("--rate", "rate_rps", type=click.FloatRange(min=0.1), help="Load in requests per second.")
-@isolation_option
-@substrate_option
+@fresh_option
 @click.option("--image", help="On a cluster: what every pod runs, when your registry calls it otherwise.")
 @json_option
 def command(
@@ -22,7 +21,6 @@ def command(
     name: str | None,
     seed: int,
     rate_rps: float | None,
-    isolation: str | None,
     substrate: str,
     image: str | None,
     *,
@@ -34,7 +32,8 @@ def command(
     app = load_system(system)
     with stages() as shown:
         shown.begin(f"starting {app.system}")
-        chosen = substrate_of(substrate, image=image)
+        where, isolation = split_level(substrate)
+        chosen = substrate_of(where, image=image)
         running = chosen.deploy(app, name or app.system, seed=seed, rate_rps=rate_rps, isolation=isolation)
     status = running.status()
     if as_json:
@@ -43,5 +42,5 @@ def command(
         click.echo(f"{status['name']} is up: {status['ready']} of {status['replicas']} replicas ready.")
         for entry, urls in status["endpoints"].items():
             click.echo(f"{entry}: {', '.join(urls)}")
-        on = status["name"] + there(substrate)
+        on = status["name"] + there(where)
         click.echo(f"Next: `opsassay inject FAULT.yaml --on {on}`, `opsassay down {on}`.")
