@@ -17,7 +17,6 @@ from opsassay.errors import RefusedError
 from opsassay.model.faults import CATALOGUE
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.catalogue.measures import SIGNATURES
 from opsassay.testbed.core.state import marked_processes
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 from opsassay.testbed.substrates.local.capabilities import LEVELS, probe, refusal
@@ -32,7 +31,7 @@ NAMES_HEAL_S = 1.2  # look-ups are cached for a second
 
 
 def test_every_type_is_carried_out_with_a_signature_or_refused_with_a_reason():
-    assert set(SIGNATURES) == set(NAMESPACED) == {*PLAIN, "NetworkDuplicate"}
+    assert set(CATALOGUE) == set(NAMESPACED) == {*PLAIN, "NetworkDuplicate"}
     for name in CATALOGUE:
         assert (name in PLAIN) == (refusal(name, "plain") is None)
     assert "TCP drops a duplicate" in refusal("NetworkDuplicate", "plain")

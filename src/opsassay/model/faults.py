@@ -1,4 +1,4 @@
-"""The fault catalogue: one table that everything else reads.
+"""The vocabulary of faults, and the catalogue of their types, which families in `testbed/catalogue/` and packages fill.
 
 Source: OpenRCA 2.0 (arXiv 2606.27154), Table 5 (31 chaos types) and Table 6 (25 observable kinds). The parameter names
 and defaults and the actuator are ours: a fault type names the *actuator* that it needs, a substrate offers actuators.
@@ -6,13 +6,15 @@ and defaults and the actuator are ours: a fault type names the *actuator* that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Protocol
 
-from opsassay.errors import NotFoundError
+from opsassay.errors import ConfigError, NotFoundError
 from opsassay.model.base import Noun
+from opsassay.registry import Registry
 
 NO_FAULT = "NoFault"
 """The type of an incident in which nothing was broken; not one of the 31."""
@@ -125,214 +127,63 @@ class FaultType(Noun):
     emulated_on_local: bool = False
 
 
-def _number(name: str, default: float, help_: str, low: float | None = 0, high: float | None = None) -> Parameter:
-    return Parameter(name=name, type="float", default=default, help=help_, minimum=low, maximum=high)
+class Catalogued(Protocol):
+    """A fault type as its family describes it; the testbed knows more about it than its row."""
+
+    @property
+    def row(self) -> FaultType:
+        """The row of Table 5, or one like it."""
 
 
-def _whole(name: str, default: int, help_: str, low: int = 1, high: int | None = None) -> Parameter:
-    return Parameter(name=name, type="int", default=default, help=help_, minimum=low, maximum=high)
-
-
-def _text(name: str, default: str | None, help_: str, choices: tuple[str, ...] = ()) -> Parameter:
-    return Parameter(name=name, type="str", default=default, help=help_, choices=choices)
-
-
-_DELAY = _number("delay_ms", 300.0, "added delay, milliseconds; under 1 ms nobody could tell it from noise", 1)
-_CODE = _whole("code", 500, "HTTP status that the caller sees", 400, 599)
-_ROUTE = _text("operation", None, "the operation that is hit; all of the service's when left out")
-_METHOD = _text("operation", None, "the operation whose handler is hit; all of the service's when left out")
-_EXCEPTION = _text("exception", "IllegalStateException", "class name of the raised exception")
-_DIRECTION = _text(
-    "direction", "from", "packets that the target sends, those sent to it, or both", ("from", "to", "both")
+FAMILIES = Registry(
+    "fault family",
+    "opsassay.faults",
+    {
+        family: f"opsassay.testbed.catalogue.{family}:FAMILY"
+        for family in ("pod", "stress", "http", "dns", "network", "time", "jvm")
+    },
 )
-_PEER = _text("peer", None, "only traffic with this service or store; all when left out")
+"""Families of types, each a tuple of `Catalogued`; packages add to them through the entry point ``opsassay.faults``."""
 
 
-_HOSTNAME = _text("hostname", None, "the name whose look-ups by the target go wrong; all when left out")
-_SERVICE_POD = (Level.SERVICE, Level.POD)
-
-_FAMILIES: Mapping[Category, Mapping[str, Any]] = {
-    Category.POD: {
-        "layer": Layer.INFRASTRUCTURE, "levels": _SERVICE_POD, "channel": Channel.VERTICAL, "actuator": Actuator.SIGNAL,
-    },
-    Category.STRESS: {
-        "layer": Layer.INFRASTRUCTURE, "levels": _SERVICE_POD, "channel": Channel.VERTICAL, "actuator": Actuator.CGROUP,
-    },
-    Category.HTTP: {
-        "layer": Layer.APPLICATION, "levels": (Level.SERVICE, Level.SPAN), "channel": Channel.HORIZONTAL,
-        "actuator": Actuator.RUNTIME_HOOK,
-    },
-    Category.DNS: {
-        "layer": Layer.INFRASTRUCTURE, "levels": _SERVICE_POD, "channel": Channel.VERTICAL,
-        "actuator": Actuator.NAME_SERVICE,
-    },
-    Category.NETWORK: {
-        "layer": Layer.INFRASTRUCTURE, "levels": _SERVICE_POD, "channel": Channel.BOTH, "actuator": Actuator.PACKET,
-    },
-    Category.TIME: {
-        "layer": Layer.INFRASTRUCTURE, "levels": _SERVICE_POD, "channel": Channel.VERTICAL,
-        "actuator": Actuator.RUNTIME_HOOK,
-    },
-    Category.JVM: {
-        "layer": Layer.APPLICATION, "levels": (Level.SERVICE, Level.FUNCTION), "channel": Channel.HORIZONTAL,
-        "actuator": Actuator.RUNTIME_HOOK, "emulated_on_local": True,
-    },
-}  # fmt: skip
-"""What the types of a family share."""
-
-_IN_THE_POD: Mapping[str, Any] = {"levels": _SERVICE_POD, "channel": Channel.VERTICAL}
-"""JVM types that exhaust the pod rather than touch a method."""
+@functools.cache
+def families() -> tuple[tuple[Catalogued, ...], ...]:
+    """Return all families: those of Table 5 in its order, then what packages add."""
+    return tuple(FAMILIES.load(name) for name in FAMILIES.names())
 
 
-def _row(category: Category, name: str, kind: FaultKind, *parameters: Parameter, **exceptions: Any) -> FaultType:
-    return FaultType(
-        category=category, name=name, kind=kind, parameters=parameters, **{**_FAMILIES[category], **exceptions}
-    )
+class FaultCatalogue(Mapping[str, FaultType]):
+    """The chaos types by their published name, in the order of Table 5; read when it is first used."""
+
+    @functools.cached_property
+    def _rows(self) -> dict[str, FaultType]:
+        rows: dict[str, FaultType] = {}
+        for family in families():
+            for fault in family:
+                if fault.row.name in rows:
+                    raise ConfigError(
+                        f"Two families have a fault type {fault.row.name!r}; uninstall one of the packages."
+                    )
+                rows[fault.row.name] = fault.row
+        return rows
+
+    @functools.cached_property
+    def aliases(self) -> dict[str, str]:
+        """The types by names that public data uses for some of them."""
+        return {alias: row.name for row in self._rows.values() for alias in row.aliases}
+
+    def __getitem__(self, name: str) -> FaultType:
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
-_TABLE_5: tuple[FaultType, ...] = (
-    _row(Category.POD, "PodKill", FaultKind.POD_FAILURE),
-    _row(Category.POD, "PodFailure", FaultKind.POD_UNAVAILABLE),
-    _row(Category.POD, "ContainerKill", FaultKind.POD_FAILURE, levels=(*_SERVICE_POD, Level.CONTAINER)),
-    _row(
-        Category.STRESS,
-        "CPUStress",
-        FaultKind.CPU_STRESS,
-        _whole("cores", 1, "cores' worth of burners"),
-        _number("load_percent", 95.0, "share of the pod's CPU that the burners take", 1, 100),
-    ),
-    _row(
-        Category.STRESS,
-        "MemoryStress",
-        FaultKind.MEM_STRESS,
-        _whole("size_mb", 256, "memory that is allocated and touched, MiB"),
-    ),
-    _row(Category.HTTP, "HTTPRequestAbort", FaultKind.HTTP_ABORTED, _CODE, _ROUTE),
-    _row(Category.HTTP, "HTTPResponseAbort", FaultKind.HTTP_ABORTED, _CODE, _ROUTE),
-    _row(Category.HTTP, "HTTPRequestDelay", FaultKind.HTTP_SLOW, _DELAY, _ROUTE),
-    _row(Category.HTTP, "HTTPResponseDelay", FaultKind.HTTP_SLOW, _DELAY, _ROUTE),
-    _row(
-        Category.HTTP,
-        "HTTPResponseReplaceBody",
-        FaultKind.HTTP_PAYLOAD_MODIFIED,
-        _text("body_type", "empty", "what the body becomes", ("empty", "random")),
-        _ROUTE,
-    ),
-    _row(
-        Category.HTTP,
-        "HTTPResponsePatchBody",
-        FaultKind.HTTP_PAYLOAD_MODIFIED,
-        _text("patch", '{"patched": true}', "JSON merged into the body"),
-        _ROUTE,
-    ),
-    _row(
-        Category.HTTP,
-        "HTTPRequestReplacePath",
-        FaultKind.HTTP_PAYLOAD_MODIFIED,
-        _text("new_path", "/nowhere", "the path that the service sees"),
-        _ROUTE,
-    ),
-    _row(
-        Category.HTTP,
-        "HTTPRequestReplaceMethod",
-        FaultKind.HTTP_PAYLOAD_MODIFIED,
-        _text("method", "DELETE", "the method that the service sees", ("GET", "POST", "PUT", "DELETE", "PATCH")),
-        _ROUTE,
-    ),
-    _row(Category.HTTP, "HTTPResponseReplaceCode", FaultKind.HTTP_RESPONSE_STATUS_MODIFIED, _CODE, _ROUTE),
-    _row(Category.DNS, "DNSError", FaultKind.DNS_RESOLUTION_FAILED, _HOSTNAME, aliases=("DNSChaos",)),
-    _row(Category.DNS, "DNSRandom", FaultKind.DNS_RESOLUTION_WRONG, _HOSTNAME),
-    _row(
-        Category.NETWORK,
-        "NetworkDelay",
-        FaultKind.NETWORK_DELAY,
-        _DELAY,
-        _number("jitter_ms", 0.0, "half-width of a uniform jitter, milliseconds"),
-        _DIRECTION,
-        _PEER,
-    ),
-    _row(
-        Category.NETWORK,
-        "NetworkLoss",
-        FaultKind.NETWORK_LOSS,
-        _number("loss_percent", 10.0, "packets lost", 1, 100),
-        _DIRECTION,
-        _PEER,
-    ),
-    _row(
-        Category.NETWORK,
-        "NetworkDuplicate",
-        FaultKind.NETWORK_DUPLICATE,
-        _number("duplicate_percent", 10.0, "packets sent twice", 1, 100),
-        _DIRECTION,
-        _PEER,
-    ),
-    _row(
-        Category.NETWORK,
-        "NetworkCorrupt",
-        FaultKind.NETWORK_CORRUPT,
-        _number("corrupt_percent", 10.0, "packets with a flipped bit", 1, 100),
-        _DIRECTION,
-        _PEER,
-    ),
-    _row(
-        Category.NETWORK,
-        "NetworkBandwidth",
-        FaultKind.NETWORK_BANDWIDTH_LIMIT,
-        _whole("rate_bps", 64_000, "bits per second"),
-        _DIRECTION,
-        _PEER,
-    ),
-    _row(Category.NETWORK, "NetworkPartition", FaultKind.NETWORK_PARTITION, _DIRECTION, _PEER),
-    _row(
-        Category.TIME,
-        "TimeSkew",
-        FaultKind.CLOCK_SKEW,
-        _number("offset_ms", -60_000.0, "added to the target's wall clock, milliseconds", None),
-        aliases=("TimeChaos",),
-    ),
-    _row(Category.JVM, "JVMLatency", FaultKind.JVM_METHOD_LATENCY, _DELAY, _METHOD),
-    _row(
-        Category.JVM,
-        "JVMReturn",
-        FaultKind.JVM_METHOD_MUTATED,
-        _text("value", "", "what the method returns instead"),
-        _text("value_type", "string", "type of the value", ("string", "int")),
-        _METHOD,
-        aliases=("JVMRuntimeMutator",),
-    ),
-    _row(Category.JVM, "JVMException", FaultKind.JVM_METHOD_EXCEPTION, _EXCEPTION, _METHOD),
-    _row(Category.JVM, "JVMGarbageCollector", FaultKind.JVM_GC_PRESSURE, **_IN_THE_POD),
-    _row(
-        Category.JVM,
-        "JVMCPUStress",
-        FaultKind.JVM_THREAD_CPU_STRESS,
-        _whole("cpu_count", 1, "busy threads"),
-        **_IN_THE_POD,
-    ),
-    _row(
-        Category.JVM,
-        "JVMMemoryStress",
-        FaultKind.JVM_HEAP_STRESS,
-        _text("memory_type", "heap", "where it grows", ("heap", "stack")),
-        _whole("size_mb", 256, "growth, MiB", 16),
-        **_IN_THE_POD,
-    ),
-    _row(Category.JVM, "JVMMySQLLatency", FaultKind.JVM_JDBC_LATENCY, _DELAY, _METHOD),
-    _row(
-        Category.JVM,
-        "JVMMySQLException",
-        FaultKind.JVM_JDBC_EXCEPTION,
-        _text("exception", "SQLException", "class name of the raised exception"),
-        _METHOD,
-    ),
-)
-
-CATALOGUE: Mapping[str, FaultType] = MappingProxyType({row.name: row for row in _TABLE_5})
-"""The 31 chaos types by their published name, in the order of Table 5."""
-
-ALIASES: Mapping[str, str] = MappingProxyType({alias: row.name for row in _TABLE_5 for alias in row.aliases})
-"""Names that public data uses for some of them."""
+CATALOGUE = FaultCatalogue()
+"""The 31 chaos types of Table 5, and those that packages add."""
 
 OBSERVATION: Mapping[FaultKind, str] = MappingProxyType(
     {
@@ -365,13 +216,13 @@ OBSERVATION: Mapping[FaultKind, str] = MappingProxyType(
 )
 """Table 6: the primary observation channel of each kind."""
 
-NETWORK_KINDS = frozenset(row.kind for row in _TABLE_5 if row.category is Category.NETWORK)
+NETWORK_KINDS = frozenset(kind for kind in FaultKind if kind.startswith("network_"))
 """Kinds for which either end of the faulted link is a correct answer (OpenRCA 2.0, G.1)."""
 
 
 def fault_type(name: str) -> FaultType:
     """Return the catalogue row of *name* or of one of its public aliases; raises NotFoundError."""
-    row = CATALOGUE.get(ALIASES.get(name, name))
+    row = CATALOGUE.get(CATALOGUE.aliases.get(name, name))
     if row is None:
         raise NotFoundError("fault type", name, CATALOGUE, "See `opsassay faults`.")
     return row

@@ -1,29 +1,217 @@
-"""Packet faults."""
+"""Packet faults: what happens to the packets between a target and its peers."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from opsassay.errors import RefusedError
+from opsassay.errors import NotFoundError, RefusedError
+from opsassay.model.faults import Actuator, Category, Channel, FaultKind, Layer
 from opsassay.model.incident import PlannedFault
+from opsassay.model.system import System
+from opsassay.testbed.catalogue.fault import (
+    DELAY,
+    SERVICE_POD,
+    FamilyTraits,
+    Objection,
+    catalogued,
+    number,
+    text,
+    whole,
+)
+from opsassay.testbed.catalogue.measures import (
+    NOTHING,
+    Reading,
+    Times,
+    failure_share,
+    or_zero,
+    per_second,
+    slowdown,
+    windows,
+)
+from opsassay.testbed.core.fleet import LOAD_GENERATOR, Counted, Fleet
+from opsassay.testbed.core.injection import Injection, Measured
+from opsassay.testbed.core.links import affected, touched
+
+MIN_RESEND_MS = 100.0
+MIN_DUPLICATES_PER_S = 0.5
+FIRST_RESEND_MS = 200.0
+_DIRECTION = text(
+    "direction", "from", "packets that the target sends, those sent to it, or both", ("from", "to", "both")
+)
+_PEER = text("peer", None, "only traffic with this service or store; all when left out")
+
+_FAMILY = FamilyTraits(Category.NETWORK, Layer.INFRASTRUCTURE, SERVICE_POD, Channel.BOTH, Actuator.PACKET)
+
+
+def links_slow(injection: Injection[Measured], times: Times) -> Reading:
+    """Mean time that calls over the links that the fault touches take, milliseconds: the link that slowed most."""
+    return _slowest_link(injection, times, injection.plan.parameters["delay_ms"])
+
+
+def links_resend(injection: Injection[Measured], times: Times) -> Reading:
+    """Mean time that calls over touched links take, milliseconds, against the time that resending must cost."""
+    parameters = injection.plan.parameters
+    share = parameters.get("loss_percent", parameters.get("corrupt_percent", 0.0)) / 100
+    return _slowest_link(injection, times, share * FIRST_RESEND_MS)
+
+
+def links_narrow(injection: Injection[Measured], times: Times) -> Reading:
+    """Mean time that calls over touched links take, milliseconds, against what queueing costs."""
+    return _slowest_link(injection, times, MIN_RESEND_MS)
+
+
+def links_fail(injection: Injection[Measured], times: Times) -> Reading:
+    """Share of failed calls over the links that the fault touches: the link that fails most."""
+    readings = [failure_share(who, times, activities) for who, activities in _over_links(injection)]
+    return max((r for r in readings if not math.isnan(r[1])), key=lambda r: r[1] - r[2], default=NOTHING)
+
+
+def segments_twice(injection: Injection[Measured], times: Times) -> Reading:
+    """Segments per second that reached the target, or what it sends to, a second time, as TCP's receivers report."""
+    before, after = (
+        sum(or_zero(per_second(replica, "duplicate_segments", window)) for replica in injection.replicas)
+        for window in windows(times)
+    )
+    return before, after, before + MIN_DUPLICATES_PER_S
+
+
+def _over_links(injection: Injection[Measured]) -> list[tuple[list[Counted], list[str]]]:
+    """Return (who counts, what) for calls over the links that the fault touches: one entry per caller and callee."""
+    fleet, targets = injection.system.fleet, {replica.id for replica in injection.replicas}
+    users: dict[tuple[str, str], list[Counted]] = {}
+    for source, destination, _ in sorted(set(touched(fleet, targets, injection.plan.parameters))):
+        called = fleet.replicas.get(destination)
+        activity = f"call:{called.service}" if called else _store_activity(fleet.system, destination)
+        caller = fleet.replicas.get(source)
+        who = users.setdefault((caller.service if caller else LOAD_GENERATOR, activity), [])
+        if (counted := caller or fleet.load) not in who:
+            who.append(counted)
+    return [(who, [activity]) for (_, activity), who in users.items()]
+
+
+def _store_activity(system: System, store: str) -> str:
+    """Return the counter of commands to *store*; what is published is not counted."""
+    return {"postgresql": "sql:", "valkey": "cache:", "nats": "queue:"}[system.stores[store].engine] + store
+
+
+def _slowest_link(injection: Injection[Measured], times: Times, delay_ms: float) -> Reading:
+    readings = [slowdown(who, times, activities, delay_ms) for who, activities in _over_links(injection)]
+    told = (r for r in readings if not (math.isnan(r[0]) or math.isnan(r[1])))  # without a before nothing can be slower
+    return max(told, key=lambda r: r[1] - r[2], default=NOTHING)
+
+
+def _exchanges_packets(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
+    """Yield an objection when the target exchanges no packets with the peer."""
+    peer, known = fault.parameters.get("peer"), [*fleet.system.services, *fleet.system.stores]
+    if peer is not None and peer not in known:
+        yield Objection("parameters.peer", NotFoundError("peer", peer, known))
+    elif not touched(fleet, {replica.id for replica in affected(fleet, fault)}, fault.parameters):
+        assert fault.target is not None
+        way_out = f"with {peer!r}; leave `peer` out or name another." if peer else "with others; choose another target."
+        yield Objection("parameters.peer", RefusedError(f"{fault.target.name} exchanges no packets {way_out}"))
+
+
+def _delay(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    jitter_ms = parameters.get("jitter_ms", 0.0)
+    return {"kind": "delay", "delay_s": parameters["delay_ms"] / 1e3, "jitter_s": jitter_ms / 1e3}
+
+
+def _loss(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": "loss", "share": parameters["loss_percent"] / 100}
+
+
+def _duplicate(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": "duplicate", "share": parameters["duplicate_percent"] / 100}
+
+
+def _corrupt(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": "corrupt", "share": parameters["corrupt_percent"] / 100}
+
+
+def _bandwidth(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": "bandwidth", "bytes_per_s": parameters["rate_bps"] / 8}
+
+
+def _partition(_: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": "partition"}
 
 
 def impairment_of(plan: PlannedFault) -> dict[str, Any]:
-    """Return the impairment that *plan* asks for, as networks read it: its kind and its numbers."""
-    parameters = plan.parameters
-    match plan.fault:
-        case "NetworkDelay":
-            jitter_ms = parameters.get("jitter_ms", 0.0)
-            return {"kind": "delay", "delay_s": parameters["delay_ms"] / 1e3, "jitter_s": jitter_ms / 1e3}
-        case "NetworkLoss":
-            return {"kind": "loss", "share": parameters["loss_percent"] / 100}
-        case "NetworkDuplicate":
-            return {"kind": "duplicate", "share": parameters["duplicate_percent"] / 100}
-        case "NetworkCorrupt":
-            return {"kind": "corrupt", "share": parameters["corrupt_percent"] / 100}
-        case "NetworkBandwidth":
-            return {"kind": "bandwidth", "bytes_per_s": parameters["rate_bps"] / 8}
-        case "NetworkPartition":
-            return {"kind": "partition"}
-        case other:
-            raise RefusedError(f"No network has an impairment for {other}.")
+    """Return the impairment that *plan* asks for, as networks read it: its kind and its numbers; raises RefusedError."""
+    impairment = catalogued(plan.fault).impairment
+    if impairment is None:
+        raise RefusedError(f"No network has an impairment for {plan.fault}.")
+    return impairment(plan.parameters)
+
+
+FAMILY = (
+    _FAMILY.fault(
+        "NetworkDelay",
+        FaultKind.NETWORK_DELAY,
+        DELAY,
+        number("jitter_ms", 0.0, "half-width of a uniform jitter, milliseconds"),
+        _DIRECTION,
+        _PEER,
+        signature=links_slow,
+        on_hosts=True,
+        objections=_exchanges_packets,
+        impairment=_delay,
+    ),
+    _FAMILY.fault(
+        "NetworkLoss",
+        FaultKind.NETWORK_LOSS,
+        number("loss_percent", 10.0, "packets lost", 1, 100),
+        _DIRECTION,
+        _PEER,
+        signature=links_resend,
+        on_hosts=True,
+        objections=_exchanges_packets,
+        impairment=_loss,
+    ),
+    _FAMILY.fault(
+        "NetworkDuplicate",
+        FaultKind.NETWORK_DUPLICATE,
+        number("duplicate_percent", 10.0, "packets sent twice", 1, 100),
+        _DIRECTION,
+        _PEER,
+        signature=segments_twice,
+        on_hosts=True,
+        objections=_exchanges_packets,
+        impairment=_duplicate,
+        excludes_itself="both send copies to {replica}, which tells one copy from another only once; leave one out",
+    ),
+    _FAMILY.fault(
+        "NetworkCorrupt",
+        FaultKind.NETWORK_CORRUPT,
+        number("corrupt_percent", 10.0, "packets with a flipped bit", 1, 100),
+        _DIRECTION,
+        _PEER,
+        signature=links_resend,
+        on_hosts=True,
+        objections=_exchanges_packets,
+        impairment=_corrupt,
+    ),
+    _FAMILY.fault(
+        "NetworkBandwidth",
+        FaultKind.NETWORK_BANDWIDTH_LIMIT,
+        whole("rate_bps", 64_000, "bits per second"),
+        _DIRECTION,
+        _PEER,
+        signature=links_narrow,
+        on_hosts=True,
+        objections=_exchanges_packets,
+        impairment=_bandwidth,
+    ),
+    _FAMILY.fault(
+        "NetworkPartition",
+        FaultKind.NETWORK_PARTITION,
+        _DIRECTION,
+        _PEER,
+        signature=links_fail,
+        on_hosts=True,
+        objections=_exchanges_packets,
+        impairment=_partition,
+    ),
+)

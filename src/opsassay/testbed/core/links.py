@@ -1,11 +1,12 @@
-"""Which streams a packet fault touches: those that begin or end at its target, by direction and peer."""
+"""Which replicas a fault hits, and which streams a packet fault touches."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
 
-from opsassay.testbed.core.fleet import Fleet
+from opsassay.model.incident import PlannedFault
+from opsassay.testbed.core.fleet import Fleet, Replica
 from opsassay.testbed.core.networks import BACKWARD, FORWARD, Stream
 
 
@@ -14,7 +15,7 @@ def touched(fleet: Fleet, targets: Collection[str], parameters: dict[str, Any]) 
 
     Traffic between two targets never leaves their host and is not touched.
     """
-    wanted, peer = parameters["direction"], parameters.get("peer")
+    asked, peer = parameters["direction"], parameters.get("peer")
     found = []
     for source, destination in fleet.links():
         outgoing = source in targets
@@ -22,6 +23,15 @@ def touched(fleet: Fleet, targets: Collection[str], parameters: dict[str, Any]) 
         if outgoing == (destination in targets) or peer not in (None, other, other.rpartition("-")[0]):
             continue
         leaving, arriving = (FORWARD, BACKWARD) if outgoing else (BACKWARD, FORWARD)
-        directions = {"from": (leaving,), "to": (arriving,), "both": (leaving, arriving)}[wanted]
+        directions = {"from": (leaving,), "to": (arriving,), "both": (leaving, arriving)}[asked]
         found += [Stream(source, destination, direction) for direction in directions]
     return found
+
+
+def affected(fleet: Fleet, fault: PlannedFault) -> tuple[Replica, ...]:
+    """Return the replicas that *fault* hits: one of a service, all of a host, none without a target."""
+    if fault.target is None:
+        return ()
+    if fault.target.host is not None:
+        return tuple(r for r in fleet.replicas.values() if r.host == fault.target.host)
+    return (fleet.of(fault.target.name)[fault.target.replica or 0],)

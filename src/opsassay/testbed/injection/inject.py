@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 from opsassay.errors import OperationError, OpsAssayError, RefusedError
 from opsassay.model.faults import NO_FAULT, Level, fault_type
 from opsassay.model.incident import EffectCheck, Fault, FaultPlan, PlannedFault, RootLabel
-from opsassay.testbed.catalogue.measures import SIGNATURES, replica_gone
+from opsassay.testbed.catalogue.fault import catalogued
 from opsassay.testbed.core.fleet import sleep_until
 from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
+from opsassay.testbed.core.links import affected
 from opsassay.testbed.core.methods import method_name
-from opsassay.testbed.injection.preconditions import affected, names_of, require
+from opsassay.testbed.injection.preconditions import names_of, require
 from opsassay.testbed.injection.under_test import SystemUnderTest
 from opsassay.testbed.injection.unexpected_exits import sentences
 
@@ -160,7 +161,7 @@ async def _check_effect(
 ) -> EffectCheck:
     """Wait until the fault's signature shows, at most EFFECT_TIMEOUT_S or the fault's own duration."""
     times = (max(started - BEFORE_S, injection.system.quiet_since), started)
-    signature = SIGNATURES[injection.plan.fault]
+    signature = catalogued(injection.plan.fault).signature
     last = (math.nan, math.nan, math.nan)
 
     def bites() -> bool:
@@ -192,10 +193,9 @@ async def _check_recovery(act: Act, undone: float) -> bool:
     def healthy() -> bool:
         if injection.system.fleet.not_ready():
             return False
-        signature = SIGNATURES.get(injection.plan.fault)
-        if effect is None or not effect.passed or signature is None or signature is replica_gone:
-            return True  # what was gone is back when it is ready
-        return signature(injection, (undone - BEFORE_S, undone))[1] < effect.threshold
+        if effect is None or not effect.passed or (fault := catalogued(injection.plan.fault)).recovered_when_ready:
+            return True
+        return fault.signature(injection, (undone - BEFORE_S, undone))[1] < effect.threshold
 
     return await sleep_until(healthy, RECOVERY_TIMEOUT_S, 0.2)
 

@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
 
-from opsassay.errors import ConfigError, NotFoundError, RefusedError, UserError
-from opsassay.model.faults import NO_FAULT, Category, fault_type
+from opsassay.errors import ConfigError, NotFoundError, RefusedError
+from opsassay.model.faults import NO_FAULT
 from opsassay.model.files import where
 from opsassay.model.incident import FaultPlan, PlannedFault
-from opsassay.model.system import Service, System
-from opsassay.testbed.core.fleet import Fleet, Replica
+from opsassay.model.system import System
+from opsassay.testbed.catalogue.fault import Objection, catalogued
+from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.core.injection import Refusal
-from opsassay.testbed.core.links import touched
+from opsassay.testbed.core.links import affected
 
-ON_HOSTS = ("CPUStress", "MemoryStress", "PodFailure")
-"""The types beside those of the network that a whole host can take."""
 SCOPES = ("operation", "hostname", "peer")
 """Parameters that limit a fault to a part of its target."""
-
-
-class Objection(NamedTuple):
-    """What is wrong with a plan, and in which of its fields."""
-
-    field: str
-    error: UserError
 
 
 def require(
@@ -66,15 +57,6 @@ def objections(system: System, plan: FaultPlan, refusal: Refusal, fleet: Fleet |
             yield Objection(f"faults.{j}", RefusedError(f"faults {i + 1} and {j + 1} of the plan: {reason}"))
 
 
-def affected(fleet: Fleet, fault: PlannedFault) -> tuple[Replica, ...]:
-    """Return the replicas that *fault* hits: one of a service, all of a host, none without a target."""
-    if fault.target is None:
-        return ()
-    if fault.target.host is not None:
-        return tuple(r for r in fleet.replicas.values() if r.host == fault.target.host)
-    return (fleet.of(fault.target.name)[fault.target.replica or 0],)
-
-
 def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Objection]:
     if fault.fault != NO_FAULT and (reason := refusal(fault.fault)) is not None:
         yield Objection("fault", RefusedError(f"{fault.fault} cannot be injected here: {reason}"))
@@ -85,8 +67,8 @@ def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Obj
         yield from _of_host(fleet, fault, target.host)
     else:
         yield from _of_service(fleet.system, fault, target.name, target.replica or 0)
-    if fault.fault != NO_FAULT and fault_type(fault.fault).category is Category.NETWORK:
-        yield from _of_links(fleet, fault)
+    if fault.fault != NO_FAULT:
+        yield from catalogued(fault.fault).objections(fleet, fault)
 
 
 def _of_host(fleet: Fleet, fault: PlannedFault, host: str) -> Iterator[Objection]:
@@ -96,18 +78,8 @@ def _of_host(fleet: Fleet, fault: PlannedFault, host: str) -> Iterator[Objection
         yield Objection("target.host", RefusedError(f"Nothing runs on {host}; choose a host with replicas."))
     if fault.fault == NO_FAULT:
         yield Objection("target.host", RefusedError("A harmless restart replaces one replica; name a service."))
-    elif fault.fault not in ON_HOSTS and fault_type(fault.fault).category is not Category.NETWORK:
-        yield Objection("target.host", RefusedError(f"{fault.fault} has no meaning on a host: {_why_no_host(fault)}."))
-
-
-def _why_no_host(fault: PlannedFault) -> str:
-    match fault_type(fault.fault).category:
-        case Category.POD:
-            return "it kills one pod; use PodFailure for a host that is down, or name a service"
-        case Category.DNS:
-            return "each process looks names up for itself; name a service"
-        case _:
-            return "it acts inside the process of one service; name a service"
+    elif why := catalogued(fault.fault).why_no_host:
+        yield Objection("target.host", RefusedError(f"{fault.fault} has no meaning on a host: {why}."))
 
 
 def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> Iterator[Objection]:
@@ -121,56 +93,6 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
     operation = fault.parameters.get("operation")
     if operation is not None and operation not in service.operations:
         yield Objection("parameters.operation", NotFoundError(f"operation of {name}", operation, service.operations))
-    elif reason := _nothing_to_act_on(system, fault, service):
-        yield Objection("target.service", RefusedError(f"{fault.fault} cannot act on {name}: {reason}."))
-    if fault.fault in ("DNSError", "DNSRandom"):
-        yield from _of_names(system, fault, name)
-    if fault.parameters.get("memory_type") == "stack":
-        words = "the frames of this runtime live on its heap, a growing stack would be pretence; use memory_type heap."
-        yield Objection("parameters.memory_type", RefusedError(f"{fault.fault}: {words}"))
-
-
-def _nothing_to_act_on(system: System, fault: PlannedFault, service: Service) -> str | None:
-    """Return why *fault* would pass by the *service* whatever the load, None when it can act."""
-    if fault.fault == NO_FAULT:
-        return None
-    operation = fault.parameters.get("operation")
-    category = fault_type(fault.fault).category
-    if (category is Category.HTTP or fault.fault == "JVMReturn") and not service.operations:
-        return "it serves no HTTP operation"
-    if fault.fault in ("JVMLatency", "JVMException") and not (service.operations or service.consumes):
-        return "it has no method that requests or messages call"
-    if fault.fault.startswith("JVMMySQL"):
-        steps = service.operations[operation].walk() if operation else service.steps()
-        if not any(step.sql is not None for step in steps):
-            where_ = f"its operation {operation}" if operation else "it"
-            users = sorted({user for user, store in system.uses() if system.stores[store].engine == "postgresql"})
-            return f"{where_} uses no database" + (f"; these services do: {', '.join(users)}" if users else "")
-    return None
-
-
-def _of_names(system: System, fault: PlannedFault, name: str) -> Iterator[Objection]:
-    asked = sorted({callee for caller, callee in system.calls() if caller == name})
-    hostname = fault.parameters.get("hostname")
-    if not asked or hostname not in (None, *asked):
-        known = f"it asks for {', '.join(asked)}" if asked else "stores are reached by address"
-        error = RefusedError(f"{name} never looks up {hostname or 'a name'}: {known}; choose another.")
-        yield Objection("parameters.hostname" if hostname else "target.service", error)
-    elif fault.fault == "DNSRandom":
-        for host in [hostname] if hostname else asked:
-            if not set(system.services) - {host, name}:
-                words = f"There is no third service whose address could be given for {host}; use DNSError."
-                yield Objection("target.service", RefusedError(words))
-
-
-def _of_links(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    peer, known = fault.parameters.get("peer"), [*fleet.system.services, *fleet.system.stores]
-    if peer is not None and peer not in known:
-        yield Objection("parameters.peer", NotFoundError("peer", peer, known))
-    elif not touched(fleet, {replica.id for replica in affected(fleet, fault)}, fault.parameters):
-        assert fault.target is not None
-        way_out = f"with {peer!r}; leave `peer` out or name another." if peer else "with others; choose another target."
-        yield Objection("parameters.peer", RefusedError(f"{fault.target.name} exchanges no packets {way_out}"))
 
 
 def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | None:
@@ -179,10 +101,10 @@ def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | Non
     if not shared:
         return None
     for one in (first, second):
-        if one.fault == "PodFailure":
-            return f"{one.name} keeps {min(shared)} down, where nothing else can be seen; choose another target."
-    if first.fault == second.fault == "NetworkDuplicate":
-        return f"both send copies to {min(shared)}, which tells one copy from another only once; leave one out."
+        if one.fault != NO_FAULT and (reason := catalogued(one.fault).excludes_others):
+            return f"{one.name} {reason.format(replica=min(shared))}."
+    if first.fault == second.fault != NO_FAULT and (reason := catalogued(first.fault).excludes_itself):
+        return f"{reason.format(replica=min(shared))}."
     same_part = all(_overlap(first.parameters.get(scope), second.parameters.get(scope)) for scope in SCOPES)
     if first.fault == second.fault and same_part:
         return f"both are {first.fault} on {min(shared)}; leave one out, or limit them to different parts of it."

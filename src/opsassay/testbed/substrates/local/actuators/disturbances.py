@@ -10,8 +10,8 @@ import signal
 from opsassay.errors import OperationError
 from opsassay.model.incident import PlannedFault
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica
+from opsassay.testbed.core.links import affected
 from opsassay.testbed.injection.disturbances import least_missed
-from opsassay.testbed.injection.preconditions import affected
 from opsassay.testbed.substrates.local.actuators.under_test import LocalUnderTest
 
 HANDOVER_TIMEOUT_S = 20.0

@@ -10,12 +10,12 @@ import pytest
 
 from opsassay.model.incident import PlannedFault
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.catalogue.measures import links_resend, links_slow
+from opsassay.testbed.catalogue.network import links_resend, links_slow
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.core.injection import Injection
-from opsassay.testbed.injection.preconditions import affected
+from opsassay.testbed.core.links import affected
 
-CORNER = load_system(str(Path(__file__).with_name("faults.yaml")))
+CORNER = load_system(str(Path(__file__).parents[1] / "faults.yaml"))
 BEFORE_S, AFTER_S, STEP_S, CALLS = 10.0, 5.0, 0.5, 5
 
 

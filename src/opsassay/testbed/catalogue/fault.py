@@ -1,0 +1,155 @@
+"""What the catalogue says of a fault type beside its row in Table 5: effect, preconditions, what it excludes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from opsassay.errors import RefusedError, UserError
+from opsassay.model.faults import (
+    Actuator,
+    Category,
+    Channel,
+    FaultKind,
+    FaultType,
+    Layer,
+    Level,
+    Parameter,
+    families,
+    fault_type,
+)
+from opsassay.model.incident import PlannedFault
+from opsassay.model.system import Service
+from opsassay.testbed.catalogue.measures import Signature
+from opsassay.testbed.core.fleet import Fleet
+
+SERVICE_POD = (Level.SERVICE, Level.POD)
+INSIDE_A_PROCESS = "it acts inside the process of one service; name a service"
+
+
+class Objection(NamedTuple):
+    """What is wrong with a plan, and in which of its fields."""
+
+    field: str
+    error: UserError
+
+
+Objections = Callable[[Fleet, PlannedFault], Iterator[Objection]]
+
+
+def none(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:  # noqa: ARG001
+    """Yield nothing: the type acts on every target."""
+    yield from ()
+
+
+@dataclass(frozen=True)
+class CataloguedFault:
+    """One fault type: its *row* in Table 5 and what an injection needs to know about it.
+
+    *signature* measures its effect; *recovered_when_ready* says that nothing else has to be measured to see it gone.
+    *objections* yields what stands against a plan whose target exists. *why_no_host* is the reason why its target cannot be
+    a host, '' when it can. *excludes_others* and *excludes_itself*, with ``{replica}`` in them, say why no other
+    fault, or no second one of this type, can act on the same replica. *impairment* makes what networks read of parameters.
+    """
+
+    row: FaultType
+    signature: Signature
+    objections: Objections = none
+    recovered_when_ready: bool = False
+    why_no_host: str = ""
+    excludes_others: str = ""
+    excludes_itself: str = ""
+    impairment: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class FamilyTraits:
+    """What the types of a family share, unless a type says otherwise."""
+
+    category: Category
+    layer: Layer
+    levels: tuple[Level, ...]
+    channel: Channel
+    actuator: Actuator
+    why_no_host: str = ""
+    emulated_on_local: bool = False
+
+    def fault(
+        self,
+        name: str,
+        kind: FaultKind,
+        *parameters: Parameter,
+        signature: Signature,
+        levels: tuple[Level, ...] | None = None,
+        channel: Channel | None = None,
+        aliases: tuple[str, ...] = (),
+        on_hosts: bool = False,
+        **further: Any,
+    ) -> CataloguedFault:
+        """Return the type *name*; *further* are fields of `CataloguedFault`."""
+        row = FaultType(
+            name=name,
+            category=self.category,
+            layer=self.layer,
+            levels=levels or self.levels,
+            channel=channel or self.channel,
+            kind=kind,
+            actuator=self.actuator,
+            parameters=parameters,
+            aliases=aliases,
+            emulated_on_local=self.emulated_on_local,
+        )
+        return CataloguedFault(row, signature, why_no_host="" if on_hosts else self.why_no_host, **further)
+
+
+@functools.cache
+def _catalogued() -> Mapping[str, CataloguedFault]:
+    found: dict[str, CataloguedFault] = {}
+    for family in families():
+        for fault in family:
+            assert isinstance(fault, CataloguedFault), f"{fault} is no CataloguedFault"
+            found[fault.row.name] = fault
+    return found
+
+
+def catalogued(name: str) -> CataloguedFault:
+    """Return what the catalogue says of the type *name*, or of one of its public aliases; raises NotFoundError."""
+    return _catalogued()[fault_type(name).name]
+
+
+def service_of(fleet: Fleet, fault: PlannedFault) -> Service:
+    """Return the service that *fault* is aimed at."""
+    assert fault.target is not None
+    return fleet.system.services[fault.target.name]
+
+
+def cannot_act(fault: PlannedFault, reason: str) -> Objection:
+    """Return the objection that *fault* would pass by its service whatever the load."""
+    assert fault.target is not None
+    return Objection("target.service", RefusedError(f"{fault.fault} cannot act on {fault.target.name}: {reason}."))
+
+
+def serves_http(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
+    """Yield an objection when the service has no HTTP operation."""
+    if not service_of(fleet, fault).operations:
+        yield cannot_act(fault, "it serves no HTTP operation")
+
+
+def number(name: str, default: float, help_: str, low: float | None = 0, high: float | None = None) -> Parameter:
+    """Return a parameter that is a number in [*low*, *high*]."""
+    return Parameter(name=name, type="float", default=default, help=help_, minimum=low, maximum=high)
+
+
+def whole(name: str, default: int, help_: str, low: int = 1, high: int | None = None) -> Parameter:
+    """Return a parameter that is a whole number in [*low*, *high*]."""
+    return Parameter(name=name, type="int", default=default, help=help_, minimum=low, maximum=high)
+
+
+def text(name: str, default: str | None, help_: str, choices: tuple[str, ...] = ()) -> Parameter:
+    """Return a parameter that is a text, one of *choices* where there are any."""
+    return Parameter(name=name, type="str", default=default, help=help_, choices=choices)
+
+
+DELAY = number("delay_ms", 300.0, "added delay, milliseconds; under 1 ms nobody could tell it from noise", 1)

@@ -1,0 +1,86 @@
+"""Faults at the HTTP boundary of a service."""
+
+from __future__ import annotations
+
+from opsassay.model.faults import Actuator, Category, Channel, FaultKind, Layer, Level
+from opsassay.testbed.catalogue.fault import (
+    DELAY,
+    INSIDE_A_PROCESS,
+    FamilyTraits,
+    serves_http,
+    text,
+    whole,
+)
+from opsassay.testbed.catalogue.measures import (
+    calls_fail,
+    handling_fails,
+    handling_slow,
+)
+
+_CODE = whole("code", 500, "HTTP status that the caller sees", 400, 599)
+_ROUTE = text("operation", None, "the operation that is hit; all of the service's when left out")
+
+_FAMILY = FamilyTraits(
+    Category.HTTP,
+    Layer.APPLICATION,
+    (Level.SERVICE, Level.SPAN),
+    Channel.HORIZONTAL,
+    Actuator.RUNTIME_HOOK,
+    INSIDE_A_PROCESS,
+)
+
+
+FAMILY = (
+    _FAMILY.fault(
+        "HTTPRequestAbort", FaultKind.HTTP_ABORTED, _CODE, _ROUTE, signature=handling_fails, objections=serves_http
+    ),
+    _FAMILY.fault(
+        "HTTPResponseAbort", FaultKind.HTTP_ABORTED, _CODE, _ROUTE, signature=handling_fails, objections=serves_http
+    ),
+    _FAMILY.fault(
+        "HTTPRequestDelay", FaultKind.HTTP_SLOW, DELAY, _ROUTE, signature=handling_slow, objections=serves_http
+    ),
+    _FAMILY.fault(
+        "HTTPResponseDelay", FaultKind.HTTP_SLOW, DELAY, _ROUTE, signature=handling_slow, objections=serves_http
+    ),
+    _FAMILY.fault(
+        "HTTPResponseReplaceBody",
+        FaultKind.HTTP_PAYLOAD_MODIFIED,
+        text("body_type", "empty", "what the body becomes", ("empty", "random")),
+        _ROUTE,
+        signature=calls_fail,
+        objections=serves_http,
+    ),
+    _FAMILY.fault(
+        "HTTPResponsePatchBody",
+        FaultKind.HTTP_PAYLOAD_MODIFIED,
+        text("patch", '{"patched": true}', "JSON merged into the body"),
+        _ROUTE,
+        signature=calls_fail,
+        objections=serves_http,
+    ),
+    _FAMILY.fault(
+        "HTTPRequestReplacePath",
+        FaultKind.HTTP_PAYLOAD_MODIFIED,
+        text("new_path", "/nowhere", "the path that the service sees"),
+        _ROUTE,
+        signature=calls_fail,
+        objections=serves_http,
+    ),
+    _FAMILY.fault(
+        "HTTPRequestReplaceMethod",
+        FaultKind.HTTP_PAYLOAD_MODIFIED,
+        text("method", "DELETE", "the method that the service sees", ("GET", "POST", "PUT", "DELETE", "PATCH")),
+        _ROUTE,
+        signature=calls_fail,
+        objections=serves_http,
+    ),
+    _FAMILY.fault(
+        "HTTPResponseReplaceCode",
+        FaultKind.HTTP_RESPONSE_STATUS_MODIFIED,
+        _CODE,
+        _ROUTE,
+        signature=calls_fail,
+        objections=serves_http,
+    ),
+)

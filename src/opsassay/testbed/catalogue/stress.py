@@ -1,0 +1,67 @@
+"""Resource pressure on a container or host."""
+
+from __future__ import annotations
+
+import math
+
+from opsassay.model.faults import Actuator, Category, Channel, FaultKind, Layer
+from opsassay.testbed.catalogue.fault import (
+    INSIDE_A_PROCESS,
+    SERVICE_POD,
+    FamilyTraits,
+    number,
+    whole,
+)
+from opsassay.testbed.catalogue.measures import (
+    FULL_SHARE,
+    Reading,
+    Times,
+    chance_ms,
+    mean_ms,
+    memory_mb,
+    windows,
+)
+from opsassay.testbed.core.injection import Injection, Measured
+
+MIN_SLOWDOWN = 2.0
+
+_FAMILY = FamilyTraits(
+    Category.STRESS, Layer.INFRASTRUCTURE, SERVICE_POD, Channel.VERTICAL, Actuator.CGROUP, INSIDE_A_PROCESS
+)
+
+
+def starved(injection: Injection[Measured], times: Times) -> Reading:
+    """Mean time that the target takes for a request or message, milliseconds, against a multiple of the usual."""
+    who, what = injection.replicas, ["server", "consumer"]
+    before, after = (mean_ms(who, window, what) for window in windows(times))
+    return before, after, max(MIN_SLOWDOWN * before, before + chance_ms(who, times, what))
+
+
+def memory_full(injection: Injection[Measured], times: Times) -> Reading:
+    """Share of the memory limit of the target that is used, the companion's part included."""
+    if (share := injection.system.memory_share(injection.replica, injection.host)) is not None:
+        return math.nan, share, FULL_SHARE
+    readings = [memory_mb(replica, times) for replica in injection.replicas]
+    before, after = (sum(reading[i] for reading in readings) for i in (0, 1))
+    companion = injection.system.companions_memory_mb(injection.host or injection.replica.id)
+    limit = sum(replica.spec.memory_limit_mb for replica in injection.replicas)
+    return before / limit, (after + companion) / limit, FULL_SHARE
+
+
+FAMILY = (
+    _FAMILY.fault(
+        "CPUStress",
+        FaultKind.CPU_STRESS,
+        whole("cores", 1, "cores' worth of burners"),
+        number("load_percent", 95.0, "share of the pod's CPU that the burners take", 1, 100),
+        signature=starved,
+        on_hosts=True,
+    ),
+    _FAMILY.fault(
+        "MemoryStress",
+        FaultKind.MEM_STRESS,
+        whole("size_mb", 256, "memory that is allocated and touched, MiB"),
+        signature=memory_full,
+        on_hosts=True,
+    ),
+)
