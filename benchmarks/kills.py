@@ -94,7 +94,9 @@ def one_round(folder: Path, level: Any, chance: random.Random) -> tuple[str, int
     running = LocalSubstrate().deploy(load_system(str(folder / "app.yaml")), NAME, isolation=level)
     spool, acks = folder / "spool", folder / "acks"
     running.receiver.open_session(spool, spool.name)
-    witness = subprocess.Popen([sys.executable, __file__, "--witness", json.dumps(running.status()), str(acks)])
+    witness = subprocess.Popen(
+        [sys.executable, __file__, "--witness", json.dumps(running.status().payload()), str(acks)]
+    )
     injector = inject(folder, chance)
     try:
         time.sleep(chance.uniform(0.5, 3.5))
@@ -128,7 +130,7 @@ def inject(folder: Path, chance: random.Random) -> subprocess.Popen[bytes]:
 
 def killable(running: LocalSystem, injector: subprocess.Popen[bytes], chance: random.Random) -> list[tuple[str, int]]:
     """Return (what, pid) of every process of the system and of the injector; one of each kind is as likely as another."""
-    pids = {pid: "replica" for pid in running.status()["pids"].values() if pid is not None}
+    pids = {pid: "replica" for pid in running.status().pids.values() if pid is not None}
     found = [("injector", injector.pid)]
     for process in psutil.process_iter():
         try:

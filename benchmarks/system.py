@@ -62,7 +62,7 @@ async def throughput(url: str) -> float:
 
 def recording_cost(running: LocalSystem, folder: Path) -> tuple[list[float], list[float], int]:
     """Return throughput without and with an open recording, round by round, and what the receiver refused."""
-    url = running.status()["endpoints"]["frontend"][0]
+    url = running.status().endpoints["frontend"][0]
     receiver = running.receiver
     without: list[float] = []
     recorded: list[float] = []

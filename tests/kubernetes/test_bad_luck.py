@@ -69,9 +69,9 @@ def test_a_system_starts_although_the_api_is_away_while_its_pods_start(cluster, 
         if not rows:
             cluster.refuse, cluster.pods = away_for(3 * client.TRIES), READY
             cluster.control()
-        rows.append(row["phase"])
+        rows.append(row.phase)
 
-    assert substrate.deploy(TINY, "mine", on_progress=progress).status()["phase"] == "ready"
+    assert substrate.deploy(TINY, "mine", on_progress=progress).status().phase == "ready"
     assert (rows[0], rows[-1]) == ("starting", "ready")
 
 
@@ -94,7 +94,7 @@ def test_what_could_not_be_removed_is_named_with_what_clears_it_later(cluster, s
         cluster.objects["Namespace", "", name]["metadata"]["annotations"][module.OWNER] = (
             f"{module.socket.gethostname()}:1:0"
         )
-    assert [(row["name"], row["phase"]) for row in substrate.status()] == [("mine", "cleared")]
+    assert [(row.name, row.phase) for row in substrate.status()] == [("mine", "cleared")]
     assert cluster.namespaces() == []
 
 
@@ -103,7 +103,7 @@ def test_what_was_cut_short_before_there_was_a_system_is_shown_and_can_be_remove
     for item in whole.namespaces():
         substrate.api.create(item)
     (row,) = substrate.status()
-    assert (row["phase"], row["system"], row["reason"]) == (
+    assert (row.phase, row.system, row.reason) == (
         "starting",
         None,
         "its namespaces are there, it is not (yet)",
@@ -124,7 +124,7 @@ def test_a_namespace_whose_making_was_not_answered_is_known_again(cluster, subst
 
     cluster.super_answer = lambda: ObjectServer.answer(cluster, "POST", "/api/v1/namespaces", {})
     cluster.refuse = hang_up_on_the_first
-    assert substrate.deploy(TINY, "mine").status()["phase"] == "ready"
+    assert substrate.deploy(TINY, "mine").status().phase == "ready"
     assert lost
 
 
@@ -152,7 +152,7 @@ def test_an_injection_is_given_up_when_the_cluster_is_silent_though_no_watch_has
             await asyncio.wait_for(lease.wait(), 20)
             return system.failure
 
-    assert running.status()["phase"] == "ready"
+    assert running.status().phase == "ready"
     assert "pods of mine could not be followed" in str(asyncio.run(live()))
 
 
@@ -266,7 +266,7 @@ def test_a_namespace_that_does_not_go_is_reported_with_what_holds_it(cluster, su
     with stuck, substrate.deployed(TINY, "mine"):
         cluster.holding = FINALIZER
     (row,) = substrate.status()
-    assert (row["name"], row["phase"], row["reason"]) == ("mine", "stopping", FINALIZER)
+    assert (row.name, row.phase, row.reason) == ("mine", "stopping", FINALIZER)
 
 
 def test_a_stuck_namespace_of_a_dead_process_does_not_keep_the_others(cluster, substrate, monkeypatch):
@@ -280,10 +280,10 @@ def test_a_stuck_namespace_of_a_dead_process_does_not_keep_the_others(cluster, s
     cluster.end = lambda namespace: (
         setattr(cluster, "holding", FINALIZER * namespace.startswith("first")) or end(namespace)
     )
-    rows = {row["name"]: row for row in substrate.status()}
-    assert rows["first"]["phase"] == "stopping"
-    assert FINALIZER in rows["first"]["reason"]
-    assert rows["second"]["phase"] == "cleared"
+    rows = {row.name: row for row in substrate.status()}
+    assert rows["first"].phase == "stopping"
+    assert FINALIZER in rows["first"].reason
+    assert rows["second"].phase == "cleared"
     assert cluster.namespaces() == ["first", "first-watch"]
 
 
@@ -293,7 +293,7 @@ def test_a_name_whose_former_namespace_is_on_its_way_out_is_waited_for_within_bo
     timer = threading.Timer(0.3, lambda: cluster.objects.pop(("Namespace", "", "mine")))
     timer.start()
     with substrate.deployed(TINY, "mine") as running:
-        assert running.status()["phase"] == "ready"
+        assert running.status().phase == "ready"
     cluster.put("Namespace", "", "mine", status=leaving)
     monkeypatch.setattr(module, "REMOVE_TIMEOUT_S", 0.05)
     with pytest.raises(OperationError, match=r"mine is stuck in Terminating .*widgets"):

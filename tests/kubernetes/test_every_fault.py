@@ -85,7 +85,7 @@ def test_it_is_seen_to_act_and_taken_back(cluster, corner, api, monkeypatch, fau
     assert last["recovered"], last["notes"]
     assert (told["type"], told["service"], told["host"]) == (fault, service, host)
     assert host or told["pod"].startswith(f"{service}-")
-    until(lambda: corner.status()["phase"] == "ready")
+    until(lambda: corner.status().phase == "ready")
     until(lambda: watchers(corner) == {"receiver", "probe"})  # neither an undo nor an agent stays
     until(lambda: all(ready(node) for node in api.list("Node")))
 

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from opsassay.testbed.core.probes import REACHABLE_WITHIN_S
+from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.substrates.kubernetes.agent import probe
 from opsassay.testbed.substrates.local import probes
 
@@ -75,13 +76,9 @@ class OneEntrance:
     def __init__(self, url):
         self.url = url
 
-    def command(self, _op):
-        return {
-            "endpoints": {"front": []},
-            "backends": {"front": [self.url]},
-            "probe_paths": {"front": "/"},
-            "probe": None,
-        }
+    def status(self):
+        backends = {"front": [self.url]}
+        return SystemStatus(name="a", phase="ready", endpoints=backends, backends=backends, probe_paths={"front": "/"})
 
 
 @pytest.mark.parametrize("sent", [of_the_cluster, of_this_machine])

@@ -66,8 +66,8 @@ def depths(tick):
 
 def test_a_healthy_system_is_whole_at_all_four_depths(running, tmp_path):
     status = running.status()
-    assert status["phase"] == "ready"
-    assert status["rate_rps"] == 20
+    assert status.phase == "ready"
+    assert status.rate_rps == 20
     (url,) = running.watched().protected.values()
     until(lambda: send_probe(running.api, "tiny-watch", url, 5.0)["status"] == 200)
     timeline, probes = observed(running, tmp_path / "t.jsonl", 6, cadence_s=1.0, probe_every_s=2.0)
@@ -149,7 +149,7 @@ def test_a_replica_that_is_missing_is_missed(running, kubectl, tmp_path):
     )  # else the old one stays until a new one is ready
     kubectl("set", "image", "deployment/back", "-n", "tiny", "back=opsassay.invalid/none:v9")
     try:
-        until(lambda: running.status()["phase"] == "starting")
+        until(lambda: running.status().phase == "starting")
         time.sleep(3)
         timeline, _ = observed(running, tmp_path / "t.jsonl", 3, cadence_s=1.0, probe_every_s=20.0)
         value, failing = depths(timeline.ticks[-1])["D1"]
@@ -157,7 +157,7 @@ def test_a_replica_that_is_missing_is_missed(running, kubectl, tmp_path):
         assert all(name.startswith("back-") for name in failing)
     finally:
         kubectl("rollout", "undo", "deployment/back", "-n", "tiny")
-    until(lambda: running.status()["phase"] == "ready")
+    until(lambda: running.status().phase == "ready")
 
 
 def test_what_does_not_start_says_why_and_leaves_nothing(cluster, monkeypatch, api):
@@ -171,10 +171,10 @@ def test_what_does_not_start_says_why_and_leaves_nothing(cluster, monkeypatch, a
 def test_a_name_that_is_taken_is_refused_and_what_is_not_there_cannot_be_removed(running, substrate):
     with pytest.raises(UserError, match="exists"):
         substrate.deploy(TINY, "tiny")
-    assert running.status()["phase"] == "ready"
+    assert running.status().phase == "ready"
     with pytest.raises(NotFoundError, match="tiny"):
         substrate.remove("tny")
-    assert [row["name"] for row in substrate.status()] == ["tiny"]
+    assert [row.name for row in substrate.status()] == ["tiny"]
 
 
 def test_rendered_manifests_are_applied_and_removed_by_plain_kubectl(kubectl, api, substrate):
@@ -183,7 +183,7 @@ def test_rendered_manifests_are_applied_and_removed_by_plain_kubectl(kubectl, ap
     try:
         for namespace in ("plain", "plain-watch"):
             kubectl("wait", "-n", namespace, "--for=condition=Available", "deployment", "--all", "--timeout=240s")
-        assert substrate.running("plain").status()["phase"] == "ready"
+        assert substrate.running("plain").status().phase == "ready"
     finally:
         kubectl("delete", "-f", "-", "--wait=true", "--timeout=240s", feed=manifests)
     assert api.get("Namespace", "plain") is None
@@ -193,7 +193,7 @@ def test_the_system_of_a_process_that_was_killed_is_removed_by_the_next_status(c
     tiny = Path(__file__).parents[1] / "testbed" / "tiny.yaml"
     subprocess.run([sys.executable, "-c", ORPHAN, str(cluster.kubeconfig), str(tiny)], check=False)
     assert api.get("Namespace", "orphan") is not None
-    rows = {row["name"]: row["phase"] for row in substrate.status()}
+    rows = {row.name: row.phase for row in substrate.status()}
     assert rows["orphan"] == "cleared"
     assert api.get("Namespace", "orphan") is None
 
@@ -201,7 +201,7 @@ def test_the_system_of_a_process_that_was_killed_is_removed_by_the_next_status(c
 def test_the_shop_runs_with_its_stores_and_its_users_are_served(substrate):
     with substrate.deployed(load_system("shop"), "shop") as shop:
         status = shop.status()
-        assert status["ready"] == status["replicas"] >= 20
+        assert status.ready == status.replicas >= 20
         for url in shop.watched().protected.values():
             outcome = until(lambda url=url: send_probe(shop.api, "shop-watch", url, 5.0))
             assert outcome["status"] == 200, outcome

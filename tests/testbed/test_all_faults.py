@@ -63,11 +63,11 @@ class Corner:
 
     def settle(self):
         deadline = time.monotonic() + 20
-        while self.running.status()["not_ready"] and time.monotonic() < deadline:
+        while self.running.status().not_ready and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def pid(self, replica):
-        return self.running.status()["pids"][replica]
+        return self.running.status().pids[replica]
 
     def inject(self, fault, service, seconds=HOLD_S, on_effect=None, heal_s=HEAL_S, **parameters):
         return Injected(self, plan(fault, service, seconds, **parameters), on_effect, heal_s)
@@ -100,8 +100,8 @@ class Injected:
         self.ledger = ledger
         assert self.events["effect"]["passed"], self.events["effect"]
         assert self.events["done"]["recovered"]
-        assert running.status()["fault"] is None
-        assert running.status()["not_ready"] == []
+        assert running.status().fault is None
+        assert running.status().not_ready == ()
         assert own_processes(running) == processes
         assert fault["emulated"] == fault["type"].startswith("JVM")
         logs, traces = self.recording.tables["logs"], self.recording.tables["traces"]
@@ -226,7 +226,7 @@ class TestHttp:
         corner.settle()
         with pytest.raises(RefusedError, match=says.replace("'", ".").replace("(", ".")):
             list(corner.running.inject(plan(fault, "stock", **parameters)))
-        assert corner.running.status()["fault"] is None
+        assert corner.running.status().fault is None
 
 
 class TestMethods:
@@ -496,7 +496,7 @@ class TestNothingBroken:
                 during()
             ended = time.time_ns()
             time.sleep(1)
-        assert corner.running.status()["fault"] is None
+        assert corner.running.status().fault is None
         assert corner.running.ledger(started).height == 0
         return recording, events, (started, ended)
 
@@ -517,17 +517,17 @@ class TestNothingBroken:
             list(corner.running.inject(plan("PodKill", "rate")))
         events.close()
         deadline = time.monotonic() + 10
-        while corner.running.status()["fault"] is not None and time.monotonic() < deadline:
+        while corner.running.status().fault is not None and time.monotonic() < deadline:
             time.sleep(0.1)
         assert corner.running.set_rate(25) == 25
 
     @pytest.mark.parametrize("target", [None, {"service": "counter"}, {"service": "stock"}])
     def test_a_harmless_restart_harms_nobody(self, corner, target):
-        pids = corner.running.status()["pids"]
+        pids = corner.running.status().pids
         recording, _, window = self.disturbed(
             corner, parameters={"disturbance": "harmless_restart"}, **({"target": target} if target else {})
         )
-        changed = {name for name, pid in corner.running.status()["pids"].items() if pid != pids[name]}
+        changed = {name for name, pid in corner.running.status().pids.items() if pid != pids[name]}
         assert changed == {f"{target['service']}-0" if target else "price-0"}
         assert not psutil.pid_exists(pids[changed.pop()]), "the former process is gone"
         traces = recording.tables["traces"]

@@ -136,7 +136,7 @@ def test_it_runs_without_errors_and_leaves_nothing(tmp_path, name, rate_rps, loa
     with state_folder() as state:
         running = substrate.deploy(app, "live", seed=3, rate_rps=rate_rps, owned=True)
         status = running.status()
-        assert (status["ready"], status["not_ready"]) == (sum(s.replicas for s in app.services.values()), [])
+        assert (status.ready, status.not_ready) == (sum(s.replicas for s in app.services.values()), ())
         with Recording(running, tmp_path / "spool") as recording:
             time.sleep(load_s)
         lines = (running.state.ledger_dir / LOAD_RECORD).read_text().splitlines()

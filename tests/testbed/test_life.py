@@ -71,9 +71,9 @@ def test_two_instances_side_by_side(state):
     substrate, app = LocalSubstrate(), load_system(TINY)
     first = substrate.deploy(app, "first", owned=True)
     second = substrate.deploy(app, "second", owned=True)
-    assert first.status()["receiver"] != second.status()["receiver"]
+    assert first.status().receiver != second.status().receiver
     substrate.remove("first")
-    assert second.status()["ready"] == 3
+    assert second.status().ready == 3
     substrate.remove("second")
 
 
@@ -153,9 +153,9 @@ def test_a_killed_replica_comes_back_as_the_same_service(state):
     pids = {p.pid for p in marked_processes(running.state)}
     with contextlib.ExitStack() as stack:
         stack.callback(LocalSubstrate().remove, "heal")
-        psutil.Process(running.status()["pids"]["middle-0"]).kill()
+        psutil.Process(running.status().pids["middle-0"]).kill()
         wait_for(lambda: {p.pid for p in marked_processes(running.state)} - pids)
-        wait_for(lambda: running.status()["not_ready"] == [])
+        wait_for(lambda: running.status().not_ready == ())
 
 
 def test_a_service_that_crashes_in_a_loop_is_named_with_its_log(state):

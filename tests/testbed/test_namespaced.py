@@ -54,7 +54,7 @@ def running():
             substrate.deploy(load_system(TINY), name, isolation="namespaced", owned=True, on_progress=seen.append)
             for name in ("spaces", "beside")
         )
-        assert seen[0]["phase"] == "starting"  # it answers from the first moment
+        assert seen[0].phase == "starting"  # it answers from the first moment
         yield first, second
         substrate.remove("spaces")
         substrate.remove("beside")
@@ -63,13 +63,13 @@ def running():
 
 def test_every_replica_has_a_network_of_its_own_and_two_systems_do_not_meet(running):
     first, second = (system.status() for system in running)
-    pids = [pid for status in (first, second) for pid in [*status["pids"].values(), status["pid"]]]
+    pids = [pid for status in (first, second) for pid in [*status.pids.values(), status.pid]]
     assert len({namespace(pid) for pid in pids}) == len(pids)
     assert namespace("self") not in {namespace(pid) for pid in pids}
-    assert first["backends"] == second["backends"]  # the same addresses, and yet other processes
+    assert first.backends == second.backends  # the same addresses, and yet other processes
     for status in (first, second):
-        assert status["isolation"] == "namespaced"
-        with urllib.request.urlopen(status["endpoints"]["front"][0] + "/", timeout=5) as response:
+        assert status.isolation == "namespaced"
+        with urllib.request.urlopen(status.endpoints["front"][0] + "/", timeout=5) as response:
             assert response.status == 200
 
 
@@ -109,17 +109,17 @@ def test_a_killed_supervisor_leaves_no_control_group_after_the_next_status():
             path for path in system_groups("orphan") if (path / "host-a/back-0").is_dir()
         )  # every controller's hierarchy has the same groups
         members = (quota / "host-a/back-0/cgroup.procs").read_text().split()
-        assert running.status()["pids"]["back-0"] in map(int, members)
-        os.kill(running.status()["pid"], signal.SIGKILL)
+        assert running.status().pids["back-0"] in map(int, members)
+        os.kill(running.status().pid, signal.SIGKILL)
         (row,) = LocalSubstrate().status()
-        assert row["phase"] == "cleared"
+        assert row.phase == "cleared"
         assert system_groups("orphan") == [], group
 
 
 def test_who_keeps_a_namespace_of_a_system_that_is_down_is_named(capsys):
     with state_folder():
         running = LocalSubstrate().deploy(load_system(TINY), "visited", isolation="namespaced", owned=True)
-        with visitor(running.status()["pids"]["back-0"]) as pid:
+        with visitor(running.status().pids["back-0"]) as pid:
             assert run(["down", "visited"]) == 0
             out, err = capsys.readouterr()
     assert out == "visited is down.\n"

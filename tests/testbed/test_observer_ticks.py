@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from opsassay.errors import LostError
+from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.recording.observer import Observer, read_timeline
 from opsassay.testbed.substrates.local.probes import LocalProbes
 
@@ -30,9 +31,11 @@ class Answering:
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def command(self, op):
-        if op == "status":
-            return {"endpoints": {"front": []}, "backends": {"front": []}, "probe_paths": {"front": "/"}, "probe": None}
+    def status(self):
+        sites = {"front": []}
+        return SystemStatus(name="a", phase="ready", endpoints=sites, backends=sites, probe_paths={"front": "/"})
+
+    def command(self, _op):
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer

@@ -35,7 +35,7 @@ def corner():
 
 def settle(running):
     deadline = time.monotonic() + 30
-    while running.status()["not_ready"] or running.status()["fault"]:
+    while running.status().not_ready or running.status().fault:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     time.sleep(3)  # so that there are moments before
@@ -107,7 +107,7 @@ def test_a_journal_that_cannot_be_written_is_told_and_nothing_is_broken(corner):
     try:
         with pytest.raises(OperationError, match=f"{journal} cannot be written: No space left on device"):
             list(corner.inject(FaultPlan.model_validate({**service("rate", "HTTPResponseAbort"), "duration_s": 3})))
-        assert corner.status()["fault"] is None
+        assert corner.status().fault is None
         assert corner.ledger(began).height == 0
     finally:
         journal.unlink()
@@ -154,7 +154,7 @@ def test_a_host_that_is_down_comes_back(corner):
     def look(event):
         if event["event"] == "effect":
             time.sleep(1.5)
-            down.append(set(corner.status()["not_ready"]))
+            down.append(set(corner.status().not_ready))
 
     (*_, done) = carried_out(corner, [host("host-b", "PodFailure")], 3, look)
     assert {name.rpartition("-")[0] for name in down[0]} == ON_HOST_B
@@ -180,7 +180,7 @@ def test_a_host_that_is_cut_off_talks_within_itself(corner, tmp_path):
 def test_the_memory_of_a_host_fills(corner):
     (*_, done) = carried_out(corner, [host("host-b", "MemoryStress", size_mb=2000)], 3)
     assert done["effects"][0]["passed"]
-    for name, pid in corner.status()["pids"].items():
+    for name, pid in corner.status().pids.items():
         assert psutil.Process(pid).rlimit(psutil.RLIMIT_AS)[0] == psutil.RLIM_INFINITY, name
 
 
@@ -198,7 +198,7 @@ def test_pressure_follows_a_target_that_restarts(corner):
 def test_a_companion_that_somebody_kills_lets_its_target_go_and_is_named(corner):
     def kill_it(event):
         if event["event"] == "effect":
-            squeezed = psutil.Process(corner.status()["pids"]["rate-0"])
+            squeezed = psutil.Process(corner.status().pids["rate-0"])
             siblings = squeezed.parent().children()
             busiest = max(siblings, key=lambda p: p.create_time())
             os.kill(busiest.pid, signal.SIGKILL)

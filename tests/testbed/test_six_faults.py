@@ -32,7 +32,7 @@ class Injected:
 
     def __init__(self, shop, folder, fault, service, **parameters):
         deadline = time.monotonic() + 30
-        while shop.status()["not_ready"] and time.monotonic() < deadline:
+        while shop.status().not_ready and time.monotonic() < deadline:
             time.sleep(0.2)
         plan = FaultPlan.model_validate(
             {"fault": fault, "target": {"service": service}, "parameters": parameters, "duration_s": FAULT_S}
@@ -50,8 +50,8 @@ class Injected:
         self.ledger = shop.ledger(started)
         assert self.events["done"]["recovered"]
         assert self.events["effect"]["passed"], self.events["effect"]
-        assert shop.status()["fault"] is None
-        assert shop.status()["not_ready"] == []
+        assert shop.status().fault is None
+        assert shop.status().not_ready == ()
 
     def ms(self, window, **which):
         """Return the median duration of the spans in *window*, milliseconds."""
@@ -180,9 +180,9 @@ def test_a_second_fault_waits_for_the_first_and_hanging_up_undoes_it(shop):
         list(shop.inject(plan))
     first.close()  # the lease ends with the connection
     deadline = time.monotonic() + 10
-    while shop.status()["fault"] is not None and time.monotonic() < deadline:
+    while shop.status().fault is not None and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert shop.status()["fault"] is None
+    assert shop.status().fault is None
     assert "undone" in shop.state.journal.read_text().splitlines()[-1]
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from opsassay.cli.output import json_option, print_json, say
 from opsassay.cli.substrates import substrate_of, substrate_option
+
+if TYPE_CHECKING:
+    from opsassay.testbed.core.event import InjectionEvent
 
 
 @click.command("inject")
@@ -40,28 +44,25 @@ def command(fault: Path, name: str | None, duration_s: float | None, substrate: 
         )
     system = chosen.running(name or running[0])
     system.require(plan, source=fault)
-    events = []
+    events: list[InjectionEvent] = []
     for event in system.inject(plan):
         events.append(event)
         say(f"opsassay: {_sentence(event)}")
-    if not events or events[-1]["event"] != "done":
+    last = events[-1] if events else None
+    if last is None or last["event"] != "done":
         raise LostError("The injection ended without a result; see `opsassay status`.")
-    for note in events[-1]["notes"]:
+    for note in last["notes"]:
         say(f"opsassay: note: {note}")
     if as_json:
-        print_json("inject", events)
+        print_json("inject", [dict(event) for event in events])
 
 
-def _sentence(event: dict[str, object]) -> str:
+def _sentence(event: InjectionEvent) -> str:
+    if event["event"] == "done":
+        return "recovered" if event["recovered"] else "NOT recovered within the limit; see `opsassay status`"
     place = event.get("service") or event.get("host")
-    whose = str(event.get("fault")) + (f" on {place}" if place else "")
-    match event["event"]:
-        case "applied":
-            return f"{whose} applied"
-        case "effect":
-            verb = "bites" if event["passed"] else "shows no effect"
-            return f"{whose} {verb}: {event['signature']} before {event['before']:.3g}, now {event['after']:.3g}"
-        case "undone":
-            return f"{whose} undone"
-        case _:
-            return "recovered" if event["recovered"] else "NOT recovered within the limit; see `opsassay status`"
+    whose = event["fault"] + (f" on {place}" if place else "")
+    if event["event"] == "effect":
+        verb = "bites" if event["passed"] else "shows no effect"
+        return f"{whose} {verb}: {event['signature']} before {event['before']:.3g}, now {event['after']:.3g}"
+    return f"{whose} {event['event']}"

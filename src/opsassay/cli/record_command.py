@@ -59,7 +59,7 @@ def command(
             fresh = chosen.deployed(app, f"{app.system}-{os.getpid()}", seed=seed, isolation=isolation)
         with fresh as recorded:
             assert recorded is not None
-            if recorded.status()["system"] != app.system:
+            if recorded.status().system != app.system:
                 raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")
             schedule = Schedule(warmup_s, normal_s, abnormal_s)
             id_ = record(recorded, app, plan, tree, schedule, seed=seed, on_progress=shown.begin)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from opsassay.cli.output import json_option, print_json, print_table
 from opsassay.cli.substrates import substrate_of, substrate_option
+
+if TYPE_CHECKING:
+    from opsassay.testbed.core.status import SystemStatus
 
 
 @click.command("status")
@@ -20,17 +23,20 @@ def command(substrate: str, *, as_json: bool) -> None:
     systems, has = chosen.status(), chosen.capabilities()
     if as_json:
         machine = {} if has.machine is None else {"machine": has.machine}
-        print_json("status", systems, isolation=has.isolation, **machine)
+        print_json("status", [s.payload() for s in systems], isolation=has.isolation, **machine)
         return
     last = "reason" if has.machine is None else "receiver"
-    rows = [(s["name"], s.get("system"), s["phase"], _ready(s), s.get("fault"), s.get(last) or None) for s in systems]
+    rows = [
+        (s.name, s.system, s.phase, _ready(s), s.fault, s.reason or None if has.machine is None else s.receiver)
+        for s in systems
+    ]
     print_table(
         f"Systems on {has.place}" if has.place else "Systems", ("name", "system", "phase", "ready", "fault", last), rows
     )
     for s in systems:
-        if s["phase"] == "cleared" and "processes_ended" in s:
-            undone = f", undone: {', '.join(s['faults_undone'])}" if s["faults_undone"] else ""
-            click.echo(f"{s['name']} had been killed: {s['processes_ended']} processes ended{undone}.")
+        if s.processes_ended is not None:
+            undone = f", undone: {', '.join(s.faults_undone)}" if s.faults_undone else ""
+            click.echo(f"{s.name} had been killed: {s.processes_ended} processes ended{undone}.")
     if has.machine is not None:
         _show_machine(has.isolation, has.machine)
 
@@ -45,5 +51,5 @@ def _show_machine(isolation: Mapping[str, Mapping[str, Any]], machine: Mapping[s
     print_table("What its kernel lends", ("ability", "available", "how, or why not"), abilities)
 
 
-def _ready(system: dict[str, object]) -> str | None:
-    return f"{system['ready']}/{system['replicas']}" if "ready" in system else None
+def _ready(system: SystemStatus) -> str | None:
+    return None if system.ready is None else f"{system.ready}/{system.replicas}"

@@ -37,10 +37,10 @@ def command(
         running = chosen.deploy(app, name or app.system, seed=seed, rate_rps=rate_rps, isolation=isolation)
     status = running.status()
     if as_json:
-        print_json("up", [status])
+        print_json("up", [status.payload()])
     else:
-        click.echo(f"{status['name']} is up: {status['ready']} of {status['replicas']} replicas ready.")
-        for entry, urls in status["endpoints"].items():
+        click.echo(f"{status.name} is up: {status.ready} of {status.replicas} replicas ready.")
+        for entry, urls in status.endpoints.items():
             click.echo(f"{entry}: {', '.join(urls)}")
-        on = status["name"] + there(where)
+        on = status.name + there(where)
         click.echo(f"Next: `opsassay inject FAULT.yaml --on {on}`, `opsassay down {on}`.")

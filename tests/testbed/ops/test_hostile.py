@@ -142,7 +142,7 @@ def test_a_hostile_call_is_an_observation_and_nothing_more(place, name):
         key: value.replace("{port}", port).replace("{secret}", secret) if isinstance(value, str) else value
         for key, value in given.items()
     }
-    before, recorded, processes = place.settings(), len(place.recorded), set(place.running.status()["pids"].items())
+    before, recorded, processes = place.settings(), len(place.recorded), set(place.running.status().pids.items())
     outcome = place.toolbox.call(tool, given)
     told = SECRET in outcome.output or "root:" in outcome.output
     assert not told, outcome.output
@@ -152,7 +152,7 @@ def test_a_hostile_call_is_an_observation_and_nothing_more(place, name):
     assert place.tripwire.knocks == 0
     assert place.secret.read_text() == SECRET
     assert place.settings() == before
-    assert set(place.running.status()["pids"].items()) == processes
+    assert set(place.running.status().pids.items()) == processes
     assert len(place.recorded) == recorded + 1
     assert len(place.recorded[-1].model_dump_json()) < OUTPUT_LIMIT + 10_000
     assert not place.recorded[-1].touched
@@ -199,7 +199,7 @@ def test_calls_after_the_time_is_over_reach_nothing(place):
     late.close()
     outcome = late.call("restart", {"target": "all"})
     assert outcome.status == "error"
-    assert place.running.status()["not_ready"] == []
+    assert place.running.status().not_ready == ()
 
 
 @pytest.mark.parametrize(

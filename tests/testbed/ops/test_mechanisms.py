@@ -127,7 +127,7 @@ def test_what_is_broken_is_broken_and_what_is_repaired_works(running, name):
 def test_scaling_starts_and_ends_processes(running):
     assert running.operate("scale", {"service": "web", "replicas": 3})["added"] == ["web-1", "web-2"]
     assert answers(running, PAGE, 200)["status"] == 200
-    assert len(running.status()["pids"]) == 12
+    assert len(running.status().pids) == 12
     assert running.operate("scale", {"service": "web", "replicas": 0})["removed"] == ["web-0", "web-1", "web-2"]
     assert answers(running, PAGE, 502)["status"] == 502
     running.operate("scale", {"service": "web", "replicas": 1})

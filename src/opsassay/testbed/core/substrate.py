@@ -14,7 +14,9 @@ from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
 from opsassay.registry import Registry
 from opsassay.telemetry.otlp.counts import SessionStats
+from opsassay.testbed.core.event import InjectionEvent
 from opsassay.testbed.core.probes import SystemProbes
+from opsassay.testbed.core.status import SystemStatus
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,12 +54,12 @@ class RunningSystem(Protocol):
         """Raise when *plan* cannot be carried out here; ConfigError naming the line when it was read from *source*."""
         ...
 
-    def status(self) -> dict[str, Any]:
-        """Return name, phase, ready and not_ready replicas, the active fault, endpoints, rate_rps, isolation."""
+    def status(self) -> SystemStatus:
+        """Return how the system is now; raises LostError when it is gone."""
         ...
 
-    def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[dict[str, Any]]:
-        """Inject *plan* and yield its events (applied, effect, undone, done).
+    def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
+        """Inject *plan* and yield its events.
 
         Closing the iterator undoes it, and so does *over* when it is set.
         """
@@ -114,7 +116,7 @@ class Substrate(Protocol):
         rate_rps: float | None = None,
         owned: bool = False,
         isolation: str | None = None,
-        on_progress: Callable[[dict[str, Any]], None] | None = None,
+        on_progress: Callable[[SystemStatus], None] | None = None,
     ) -> RunningSystem:
         """Start *system* under *name* and wait until it is ready; an *owned* one ends with this process.
 
@@ -152,8 +154,8 @@ class Substrate(Protocol):
         """Stop the system *name* and wait until nothing of it is left; return in sentences what others have to end."""
         ...
 
-    def status(self) -> list[dict[str, Any]]:
-        """Return one row per system; what a killed supervisor left is cleared first."""
+    def status(self) -> list[SystemStatus]:
+        """Return the status of each system; what a killed supervisor left is cleared first."""
         ...
 
     def capabilities(self) -> Capabilities:

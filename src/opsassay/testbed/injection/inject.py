@@ -8,12 +8,13 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from opsassay.errors import OperationError, OpsAssayError, RefusedError
 from opsassay.model.faults import NO_FAULT, Level, fault_type
 from opsassay.model.incident import EffectCheck, Fault, FaultPlan, PlannedFault, RootLabel
 from opsassay.testbed.catalogue.fault import catalogued
+from opsassay.testbed.core.event import DoneEvent, InjectionEvent, Origin, as_event
 from opsassay.testbed.core.fleet import sleep_until
 from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
 from opsassay.testbed.core.links import affected
@@ -26,7 +27,7 @@ BEFORE_S = 10.0
 EFFECT_TIMEOUT_S = 12.0
 RECOVERY_TIMEOUT_S = 30.0
 
-Report = Callable[[dict[str, Any]], Awaitable[None]]
+Report = Callable[[InjectionEvent], Awaitable[None]]
 S = TypeVar("S", bound=SystemUnderTest)
 
 
@@ -41,11 +42,14 @@ class Act:
     undo_error: Exception | None = None
     effect: EffectCheck | None = None
 
-    def origin(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """Return the fields by which an event says which fault it is about: fault, and service or host."""
         target = self.injection.plan.target
-        where = {} if target is None else {"host" if target.host else "service": target.name}
-        return {"fault": self.injection.plan.fault, **where}
+        if target is None:
+            return {"fault": self.injection.plan.fault}
+        if target.host:
+            return {"fault": self.injection.plan.fault, "host": target.name}
+        return {"fault": self.injection.plan.fault, "service": target.name}
 
 
 async def inject(system: S, plan: FaultPlan, repertoire: Repertoire[S], lease: asyncio.Event, report: Report) -> None:
@@ -151,7 +155,7 @@ async def _check_effects(
     async def check(act: Act) -> None:
         if act.injection.plan.fault != NO_FAULT:
             act.effect = await _check_effect(act.injection, started, duration_s, lease)
-            await report({"event": "effect", **act.origin(), **act.effect.model_dump()})
+            await report(as_event({"event": "effect", **act.origin(), **act.effect.model_dump()}))
 
     await asyncio.gather(*(check(act) for act in acts))
 
@@ -200,7 +204,7 @@ async def _check_recovery(act: Act, undone: float) -> bool:
     return await sleep_until(healthy, RECOVERY_TIMEOUT_S, 0.2)
 
 
-def _outcome(acts: list[Act], *, recovered: bool, notes: list[str]) -> dict[str, Any]:
+def _outcome(acts: list[Act], *, recovered: bool, notes: list[str]) -> DoneEvent:
     roots = [_root(act.injection) for act in acts if act.injection.plan.fault != NO_FAULT]
     return {
         "event": "done",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class UnexpectedExits:
         )
 
 
-def sentences(found: list[dict[str, Any]], since_ns: int) -> list[str]:
+def sentences(found: Sequence[dict[str, Any]], since_ns: int) -> list[str]:
     """Return one sentence for each process that was *found* to have ended since *since_ns*."""
     return [_sentence(one) for one in found if one["time_ns"] >= since_ns]
 

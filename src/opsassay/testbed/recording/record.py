@@ -7,7 +7,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from opsassay.telemetry.otlp.counts import SessionStats
 from opsassay.telemetry.otlp.seal import decode_spool, split_windows
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.core.state import all_states
+from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import Receiver, RunningSystem
 from opsassay.testbed.injection.unexpected_exits import sentences
 from opsassay.testbed.recording import machine
@@ -135,7 +136,7 @@ def _capture(
     running: RunningSystem, plan: FaultPlan, spool: Path, schedule: Schedule, on_progress: Progress
 ) -> _Captured:
     """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards."""
-    with MachineWatch(running.status()["name"], _running_systems) as watch:
+    with MachineWatch(running.status().name, _running_systems) as watch:
         on_progress("warm-up", schedule.warmup_s)
         time.sleep(schedule.warmup_s)
         with _session(running, spool) as finish:
@@ -163,26 +164,26 @@ def _seal(
     end_ns = outcome.end_ns - int(chance.uniform(*EARLY_END_S) * 1e9)
     fired = alerts(frames["traces"], frames["metrics"], system.slo, captured.usual, end_ns)
     boundary_ns = _boundary(fired, outcome, start_ns, chance)
-    told = [alert for alert in fired if alert.time_ns >= boundary_ns]
+    reported = [alert for alert in fired if alert.time_ns >= boundary_ns]
     status = running.status()
     incident = Incident(
         id=id_,
         system=system.system,
         normal=Window(start_ns=start_ns, end_ns=boundary_ns),
         abnormal=Window(start_ns=boundary_ns, end_ns=end_ns),
-        alerts=tuple(told),
-        description=describe(told),
-        provenance={"recorder": f"opsassay {__version__}", "isolation": status["isolation"], "boot_id": boot_id()},
+        alerts=tuple(reported),
+        description=describe(reported),
+        provenance={"recorder": f"opsassay {__version__}", "isolation": status.isolation, "boot_id": boot_id()},
     )
-    notes = _notes(captured, status["surprises"], early_alerts=len(fired) - len(told))
-    tree.write_truth(_truth(id_, system, outcome, status["isolation"], notes))
+    notes = _notes(captured, status.unexpected_exits, early_alerts=len(fired) - len(reported))
+    tree.write_truth(_truth(id_, system, outcome, status.isolation, notes))
     tree.write_ledger(id_, running.ledger(start_ns))
     env = _environment(system, status, captured)
     write_datapack(tree.incident_path(id_), split_windows(frames, (start_ns, boundary_ns, end_ns)), incident, env)
 
 
-def _notes(captured: _Captured, ended: list[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:
-    """Return what a reader of the incident should know about how it was recorded; *ended* are surprising deaths."""
+def _notes(captured: _Captured, ended: Sequence[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:
+    """Return what a reader of the incident should know about how it was recorded; *ended* are unexpected exits."""
     found = [*captured.outcome.notes, *sentences(ended, captured.usual.start_ns), *machine.notes(captured.looks)]
     if early_alerts:
         found.append(f"{early_alerts} alerts fired before the abnormal window")
@@ -264,14 +265,14 @@ def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: t
     )
 
 
-def _environment(system: System, status: dict[str, Any], captured: _Captured) -> dict[str, Any]:
+def _environment(system: System, status: SystemStatus, captured: _Captured) -> dict[str, Any]:
     return {
-        "namespace": status.get("namespace") or system.system,
+        "namespace": status.namespace or system.system,
         "load_generators": ["loadgenerator"],
-        "load_rps": status["rate_rps"],
+        "load_rps": status.rate_rps,
         "head_sampling": 1.0,
         "drop_rate": captured.stats.drop_rate,
-        "host": {"cores": status.get("cores") or os.cpu_count()},
-        "kernel": {name: ability["available"] for name, ability in status["machine"]["abilities"].items()},
+        "host": {"cores": status.cores or os.cpu_count()},
+        "kernel": {name: ability["available"] for name, ability in status.machine["abilities"].items()},
         "other_systems": len(machine.others(captured.looks)),
     }

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
 from opsassay.errors import LostError
 from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
+from opsassay.testbed.core.event import InjectionEvent
+from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.substrates.kubernetes.actuators.inject import activity, injecting
 from opsassay.testbed.substrates.kubernetes.actuators.offers import WayName, offers_of
@@ -76,8 +78,8 @@ class KubernetesSystem:
         free = {name: spec.model_copy(update={"host": None}) for name, spec in system.services.items()}
         return system.model_copy(update={"hosts": tuple(sorted(nodes - {None})) or system.hosts, "services": free})
 
-    def status(self) -> dict[str, Any]:
-        """Return name, phase, ready and not_ready replicas, the active fault, endpoints, rate_rps, isolation."""
+    def status(self) -> SystemStatus:
+        """Return what the objects of both namespaces say; raises LostError when the system's own is gone."""
         namespace = self.api.get("Namespace", self.name)
         if namespace is None:
             raise LostError(f"The namespace {self.name} of {self.api.context} is gone.")
@@ -86,24 +88,24 @@ class KubernetesSystem:
         leaving = namespace["status"]["phase"] == "Terminating"
         system = self._described() if not leaving else None
         why = what_holds(namespace) if leaving else "" if system else "its namespaces are there, it is not (yet)"
-        return {
-            "name": self.name,
-            "phase": "stopping" if leaving else "starting" if missing or not pods or not system else "ready",
-            "replicas": len(pods),
-            "ready": len(pods) - len(missing),
-            "not_ready": missing,
-            "fault": activity(self.api, self.watch_namespace),
-            "system": system.system if system else None,
-            "namespace": self.name,
-            "surprises": [],
-            "machine": {"abilities": {}},
-            "cores": self._cores(),
-            "endpoints": {entry: [url] for entry, url in self._urls(system).items()} if system else {},
-            "rate_rps": self._rate() if system else None,
-            "isolation": "kubernetes",
-            "context": self.api.context,
-            "reason": why,
-        }
+        return SystemStatus(
+            name=self.name,
+            phase="stopping" if leaving else "starting" if missing or not pods or not system else "ready",
+            replicas=len(pods),
+            ready=len(pods) - len(missing),
+            not_ready=tuple(missing),
+            fault=activity(self.api, self.watch_namespace),
+            system=system.system if system else None,
+            namespace=self.name,
+            unexpected_exits=(),
+            machine={"abilities": {}},
+            cores=self._cores(),
+            endpoints={entry: [url] for entry, url in self._urls(system).items()} if system else {},
+            rate_rps=self._rate() if system else None,
+            isolation="kubernetes",
+            context=self.api.context,
+            reason=why,
+        )
 
     def pods(self) -> list[Object]:
         """Return the pods of the system and of what watches over it."""
@@ -114,7 +116,7 @@ class KubernetesSystem:
         require(self.definition(), plan, CLUSTER.refusal, source=source)
         require_ways(self.api, plan, self.prefer)
 
-    def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[dict[str, Any]]:
+    def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
         """Inject *plan* and yield its events; closing the iterator, its end however it comes, or *over* undoes it."""
         self.require(plan)
         offers, image = offers_of(self.api, self.prefer), self._image()

@@ -119,7 +119,7 @@ class ClusterStage:
 
     def health_problem(self) -> str | None:
         """Return what is not ready, or which protected service does not answer in time."""
-        if missing := self.running.status()["not_ready"]:
+        if missing := self.running.status().not_ready:
             return f"{', '.join(missing)} not ready"
         nodes = [node for node in self.running.api.list("Node") if node["metadata"]["name"] in self.names.workers]
         if (there := sum(takes_pods(node) for node in nodes)) < self.block.workers:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from opsassay.errors import LostError, NotFoundError, OperationError, OpsAssayError, StartError, UserError
 from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
+from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import Capabilities, require_settings
 from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.substrates.kubernetes.actuators.changes import clear_cluster_roles
@@ -82,7 +82,7 @@ class KubernetesSubstrate:
 
     def deploy(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
-        isolation: str | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
+        isolation: str | None = None, on_progress: Callable[[SystemStatus], None] | None = None,
         furnishing: Furnishing | None = None,
     ) -> KubernetesSystem:  # fmt: skip
         """Start *system* in a namespace called *name* and wait until it is ready; raises UserError, StartError, LostError.
@@ -172,12 +172,12 @@ class KubernetesSubstrate:
         self._remove(name, self.running(name).namespaces)
         return []
 
-    def status(self) -> list[dict[str, Any]]:
-        """Return one row per system of ours; those whose owner on this machine has died are removed first.
+    def status(self) -> list[SystemStatus]:
+        """Return the status of each system of ours; those whose owner on this machine has died are removed first.
 
         One that does not go keeps neither the others nor the answer: its ``reason`` says what holds it.
         """
-        return [self._row(name, namespace) for name, namespace in systems_on(self.api).items()]
+        return [self._status(name, namespace) for name, namespace in systems_on(self.api).items()]
 
     def capabilities(self) -> Capabilities:
         """Return what the cluster is, or the reason why there is none."""
@@ -188,16 +188,16 @@ class KubernetesSubstrate:
         about = {"available": True, "reason": "", "context": self.api.context, "version": version}
         return Capabilities({"kubernetes": about}, place=self.api.context)
 
-    def _row(self, name: str, namespace: Object) -> dict[str, Any]:
+    def _status(self, name: str, namespace: Object) -> SystemStatus:
         running = KubernetesSystem(self.api, name, self._prefer)
         if not _owner_is_dead(namespace):
             return running.status()
-        row = {"name": name, "context": self.api.context}
+        phase, reason = "cleared", "its owner is gone"
         try:
             self._remove(name, running.namespaces)
         except OperationError as error:
-            return {**row, "phase": "stopping", "reason": str(error)}
-        return {**row, "phase": "cleared", "reason": "its owner is gone"}
+            phase, reason = "stopping", str(error)
+        return SystemStatus(name=name, context=self.api.context, phase=phase, reason=reason)
 
     def _claim(self, namespace: Object, *, owned: bool) -> None:
         """Make *namespace*; one of that name that is on its way out is waited for, any other one is somebody else's.
@@ -227,7 +227,7 @@ class KubernetesSubstrate:
             time.sleep(LOOK_EVERY_S)
 
     def _wait_ready(
-        self, running: KubernetesSystem, on_progress: Callable[[dict[str, Any]], None] | None, timeout_s: float
+        self, running: KubernetesSystem, on_progress: Callable[[SystemStatus], None] | None, timeout_s: float
     ) -> None:
         deadline = time.monotonic() + timeout_s
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -42,7 +43,7 @@ class ControlServer:
         assert task is not None
         self._busy.add(task)
 
-        async def report(event: dict[str, Any]) -> None:
+        async def report(event: Mapping[str, Any]) -> None:
             if not writer.is_closing():
                 writer.write(json.dumps(event).encode() + b"\n")
                 await writer.drain()
@@ -70,7 +71,7 @@ class ControlServer:
         supervisor = self._supervisor
         match command.get("op"):
             case "status":
-                await report(supervisor.status())
+                await report(supervisor.status().payload())
             case "observe":
                 await report(supervisor.observe())
             case "system":

@@ -46,9 +46,9 @@ class LocalProbes:
 
     def __init__(self, running: LocalSystem, protected: Sequence[str] = ()) -> None:
         self._running = running
-        status = running.command("status")
-        self.protected: Sequence[str] = protected or sorted(status["endpoints"])
-        self._paths, self._place = status["probe_paths"], status["probe"]
+        status = running.status()
+        self.protected: Sequence[str] = protected or sorted(status.endpoints)
+        self._paths, self._place = status.probe_paths, status.probe
 
     async def __aenter__(self) -> Self:
         """Enter the system's network, where it has one of its own: no thread may run in this process by then."""
@@ -83,7 +83,7 @@ class LocalProbes:
     async def request(self, service: str) -> ProbeAnswer:
         """Send one request to the first backend of *service*."""
         try:
-            urls = (await asyncio.to_thread(self._running.command, "status"))["backends"].get(service, [])
+            urls = (await asyncio.to_thread(self._running.status)).backends.get(service, [])
         except OpsAssayError:
             urls = []
         return await self._get(urls[0] + self._paths[service]) if urls else ProbeAnswer(None, 0.0)

@@ -61,7 +61,7 @@ class LocalStage:
 
     def health_problem(self) -> str | None:
         """Return what is not ready, or that users are not served in time."""
-        if missing := self.running.status()["not_ready"]:
+        if missing := self.running.status().not_ready:
             return f"{', '.join(missing)} not ready"
         served = users_are_served(self.telemetry, system_of(self.scenario).entries())
         return None if served else "users are not served in time"

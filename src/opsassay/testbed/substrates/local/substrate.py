@@ -20,6 +20,7 @@ from opsassay.errors import LostError, NotFoundError, StartError, UserError
 from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
 from opsassay.telemetry.otlp.client import ReceiverControl
+from opsassay.testbed.core.event import InjectionEvent, as_event
 from opsassay.testbed.core.state import (
     MARKER,
     SystemState,
@@ -28,6 +29,7 @@ from opsassay.testbed.core.state import (
     clear_leftovers,
     marked_processes,
 )
+from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import Capabilities, require_settings
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.kernel.namespaces import rooms_of, who_is_in
@@ -92,9 +94,9 @@ class LocalSystem:
 
         return read_ledger(self.state.ledger_dir, since_ns)
 
-    def status(self) -> dict[str, Any]:
-        """Return phase, readiness and the active fault."""
-        return self.command("status")
+    def status(self) -> SystemStatus:
+        """Return what the supervisor says; raises LostError when it is gone."""
+        return SystemStatus.model_validate(self.command("status"))
 
     def definition(self) -> System:
         """Return the system that runs here."""
@@ -105,11 +107,12 @@ class LocalSystem:
         from opsassay.testbed.injection.preconditions import require
         from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
-        require(self.definition(), plan, REPERTOIRES[self.status()["isolation"]].refusal, source=source)
+        require(self.definition(), plan, REPERTOIRES[choose_level(self.status().isolation)].refusal, source=source)
 
-    def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[dict[str, Any]]:
+    def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
         """Inject *plan* and yield its events; hanging up, at the latest when *over* is set, undoes it."""
-        return self.stream("inject", over, plan=plan.model_dump(mode="json"))
+        for line in self.stream("inject", over, plan=plan.model_dump(mode="json")):
+            yield as_event(line)
 
     def operate(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out an operator's *verb* and return what came of it; see `operations.py`."""
@@ -146,7 +149,7 @@ class LocalSubstrate:
 
     def deploy(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
-        isolation: str | None = None, on_progress: Callable[[dict[str, Any]], None] | None = None,
+        isolation: str | None = None, on_progress: Callable[[SystemStatus], None] | None = None,
     ) -> LocalSystem:  # fmt: skip
         """Start *system* under *name* and wait until everything is ready; raises UserError, StartError.
 
@@ -186,7 +189,9 @@ class LocalSubstrate:
             os.close(lock)  # the supervisor has its own hold of it
         return running
 
-    def _wait_ready(self, running: LocalSystem, process: subprocess.Popen[bytes], on_progress: Any) -> None:
+    def _wait_ready(
+        self, running: LocalSystem, process: subprocess.Popen[bytes], on_progress: Callable[[SystemStatus], None] | None
+    ) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             if process.poll() is not None:
@@ -198,7 +203,7 @@ class LocalSubstrate:
                     continue  # it is about to end, and the poll above will say how
                 if on_progress:
                     on_progress(status)
-                if status["phase"] == "ready":
+                if status.phase == "ready":
                     return
             time.sleep(0.02)
         raise StartError(f"System {running.state.name} is not ready after {START_TIMEOUT_S:g} s.", _logs(running.state))
@@ -273,8 +278,8 @@ class LocalSubstrate:
 
         require(system, plan, REPERTOIRES[choose_level(isolation)].refusal, source=source, within=within)
 
-    def status(self) -> list[dict[str, Any]]:
-        """Return one row per system; what a killed supervisor left is cleared first and reported as phase `cleared`."""
+    def status(self) -> list[SystemStatus]:
+        """Return the status of each system; what a killed supervisor left is cleared first, phase `cleared`."""
         for process in _started.values():
             process.poll()  # one that was killed is collected, not left as a zombie
         rows = []
@@ -284,13 +289,13 @@ class LocalSubstrate:
             if ended is not None:
                 undone = [entry["plan"]["fault"] for entry in pending]
                 rows.append(
-                    {
-                        "name": state.name,
-                        "phase": "cleared",
-                        "processes_ended": ended,
-                        "faults_undone": undone,
-                        "reason": reason,
-                    }
+                    SystemStatus(
+                        name=state.name,
+                        phase="cleared",
+                        processes_ended=ended,
+                        faults_undone=tuple(undone),
+                        reason=reason,
+                    )
                 )
             else:
                 rows.append(_status_of(state))
@@ -319,12 +324,12 @@ def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.P
     return process
 
 
-def _status_of(state: SystemState) -> dict[str, Any]:
+def _status_of(state: SystemState) -> SystemStatus:
     """Return the status of a system whose lock is held: its supervisor may not answer yet, or no longer."""
     try:
         return LocalSystem(state).status()
     except LostError:
-        return {"name": state.name, "phase": "starting or stopping"}
+        return SystemStatus(name=state.name, phase="starting or stopping")
 
 
 def clear_if_dead(state: SystemState) -> int | None:

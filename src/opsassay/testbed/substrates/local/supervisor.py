@@ -27,6 +27,7 @@ from opsassay.model.system import System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
 from opsassay.testbed.core.networks import Endpoint, Network
 from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.injection.unexpected_exits import UnexpectedExits, sentences
 from opsassay.testbed.kernel.namespaces import isolate
@@ -367,41 +368,41 @@ class Supervisor:
         linked = [at for at in (self.network.endpoint(caller, replica.id) for replica in ready) if at is not None]
         return linked or [(self.network.site(r.id).address, r.port) for r in ready if r.port is not None]
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> SystemStatus:
         """Return what `opsassay status` shows of this system."""
-        return {
-            "name": self.state.name,
-            "system": self.system.system,
-            "phase": self.phase,
-            "isolation": self.network.level,
-            "machine": self.machine,
-            "pid": os.getpid(),
-            "replicas": len(self.fleet.replicas),
-            "ready": len(self.fleet.replicas) - len(self.fleet.not_ready()),
-            "not_ready": self.fleet.not_ready(),
-            "pids": {replica.id: replica.pid for replica in self.fleet.replicas.values()},
-            "fault": self.injection,
-            "receiver": self.endpoint,
-            "stores": {store.name: [store.site.management, store.port] for store in self.stores.values()},
-            "probe_paths": self.system.probe_paths(),
-            "endpoints": {
+        return SystemStatus(
+            name=self.state.name,
+            system=self.system.system,
+            phase=self.phase,
+            isolation=self.network.level,
+            machine=self.machine,
+            pid=os.getpid(),
+            replicas=len(self.fleet.replicas),
+            ready=len(self.fleet.replicas) - len(self.fleet.not_ready()),
+            not_ready=tuple(self.fleet.not_ready()),
+            pids={replica.id: replica.pid for replica in self.fleet.replicas.values()},
+            fault=self.injection,
+            receiver=self.endpoint,
+            stores={store.name: (store.site.management, store.port) for store in self.stores.values()},
+            probe_paths=self.system.probe_paths(),
+            endpoints={
                 entry: [f"http://{address}:{port}" for address, port in self.network.doors(entry)]
                 for entry in sorted(self.system.entries())
             },
-            "backends": {
+            backends={
                 entry: [f"http://{address}:{port}" for address, port in self._lookup(entry, LOAD_GENERATOR) or ()]
                 for entry in sorted(self.system.entries())
             },
-            "probe": self.network.probe(),
-            "rate_rps": self.rate_rps,
-            "surprises": self.unexpected_exits.found,
-        }
+            probe=self.network.probe(),
+            rate_rps=self.rate_rps,
+            unexpected_exits=tuple(self.unexpected_exits.found),
+        )
 
     def observe(self) -> dict[str, Any]:
         """Return what the timeline records: the status, every replica, and what the load generator has counted."""
         counted = self.fleet.load.history[-1][1] if self.fleet.load.history else {}
         return {
-            **self.status(),
+            **self.status().payload(),
             "entities": [[r.id, r.service, r.ready, r.host, r.release] for r in self.fleet.replicas.values()],
             "load": {
                 request: counted[f"call:{request}"][:2]

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from opsassay.errors import OpsAssayError, RefusedError
 from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
+from opsassay.testbed.core.event import DoneEvent, InjectionEvent
 from opsassay.testbed.injection.inject import BEFORE_S, EFFECT_TIMEOUT_S, RECOVERY_TIMEOUT_S, inject
 from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
@@ -46,14 +46,14 @@ def injecting(
     image: str,
     kept: dict[str, bytes],
     over: threading.Event | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[InjectionEvent]:
     """Inject *plan* into the system *name* and yield its events; closing the iterator undoes it, and so does *over*.
 
     *kept* gets the ledgers of pods that the faults removed. Raises what stands against the plan, RefusedError while another
     one acts, OperationError when a fault could not be taken back from here (then the cluster does it).
     """
-    told: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue()
-    runner = _Runner(told)
+    events: queue.Queue[InjectionEvent | BaseException | None] = queue.Queue()
+    runner = _Runner(events)
     with _alone(api, watch_of(name), plan), tempfile.TemporaryDirectory(prefix="opsassay-injection-") as folder:
         under_test = ClusterUnderTest(
             api, name, system, Path(folder), offers, runner.lease, limit_s=limit_s(plan), image=image
@@ -61,7 +61,7 @@ def injecting(
         thread = threading.Thread(target=runner.run, args=(under_test, plan), name="injection", daemon=True)
         thread.start()
         try:
-            while (event := _next_event(told, runner, over)) is not None:
+            while (event := _next_event(events, runner, over)) is not None:
                 if isinstance(event, BaseException):
                     raise event
                 yield event
@@ -72,35 +72,35 @@ def injecting(
 
 
 def _next_event(
-    told: queue.Queue[dict[str, Any] | BaseException | None], runner: _Runner, over: threading.Event | None
-) -> dict[str, Any] | BaseException | None:
-    """Return what is told next; when *over* is set the faults are undone, and what is told of that comes too."""
+    events: queue.Queue[InjectionEvent | BaseException | None], runner: _Runner, over: threading.Event | None
+) -> InjectionEvent | BaseException | None:
+    """Return the next event; when *over* is set the faults are undone, and the events of that come too."""
     while over is not None:
         if over.is_set():
             runner.end()
         try:
-            return told.get(timeout=OVER_EVERY_S)
+            return events.get(timeout=OVER_EVERY_S)
         except queue.Empty:
             continue
-    return told.get()
+    return events.get()
 
 
 class _Runner:
-    """Runs an injection in a thread's event loop and puts what it tells into *told*; None ends it."""
+    """Runs an injection in a thread's event loop and puts its events into *events*; None ends it."""
 
-    def __init__(self, told: queue.Queue[dict[str, Any] | BaseException | None]) -> None:
-        self._told = told
+    def __init__(self, events: queue.Queue[InjectionEvent | BaseException | None]) -> None:
+        self._events = events
         self._loop: asyncio.AbstractEventLoop | None = None
         self.lease = asyncio.Event()
 
     def run(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
-        """Do it; what goes wrong is told too."""
+        """Do it; what goes wrong is put there too."""
         try:
             asyncio.run(self._live(system, plan))
         except BaseException as error:  # noqa: BLE001 - raised again where the events are read
-            self._told.put(error)
+            self._events.put(error)
         else:
-            self._told.put(None)
+            self._events.put(None)
 
     def end(self) -> None:
         """Have the faults undone now."""
@@ -111,13 +111,13 @@ class _Runner:
 
     async def _live(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
         self._loop = asyncio.get_running_loop()
-        done: list[dict[str, Any]] = []
+        done: list[DoneEvent] = []
 
-        async def report(event: dict[str, Any]) -> None:
+        async def report(event: InjectionEvent) -> None:
             if event["event"] == "done":
                 done.append(event)
             else:
-                self._told.put(event)
+                self._events.put(event)
 
         async with system:
             await _settled(system, self.lease)
@@ -128,7 +128,7 @@ class _Runner:
         if system.failure is not None:
             raise system.failure
         for event in done:
-            self._told.put({**event, "notes": [*event["notes"], *dict.fromkeys(system.notes)]})
+            self._events.put({**event, "notes": [*event["notes"], *dict.fromkeys(system.notes)]})
 
 
 async def _settled(system: ClusterUnderTest, lease: asyncio.Event) -> None:

@@ -114,8 +114,8 @@ def difference(running: KubernetesSystem, baseline: ClusterBaseline, target_url:
         if changed := [name for name, value in baseline.cluster.items() if rest[name] != value]:
             return f"{', '.join(changed)} of the cluster differ"
         status = running.status()
-        if status["not_ready"] or status["phase"] != "ready":
-            return f"{', '.join(status['not_ready']) or 'the system'} is not ready"
+        if status.not_ready or status.phase != "ready":
+            return f"{', '.join(status.not_ready) or 'the system'} is not ready"
         answer = send_probe(running.api, running.watch_namespace, target_url, PROBE_TIMEOUT_S)
     except ApiError as error:
         return str(error)

@@ -1,0 +1,61 @@
+"""What an injection reports on its way, as JSON has it: one event a line, told apart by ``event``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
+
+
+class Origin(TypedDict):
+    """Which fault an event is about, and the service or host that it is aimed at."""
+
+    fault: str
+    service: NotRequired[str]
+    host: NotRequired[str]
+
+
+class AppliedEvent(Origin):
+    """A fault was applied."""
+
+    event: Literal["applied"]
+
+
+class EffectEvent(Origin):
+    """A fault's signature was looked for; the fields are those of `EffectCheck`."""
+
+    event: Literal["effect"]
+    signature: str
+    before: float
+    after: float
+    threshold: float
+    passed: bool
+    seconds: float
+
+
+class UndoneEvent(Origin):
+    """A fault was taken back."""
+
+    event: Literal["undone"]
+
+
+class DoneEvent(TypedDict):
+    """The last event: *faults* (`Fault`), *roots* (`RootLabel`) and *effects* (`EffectCheck`), as their models dump."""
+
+    event: Literal["done"]
+    faults: list[dict[str, Any]]
+    roots: list[dict[str, Any]]
+    effects: list[dict[str, Any]]
+    recovered: bool
+    notes: list[str]
+
+
+InjectionEvent = Annotated[AppliedEvent | EffectEvent | UndoneEvent | DoneEvent, Field(discriminator="event")]
+_EVENTS: TypeAdapter[InjectionEvent] = TypeAdapter(InjectionEvent)
+
+
+def as_event(line: Mapping[str, Any]) -> InjectionEvent:
+    """Return the event that *line*, as it was read, holds; raises ValueError when it is none."""
+    return _EVENTS.validate_python(line)
