@@ -1,0 +1,1 @@
+"""OpsAssay systems as threads of one process."""
