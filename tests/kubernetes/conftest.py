@@ -28,7 +28,7 @@ from opsassay.testbed.substrates.kubernetes.api.client import Api
 def cluster():
     """Run a cluster of four workers for the session; one that `python -m tests.kubernetes.native start` started is used."""
     native = Cluster(Cache.default())
-    if native.status().running:
+    if native.status()["running"]:
         yield native
         return
     native = Cluster(Cache.default(), "pytest")

@@ -138,7 +138,7 @@ def test_a_cluster_that_is_killed_at_any_moment_is_followed_by_a_sound_one(after
     if after_s == 0.5:
         os.kill(leader.pid, signal.SIGKILL)
     with native.running(1):
-        assert native.status().running
+        assert native.status()["running"]
     assert not leader.is_running()
     assert not native.folder.exists()
     assert not [g for g in GROUPS.iterdir() if (g / native.group).exists()]

@@ -81,7 +81,7 @@ def test_a_fault_is_seen_and_undone(pair, slow_fault, tmp_path):
     assert [event["event"] for event in events] == ["applied", "effect", "undone", "done"]
     assert events[1]["passed"], events[1]
     assert events[-1]["recovered"]
-    assert events[-1]["roots"][0]["service"] == ("back",)
+    assert list(events[-1]["roots"][0]["service"]) == ["back"]
     assert slow_fault.fault in during[0]
     assert pair.status().fault is None
     traces = decode_spool(tmp_path / "spool")["traces"]
