@@ -13,6 +13,7 @@ from opsassay.agents.models.endpoint import base_url_set
 from opsassay.agents.models.scripted import running_upstream
 from opsassay.bench.inference import refusal
 from opsassay.errors import OpsAssayError
+from opsassay.logs import Log
 from opsassay.model.trajectory import Trace
 from opsassay.proxy.exchanges import Exchange, SessionTail, read_session
 from opsassay.proxy.policies import Decision, Policy, Record, Refuse, Replay
@@ -21,6 +22,7 @@ from opsassay.proxy.server import ProxySettings
 from opsassay.proxy.tokens import issue_token
 from opsassay.proxy.trace import trace_of
 
+_log = Log(__name__)
 _SESSION = "run"
 
 
@@ -96,6 +98,7 @@ class _Capped:
     def decide(self, method: str, path: str, body: bytes) -> Decision:
         """Return what to do with one request."""
         if reason := refusal(method, path, body):
+            _log.warning("request refused", method=method, path=path, reason=reason)
             return Refuse(422, f"Refused: {reason}.")
         if method == "POST":
             for exchange in self._tail.ended():
@@ -103,6 +106,7 @@ class _Capped:
                 self._meter.input_tokens += used
                 self._meter.output_tokens += said
             if limit := self._meter.exhausted():
+                _log.warning("limit reached", limit=limit)
                 return Refuse(422, f"The limit of {limit} of this run is reached; answer with what you have.")
             self._meter.model_calls += 1
         return self._inner.decide(method, path, body)

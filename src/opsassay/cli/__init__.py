@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": "Break a real system, explain the cascade, grade every method, write a report.",
     "up": "Start a system and leave it running.",
     "down": "Stop running systems.",
+    "logs": "Show what the processes of a running system have logged.",
     "status": "Show running systems and this machine's isolation levels; clear what was left behind.",
     "render": "Print a system as Kubernetes manifests.",
     "faults": "List the 31 fault types and what this machine can inject.",

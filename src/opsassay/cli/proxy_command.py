@@ -134,7 +134,10 @@ def redact(path: Path, output: Path, config: Path | None, *, as_json: bool) -> N
 
 
 def _serve_forever(settings: ProxySettings, port: int, token: str) -> int:
+    from opsassay.logs import configure
     from opsassay.proxy.running import run_proxy
+
+    configure("proxy", "")
 
     def ready(listening: int) -> None:
         url = f"http://127.0.0.1:{listening}"

@@ -14,6 +14,9 @@ from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
 
+from opsassay.logs import Log, configure
+
+_log = Log(__name__)
 SOCKET = "OPSASSAY_DISCOVERY_SOCKET"
 ORDER = "OPSASSAY_DISCOVERY_ORDER"
 START = "changes: []\n"
@@ -31,6 +34,8 @@ def main() -> int:
     from openevolve.config import Config, LLMModelConfig
 
     order = json.loads(os.environ[ORDER])
+    configure("evolve", "")
+    _log.info("started", iterations=order["iterations"], seed=order["seed"], pid=os.getpid())
     config = Config(max_iterations=order["iterations"], random_seed=order["seed"], language="yaml", file_suffix=".yaml")
     config.diff_based_evolution = False
     key = os.environ.get("OPENAI_API_KEY", "none")
@@ -45,6 +50,7 @@ def main() -> int:
     start = Path("start.yaml")
     start.write_text(START, encoding="utf-8")
     run_evolution(start, __file__, config, iterations=order["iterations"], output_dir="evolution", cleanup=False)
+    _log.info("stopped")
     return 0
 
 

@@ -24,6 +24,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from opsassay.errors import OperationError, UserError
+from opsassay.logs import Log
 from opsassay.proxy import sse
 from opsassay.proxy.apis import Api, api_of
 from opsassay.proxy.codings import decoded
@@ -47,6 +48,9 @@ _UNKNOWN_AGENT = (
     "This key was not issued by the proxy; get one with `opsassay proxy token SESSION -o DIR` and give it to the agent as "
     "its API key."
 )
+
+
+_log = Log(__name__)
 
 
 @dataclass(frozen=True)
@@ -245,6 +249,7 @@ class ProxyServer:
     def _broken(self, call: _Call, response: web.StreamResponse, outcome: str, error: str) -> web.StreamResponse:
         """Give the client half an answer as half an answer: its connection ends without the end of the body."""
         call.outcome, call.error = outcome, error
+        _log.warning("answer broken off", call=call.id, outcome=outcome, reason=error)
         if call.request.transport is not None:
             call.request.transport.close()
         return response
@@ -274,6 +279,7 @@ class ProxyServer:
 
     def _refused(self, call: _Call, status: int, message: str) -> web.StreamResponse:
         call.outcome, call.error = "refused", message
+        _log.warning("request refused", call=call.id, status=status, reason=message)
         return self._told(call, status, message)
 
     def _told(self, call: _Call, status: int, message: str) -> web.StreamResponse:
@@ -358,9 +364,11 @@ async def serve(
             port = int(runner.addresses[0][1])
             if settings.socket is not None:
                 await web.UnixSite(runner, settings.socket, backlog=4096).start()
+            _log.info("ready", port=port, record=str(settings.directory))
             ready(port)
             await until.wait()
         finally:
             with suppress(asyncio.CancelledError):
                 await runner.cleanup()
             await proxy.close()
+            _log.info("stopped")

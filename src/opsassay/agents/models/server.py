@@ -21,6 +21,7 @@ from opsassay.agents.models.base import Message, Reply
 from opsassay.agents.models.scripted import Respond, Script, counted
 from opsassay.agents.models.wire import problem, stream, whole
 from opsassay.errors import OperationError, StartError
+from opsassay.logs import Log, configure
 from opsassay.model.files import load_yaml
 from opsassay.proxy.apis import Api, api_of
 from opsassay.proxy.exchanges import json_object, request_hash
@@ -155,10 +156,15 @@ def _messages(api: Api, body: dict[str, Any]) -> list[Message]:
 @click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one.")
 def main(script: Path, port: int) -> None:
     """Serve the scripted model in SCRIPT until interrupted; print its base URL."""
+    configure("scripted-model", "")
     respond = load_yaml(script, Script).respond
 
+    def ready(listening: int) -> None:
+        Log(__name__).info("ready", port=listening, script=str(script))
+        click.echo(f"http://127.0.0.1:{listening}/v1")
+
     async def forever() -> None:
-        await serve(ScriptedServer(respond), port, lambda p: click.echo(f"http://127.0.0.1:{p}/v1"), asyncio.Event())
+        await serve(ScriptedServer(respond), port, ready, asyncio.Event())
 
     asyncio.run(forever())
 

@@ -13,7 +13,10 @@ from typing import Any
 
 from opsassay.bench.trials.contract import Perform, TrialAgent
 from opsassay.errors import OpsAssayError
+from opsassay.logs import Log, configure
 from opsassay.model.scenario import Scenario
+
+_log = Log(__name__)
 
 
 def main(order: dict[str, Any]) -> int:
@@ -25,14 +28,19 @@ def main(order: dict[str, Any]) -> int:
     scenario, agent = Scenario.model_validate(order["scenario"]), TrialAgent.model_validate(order["agent"])
     where = {"cluster": cluster} if (cluster := order["cluster"]) is not None else {}
     run_dir = Path(order["run_dir"])
+    configure("trial", "")
+    _log.info("started", scenario=scenario.id, agent=agent.name, seed=order["seed"], pid=os.getpid())
     try:
         perform(scenario, agent, order["arm"], probes=order["probes"], seed=order["seed"], run_dir=run_dir, **where)
     except OpsAssayError as error:
+        _log.error("not performed", reason=str(error))
         print(f"{type(error).__name__}: {error}".replace("\n", " | "), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        _log.warning("interrupted")
         print("interrupted", file=sys.stderr)
         return 130
+    _log.info("performed", scenario=scenario.id, agent=agent.name, seed=order["seed"])
     return 0
 
 

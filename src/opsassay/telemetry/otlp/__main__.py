@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from opsassay.errors import OpsAssayError
+from opsassay.logs import configure
 from opsassay.telemetry.otlp.receiver import run
 
 
@@ -22,6 +23,7 @@ from opsassay.telemetry.otlp.receiver import run
 @click.option("--die-with-stdin", is_flag=True, help="End when standard input does.")
 def main(state: Path, host: str, port: int, die_with_stdin: bool) -> None:
     """Receive OTLP/HTTP protobuf until SIGTERM."""
+    configure("receiver")
     try:
         run(state, host, port, die_with_stdin=die_with_stdin)
     except OpsAssayError as error:

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.client_exceptions import ClientError
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
+from opsassay.logs import Log
 from opsassay.telemetry.otlp.counts import SIGNALS
 from opsassay.telemetry.otlp.requests import BrokenBodyError, LargeBodyError, count_items, parse, unpack
 from opsassay.telemetry.otlp.sessions import OverloadError, Recorder
@@ -24,6 +25,9 @@ MAX_BODIES_BYTES = 256 * 1024 * 1024
 BODY_TIMEOUT_S = 30.0
 _RETRY_AFTER_S = 1
 _KINDS = {"": Kind.PROTOBUF, "identity": Kind.PROTOBUF, "gzip": Kind.GZIP}
+
+
+_log = Log(__name__)
 
 
 class Budget:
@@ -92,6 +96,7 @@ class Intake:
 
     def _refuse(self, signal: str, status: int, sentence: str) -> web.Response:
         self._recorder.tallies[signal].invalid_requests += 1
+        _log.warning("request refused", signal=signal, status=status, reason=sentence)
         return _answer(status, sentence)
 
 

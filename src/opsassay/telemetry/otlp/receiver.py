@@ -18,10 +18,12 @@ from pathlib import Path
 from aiohttp import web
 
 from opsassay.errors import StartError
+from opsassay.logs import Log
 from opsassay.telemetry.otlp import control
 from opsassay.telemetry.otlp.intake import Intake
 from opsassay.telemetry.otlp.sessions import Recorder
 
+_log = Log(__name__)
 STATE_NAME = "receiver.json"
 _LOCK_NAME = "receiver.lock"
 _IN_FLIGHT_TIMEOUT_S = 5.0
@@ -76,6 +78,7 @@ async def _serve(state: Path, listener: socket.socket, *, die_with_stdin: bool) 
     if die_with_stdin:
         threading.Thread(target=_wait_for_stdin, args=(loop, stopped), daemon=True).start()
     _announce(state, listener.getsockname()[1])
+    _log.info("ready", port=listener.getsockname()[1], pid=os.getpid())
     try:
         await stopped.wait()
     finally:
@@ -84,6 +87,7 @@ async def _serve(state: Path, listener: socket.socket, *, die_with_stdin: bool) 
         await recorder.close()
         for name in (STATE_NAME, control.SOCKET_NAME):
             (state / name).unlink(missing_ok=True)
+        _log.info("stopped")
 
 
 def _wait_for_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:

@@ -154,6 +154,10 @@ class Substrate(Protocol):
         """Stop the system *name* and wait until nothing of it is left; return in sentences what others have to end."""
         ...
 
+    def logs(self, name: str) -> Mapping[str, str]:
+        """Return what each process of the system *name* has written to its log until now; raises NotFoundError."""
+        ...
+
     def status(self) -> list[SystemStatus]:
         """Return the status of each system; what a killed supervisor left is cleared first."""
         ...

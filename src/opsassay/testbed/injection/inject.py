@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from opsassay.errors import OperationError, OpsAssayError, RefusedError
+from opsassay.logs import Log
 from opsassay.model.faults import NO_FAULT, Level, fault_type
 from opsassay.model.incident import EffectCheck, Fault, FaultPlan, PlannedFault, RootLabel
 from opsassay.testbed.catalogue.fault import catalogued
@@ -23,6 +24,7 @@ from opsassay.testbed.injection.preconditions import names_of, require
 from opsassay.testbed.injection.under_test import SystemUnderTest
 from opsassay.testbed.injection.unexpected_exits import sentences
 
+_log = Log(__name__)
 BEFORE_S = 10.0
 EFFECT_TIMEOUT_S = 12.0
 RECOVERY_TIMEOUT_S = 30.0
@@ -125,6 +127,7 @@ async def _apply(acts: list[Act], begun: list[Act], report: Report) -> float:
         if injection.began_at is not None:
             act.start_ns, began_at = act.start_ns + int((injection.began_at - began_at) * 1e9), injection.began_at
         started.append(began_at)
+        _log.info("fault applied", **act.origin())
         await report({"event": "applied", **act.origin()})
     return min(started)
 
@@ -136,10 +139,12 @@ async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
         await asyncio.shield(act.intervention.undo())
     except (OSError, RuntimeError, TimeoutError, OpsAssayError) as error:
         act.undo_error = error
+        _log.exception("fault not undone", error, **act.origin())
         system.give_up(OperationError(f"{name} could not be undone: {error}"))
         return [f"{name} could not be undone: {error}"]
     finally:
         act.end_ns = time.time_ns()
+    _log.info("fault undone", **act.origin())
     try:
         system.journal.write("undone", act.injection.id)
     except OperationError as error:

@@ -21,13 +21,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from opsassay.errors import DatapackError, LostError, OpsAssayError, StartError
+from opsassay.logs import Log, configure
 from opsassay.model.json_lines import append_line, append_object
 from opsassay.model.trajectory import (
     CONTROL_PLANE_SUFFIX,
@@ -43,6 +45,7 @@ from opsassay.telemetry.clock import boot_id
 from opsassay.testbed.core.probes import REACHABLE_WITHIN_S, DepthReading, SystemProbes, SystemReading
 from opsassay.testbed.core.substrate import LOCAL, load_substrate
 
+_log = Log(__name__)
 START_TIMEOUT_S, END_TIMEOUT_S = 60.0, 60.0
 """The last probe and the last reading are bounded; what takes a busy machine longer than this does not end."""
 THREADS = 32
@@ -67,6 +70,7 @@ class Observer:
             header = {"boot_id": boot_id(), "cadence_s": self.cadence_s, "schema_version": Timeline.SCHEMA_VERSION}
             append_object(self._out, header)
             probing = asyncio.create_task(self._probe_on_schedule(self.probe_every_s)) if self.probe_every_s else None
+            _log.info("ready", protected=list(self.probes.protected), cadence_s=self.cadence_s)
             started = time.monotonic()
             index = 0
             while not self.stopping.is_set():
@@ -78,6 +82,7 @@ class Observer:
                     await probing
             await self._probe_all()
             await self.tick(index)
+            _log.info("stopped", ticks=index + 1)
 
     async def tick(self, index: int) -> None:
         """Read the system and write the tick *index*."""
@@ -95,6 +100,7 @@ class Observer:
         index += 1
         while time.monotonic() > started + (index + 1) * self.cadence_s:
             self._append(index, [_observation("D1", time.time_ns(), DepthReading(None, ("missed",)))])
+            _log.warning("tick missed", tick=index)
             index += 1
         pause = started + index * self.cadence_s - time.monotonic()
         with contextlib.suppress(TimeoutError):
@@ -187,24 +193,34 @@ def recorded_by(command: Sequence[str], out: Path) -> Iterator[int]:
 
     Raises StartError, and LostError when it does not end.
     """
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
         deadline = time.monotonic() + START_TIMEOUT_S
         while not out.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
-                raise StartError("The timeline observer did not start.", process.communicate()[1] or "")
+                process.wait()
+                raise StartError("The timeline observer did not start.", _written(log))
             time.sleep(0.02)
         try:
             yield process.pid
         finally:
             try:
-                _, errors = process.communicate(timeout=END_TIMEOUT_S)  # the end of its input is its sign to finish
+                process.communicate(timeout=END_TIMEOUT_S)  # the end of its input is its sign to finish
             except subprocess.TimeoutExpired as error:
                 process.kill()
                 raise LostError("The timeline observer did not end in time: is the machine busy?") from error
             if process.returncode != 0:
-                last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+                last = (_written(log).splitlines() or [f"exit code {process.returncode}"])[-1]
                 raise LostError(f"The timeline observer failed: {last.rstrip('.')}.")
+
+
+def _written(log: IO[str]) -> str:
+    """Return what the observer wrote."""
+    log.seek(0)
+    return log.read().strip()
 
 
 async def observe(probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None) -> None:
@@ -232,6 +248,7 @@ def main() -> None:
     )
     parser.add_argument("--protect", nargs="*", default=[], help="services that are probed; the entries when left out")
     given = parser.parse_args()
+    configure("observer", given.on)
     try:
         probes = load_substrate(given.substrate, given.settings).running(given.on).probes(given.protect)
         asyncio.run(observe(probes, given.output, given.cadence, given.probe_every or None))

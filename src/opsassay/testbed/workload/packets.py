@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from opsassay.logs import Log
 from opsassay.testbed.workload.runtime import management
 
 
@@ -30,6 +31,9 @@ class Means(Protocol):
 
     def counts(self) -> dict[str, int]:
         """Return what has been seen so far."""
+
+
+_log = Log(__name__)
 
 
 async def main(config: dict[str, Any]) -> None:
@@ -50,6 +54,7 @@ async def main(config: dict[str, Any]) -> None:
 
     async def serve() -> None:
         await active
+        _log.info("packets are impaired")
         await management.serve(config["management"], {"id": config["id"]}, {"ping": ping})
 
     serving = asyncio.create_task(serve())

@@ -172,6 +172,16 @@ class KubernetesSubstrate:
         self._remove(name, self.running(name).namespaces)
         return []
 
+    def logs(self, name: str) -> dict[str, str]:
+        """Return the log of each pod of the system *name* and of what watches over it; raises NotFoundError."""
+        found = {}
+        for pod in self.running(name).pods():
+            metadata = pod["metadata"]
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+            with suppress(ApiError):  # its container has not started yet, or it has just gone
+                found[metadata["name"]] = self.api.request("GET", path, raw_answer=True).decode(errors="replace")
+        return found
+
     def status(self) -> list[SystemStatus]:
         """Return the status of each system of ours; those whose owner on this machine has died are removed first.
 

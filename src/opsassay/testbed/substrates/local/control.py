@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from opsassay.errors import OpsAssayError
+from opsassay.logs import Log
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.injection.inject import inject
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
 if TYPE_CHECKING:
     from opsassay.testbed.substrates.local.supervisor import Supervisor
+
+
+_log = Log(__name__)
 
 
 class ControlServer:
@@ -54,15 +58,16 @@ class ControlServer:
             await self._perform(command, reader, report)
         except (OpsAssayError, ValidationError) as error:
             kind = type(error).__name__ if isinstance(error, OpsAssayError) else "UserError"
+            _log.warning("command refused", command=command.get("op"), reason=str(error))
             await report({"error": str(error), "kind": kind})
         except ConnectionError:
             return  # the client went away; what it leased has been undone by now
         except (OSError, RuntimeError, TimeoutError) as error:
             await report({"error": f"The supervisor could not finish: {error}.", "kind": "OperationError"})
-        except Exception as error:  # a defect: whoever waits is told, and the log has the rest
+        except Exception as error:  # noqa: BLE001 - a defect: whoever waits is told, and the log has the rest
             told = f"The supervisor failed at {command.get('op')!r}: {type(error).__name__}: {error}."
             await report({"error": told, "kind": "OperationError"})
-            raise
+            _log.exception("a command failed", error, command=command.get("op"))
         finally:
             self._busy.discard(task)
             writer.close()
@@ -90,6 +95,7 @@ class ControlServer:
                 await self._inject(FaultPlan.model_validate(command["plan"]), reader, report)
             case "operate":
                 verb, arguments = command["verb"], command["arguments"]
+                _log.info("operation", verb=verb, arguments=arguments)
                 await report({"result": await supervisor.operations.perform(verb, arguments)})
             case unknown:
                 await report({"error": f"There is no command {unknown!r}.", "kind": "UserError"})

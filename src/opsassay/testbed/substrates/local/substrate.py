@@ -278,6 +278,15 @@ class LocalSubstrate:
 
         require(system, plan, REPERTOIRES[choose_level(isolation)].refusal, source=source, within=within)
 
+    def logs(self, name: str) -> dict[str, str]:
+        """Return the log of each process of the system *name*; also of one that has failed, until it is cleared."""
+        state = SystemState.of(name)
+        files = [state.dir / "supervisor.log", *sorted((state.dir / "logs").glob("*.log"))]
+        found = {path.stem: path.read_text(errors="replace") for path in files if path.exists()}
+        if not found:
+            raise NotFoundError("system with logs", name, [each.name for each in all_states()])
+        return found
+
     def status(self) -> list[SystemStatus]:
         """Return the status of each system; what a killed supervisor left is cleared first, phase `cleared`."""
         for process in _started.values():

@@ -23,6 +23,7 @@ import aiohttp
 import psutil
 
 from opsassay.errors import OpsAssayError, StartError
+from opsassay.logs import Log, configure
 from opsassay.model.system import System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
 from opsassay.testbed.core.networks import Endpoint, Network
@@ -43,6 +44,7 @@ from opsassay.testbed.workload.runtime.ledger import LedgerWriter
 from opsassay.testbed.workload.sampler import Sampler
 from opsassay.testbed.workload.stores import RunningStore, start_store
 
+_log = Log(__name__)
 READY_TIMEOUT_S = 60.0
 CRASHES_BEFORE_GIVING_UP = 3
 STATS_EVERY_S = 0.5
@@ -95,13 +97,17 @@ class Supervisor:
         control = ControlServer(self)
         await control.start()
         try:
+            _log.info("starting", application=self.system.system, isolation=self.network.level, pid=os.getpid())
             await self._start()
             self.phase = "ready"
+            _log.info("ready", replicas=len(self.fleet.replicas), endpoint=self.endpoint)
             await self.stopping.wait()
         finally:
             self.phase = "stopping"
+            _log.info("stopping")
             await control.stop()
             await self._stop()
+            _log.info("stopped")
         if self.failure:
             raise self.failure
 
@@ -230,6 +236,7 @@ class Supervisor:
             return
         if pid != replica.pid:
             return  # its successor has taken over before it ended
+        _log.warning("replica died", replica=name, pid=pid, status=status)
         wanted = replica.wanted  # as it was when it ended: an operator may start it while we tell the others
         replica.ready, replica.pid, replica.port = False, None, None
         await self.network.listens(replica.id, None)
@@ -247,6 +254,7 @@ class Supervisor:
         if replica.successor is not None:
             replica.pod, replica.successor, replica.restarts = replica.successor, None, 0
         await self._start_replica(replica)
+        _log.info("replica restarted", replica=replica.id, pid=replica.pid, restarts=replica.restarts)
 
     async def _end_with(self, log: str, what: str, process: asyncio.subprocess.Process) -> None:
         """Give up when *process* ends, with the reason if the system can know it."""
@@ -261,6 +269,7 @@ class Supervisor:
     def give_up(self, failure: OpsAssayError) -> None:
         """End the system because a part that it cannot do without is gone."""
         if self.phase != "stopping":
+            _log.error("giving up", reason=str(failure))
             self.failure = self.failure or failure
             self.stopping.set()
 
@@ -312,6 +321,7 @@ class Supervisor:
         def finished(done: asyncio.Task[Any]) -> None:
             self._tasks.discard(done)
             if not done.cancelled() and (error := done.exception()) is not None:
+                _log.exception("a task failed", error)
                 self.give_up(StartError(f"The supervisor failed: {type(error).__name__}: {error}."))
 
         task.add_done_callback(finished)
@@ -415,6 +425,7 @@ class Supervisor:
 def main() -> None:
     """Run a supervisor: ``python -m opsassay.testbed.substrates.local.supervisor``, its order as JSON on stdin."""
     order = json.load(sys.stdin)
+    configure("supervisor")
     state = SystemState.of(order["name"])
     os.set_inheritable(order["lock_fd"], False)  # noqa: FBT003 - held by this process alone, until its end
 
@@ -432,6 +443,7 @@ def main() -> None:
             isolate()
         asyncio.run(live(doors))
     except OpsAssayError as error:
+        _log.error("failed", reason=str(error))
         state.write("failed.json", {"message": str(error)})
         sys.exit(1)
     shutil.rmtree(state.dir, ignore_errors=True)

@@ -20,11 +20,13 @@ from typing import Any
 
 import uvloop
 
+from opsassay.logs import Log, configure
 from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload import packets
 from opsassay.testbed.workload.runtime import allocator, burner, load, pressure, relay, replica
 from opsassay.testbed.workload.runtime.forks import die_with_parent
 
+_log = Log(__name__)
 ROLES = {
     "replica": replica.main,
     "relay": relay.main,
@@ -38,6 +40,7 @@ ROLES = {
 
 def main() -> None:
     """Fork processes as the supervisor asks until it closes our standard input."""
+    configure("template")
     gc.collect()
     gc.freeze()  # what is imported stays shared: the collector would touch every page otherwise
     children: dict[int, str] = {}
@@ -49,6 +52,7 @@ def main() -> None:
     selector.register(0, selectors.EVENT_READ)
     selector.register(woken, selectors.EVENT_READ)
     report({"ready": os.getpid()})
+    _log.info("ready", pid=os.getpid())
     pending = b""
     while True:
         for key, _ in selector.select():
@@ -76,6 +80,7 @@ def spawn(request: dict[str, Any]) -> int:
     status = 1
     try:
         enter_child(Path(request["log"]))
+        configure(request["id"])
         if request["role"] == "replica":
             give_way_in_a_full_group()
         for entrance in request["config"].get("groups", ()):
@@ -83,12 +88,12 @@ def spawn(request: dict[str, Any]) -> int:
         if (namespace := request["config"].get("inside")) is not None:
             enter(namespace)
         main_coroutine = ROLES[request["role"]](request["config"])
+        _log.info("started", role=request["role"], pid=os.getpid())
         uvloop.run(main_coroutine)
+        _log.info("stopped")
         status = 0
-    except BaseException:  # noqa: BLE001 - the log of the process is where its end is explained
-        import traceback
-
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - the log of the process is where its end is explained
+        _log.exception("failed", error)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

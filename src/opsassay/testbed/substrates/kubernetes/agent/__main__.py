@@ -18,17 +18,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from opsassay.logs import Log, configure
 from opsassay.model.files import load_yaml
 from opsassay.model.system import System
 from opsassay.testbed.substrates.kubernetes.manifests.system import LOAD, PROBE_PORT, SETTING, STORE_PORTS
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
 
+_log = Log(__name__)
 SYSTEM_FILE = Path("/etc/opsassay/system.yaml")
 
 
 def main(arguments: list[str]) -> None:
     """Run the role that the arguments name until the pod is told to end."""
     role, *names = arguments
+    configure("-".join([role, *names[:1]]), os.environ.get("POD_NAMESPACE", ""))
+    _log.info("started", pid=os.getpid())
     if role == "probe":
         from opsassay.testbed.substrates.kubernetes.agent.probe import serve
 
@@ -155,7 +159,7 @@ async def _store(system: System, name: str) -> int:
         running.process.send_signal(signal.SIGINT)  # for PostgreSQL: do not wait for clients
         await ending
         return 0
-    print(state.log(f"store-{name}").read_text()[-2000:], file=sys.stderr)
+    _log.error("the store ended", status=ending.result(), tail=state.log(f"store-{name}").read_text()[-2000:])
     return ending.result() or 1
 
 

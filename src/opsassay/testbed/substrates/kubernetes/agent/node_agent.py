@@ -23,10 +23,12 @@ from typing import Any
 from aiohttp import web
 
 from opsassay.errors import OperationError
+from opsassay.logs import Log
 from opsassay.testbed.kernel.namespaces import inside
 from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
 from opsassay.testbed.workload.runtime.burner import fork_burner
 
+_log = Log(__name__)
 ORDER_FILE = Path("/etc/opsassay/node/order.json")
 PROCESSES = Path("/proc")
 LEDGER = Path("/tmp/packets.jsonl")  # noqa: S108 - a pod has a disk of its own
@@ -59,7 +61,7 @@ class Agent:
         try:
             await asyncio.wait_for(self._ended.wait(), left)
         except TimeoutError:
-            print("the time is over", flush=True)
+            _log.info("the time is over")
         finally:
             await asyncio.to_thread(self._acting.close)
             await runner.cleanup()
@@ -80,7 +82,9 @@ class Agent:
         for deed in self._order["deeds"]:
             try:
                 await asyncio.to_thread(self._acting.enter_context, _DEEDS[deed["kind"]](deed))
-            except BaseException:
+                _log.info("fault applied", kind=deed["kind"])
+            except BaseException as error:
+                _log.exception("fault not applied", error, kind=deed["kind"])
                 await asyncio.to_thread(self._acting.close)
                 raise
         return web.json_response({})
@@ -92,6 +96,7 @@ class Agent:
     async def end(self, _: web.Request) -> web.Response:
         """Take everything back, and end when that is answered."""
         await asyncio.to_thread(self._acting.close)
+        _log.info("faults undone")
         asyncio.get_running_loop().call_later(0.2, self._ended.set)
         return web.json_response({})
 

@@ -21,6 +21,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from opsassay.logs import Log
+
+_log = Log(__name__)
 ORDER_FILE = Path("/etc/opsassay/undo/order.json")
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ROUNDS, PAUSE_S, TIMEOUT_S = 60, 2.0, 10.0
@@ -40,7 +43,9 @@ def main() -> None:
     order = json.loads(ORDER_FILE.read_text())
     while (left := order["deadline"] - time.time()) > 0:
         time.sleep(min(left, 5.0))
-    sys.exit(0 if undone(order) else 1)
+    done = undone(order)
+    _log.info("undone" if done else "not undone", requests=len(order["requests"]))
+    sys.exit(0 if done else 1)
 
 
 def undone(order: dict[str, Any]) -> bool:
@@ -71,10 +76,13 @@ def _status(request: dict[str, Any]) -> int:
         return _send(request)
     except urllib.error.HTTPError as error:
         if error.code != GONE:
-            print(f"{request['method']} {request['path']}: {error.code} {error.read().decode(errors='replace')[:200]}")
+            answer = error.read().decode(errors="replace")[:200]
+            _log.warning(
+                "request failed", method=request["method"], path=request["path"], status=error.code, answer=answer
+            )
         return error.code
     except OSError as error:
-        print(f"{request['method']} {request['path']}: {error}")
+        _log.warning("not reached", method=request["method"], path=request["path"], reason=str(error))
         return 0
 
 

@@ -1,0 +1,119 @@
+"""Structured logs of processes that run without a person: one JSON object a line, plain words on a terminal.
+
+A line holds time, level, logger, process (its name in its system), system, event (what happened, in words), the fields of
+the event, and with an unexpected error its traceback in the field ``error``. `configure` is called once in each process; a
+library that logs in one where nobody did says nothing. The variable OPSASSAY_LOG sets the least level that is written:
+debug, info (the default), warning or error.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import Any
+
+LEVELS = ("debug", "info", "warning", "error")
+ROOT = "opsassay"
+SYSTEM = "OPSASSAY_SYSTEM"
+"""The variable by which processes of a local system know it: its folder, named after it."""
+
+
+class Log:
+    """Writes what happens in the module *name*: an event in words, and its fields by name."""
+
+    def __init__(self, name: str) -> None:
+        spec = getattr(sys.modules["__main__"], "__spec__", None) if name == "__main__" else None
+        self._logger = logging.getLogger(spec.name if spec else name)
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """Write what only somebody who looks for a defect wants to read."""
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Write what an operator wants to read."""
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Write what is not as it should be, and goes on."""
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Write what ended something."""
+        self._write(logging.ERROR, event, fields)
+
+    def exception(self, event: str, error: BaseException, **fields: Any) -> None:
+        """Write an unexpected *error* with its traceback."""
+        self._write(logging.ERROR, event, fields | {"error": "".join(traceback.format_exception(error)).rstrip()})
+
+    def _write(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        if logging.root.handlers and self._logger.isEnabledFor(level):
+            self._logger.log(level, event, extra={"fields": fields})
+
+
+class JsonForm(logging.Formatter):
+    """Writes a record as one line of JSON."""
+
+    def __init__(self, process: str, system: str) -> None:
+        super().__init__()
+        self._whose = {"process": process, "system": system}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return json.dumps(self.entry(record), default=str)
+
+    def entry(self, record: logging.LogRecord) -> dict[str, Any]:
+        """Return what the line holds."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        fields = dict(getattr(record, "fields", {}))
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        head = {"time": at, "level": record.levelname.lower(), "logger": record.name, **self._whose}
+        return {**head, "event": record.getMessage(), **{name: fields[name] for name in fields if name not in head}}
+
+
+class ConsoleForm(JsonForm):
+    """Writes a record for a person."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return time, level, process, event and fields."""
+        entry = self.entry(record)
+        return f"{entry['time'][11:23]} {entry['level']:7} {entry['process']}: {in_words(entry)}"
+
+
+def configure(process: str, system: str | None = None) -> None:
+    """Write what this process, called *process* in its *system*, logs to standard error, whatever wrote there before.
+
+    The system of a local process is told by its environment. Of other libraries warnings and errors are written.
+    """
+    system = os.path.basename(os.environ.get(SYSTEM, "")) if system is None else system  # noqa: PTH119 - no pathlib here
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter((ConsoleForm if sys.stderr.isatty() else JsonForm)(process, system))
+    logging.root.handlers[:] = [handler]
+    logging.root.setLevel(logging.WARNING)
+    level = os.environ.get("OPSASSAY_LOG", "info").lower()
+    logging.getLogger(ROOT).setLevel((level if level in LEVELS else "info").upper())
+    if level not in LEVELS:
+        Log(__name__).warning("OPSASSAY_LOG names no level", given=level, levels=", ".join(LEVELS))
+
+
+def parsed(line: str) -> dict[str, Any] | None:
+    """Return the entry that *line* of a log holds; None for one that another program wrote."""
+    if not line.startswith('{"time": '):
+        return None
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and {"time", "level", "event"} <= entry.keys() else None
+
+
+def in_words(entry: dict[str, Any]) -> str:
+    """Return event and fields of *entry*, a traceback on lines of its own."""
+    told = ("time", "level", "logger", "process", "system", "event", "error")
+    fields = " ".join(f"{name}={value}" for name, value in entry.items() if name not in told)
+    words = f"{entry['event']} ({fields})" if fields else str(entry["event"])
+    return f"{words}\n{entry['error']}" if entry.get("error") else words
