@@ -111,6 +111,17 @@ def parsed(line: str) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) and {"time", "level", "event"} <= entry.keys() else None
 
 
+def last_words(text: str) -> str:
+    """Return the last line of the log *text* that is no entry: what a process that failed says of it; '' without one."""
+    return next((line for line in reversed(text.strip().splitlines()) if line and parsed(line) is None), "")
+
+
+def readable(text: str) -> list[str]:
+    """Return the lines of the log *text* with its entries in words."""
+    words = (in_words(entry) if (entry := parsed(line)) else line for line in text.splitlines())
+    return "\n".join(words).splitlines()
+
+
 def in_words(entry: dict[str, Any]) -> str:
     """Return event and fields of *entry*, a traceback on lines of its own."""
     told = ("time", "level", "logger", "process", "system", "event", "error")

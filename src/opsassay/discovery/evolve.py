@@ -29,6 +29,7 @@ from opsassay.discovery.evolving import ORDER, SOCKET, ask
 from opsassay.discovery.laboratory import Attempt
 from opsassay.discovery.search import FaultCandidate, families_of, mutated
 from opsassay.errors import ConfigError, OperationError, RefusedError
+from opsassay.logs import readable
 from opsassay.testbed.operations.composition import Block, Composition, parse
 
 MUTATOR = "seeded-mutator"
@@ -120,7 +121,7 @@ def _serve(folder: Path, order: dict[str, Any], try_text: Callable[[str], dict[s
                 os.killpg(process.pid, signal.SIGKILL)
             ending.join()
     if process.returncode:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        tail = "\n".join(readable(log.read_text(errors="replace"))[-15:])
         raise OperationError("openevolve ended before its time.", tail)
 
 

@@ -28,6 +28,7 @@ from opsassay.bench.trials.contract import REPORT
 from opsassay.bench.trials.grading import grade_trial, keep_scenario
 from opsassay.bench.trials.plan import Cell, TrialPlan
 from opsassay.errors import OpsAssayError, UserError
+from opsassay.logs import last_words
 from opsassay.model.run import Run, RunStatus, Solver
 from opsassay.telemetry.clock import boot_id
 
@@ -195,8 +196,7 @@ def _perform(matrix: _Matrix, cell: Cell, run_dir: Path, timeout_s: float) -> st
             _end(process)
     if code == 0:
         return None
-    last = (run_dir / WORKER_LOG).read_text(errors="replace").strip().splitlines()[-1:]
-    return " ".join(last) or f"its process ended with {code}"
+    return last_words((run_dir / WORKER_LOG).read_text(errors="replace")) or f"its process ended with {code}"
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float, given_up: threading.Event) -> int:

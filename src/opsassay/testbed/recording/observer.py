@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from opsassay.errors import DatapackError, LostError, OpsAssayError, StartError
-from opsassay.logs import Log, configure
+from opsassay.logs import Log, configure, last_words
 from opsassay.model.json_lines import append_line, append_object
 from opsassay.model.trajectory import (
     CONTROL_PLANE_SUFFIX,
@@ -213,7 +213,7 @@ def recorded_by(command: Sequence[str], out: Path) -> Iterator[int]:
                 process.kill()
                 raise LostError("The timeline observer did not end in time: is the machine busy?") from error
             if process.returncode != 0:
-                last = (_written(log).splitlines() or [f"exit code {process.returncode}"])[-1]
+                last = last_words(_written(log)) or f"exit code {process.returncode}"
                 raise LostError(f"The timeline observer failed: {last.rstrip('.')}.")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.errors import StartError
-from opsassay.logs import in_words, parsed
+from opsassay.logs import readable
 from opsassay.testbed.core.state import MARKER, SystemState, note_process
 from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload.runtime.forks import die_with_parent
@@ -24,11 +24,9 @@ LOG_TAIL_LINES = 12
 def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
     """Return the last *lines* of the log at *path*, '' when there is none."""
     try:
-        written = path.read_text(errors="replace").splitlines()[-lines:]
+        return "\n".join(readable(path.read_text(errors="replace"))[-lines:])
     except OSError:
         return ""
-    words = (in_words(entry) if (entry := parsed(line)) else line for line in written)
-    return "\n".join("\n".join(words).splitlines()[-lines:])
 
 
 def environment(state: SystemState) -> dict[str, str]:
