@@ -163,7 +163,7 @@ def test_commands_start_show_and_remove_systems_on_the_cluster_of_kubectl(cluste
         return CliRunner().invoke(cli, [*words, "--substrate", "kubernetes"], catch_exceptions=False).output
 
     tiny = str(Path(__file__).parents[1] / "testbed" / "tiny.yaml")
-    with pytest.raises(UserError, match="The local substrate has no setting 'image'"):
+    with pytest.raises(UserError, match=r"The local substrate has no setting .image."):
         CliRunner().invoke(cli, ["up", tiny, "--image", "mine:1"], catch_exceptions=False)
     up = opsassay("up", tiny, "--name", "mine", "--image", "registry.example/runtime:1")
     assert "`opsassay down mine --substrate kubernetes`" in up

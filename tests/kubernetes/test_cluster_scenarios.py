@@ -36,7 +36,7 @@ from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
-from opsassay.testbed.substrates.kubernetes.scenario.names import Names, takes_pods, workers
+from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import (
     _difference,
     await_state,
@@ -48,7 +48,7 @@ from opsassay.testbed.substrates.kubernetes.scenario.objects import (
 from opsassay.testbed.substrates.kubernetes.scenario.sharing import in_the_way
 from testbed.ops.test_mcp import talk
 
-NAMES = Names("mine", "mine-watch", "image:1", ("a", "b"))
+NAMES = OpenNames("mine", "mine-watch", "image:1", ("a", "b"))
 
 
 def cluster_block(**changes):
@@ -182,7 +182,7 @@ def test_a_path_leads_through_lists_by_type_name_and_number():
 
 def test_nodes_that_a_scenario_breaks_are_no_place_for_its_undo_as_long_as_there_are_others():
     def broken(name, *workers):
-        return set(broken_nodes(load_scenario(name).cluster, Names("mine", "mine-watch", "image:1", workers)))
+        return set(broken_nodes(load_scenario(name).cluster, OpenNames("mine", "mine-watch", "image:1", workers)))
 
     assert broken("tainted-nodes", "a", "b", "c", "d") == {"a", "b"}
     assert broken("node-not-ready", "a", "b", "c", "d") == {"b"}

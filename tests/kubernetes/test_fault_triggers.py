@@ -20,7 +20,7 @@ from opsassay.testbed.scenarios import load_scenario, system_of
 from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh, inject
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
-from opsassay.testbed.substrates.kubernetes.scenario.names import Names
+from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.stage import ClusterStage
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
@@ -61,7 +61,7 @@ def stage(small_cluster, monkeypatch):
     small_cluster.refuse = lambda method, path: (
         (200, {}) if method == "PUT" and path.endswith(":9090/proxy/wanted") else ...
     )
-    names = Names("mine", "mine-watch", IMAGE, ("worker1",))
+    names = OpenNames("mine", "mine-watch", IMAGE, ("worker1",))
 
     def made(one):
         return ClusterStage(one, one.cluster, ClusterSettings(), running, names, NodeCommand((), "here"))

@@ -30,7 +30,7 @@ from opsassay.testbed.operations import alert_watch, live, sights
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import LOOKS, Sight
 from opsassay.testbed.operations.sights import live_telemetry
-from opsassay.testbed.operations.tools import TOOLS, Toolbox
+from opsassay.testbed.operations.tools import TOOLS, VerbToolbox
 from opsassay.testbed.recording import alerts as rules
 from opsassay.testbed.scenarios import load_scenario, names, system_of
 from opsassay.testbed.substrates.kubernetes import stage as on_cluster
@@ -42,7 +42,7 @@ from opsassay.testbed.substrates.kubernetes.api import mirror
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed
-from opsassay.testbed.substrates.kubernetes.scenario.names import Names
+from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.stage import ClusterStage, staged
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
@@ -50,7 +50,7 @@ from testbed.ops.test_mcp import talk
 from testbed.ops.test_scenarios import recorded
 
 ABLE = {**READY, "allocatable": {"cpu": "4"}}
-NAMES = Names("mine", "mine-watch", "image:1", ("a",))
+NAMES = OpenNames("mine", "mine-watch", "image:1", ("a",))
 WATCHED_SCENARIOS = ("replicas-scaled-to-zero", "wrong-credentials")
 HANDLED = "/api/v1/namespaces/{}/pods/receiver-1:9090/proxy/"
 
@@ -88,7 +88,7 @@ def both(watched, tmp_path):
     ):
         near, far = (Sight(one, LiveAlerts(one, Slo(), usual)) for one in (there, here))
         recorded = []
-        on_this = Toolbox(None, near, recorded.append)
+        on_this = VerbToolbox(None, near, recorded.append)
         kubectl, nodes = Kubectl(tmp_path / "config", str(program)), NodeCommand((), "here")
         on_that = ClusterToolbox(kubectl, nodes, (), NAMES, recorded.append, far)
         on_that.recorded = recorded
@@ -253,7 +253,7 @@ def test_nothing_is_broken_before_the_telemetry_shows_users_who_are_served_at_th
     scenario = load_scenario("wrong-credentials")
     watched.put("Node", "", "worker1", spec={}, status=ABLE)
     running = KubernetesSubstrate(watched.config).deploy(system_of(scenario), "mine")
-    names, nodes = Names("mine", "mine-watch", "image:1", ("worker1",)), NodeCommand((), "here")
+    names, nodes = OpenNames("mine", "mine-watch", "image:1", ("worker1",)), NodeCommand((), "here")
     with live_telemetry(running.receiver, tmp_path) as telemetry:
         stage = ClusterStage(scenario, scenario.cluster, ClusterSettings(), running, names, nodes, telemetry)
         assert stage.health_problem() == "users are not served in time, by the telemetry that has arrived"

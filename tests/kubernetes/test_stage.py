@@ -10,7 +10,7 @@ from object_server import READY
 from opsassay.errors import LostError, RefusedError, UserError
 from opsassay.testbed.scenarios import load_scenario, system_of
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
-from opsassay.testbed.substrates.kubernetes.scenario.names import Names
+from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.stage import ABOUT, ClusterStage, staged
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
@@ -58,7 +58,7 @@ def test_what_cannot_be_performed_is_refused_before_anything_is_made(
 
 
 def test_a_trial_in_which_a_node_is_lost_that_nobody_stopped_is_no_result(small_cluster, block, tmp_path):
-    names = Names("mine", "mine-watch", "ours:1", ("worker1", "worker2"))
+    names = OpenNames("mine", "mine-watch", "ours:1", ("worker1", "worker2"))
     running = KubernetesSubstrate(small_cluster.config).deploy(system_of(UNREACHABLE), "mine")
 
     def require_alive(name):

@@ -10,7 +10,7 @@ from grading.verifiers.made import scenario
 from opsassay.bench.trials import perform
 from opsassay.bench.trials.contract import TrialAgent
 from opsassay.testbed.operations.stage import OperatorDesk
-from opsassay.testbed.operations.tools import Toolbox
+from opsassay.testbed.operations.tools import VerbToolbox
 
 
 class NoStage:
@@ -32,7 +32,7 @@ class NoStage:
 )
 def test_once_the_time_is_over_tools_refuse(tmp_path, monkeypatch, agent, answers):
     recorded = []
-    toolbox = Toolbox(None, None, recorded.append)
+    toolbox = VerbToolbox(None, None, recorded.append)
 
     def late(_agent, task, tools):
         tools.call("wait", {"seconds": 0.01})

@@ -19,7 +19,7 @@ from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.operations.arguments import parse_url
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
-from opsassay.testbed.operations.tools import OUTPUT_LIMIT, TOOLS, Toolbox, definitions
+from opsassay.testbed.operations.tools import OUTPUT_LIMIT, TOOLS, VerbToolbox, definitions
 from opsassay.testbed.substrates.local.operations import BREAKING
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
@@ -54,7 +54,7 @@ class Range:
         self.recorded = []
         now = time.time_ns()
         alerts = LiveAlerts(telemetry, load_system(PREY).slo, Window(start_ns=now - 10**9, end_ns=now))
-        self.toolbox = Toolbox(running, Sight(telemetry, alerts), self.recorded.append)
+        self.toolbox = VerbToolbox(running, Sight(telemetry, alerts), self.recorded.append)
         self.tripwire = Tripwire()
         self.secret = folder / "secret.txt"
         self.secret.write_text(SECRET)
@@ -195,7 +195,7 @@ def test_an_upstream_that_leads_to_the_machine_leads_nowhere(place):
 @pytest.mark.live
 @pytest.mark.timeout(120)
 def test_calls_after_the_time_is_over_reach_nothing(place):
-    late = Toolbox(place.running, None, place.recorded.append)
+    late = VerbToolbox(place.running, None, place.recorded.append)
     late.close()
     outcome = late.call("restart", {"target": "all"})
     assert outcome.status == "error"

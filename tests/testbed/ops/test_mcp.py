@@ -25,7 +25,7 @@ from opsassay.telemetry.schema import empty
 from opsassay.testbed.operations import toolbox as toolbox_module
 from opsassay.testbed.operations.live import READ
 from opsassay.testbed.operations.sight import Sight
-from opsassay.testbed.operations.tools import TOOLS, Toolbox, definitions
+from opsassay.testbed.operations.tools import TOOLS, VerbToolbox, definitions
 from opsassay.testbed.scenarios import load_scenario
 
 AGENT = Path(__file__).with_name("outside_agent.py")
@@ -43,7 +43,7 @@ class Running:
 @pytest.fixture
 def desk():
     recorded = []
-    toolbox = Toolbox(Running(), None, recorded.append)
+    toolbox = VerbToolbox(Running(), None, recorded.append)
     return OpsDesk(toolbox), recorded, toolbox
 
 
@@ -102,7 +102,7 @@ EACH_TOOL = {
 def test_every_tool_says_and_records_over_mcp_what_it_does_when_it_is_called_directly(tmp_path):
     assert set(EACH_TOOL) == set(TOOLS)
     recorded = {"direct": [], "mcp": []}
-    boxes = {name: Toolbox(Running(), Sight(Quiet(), Quiet()), kept.append) for name, kept in recorded.items()}
+    boxes = {name: VerbToolbox(Running(), Sight(Quiet(), Quiet()), kept.append) for name, kept in recorded.items()}
     direct = [boxes["direct"].call(name, arguments) for name, arguments in EACH_TOOL.items()]
     with serving(OpsDesk(boxes["mcp"]), tmp_path / "s.sock") as path:
         offered, answers = talk(path, *EACH_TOOL.items())
@@ -120,7 +120,7 @@ def test_calls_without_end_fill_neither_the_record_nor_the_trace(tmp_path, monke
     monkeypatch.setattr(toolbox_module, "CALLS_LIMIT", 5)
     monkeypatch.setattr(outside, "CALLS_LIMIT", 8)
     recorded = []
-    toolbox = Toolbox(Running(), None, recorded.append)
+    toolbox = VerbToolbox(Running(), None, recorded.append)
     task = Task(load_scenario("drained-pool"), "Alert.", 60.0, 0, tmp_path)
     desk = outside.Counter(toolbox, Diagnoses(task))
     huge = {"propagation": ["x" * 10**6] * 500, "root_causes": [10**5] * 500, "condition": "y" * 10**6}

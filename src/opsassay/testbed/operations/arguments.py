@@ -71,7 +71,7 @@ class ConfigUnset(Written):
     key: Key
 
 
-class Release(Written):
+class ReleaseVersion(Written):
     """Deploy a version of a service, or roll back to one; replicas that run it already are left alone."""
 
     service: Name

@@ -41,7 +41,7 @@ class ToolDefinition(NamedTuple):
     parameters: dict[str, Any]
 
 
-class Outcome(NamedTuple):
+class ToolOutcome(NamedTuple):
     """What a tool answered: *status* is ok or error."""
 
     output: str
@@ -91,15 +91,15 @@ class BaseToolbox(ABC):
         """Let no further call through, and end a wait that is under way: the agent's time is over."""
         self._closed.set()
 
-    def call(self, name: str, given: Mapping[str, Any], step_id: int | None = None) -> Outcome:
+    def call(self, name: str, given: Mapping[str, Any], step_id: int | None = None) -> ToolOutcome:
         """Carry out one call and record it; whatever is wrong with it is told, never raised."""
         with self._turn:
             self._calls += 1
             if self._calls > CALLS_LIMIT:
-                return Outcome(f"Error: there are no more than {CALLS_LIMIT} calls.", "error")
+                return ToolOutcome(f"Error: there are no more than {CALLS_LIMIT} calls.", "error")
             began_ns = time.time_ns()
             done = self._attempt(str(name), given)
-            told = Outcome(_cut(done.output), done.status)
+            told = ToolOutcome(_cut(done.output), done.status)
             tool = self.tools.get(str(name))
             self._record(
                 Action(

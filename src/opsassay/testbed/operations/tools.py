@@ -17,9 +17,9 @@ from opsassay.testbed.operations.toolbox import (
     OUTPUT_LIMIT,
     BaseToolbox,
     Done,
-    Outcome,
     Tool,
     ToolDefinition,
+    ToolOutcome,
     definitions_of,
 )
 
@@ -36,7 +36,7 @@ TOOLS: Mapping[str, Tool] = {
     "scale": Tool(args.Scale, "scale", mutating=True),
     "config_set": Tool(args.ConfigSet, "config set", mutating=True),
     "config_unset": Tool(args.ConfigUnset, "config unset", mutating=True),
-    "release": Tool(args.Release, "release", mutating=True),
+    "release": Tool(args.ReleaseVersion, "release", mutating=True),
     "firewall_delete": Tool(args.FirewallDelete, "firewall delete", mutating=True),
 }
 """Every tool by its name; the verb that an oracle writes is the name with blanks."""
@@ -55,7 +55,7 @@ class OperatedSystem(Protocol):
         ...
 
 
-class Toolbox(BaseToolbox):
+class VerbToolbox(BaseToolbox):
     """The tools over the running system *running* and the *sight* of its telemetry; every call is told to *record*."""
 
     def __init__(self, running: OperatedSystem, sight: Sight, record: Callable[[Action], None]) -> None:
@@ -94,4 +94,4 @@ def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(named - {"all"}))
 
 
-__all__ = ["OUTPUT_LIMIT", "TOOLS", "Outcome", "Tool", "ToolDefinition", "Toolbox", "definitions"]
+__all__ = ["OUTPUT_LIMIT", "TOOLS", "Tool", "ToolDefinition", "ToolOutcome", "VerbToolbox", "definitions"]

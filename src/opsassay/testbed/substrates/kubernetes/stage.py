@@ -42,7 +42,7 @@ from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
 from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
-from opsassay.testbed.substrates.kubernetes.scenario.names import Names, takes_pods, workers
+from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import await_state, broken_nodes, changes_of, manifest
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
@@ -70,7 +70,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, 
     nodes = NodeCommand(cluster.node_command, api.context)
     if block.nodes or block.node_tool:
         nodes.require()
-    names = Names(name, watch_of(name), cluster.image, workers(api.list("Node")))
+    names = OpenNames(name, watch_of(name), cluster.image, workers(api.list("Node")))
     if len(names.workers) < block.workers:
         raise RefusedError(
             f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} for pods."
@@ -99,7 +99,7 @@ class ClusterStage:
     block: OnCluster
     settings: ClusterSettings
     running: KubernetesSystem
-    names: Names
+    names: OpenNames
     nodes: NodeCommand
     telemetry: LiveTelemetry | None = None
     _audit: Audit | None = field(default=None, init=False)
@@ -236,7 +236,7 @@ class ClusterStage:
             raise LostError(f"Lost during the trial, which breaks no node: {', '.join(lost)} of {api.context}.")
 
 
-def _filled(plan: FaultPlan, names: Names) -> FaultPlan:
+def _filled(plan: FaultPlan, names: OpenNames) -> FaultPlan:
     """Return *plan* with the names of nodes in their places."""
     return FaultPlan.model_validate(names.fill(plan.model_dump(mode="json")))
 

@@ -21,7 +21,7 @@ from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
 from opsassay.testbed.operations.stage import OperatorDesk
-from opsassay.testbed.operations.tools import Toolbox
+from opsassay.testbed.operations.tools import VerbToolbox
 from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
@@ -72,7 +72,7 @@ class LocalStage:
         alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
         record = partial(append_line, run_dir / ACTIONS)
         with AlertWatch(alerts, run_dir) as watch:
-            yield OperatorDesk(Toolbox(self.running, Sight(self.telemetry, alerts), record), watch)
+            yield OperatorDesk(VerbToolbox(self.running, Sight(self.telemetry, alerts), record), watch)
 
     @contextmanager
     def broken(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from opsassay.testbed.operations.sight import LOOKS, Look, Sight
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
 from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, judge
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
-from opsassay.testbed.substrates.kubernetes.scenario.names import Names
+from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
 
 Word = Annotated[str, Field(max_length=16_384)]
 
@@ -65,7 +65,7 @@ class ClusterToolbox(BaseToolbox):
         kubectl: Kubectl,
         nodes: NodeCommand,
         granted: Sequence[NodeOp],
-        names: Names,
+        names: OpenNames,
         record: Callable[[Action], None],
         sight: Sight | None = None,
     ) -> None:

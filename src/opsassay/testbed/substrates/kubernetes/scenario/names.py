@@ -17,7 +17,7 @@ _OPEN = re.compile(r"\{(namespace|watch|image|worker\d+)\}")
 
 
 @dataclass(frozen=True)
-class Names:
+class OpenNames:
     """What ``{namespace}``, ``{watch}``, ``{image}`` and ``{worker1}`` ... stand for."""
 
     namespace: str

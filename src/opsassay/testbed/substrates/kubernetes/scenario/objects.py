@@ -11,12 +11,12 @@ from opsassay.model.cluster import ObjectChange, ObjectState, OnCluster
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change
 from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Api, Object
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
-from opsassay.testbed.substrates.kubernetes.scenario.names import Names
+from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
 
 LOOK_EVERY_S = 0.5
 
 
-def manifest(api: Api, change: ObjectChange, names: Names) -> Object:
+def manifest(api: Api, change: ObjectChange, names: OpenNames) -> Object:
     """Return the object that *change* makes."""
     body = names.fill(change.create or {})
     metadata = {**body.pop("metadata", {}), "name": names.fill(change.name)}
@@ -25,7 +25,7 @@ def manifest(api: Api, change: ObjectChange, names: Names) -> Object:
     return {"apiVersion": api.version_of(change.kind), "kind": change.kind, "metadata": metadata, **body}
 
 
-def changes_of(api: Api, asked: Sequence[ObjectChange], names: Names) -> list[Change]:
+def changes_of(api: Api, asked: Sequence[ObjectChange], names: OpenNames) -> list[Change]:
     """Return *asked* as changes that can be taken back; what a patch makes of its object is asked of the server.
 
     Raises RefusedError for an object that is not there.
@@ -47,7 +47,7 @@ def changes_of(api: Api, asked: Sequence[ObjectChange], names: Names) -> list[Ch
     return found
 
 
-def broken_nodes(block: OnCluster, names: Names) -> frozenset[str]:
+def broken_nodes(block: OnCluster, names: OpenNames) -> frozenset[str]:
     """Return the nodes that *block* breaks or changes, no place for its undo; none when those are all there are."""
     named = [names.node(one.node) for one in block.nodes]
     named += [str(names.fill(one.name)) for one in block.changes if one.kind == "Node"]
@@ -93,7 +93,7 @@ def _part(items: Sequence[Any], key: str) -> Any:
     return next(named, None)
 
 
-def await_state(api: Api, state: ObjectState, names: Names) -> None:
+def await_state(api: Api, state: ObjectState, names: OpenNames) -> None:
     """Wait until *state* holds; raises OperationError with what stands there instead."""
     place = (state.namespace or names.namespace) if KINDS[state.kind][2] else None
     name, wanted = str(names.fill(state.name)), names.fill(state.equals)
