@@ -25,11 +25,11 @@ from rich.table import Table
 
 from causes_quality import Rate, interval
 from opsassay.bench.annotating import annotate_case
-from opsassay.causes.annotate import annotate_opened, open_pack
-from opsassay.causes.parted import parted_at_fault
-from opsassay.causes.search import SearchLimits
-from opsassay.causes.settings import Settings
-from opsassay.causes.sham import sham
+from opsassay.causes.reading.parted import parted_at_fault
+from opsassay.causes.search.paths import SearchLimits
+from opsassay.causes.verdict.annotate import annotate_opened, open_pack
+from opsassay.causes.verdict.settings import Settings
+from opsassay.causes.verdict.sham import sham
 from opsassay.errors import OpsAssayError
 from opsassay.model.causal_graph import CausalGraph, is_host
 from opsassay.model.incident import Label

@@ -21,7 +21,7 @@ from pathlib import Path
 import polars as pl
 
 from causes_quality import interval, read_fault
-from opsassay.causes.annotate import annotate
+from opsassay.causes.verdict.annotate import annotate
 from opsassay.model.incident import Fault, Label
 from opsassay.telemetry.datapack import Datapack
 

@@ -19,9 +19,9 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from opsassay.causes.added import added_time
-from opsassay.causes.annotate import Opened, annotate, annotate_opened, open_pack
-from opsassay.causes.sham import halves
+from opsassay.causes.evidence.added import added_time
+from opsassay.causes.verdict.annotate import Opened, annotate, annotate_opened, open_pack
+from opsassay.causes.verdict.sham import halves
 from opsassay.model.incident import Fault, Label
 from opsassay.telemetry.datapack import Datapack
 

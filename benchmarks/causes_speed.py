@@ -28,9 +28,9 @@ NEEDED = ["rcabench-platform[sdk,internal]", "openai", "sqlmodel", "colorlog", "
 OURS = """
 import json, resource, sys, time
 from pathlib import Path
-from opsassay.causes.annotate import annotate
-from opsassay.causes.search import SearchLimits
-from opsassay.causes.settings import Settings
+from opsassay.causes.verdict.annotate import annotate
+from opsassay.causes.search.paths import SearchLimits
+from opsassay.causes.verdict.settings import Settings
 from opsassay.telemetry.tree import resolve
 cap = int(sys.argv[2]) if len(sys.argv) > 2 else None
 began, used = time.perf_counter(), time.process_time()

@@ -10,8 +10,8 @@ from causes import systems
 from causes.cascade import CALM, Effect, fault, frames, incident
 from opsassay.bench.annotating import AnnotateJob, run_job
 from opsassay.bench.parallel import map_processes
-from opsassay.causes.settings import Settings
-from opsassay.causes.slo import Slo
+from opsassay.causes.evidence.slo import Slo
+from opsassay.causes.verdict.settings import Settings
 from opsassay.errors import OperationError
 from opsassay.model.incident import Label, Truth
 from opsassay.telemetry.content import write_datapack

@@ -6,8 +6,8 @@ import pytest
 
 from causes import systems
 from causes.cascade import Effect, fault, make_pack
-from opsassay.causes.annotate import annotate
-from opsassay.causes.explain import GATES, explain
+from opsassay.causes.verdict.annotate import annotate
+from opsassay.causes.verdict.explain import GATES, explain
 from opsassay.web.explain import explain_view
 
 EFFECT = Effect(own_ms={"payment": 300})

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opsassay.causes.annotate import annotate, annotate_opened, open_pack
-from opsassay.causes.rules import RULES_VERSION
-from opsassay.causes.settings import Settings
-from opsassay.causes.sham import sham
+from opsassay.causes.search.rules import RULES_VERSION
+from opsassay.causes.verdict.annotate import annotate, annotate_opened, open_pack
+from opsassay.causes.verdict.settings import Settings
+from opsassay.causes.verdict.sham import sham
 from opsassay.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.model.causal_graph import Annotation, CausalGraph, FaultVerdict
 from opsassay.model.incident import EffectCheck, Fault, Label, Struck, Truth

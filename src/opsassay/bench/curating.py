@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from opsassay.causes.curate import Candidate, Selection, curate
+from opsassay.causes.verdict.curate import Candidate, Selection, curate
 from opsassay.errors import UserError
 from opsassay.model.faults import NO_FAULT
 from opsassay.model.run import Suite, SuiteItem

@@ -43,7 +43,7 @@ def command(
     """Find the true cascade of every incident in PATHS (trees or public-form datapacks) and write it to its truth."""
     from opsassay.bench.annotating import Annotated, AnnotateJob, run_job
     from opsassay.bench.parallel import map_processes
-    from opsassay.causes.settings import load_settings
+    from opsassay.causes.verdict.settings import load_settings
     from opsassay.model.faults import fault_type
     from opsassay.telemetry.tree import resolve
 
@@ -92,7 +92,7 @@ def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> No
 
 
 def _reasons(annotated: Any) -> Iterator[str]:
-    from opsassay.causes.explain import explain
+    from opsassay.causes.verdict.explain import explain
 
     yield f"\n{annotated.name}" + (f", pretending {annotated.pretended}" if annotated.pretended else "")
     yield from explain(annotated.annotation).lines() if annotated.annotation else [f"failed: {annotated.error}"]

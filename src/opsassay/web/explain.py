@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from opsassay.causes.explain import GATES, explain
+from opsassay.causes.verdict.explain import GATES, explain
 from opsassay.model.causal_graph import Annotation
 from opsassay.web.plain import plain
 

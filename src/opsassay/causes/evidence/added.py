@@ -1,0 +1,102 @@
+"""Added time: how much longer calls take than in the baseline, each compared with calls of the same shape."""
+
+from __future__ import annotations
+
+import operator
+
+import polars as pl
+
+from opsassay.causes.reading.calls import Calls
+
+MINIMUM_MATCHED = 3
+"""A group with fewer calls on either side is not compared."""
+
+
+LOG_FLOOR_MS = 0.1
+"""Shorter times are all equal to the logarithm: they are clock jitter."""
+
+COVERAGE = 0.5
+"""A group of which less than this share has a counterpart of the same shape is compared as a whole, where allowed."""
+
+
+def added_time(
+    frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, whole: bool = False
+) -> pl.DataFrame:
+    """Return per *by* how much the mean of *value* rose: n, n_before, before_ms, added_ms; of the logarithm z and error.
+
+    *frame* has a column `period`. Rows are compared within the same *within* as well and then averaged with the
+    weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness. With *whole*,
+    groups of which less than COVERAGE has a counterpart are compared as they are: a fault may change every shape.
+    """
+    matched = _added(frame, value, by, within)
+    if not whole:
+        return matched
+    all_now = (
+        frame.lazy()
+        .filter((pl.col("period") == "abnormal") & pl.col(value).is_not_null())
+        .group_by(by)
+        .len("all_now")
+        .collect()
+    )
+    enough = all_now.join(matched.select(*by, "n"), on=by, nulls_equal=True).filter(
+        pl.col("n") >= COVERAGE * pl.col("all_now")
+    )
+    slim = frame.select("period", *by, value)
+    rest = _added(slim.join(enough, on=by, how="anti", nulls_equal=True), value, by, [])
+    return pl.concat([matched.join(enough, on=by, how="semi", nulls_equal=True), rest]).sort(by)
+
+
+def _added(frame: pl.DataFrame, value: str, by: list[str], within: list[str]) -> pl.DataFrame:
+    keys = [*by, *within]
+    logged = pl.col(value).clip(lower_bound=LOG_FLOOR_MS).log()
+    cell = pl.fold(pl.lit(0, pl.UInt64), operator.xor, [pl.col(k).hash(i) for i, k in enumerate(["period", *keys])])
+    each = (
+        frame.lazy()
+        .filter(pl.col(value).is_not_null())
+        .select("period", *keys, value, cell=cell)
+        .group_by("cell")  # one number groups several times faster than many names
+    )
+    first = pl.col("period", *keys).first()
+    logs = {"log": logged.mean(), "variance": logged.var().fill_null(0.0)}
+    stats = each.agg(first, n=pl.len(), mean=pl.col(value).mean(), **logs).drop("cell").collect()
+    normal = stats.filter(pl.col("period") == "normal").drop("period")
+    both = (
+        stats.filter(pl.col("period") == "abnormal")
+        .drop("period")
+        .join(normal, on=keys, how="inner", suffix="_before", nulls_equal=True)
+        .filter((pl.col("n") >= MINIMUM_MATCHED) & (pl.col("n_before") >= MINIMUM_MATCHED))
+        .sort(keys)
+    )
+    floor = pl.lit(0.01)
+    weight = pl.col("n") / pl.col("n").sum()
+    spread = pl.max_horizontal("variance", floor) / pl.col("n")
+    spread_before = pl.max_horizontal("variance_before", floor) / pl.col("n_before")
+    return (
+        both.group_by(by)
+        .agg(
+            n=pl.col("n").sum(),
+            n_before=pl.col("n_before").sum(),
+            before_ms=(weight * pl.col("mean_before")).sum(),
+            added_ms=(weight * (pl.col("mean") - pl.col("mean_before"))).sum(),
+            shift=(weight * (pl.col("log") - pl.col("log_before"))).sum(),
+            variance=(weight**2 * (spread + spread_before)).sum(),
+        )
+        .with_columns(z=pl.col("shift") / pl.col("variance").sqrt(), error=pl.col("variance").sqrt())
+        .drop("shift", "variance")
+        .sort(by)
+    )
+
+
+def since(calls: Calls, start_ns: int | None) -> Calls:
+    """Return *calls* without those of the abnormal window that ended before *start_ns*, the moment of the fault."""
+    if start_ns is None or not calls.start_ns["abnormal"] < start_ns < calls.end_ns["abnormal"]:
+        return calls
+    keep = (pl.col("period") == "normal") | (pl.col("end_ns") >= start_ns)
+    return Calls(
+        entries=calls.entries.filter(keep),
+        exits=calls.exits.filter(keep),
+        services=calls.services,
+        status_known=calls.status_known,
+        start_ns={**calls.start_ns, "abnormal": start_ns},
+        end_ns=calls.end_ns,
+    )

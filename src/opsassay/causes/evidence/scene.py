@@ -1,0 +1,163 @@
+"""What a root may show of its own: the scene of a trial, and what all checks share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from opsassay.causes.evidence.states import Thresholds, beyond_chance
+from opsassay.causes.reading.calls import Calls
+from opsassay.model.incident import Fault
+from opsassay.telemetry.datapack import Datapack
+
+Z_SOURCE = 4.0
+Z_BACKED = 3.0
+"""For time that a resource explains: its metric has shown the fault already."""
+
+ADDED_MS = 10.0
+RATIO = 1.5
+LINK_SHARE = 0.8
+FAR_BEYOND = 3.0
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the fault enters the traffic: own time per call, time per call on a link, and calls that it failed itself.
+
+    *own_ms*: node -> ms. *link_ms*: (caller node, peer) -> ms, a peer being a service or a store's operation.
+    *entries* and *exits*: ids of those that the fault itself failed.
+    """
+
+    own_ms: dict[str, float] = field(default_factory=dict)
+    link_ms: dict[tuple[str, str], float] = field(default_factory=dict)
+    entries: frozenset[int] = frozenset()
+    exits: frozenset[int] = frozenset()
+
+    @staticmethod
+    def merged(parts: Iterable[Sources]) -> Sources:
+        """Return the union; times of the same place add up."""
+        own: dict[str, float] = {}
+        link: dict[tuple[str, str], float] = {}
+        entries: frozenset[int] = frozenset()
+        exits: frozenset[int] = frozenset()
+        for part in parts:
+            own |= {k: own.get(k, 0.0) + v for k, v in part.own_ms.items()}
+            link |= {k: link.get(k, 0.0) + v for k, v in part.link_ms.items()}
+            entries, exits = entries | part.entries, exits | part.exits
+        return Sources(own, link, entries, exits)
+
+    @staticmethod
+    def united(parts: Iterable[Sources]) -> Sources:
+        """Return the union of what several places of one fault saw: a link between two of them is one link."""
+        own: dict[str, float] = {}
+        link: dict[tuple[str, str], float] = {}
+        every = list(parts)
+        for part in every:
+            own |= {k: max(own.get(k, 0.0), v) for k, v in part.own_ms.items()}
+            link |= {k: max(link.get(k, 0.0), v) for k, v in part.link_ms.items()}
+        entries, exits = (
+            frozenset[int]().union(*ids) for ids in ([p.entries for p in every], [p.exits for p in every])
+        )
+        return Sources(own, link, entries, exits)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The outcome of one check, with the sentence that says what was seen."""
+
+    passed: bool
+    sentence: str
+    sources: Sources = field(default_factory=Sources)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One root on trial: its calls since the fault began, its metrics, and the fault; *pack* is asked for its logs.
+
+    *root* is a service; or a host, whose services are *members*: together they are one end of links.
+    """
+
+    pack: Datapack
+    calls: Calls
+    metrics: pl.DataFrame
+    histograms: pl.DataFrame
+    root: str
+    fault: Fault
+    thresholds: Thresholds
+    members: frozenset[str] = frozenset()
+
+    @property
+    def own(self) -> pl.DataFrame:
+        """Entries of the root."""
+        return self.calls.entries.filter(pl.col("service") == self.root)
+
+    @property
+    def inbound(self) -> pl.DataFrame:
+        """Synchronous exits of others (also of load generators) that the root serves or should have served."""
+        to_root = (pl.col("callee_service") == self.root) & (pl.col("caller_service") != self.root)
+        return self.calls.exits.filter(to_root & ~pl.col("asynchronous"))
+
+    @property
+    def outbound(self) -> pl.DataFrame:
+        """Exits of the root, to services and stores."""
+        return self.calls.exits.filter(pl.col("caller_service") == self.root)
+
+
+MUCH_MORE = (pl.col("added_ms") > ADDED_MS) & (pl.col("added_ms") > (RATIO - 1) * pl.col("before_ms"))
+
+
+def rose(table: pl.DataFrame, z: float = Z_SOURCE) -> pl.DataFrame:
+    """Return the rows of `added_time` that rose clearly: in certainty, in milliseconds and in proportion."""
+    return table.filter((pl.col("z") > z) & MUCH_MORE)
+
+
+def real_links(scene: Scene) -> pl.DataFrame:
+    """Return synchronous exits with the ends of their links, caller_service and peer, and wait_ms on the link.
+
+    The services of a host are one end, called like it, and calls between them are on no link of it. *to* is the peer by
+    its own name.
+    """
+    real = ~pl.col("asynchronous") & ~pl.col("virtual")
+    links = scene.calls.exits.filter(real).with_columns(
+        pl.col("caller_service").cast(pl.String),
+        peer=pl.when("store")
+        .then(pl.concat_str(pl.lit("store:"), "name"))
+        .otherwise(pl.col("callee_service").cast(pl.String)),
+        wait_ms=pl.when("store").then("duration_ms").otherwise("gap_ms"),
+    )
+    links = links.with_columns(to="peer")
+    if not scene.members:
+        return links
+    ends = [
+        pl.when(pl.col(end).is_in(sorted(scene.members))).then(pl.lit(scene.root)).otherwise(end).alias(end)
+        for end in ("caller_service", "peer")
+    ]
+    return links.with_columns(ends).filter(pl.col("caller_service").ne_missing(pl.col("peer")))
+
+
+def touching(table: pl.DataFrame, service: str, only_peer: str | None) -> pl.DataFrame:
+    """Return the links that *service* is an end of; with *only_peer* those to it."""
+    mine = table.filter((pl.col("caller_service") == service) | (pl.col("peer") == service))
+    if only_peer is None:
+        return mine
+    return mine.filter((pl.col("peer") == only_peer) | (pl.col("caller_service") == only_peer))
+
+
+BROKEN = pl.col("failed") & (pl.col("absent") | pl.col("store") | (pl.col("served_well").fill_null(value=False)))
+
+
+def with_outcome(scene: Scene, exits: pl.DataFrame) -> pl.DataFrame:
+    """Add *served_well*: the callee did not fail, null where there is none."""
+    served = scene.calls.entries.select(callee_entry=pl.col("entry"), served_well=~pl.col("failed"))
+    return exits.join(served, on="callee_entry", how="left", maintain_order="left")
+
+
+def beyond(scene: Scene, exits: pl.DataFrame, hit: pl.Expr, by: str, minimum: int = 2) -> frozenset[int]:
+    """Return the ids of abnormal exits with *hit*, in the groups *by* where they are beyond chance."""
+    table = exits.with_columns(hit=hit)
+    now, before = (table.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
+    thresholds = scene.thresholds.model_copy(update={"minimum_errors": minimum})
+    groups = sorted(beyond_chance(now, before, "hit", thresholds, by=by)) if now.height else []
+    return frozenset(now.filter(pl.col("hit") & pl.col(by).is_in(groups)).get_column("exit"))

@@ -1,0 +1,83 @@
+"""Other signs of a fault at its place: log lines, answers, processor, memory, garbage collection."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from opsassay.causes.evidence.metrics import Raised, host_raised, raised
+from opsassay.causes.evidence.scene import Evidence, Scene, Sources
+from opsassay.causes.reading.wording import changed_lines
+
+
+def way_changed(scene: Scene) -> Evidence:
+    """Look for log lines of the root that (nearly) all its requests wrote before and now do not, or the reverse.
+
+    This shows a changed method, and nothing of it enters the traffic: only what its callers suffer could.
+    """
+    lines = changed_lines(scene.pack, scene.calls, scene.root)
+    if not lines:
+        return Evidence(passed=False, sentence=f"the log lines of {scene.root} come as before")
+    line = max(lines, key=lambda a: (abs(a.now - a.before), a.text))
+    verb = "stopped" if line.now < line.before else "started"
+    return Evidence(passed=True, sentence=f"{scene.root} {verb} logging {_quoted(line.text)}")
+
+
+def _quoted(text: str) -> str:
+    words = text[text.find("[") :] if "[" in text else text
+    return repr(words.strip()[:60])
+
+
+def payload_changed(scene: Scene) -> Evidence:
+    """Look for answers of a size that the baseline never had: most of an operation's that did not fail."""
+    sized = scene.own.filter(pl.col("response_bytes").is_not_null() & ~pl.col("failed"))
+    before = sized.filter(pl.col("period") == "normal").group_by("node")
+    known = before.agg(n=pl.len(), low=pl.col("response_bytes").min(), high=pl.col("response_bytes").max())
+    now = sized.filter(pl.col("period") == "abnormal").join(known.filter(pl.col("n") >= 5), on="node", how="inner")
+    odd = now.filter((pl.col("response_bytes") < pl.col("low")) | (pl.col("response_bytes") > pl.col("high")))
+    share = odd.group_by("node").len("odd").join(now.group_by("node").len("all"), on="node")
+    nodes = sorted(share.filter((pl.col("odd") >= 5) & (pl.col("odd") * 2 > pl.col("all"))).get_column("node"))
+    entries = frozenset(odd.filter(pl.col("node").is_in(nodes)).get_column("entry"))
+    words = f"answers of {', '.join(nodes)} changed size" if nodes else f"answers of {scene.root} look as before"
+    return Evidence(passed=bool(nodes), sentence=words, sources=Sources(entries=entries))
+
+
+def _growth(scene: Scene) -> float:
+    """Return how many times as many calls as before the root serves, at least 1: work that came is no stress."""
+    served = dict(scene.own.group_by("period").len().iter_rows())
+    rates = [served.get(period, 0) / scene.calls.seconds(period) for period in ("abnormal", "normal")]
+    return max(rates[0] / rates[1], 1.0) if rates[1] else 1.0
+
+
+def _resource(scene: Scene, family: str) -> Evidence:
+    found: Raised = raised(scene.metrics, scene.root, family, _growth(scene) if family == "cpu" else 1.0)
+    return Evidence(passed=found.passed, sentence=found.sentence)
+
+
+def cpu_raised(scene: Scene) -> Evidence:
+    """Look for a rise in processor use, among the largest of the system."""
+    return _resource(scene, "cpu")
+
+
+def host_cpu_raised(scene: Scene) -> Evidence:
+    """Look for a rise in the processor use of the host itself."""
+    found = host_raised(scene.metrics, scene.root)
+    return Evidence(passed=found.passed, sentence=found.sentence)
+
+
+def memory_raised(scene: Scene) -> Evidence:
+    """Look for a rise in memory, among the largest of the system."""
+    return _resource(scene, "memory")
+
+
+def gc_raised(scene: Scene) -> Evidence:
+    """Look for a garbage collector that works more than twice as long per second."""
+    rows = scene.histograms.filter(
+        pl.col("metric").str.contains("gc", literal=True)
+        & (pl.col("service_name") == scene.root)
+        & pl.col("sum").is_finite()
+    )
+    total = dict(rows.group_by("period").agg(pl.col("sum").max() - pl.col("sum").min()).iter_rows())
+    now = (total.get("abnormal") or 0.0) / scene.calls.seconds("abnormal")
+    before = (total.get("normal") or 0.0) / scene.calls.seconds("normal")
+    words = f"garbage collection of {scene.root} takes {now:.3f} s per second, {before:.3f} before"
+    return Evidence(passed=now > 2 * before and now - before > 0.01, sentence=words)

@@ -1,0 +1,1 @@
+"""Telemetry as calls: spans of both windows, who called whom, and who waited for whom."""

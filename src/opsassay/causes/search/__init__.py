@@ -1,0 +1,1 @@
+"""How far it spread: from the root along the rules, each hop through the gates."""

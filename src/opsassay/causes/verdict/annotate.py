@@ -1,0 +1,153 @@
+"""annotate: the verified cascade of a known fault (PAVE; OpenRCA 2.0, section 2), or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import polars as pl
+
+from opsassay.causes.evidence.added import added_time, since
+from opsassay.causes.evidence.baseline import Baseline, calibrate
+from opsassay.causes.evidence.slo import Slo, surface_alarms
+from opsassay.causes.evidence.states import NEEDED, NodeState, Thresholds, node_states
+from opsassay.causes.reading.calls import Calls, read_calls
+from opsassay.causes.reading.graph import SystemGraph, infer_graph
+from opsassay.causes.reading.parted import parted_at_fault
+from opsassay.causes.reading.room import require_readable
+from opsassay.causes.search.carried import find_flows
+from opsassay.causes.search.rules import RULES_VERSION
+from opsassay.causes.verdict.cascade import Trial, account, build_graph, rejected_paths, routes
+from opsassay.causes.verdict.label import decide
+from opsassay.causes.verdict.levels import root_labels
+from opsassay.causes.verdict.settings import Settings
+from opsassay.causes.verdict.trial import Recording, place, try_root
+from opsassay.model.causal_graph import Annotation, FaultVerdict
+from opsassay.model.incident import Fault, Label
+from opsassay.telemetry.datapack import Datapack
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A datapack that was read once, to try many roots on: what does not depend on the fault."""
+
+    pack: Datapack
+    calls: Calls
+    metrics: pl.DataFrame
+    histograms: pl.DataFrame
+    graph: SystemGraph
+    baseline: Baseline
+
+    def since(self, start_ns: int | None, settings: Settings) -> Recording:
+        """Return what is seen from the beginning of the fault on (None: the whole abnormal window)."""
+        window = since(self.calls, start_ns)
+        with ThreadPoolExecutor(1) as beside:  # these read the calls alone
+            alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
+            flows = beside.submit(find_flows, window)
+            slower = added_time(window.entries, "felt_ms", ["node"], ["shape"], whole=True)
+            states = _states(window, self.baseline, slower, settings.thresholds)
+        return Recording(
+            pack=self.pack,
+            calls=window,
+            metrics=self.metrics,
+            histograms=self.histograms,
+            graph=self.graph,
+            slower=slower,
+            states=states,
+            flows=flows.result(),
+            alarms=alarms.result().violated,
+            suspects=alarms.result().suspects,
+        )
+
+
+def open_pack(pack: Datapack, settings: Settings | None = None, system_graph: SystemGraph | None = None) -> Opened:
+    """Read *pack* once; raises DatapackError for an unreadable table, a window without spans, and too little memory."""
+    settings = settings or Settings()
+    require_readable(pack, settings.limits.memory_mb)
+    calls = read_calls(pack)
+    metrics, histograms = (pack.collect(pack.both(m), m) for m in ("metrics", "metrics_histogram"))
+    with ThreadPoolExecutor(1) as beside:
+        baseline = beside.submit(calibrate, calls, settings.thresholds)
+        graph = system_graph or infer_graph(calls, metrics)
+    return Opened(pack, calls, metrics, histograms, graph, baseline.result())
+
+
+def annotate(
+    datapack: Datapack,
+    faults: Sequence[Fault],
+    *,
+    system_graph: SystemGraph | None = None,
+    slo: Slo | None = None,
+    root: str | None = None,
+    settings: Settings | None = None,
+) -> Annotation:
+    """Return the annotation of *datapack* given the *faults* that were injected into it.
+
+    *root* pretends that this service was the target, which is how wrong roots are tried; *slo* replaces that of
+    *settings*. Pure apart from reading the datapack, and deterministic. Raises DatapackError for an unreadable table.
+    """
+    settings = settings or Settings()
+    if slo is not None:
+        settings = settings.model_copy(update={"slo": slo})
+    opened = open_pack(parted_at_fault(datapack, faults), settings, system_graph)
+    return annotate_opened(opened, faults, root=root, settings=settings)
+
+
+def annotate_opened(
+    opened: Opened, faults: Sequence[Fault], *, root: str | None = None, settings: Settings | None = None
+) -> Annotation:
+    """Return what `annotate` returns, for a datapack that was read before."""
+    settings = settings or Settings()
+    placed = place(faults, root, opened.graph)
+    seen = opened.since(min((p.fault.start_ns for p in placed), default=None), settings)
+    trials = [try_root(each, seen, settings) for each in placed]
+    label, reason = _label(trials, trials, opened.baseline, seen)
+    accepted = [t for t in trials if t.paths] if label == "attributed" else []
+    return Annotation(
+        label=label,
+        reason=reason,
+        graph=build_graph(accepted, seen.states, seen.graph),
+        paths=tuple(route for trial in accepted for route in routes(trial)),
+        rejected=rejected_paths(trials),
+        alarms=account(accepted, seen.alarms),
+        thresholds={"settings": settings.model_dump(mode="json"), "rules": RULES_VERSION},
+        false_alarm_rate=opened.baseline.false_alarm_rate,
+        faults=tuple(_verdict(trial, trials, opened.baseline, seen) for trial in trials),
+        roots=root_labels(accepted, seen.graph),
+        notes=opened.calls.notes,
+    )
+
+
+def _states(calls: Calls, baseline: Baseline, slower: pl.DataFrame, thresholds: Thresholds) -> dict[str, NodeState]:
+    entries = calls.entries.select(NEEDED)
+    now, normal = (entries.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
+    window = calls.start_ns["abnormal"], calls.end_ns["abnormal"]
+    return node_states(now, normal, baseline.nodes, slower, window, thresholds)
+
+
+def _label(told: Sequence[Trial], trials: Sequence[Trial], baseline: Baseline, seen: Recording) -> tuple[Label, str]:
+    """Return the label of the faults *told* and its reason; alarms that others of *trials* explain are not theirs."""
+    shown = "; ".join(t.signature.sentence for t in told if t.signature.seen)
+    unseen = "; ".join(_unseen(t, seen) for t in told if not t.signature.seen)
+    paths = sum(len(routes(t)) for t in told)
+    others = {path[-1][0] for trial in trials if trial not in told for path in trial.paths}
+    alarms = len({f"span|{node}" for node in seen.alarms} - others) if trials else 0
+    return decide(
+        drifted=baseline.drifted,
+        shown=shown or None,
+        alarms=max(alarms, int(paths > 0)),
+        paths=paths,
+        unseen=unseen or ("" if trials else "no fault was injected"),
+    )
+
+
+def _verdict(trial: Trial, trials: Sequence[Trial], baseline: Baseline, seen: Recording) -> FaultVerdict:
+    label, reason = _label([trial], trials, baseline, seen)
+    return FaultVerdict(type=trial.fault.type, place=trial.fault.place, label=label, reason=reason)
+
+
+def _unseen(trial: Trial, seen: Recording) -> str:
+    if not set(trial.services) & set(seen.calls.services):
+        return f"the target {trial.fault.place} is nowhere in the traces"
+    return trial.signature.sentence

@@ -1,0 +1,155 @@
+"""A trial: one fault at its place, the signature that it left there, and the ways from there to the alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from opsassay.causes.evidence.scene import Scene, Sources
+from opsassay.causes.evidence.sharing import shared_spans, with_siblings
+from opsassay.causes.evidence.signatures import Signature, check_host, check_signature
+from opsassay.causes.evidence.slo import SIGNALS
+from opsassay.causes.evidence.states import NodeState
+from opsassay.causes.reading.calls import Calls
+from opsassay.causes.reading.graph import SystemGraph
+from opsassay.causes.search.carried import Carriage, Flows, carry
+from opsassay.causes.search.hops import Place, Terrain
+from opsassay.causes.search.paths import SearchLimits, search
+from opsassay.causes.search.rules import active_rules
+from opsassay.causes.verdict.cascade import Trial
+from opsassay.causes.verdict.settings import Settings
+from opsassay.model.faults import NO_FAULT
+from opsassay.model.incident import Fault
+from opsassay.telemetry.datapack import Datapack
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What one datapack shows since the fault began: all that a trial of a root reads.
+
+    *slower*: the added time of what is felt at each node.
+    """
+
+    pack: Datapack
+    calls: Calls
+    metrics: pl.DataFrame
+    histograms: pl.DataFrame
+    graph: SystemGraph
+    slower: pl.DataFrame
+    states: dict[str, NodeState]
+    flows: Flows
+    alarms: dict[str, dict[str, int | None]]
+    suspects: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A *fault* with the services at its place: one, or all of a host's."""
+
+    fault: Fault
+    services: tuple[str, ...]
+
+
+def place(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list[Placed]:
+    """Return the distinct *faults* that broke something, with where they were, or at *root* where that is pretended.
+
+    A fault on a host is one, whether it is told once or once per service of it; told once without a service, its services
+    are those whose pods the host is known to run.
+    """
+    placed: dict[str, Placed] = {}
+    moved = {"service": root, "peer": None, "pod": None, "host": None}
+    for told_ in faults:
+        if told_.type == NO_FAULT or told_.kind is None:
+            continue
+        pretended = root and (told_.host or root != told_.service)
+        fault = told_.model_copy(update=moved) if pretended else told_
+        if fault.host is None:
+            placed.setdefault(fault.digest(), Placed(fault, (fault.service or "",)))
+            continue
+        whole = fault.model_copy(update={"service": None, "pod": None})
+        told = (fault.service,) if fault.service else graph.services_on(fault.host)
+        known = placed.get(whole.digest(), Placed(whole, ()))
+        placed[whole.digest()] = Placed(whole, tuple(sorted({*known.services, *told})))
+    return list(placed.values())
+
+
+def try_root(placed: Placed, seen: Recording, settings: Settings) -> Trial:
+    """Put the root of *placed* on trial: its signature, what that carried, and the ways to the alarms."""
+    fault, roots = placed.fault, frozenset(placed.services)
+    signature = _signature(placed, seen, settings)
+    if not signature.seen:
+        return Trial(fault, placed.services, signature, None)
+    strained = [r for r in placed.services if signature.reason in ("cpu", "mem")]
+    shared = {k: v for r in strained for k, v in shared_spans(seen.graph, r, seen.calls).items()}
+    sources = with_siblings(signature.sources, seen.calls, shared)
+    carriage = carry(seen.calls, seen.slower, seen.flows, sources, roots)
+    below = signature.parts or (signature.component,)
+    terrain = Terrain(
+        root=(signature.component, signature.reason),
+        parts=signature.parts,
+        own={part: _own_nodes(part.partition("|")[2], seen.calls) for part in below},
+        states=_with_faulted_ends(seen.states, carriage, signature.sources, seen.calls, fault),
+        callers=_spans(seen.graph.callers()),
+        callees=_spans(seen.graph.callees()),
+        shared=shared,
+        carriage=carriage,
+        rules=active_rules(extensions=settings.extensions, off=settings.rules_off),
+        began_ns=fault.start_ns,
+    )
+    directed = {node: {"latency": None} for node in seen.suspects if carriage.enough(node)}
+    limits = _limits(settings.limits, signature)
+    return Trial(fault, placed.services, signature, search(terrain, _ends(seen.alarms) | _ends(directed), limits))
+
+
+def _signature(placed: Placed, seen: Recording, settings: Settings) -> Signature:
+    fault, kind = placed.fault, placed.fault.kind
+    assert kind is not None
+
+    def scene(root: str, members: frozenset[str] = frozenset()) -> Scene:
+        of_root = fault if members else fault.model_copy(update={"service": root})
+        return Scene(
+            seen.pack, seen.calls, seen.metrics, seen.histograms, root, of_root, settings.thresholds, members=members
+        )
+
+    if fault.host is None:
+        return check_signature(kind, scene(placed.services[0]))
+    services = [service for service in placed.services if service in seen.calls.services]
+    return check_host(kind, scene(fault.host, frozenset(services)), [scene(service) for service in services])
+
+
+def _limits(limits: SearchLimits, signature: Signature) -> SearchLimits:
+    """Return *limits*; the step from a host down to what it runs is not counted."""
+    return limits.model_copy(update={"hops": limits.hops + 1}) if signature.parts else limits
+
+
+def _own_nodes(service: str, calls: Calls) -> tuple[str, ...]:
+    return tuple(sorted(calls.entries.filter(pl.col("service") == service).get_column("node").unique()))
+
+
+def _ends(alarms: Mapping[str, Mapping[str, int | None]]) -> frozenset[Place]:
+    return frozenset((f"span|{n}", state) for n, signals in alarms.items() for s in signals for state in SIGNALS[s])
+
+
+def _spans(neighbours: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {k.removeprefix("span|"): tuple(v.removeprefix("span|") for v in vs) for k, vs in neighbours.items()}
+
+
+def _with_faulted_ends(
+    states: dict[str, NodeState], carriage: Carriage, sources: Sources, calls: Calls, fault: Fault
+) -> dict[str, NodeState]:
+    """Add what only callers see: operations at the faulted end (missing or affected), and starved callees."""
+    failed_exits = calls.exits.filter(pl.col("exit").is_in(sorted(sources.exits)))
+    unserved = dict(failed_exits.filter("absent").group_by("callee_node").agg(pl.col("time_ns").min()).iter_rows())
+    result = dict(states)
+
+    def add(node: str, reason: str, onset: int) -> None:
+        state = result.get(node, NodeState())
+        result[node] = replace(state, onsets={reason: onset, **state.onsets})
+
+    for node in sorted(carriage.at_links):
+        add(node, "missing" if node in unserved else "inj_affected", unserved.get(node, fault.start_ns))
+    for _, callee in carriage.starved:
+        add(callee, "silent", max(fault.start_ns, calls.start_ns["abnormal"]))
+    return result

@@ -1,0 +1,85 @@
+"""A fault on a host is one root: its services carry it together, and no other host or single service is believed."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from causes import systems
+from causes.cascade import EPOCH, NANO, SECONDS, Effect, fault, frames, incident
+from opsassay.causes.verdict.annotate import annotate, annotate_opened, open_pack
+from opsassay.model.incident import Label
+from opsassay.telemetry.content import write_datapack
+from opsassay.telemetry.datapack import Datapack
+
+HOSTS = {"payment": "host-b", "weather": "host-b", "gateway": "host-a", "orders": "host-a", "catalogue": "host-c"}
+EDGES = {("payment", "orders"), ("orders", "gateway"), ("weather", "gateway")}
+
+
+def placed(folder, effect, usage=None):
+    """Write a pack whose metrics say where pods run, and (*usage*) what processor time hosts take."""
+    tables = frames(systems.deep(), effect)
+    for period, start in (("normal", EPOCH), ("abnormal", EPOCH + SECONDS * NANO)):
+        pods = tables[period, "metrics"]
+        where = pl.col("service_name").replace_strict(HOSTS, default="host-d").alias("attr.k8s.node.name")
+        rows = [
+            {
+                "time": start + second * NANO,
+                "metric": "k8s.node.cpu.usage",
+                "value": 0.3 + 0.01 * (second % 3) + ((usage or {}).get(host, 0.0) if period == "abnormal" else 0.0),
+                "service_name": "",
+                "attr.k8s.node.name": host,
+            }
+            for second in range(0, SECONDS, 5)
+            for host in ("host-a", "host-b", "host-c", "host-d")
+        ]
+        of_hosts = pl.DataFrame(rows).with_columns(pl.col("time").cast(pl.Datetime("ns", "UTC")))
+        tables[period, "metrics"] = pl.concat([pods.with_columns(where), of_hosts], how="diagonal")
+    write_datapack(folder, tables, incident(), {})
+    return Datapack.open(folder)
+
+
+def of_host(type_, effect, host="host-b"):
+    return fault(type_, None, effect, host=host)
+
+
+CASES = {
+    "starved": ("CPUStress", Effect(own_ms={"payment": 120, "weather": 90}), {"host-b": 1.5}, ("cpu", "container")),
+    "slow network": ("NetworkDelay", Effect(link_ms={"payment": 200, "weather": 200}), {}, ("inj_affected", "service")),
+    "gone": ("PodFailure", Effect(gone=frozenset({"payment", "weather"})), {}, ("unavail", "service")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_host_is_one_root(tmp_path, name):
+    type_, effect, usage, (state, kind) = CASES[name]
+    opened = open_pack(placed(tmp_path / "pack", effect, usage))
+    found = annotate_opened(opened, [of_host(type_, effect)])
+    assert found.label is Label.ATTRIBUTED, (found.reason, found.rejected)
+    assert [(n.component, n.state) for n in found.graph.root_causes] == [("node|host-b", (state,))]
+    assert found.graph.root_services() == {"payment", "weather"}
+    assert found.graph.service_edges() == EDGES
+    assert found.graph.services() == {"payment", "weather", "orders", "gateway"}
+    below = {(e.source, e.target) for e in found.graph.edges if e.source == "node|host-b"}
+    assert below == {("node|host-b", f"{kind}|{service}") for service in ("payment", "weather")}
+    assert [root.service for root in found.roots] == [("payment", "weather")]
+    assert [(f.type, f.place, f.label) for f in found.faults] == [(type_, "host-b", Label.ATTRIBUTED)]
+    for other in ("host-a", "host-c", "host-d"):
+        assert annotate_opened(opened, [of_host(type_, effect, other)]).label is not Label.ATTRIBUTED, other
+    for service in ("gateway", "orders", "catalogue", "bank"):
+        assert annotate_opened(opened, [of_host(type_, effect)], root=service).label is not Label.ATTRIBUTED, service
+
+
+def test_a_host_told_once_per_service_is_the_same(tmp_path):
+    type_, effect, usage, _ = CASES["starved"]
+    pack = placed(tmp_path / "pack", effect, usage)
+    once = annotate(pack, [of_host(type_, effect)])
+    each = [of_host(type_, effect).model_copy(update={"service": s}) for s in ("weather", "payment")]
+    assert annotate(pack, each) == once
+
+
+def test_a_host_that_nothing_is_known_to_run_on(tmp_path):
+    type_, effect, usage, _ = CASES["starved"]
+    found = annotate(placed(tmp_path / "pack", effect, usage), [of_host(type_, effect, "host-z")])
+    assert found.label is Label.UNEXPLAINED
+    assert "the target host-z is nowhere in the traces" in found.reason
