@@ -89,9 +89,9 @@ def likelihood_ratio_within(means: Floats, sizes: NDArray[np.int64], families: S
     df = -(means.shape[1] - 1)
     for name in names:  # with a method effect of its own in each family, families are fitted apart
         part = family == name
-        _, told = _informative(means[part])
+        _, informative = _informative(means[part])
         by_family += log_likelihood(means[part], fit_additive(means[part], weights[part]), weights[part])
-        df += max(len(told) - 1, 0)
+        df += max(len(informative) - 1, 0)
     return chi_square(2 * (by_family - additive), df)
 
 

@@ -37,6 +37,7 @@ def permutation_p(effect: Floats, permuted: Floats, sizes: NDArray[np.int64]) ->
 
 
 def _between(effect: Floats, sizes: NDArray[np.int64]) -> Floats:
+    """Return sum n_s (d_s - d)^2 over the last axis (systems), d being the mean over all cases."""
     grand = (effect * sizes).sum(axis=-1, keepdims=True) / sizes.sum()
     return np.asarray((sizes * (effect - grand) ** 2).sum(axis=-1))
 
@@ -57,6 +58,7 @@ def system_contrasts(
 
 
 def _against_rest(effect: Floats, sizes: NDArray[np.int64]) -> Floats:
+    """Return d_s - sum over t != s of n_t d_t / sum over t != s of n_t, along the last axis; NaN with one system."""
     if len(sizes) < 2:
         return np.full(effect.shape, np.nan)
     weighted = effect * sizes

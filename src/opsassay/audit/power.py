@@ -98,6 +98,7 @@ def _share(low: NDArray[np.float64], high: NDArray[np.float64]) -> float:
 
 
 def _family_power(effect: NDArray[np.float64], family: NDArray[np.int64], level: float) -> float | None:
+    """Return the share of rows of *effect* (simulations x systems) with |m| > t(F - 1) sd / sqrt(F) of F family means."""
     count = int(family.max()) + 1
     if count < 2:
         return None

@@ -19,7 +19,7 @@ _PATTERN_COST = 6
 
 
 def bootstrap_means(matched: Matched, resamples: int = 5000, seed: int = 42) -> Floats:
-    """Return means under resampling of cases within each system, *resamples* x S x M.
+    """Return means under resampling of cases within each system, *resamples* x S x M (Efron and Tibshirani 1993, 6.2).
 
     Whole cases are drawn with replacement, so that methods stay paired. The stream of a system follows from *seed* and
     its name alone: leaving another system out does not change its interval. Cases with the same scores are drawn as one
@@ -109,16 +109,19 @@ def permuted_means(matched: Matched, permutations: int = 2000, seed: int = 42) -
 def _dealt(
     draw: np.random.Generator, patterns: Floats, counts: NDArray[np.int64], sizes: NDArray[np.int64], deals: int
 ) -> Floats:
-    """Return means by system when the *counts* of *patterns* are dealt out, system by system and pattern by pattern."""
+    """Return means by system, deals x S x M, when *counts* of *patterns* (patterns x M) are dealt to systems of *sizes*.
+
+    System by system, pattern by pattern: a multivariate hypergeometric draw from what is left.
+    """
     left = np.tile(counts, (deals, 1))
     out = np.empty((deals, len(sizes), patterns.shape[1]))
     for s, size in enumerate(sizes):
         taken = np.empty_like(left)
-        wanted, after = np.full(deals, size), left.sum(axis=1)
+        missing, after = np.full(deals, size), left.sum(axis=1)
         for u in range(len(patterns)):
             after = after - left[:, u]
-            taken[:, u] = draw.hypergeometric(left[:, u], after, wanted)
-            wanted = wanted - taken[:, u]
+            taken[:, u] = draw.hypergeometric(left[:, u], after, missing)
+            missing = missing - taken[:, u]
         left -= taken
         out[:, s] = taken @ patterns / size
     return out

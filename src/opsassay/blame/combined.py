@@ -1,8 +1,13 @@
 """The combined rule-based method: a log-linear choice among the steps of a trace, with weights learned from labels.
 
-p(step) is proportional to exp(w . features). Fitted by maximum penalised likelihood of the labelled step and of the
-labelled agent (the sum over its steps), with a Gaussian prior of precision *penalty* on the weights. The answer is the
-most probable step and its agent. No model is asked.
+For step i of a trace with the features x_i (one column per name in FEATURES)::
+
+    p(i)  = exp(w . x_i) / sum over j of exp(w . x_j)
+    p(a)  = sum over the steps i of agent a of p(i)
+    loss  = - sum over traces of (log p(labelled step) + log p(labelled agent)) + penalty / 2 * |w|^2
+
+This is a conditional logit (McFadden 1974) with a Gaussian prior of precision *penalty*; the features are those of
+`features.py`. The answer is the most probable step and its agent. No model is asked.
 """
 
 from __future__ import annotations
@@ -102,7 +107,10 @@ class _Data:
         )
 
     def loss(self, weights: _Array) -> tuple[float, _Array]:
-        """Return the negative log likelihood of step and agent, and its gradient."""
+        """Return the negative log likelihood of step and agent, and its gradient by *weights* (one per feature).
+
+        d loss / d w = sum of (2 p - p(. | labelled agent)) x - x of the labelled step. 1e-12 keeps logarithms finite.
+        """
         count = np.arange(len(self.label))
         logits = np.where(self.present > 0, self.features @ weights, _OUT)
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))

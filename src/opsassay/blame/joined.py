@@ -75,6 +75,9 @@ def first_break(
 ) -> Break | None:
     """Return the first D1 reading in the agent's time below *floor* and below what stood when it began, or None.
 
+    V_temporal: the share of ready backends D1(t) >= min(floor, D1(start)) for start < t <= end; *floor* is a share,
+    *started_ns* and *ended_ns* are UTC.
+
     Blamed is the last action that had begun by then, and the step that decided on it: the one it names, else the last
     step that had begun before the action. Source: V_temporal of "side-effects".
     """
@@ -109,9 +112,9 @@ def _steps(trace: Trace) -> Iterable[Mark]:
 
 def _actions(trace: Trace, actions: Sequence[Action]) -> Iterable[Mark]:
     for action in actions:
-        told = " ".join(map(str, action.arguments.values()))
+        arguments = " ".join(map(str, action.arguments.values()))
         yield Mark(
-            f"{action.tool} {told}".strip(), action.started_ns, action.ended_ns, "action", _step_of(action, trace)
+            f"{action.tool} {arguments}".strip(), action.started_ns, action.ended_ns, "action", _step_of(action, trace)
         )
 
 

@@ -37,8 +37,9 @@ def bound_score(
 ) -> BoundResult:
     """Return how well *query* supports *expectation* of *service* among *services* (names as the data has them).
 
-    0 when the expectation does not hold or the query may not be bound; else 1 less the share of other services for
-    which it holds as well. Without any other service there is nothing to hold it against: 0.
+    score = 1[it holds for the claimed service] * (1 - h / m), h of the m other services that were tried being those for
+    which it holds as well (OpsAssay's own measure). 0 when the query may not be bound, or when there is no other service
+    to hold it against. *statement* is the parsed *query*, None when it could not be parsed; *sql* runs it, read-only.
     """
     reason = "the statement cannot be read" if statement is None else statement.why_not_bound()
     if reason:
@@ -58,7 +59,11 @@ def bound_score(
 
 
 def holds(expectation: Expectation, normal: float, abnormal: float) -> bool:
-    """Return whether *abnormal* against *normal* is what was expected: by the ratio, or gone where there was some."""
+    """Return whether the number moved as expected, with r the ratio of the *expectation*.
+
+    up: abnormal > normal and abnormal >= r normal; down: abnormal < normal and normal >= r abnormal; gone: normal > 0
+    and abnormal = 0.
+    """
     if expectation.change == "gone":
         return normal > 0 and abnormal == 0
     if expectation.change == "up":

@@ -1,5 +1,14 @@
 """NTAM, the normalised topology-aware match of ITBench (Appendix F), for root causes and for propagation chains.
 
+With true chains FP_p (P of them), claimed chains FP'_q (Q of them), entities g and o, and the symbols of Table 33::
+
+    GI(g)         = ((K + 1) / (K - k + 1)) ^ gamma                     importance at level k of K (F.2.1)
+    ITD(g, o)     = GI(g) * (1 / (TD(g, o) + 1)) ^ delta                TD: topology distance, zeta per missing edge
+    S(FP_p, FP'_q) = sum over g of max over o of ITD(g, o) ^ alpha
+                     * (max over o of mean over g of ITD(g, o)) ^ beta / (| |FP'_q| - |FP_p| | + 1) ^ c   (Equation 7)
+    S(G, O)       = sum over p of max over q of S(FP_p, FP'_q) / (|P - Q| + 1) ^ d                        (F.2.4)
+    NTAM          = S(G, O) / S(G, G)
+
 Where the appendix is silent we fix: a walk goes from truth to prediction over edges in both directions and pays for the
 node that it enters; an unknown or unreachable entity is infinitely far, which earns nothing and is still counted; the
 score is clamped to [0, 1], since a hub near all entities of a chain can earn more than the chain itself.
@@ -15,7 +24,7 @@ from opsassay.grading.topology import Topology, chains, levels
 from opsassay.model.base import Noun
 
 MAX_CHAINS = 200
-"""Chains of an answer or a truth that are looked at, first by name; a cascade of many branches has more ways than that."""
+"""Chains of an answer or a truth that are looked at, first by name; a cascade of many branches has more."""
 
 
 class Parameters(Noun):
@@ -43,7 +52,7 @@ class Chain:
     level: Mapping[str, int]
 
     def importance(self, entity: str, gamma: float) -> float:
-        """Return GI: ((K + 1) / (K - k + 1)) ** gamma for level k of K."""
+        """Return GI(g) = ((K + 1) / (K - k + 1)) ^ gamma for *entity* g at level k, K being the highest."""
         highest = max(self.level[name] for name in self.entities)
         return float(((highest + 1) / (highest - self.level[entity] + 1)) ** gamma)
 
@@ -53,8 +62,10 @@ def chains_of(edges: Sequence[tuple[str, str]], roots: Sequence[str], topology: 
     joined = [(topology.one(a), topology.one(b)) for a, b in edges]
     causes = topology.all_of(roots)
     level = levels(joined, causes)
-    ways = chains(joined, causes, MAX_CHAINS)
-    return tuple(Chain(way, tuple(name for name in way if name in causes), level) for way in ways)
+    return tuple(
+        Chain(entities, tuple(name for name in entities if name in causes), level)
+        for entities in chains(joined, causes, MAX_CHAINS)
+    )
 
 
 @dataclass(frozen=True)
@@ -65,11 +76,11 @@ class Ntam:
     parameters: Parameters = TABLE_33
 
     def propagation(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
-        """Return FPC (NTAM): the chains as wholes, clamped."""
+        """Return FPC (NTAM) in [0, 1]: S(G, O) / S(G, G) over the chains as wholes (Appendix F.2), clamped."""
         return self._clamped(self._total(truth, answer, whole=True), self._total(truth, truth, whole=True))
 
     def localisation(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
-        """Return FL (NTAM): the root causes alone, clamped."""
+        """Return FL (NTAM) in [0, 1]: the same over the root causes alone (Appendix F.3), clamped."""
         return self._clamped(self.localisation_unclamped(truth, answer), 1.0)
 
     def localisation_unclamped(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
@@ -91,16 +102,16 @@ class Ntam:
     def _match(self, true: Chain, claimed: Chain, *, whole: bool) -> float:
         """Return S(FP_p, FP'_q) (Equation 7), or S(R_p, R'_q), whose second factor uses the whole FP_p as printed."""
         p = self.parameters
-        wanted, said = (true.entities, claimed.entities) if whole else (true.roots, claimed.roots)
-        if not wanted or not said:
+        correct, said = (true.entities, claimed.entities) if whole else (true.roots, claimed.roots)
+        if not correct or not said:
             return 0.0
-        near = [math.pow(max(self._near(true, g, o) for o in said), p.alpha) for g in wanted]
+        near = [math.pow(max(self._near(true, g, o) for o in said), p.alpha) for g in correct]
         central = max(math.fsum(self._near(true, g, o) for g in true.entities) for o in said) / len(true.entities)
-        mismatch = math.pow(abs(len(said) - len(wanted)) + 1, p.c)
+        mismatch = math.pow(abs(len(said) - len(correct)) + 1, p.c)
         return math.fsum(near) * math.pow(central, p.beta) / mismatch
 
     def _near(self, true: Chain, entity: str, said: str) -> float:
-        """Return the importance-weighted inverse topology distance, 0 where there is no way."""
+        """Return the importance-weighted inverse topology distance, 0 where no path leads."""
         distance = 0.0 if entity == said else self.topology.distance(entity, said, self.parameters.zeta)
         if math.isinf(distance):
             return 0.0

@@ -98,7 +98,11 @@ def _greedy(service_hit: NDArray[np.bool_], full_hit: NDArray[np.bool_]) -> tupl
 def outcome_metrics(
     claims: Sequence[RootCauseClaim], truth: Truth, profile: Profile, *, names_kinds: bool = True
 ) -> Metrics:
-    """Return exact_match, precision, recall, f1, any_service and fault_kind_accuracy.
+    """Return exact_match, precision, recall, f1, any_service and fault_kind_accuracy, each in [0, 1].
+
+    With h full hits (service and kind, from `match`) among c claims and r true roots: precision = h / c, recall = h / r,
+    F1 = 2 P R / (P + R), exact_match = 1[h = c = r]; any_service = 1[a claimed service is a root] (OpenRCA 2.0, G.1,
+    Equations 4 to 6). *names_kinds*: whether the solver names fault kinds.
 
     Claims and faults are multisets: naming a pair twice is one hit and one miss, unless two such faults were injected.
 
@@ -143,7 +147,7 @@ def outcome_metrics(
 
 
 def ranking_metrics(ranking: Sequence[RankedService], truth: Truth, profile: Profile) -> Metrics:
-    """Return acc_at_1 and acc_at_3: whether a true root is among the first of the ranking, claimed or not.
+    """Return acc_at_1 and acc_at_3 (0 or 1): whether a true root is among the first k of the ranking, claimed or not.
 
     This is the acc@k of leaderboards of methods; it knows no "nothing is wrong", so it says nothing where nothing was.
     """

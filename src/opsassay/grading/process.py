@@ -50,7 +50,11 @@ def claimed_graph(diagnosis: Diagnosis, profile: Profile) -> ServiceGraph:
 
 
 def graph_metrics(diagnosis: Diagnosis, graph: CausalGraph, profile: Profile) -> Metrics:
-    """Return precision, recall and F1 of nodes and of directed edges (Equations 7 and 8)."""
+    """Return precision, recall and F1 of nodes and of directed edges between services.
+
+    Precision = |claimed & true| / |claimed|, recall = |claimed & true| / |true|, F1 their harmonic mean (OpenRCA 2.0,
+    G.2.1, Equations 7 and 8); both sets empty scores 1.
+    """
     claimed, true = claimed_graph(diagnosis, profile), true_graph(graph, profile)
     return {
         **metrics.set_scores("node", claimed.nodes, true.nodes),
@@ -61,7 +65,10 @@ def graph_metrics(diagnosis: Diagnosis, graph: CausalGraph, profile: Profile) ->
 def path_metrics(
     diagnosis: Diagnosis, truth: Truth, graph: CausalGraph, profile: Profile, *, names_kinds: bool = True
 ) -> Metrics:
-    """Return path_reachability, path_reachability_hit and ungrounded (Equation 10 and its variant).
+    """Return path_reachability, path_reachability_hit and ungrounded, each 0 or 1 (Equation 10 and its variant).
+
+    PR = 1[AnySvc and a path r ~> s over claimed edges with r a true root service and s a service of a true alarm]
+    (OpenRCA 2.0, G.2.2); ungrounded = AnySvc and not PR.
 
     A path runs over *claimed* edges from a correctly claimed root service (for the variant: service and kind) to a
     service of a true alarm. No correct root is 0 by definition; a truth without alarms is not applicable.

@@ -103,11 +103,11 @@ def _topology_metrics(
     if not roots:
         return metrics.not_applicable(metrics.TOPOLOGY, "the verified cascade has no root service")
     match = Ntam(topology)
-    wanted = chains_of(sorted(true.edges), roots, topology)
+    correct = chains_of(sorted(true.edges), roots, topology)
     said = chains_of(sorted(claimed.edges), named, topology) if claimed.nodes else ()
     return {
-        "ntam_fl": scored(match.localisation(wanted, said)),
-        "ntam_fpc": scored(match.propagation(wanted, said)),
+        "ntam_fl": scored(match.localisation(correct, said)),
+        "ntam_fpc": scored(match.propagation(correct, said)),
     }
 
 

@@ -61,6 +61,9 @@ class Baro:
 def robust_scores(normal: Matrix, abnormal: Matrix) -> Matrix:
     """Return per column the largest (reading - median) / interquartile range; NaN for a column that is left out.
 
+    *normal* and *abnormal* are readings, bins x columns in each column's own unit. score_j = max over t of
+    (abnormal_tj - q50_j) / (q75_j - q25_j), quartiles of the normal column (BARO, FSE 2024, RobustScorer).
+
     As the reference scorer: signed, so a fall does not count; quartiles interpolate linearly; a range that is nothing
     but rounding counts as 1; a column that is constant in either period is left out.
     """

@@ -67,7 +67,13 @@ class Cd1Min:
         return claim_of_signal(view, ranking, table.signals[place], float(change[place]), protocol, note)
 
     def _changes(self, normal: Matrix, abnormal: Matrix) -> tuple[Matrix, NDArray[np.bool_]]:
-        """Return per column the change in percent across the boundary, and whether it passes both thresholds."""
+        """Return per column the change in percent across the boundary, and whether it passes both thresholds.
+
+        change_j = 100 (after_j - before_j) / |before_j|, *before* and *after* being means of the last and the first
+        `window_steps` bins (bins x columns in the column's unit); a column passes with max over t of
+        |abnormal_tj - mean_j| / sd_j above `z`, mean and sd (ddof 0) over both periods, and |change_j| above
+        `change_percent`. Source: the leaderboard audit, section 4.1 and Table 11.
+        """
         before, after = normal[-self.window_steps :].mean(axis=0), abnormal[: self.window_steps].mean(axis=0)
         case = np.vstack([normal, abnormal])
         mean, deviation = case.mean(axis=0), case.std(axis=0)

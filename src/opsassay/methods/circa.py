@@ -83,7 +83,12 @@ class Circa:
         return diagnosis.model_copy(update={"notes": (*diagnosis.notes, *([fallback] if fallback else []))})
 
     def _residuals(self, table: Readings, groups: list[Group], parents: Mapping[Group, set[Group]]) -> Matrix:
-        """Return z of the residual of every abnormal reading (bins x columns)."""
+        """Return z of the residual of every abnormal reading (bins x columns).
+
+        Columns of a group are regressed on those of its parent groups, both standardised by the normal period; the
+        residual is standardised by its own normal mean and sd (CIRCA, KDD 2022, section 4.2: regression-based hypothesis
+        testing; the reference uses ordinary least squares or support vectors, ours is ridge).
+        """
         members: dict[Group, list[int]] = {}
         for place, group in enumerate(groups):
             members.setdefault(group, []).append(place)
@@ -97,7 +102,12 @@ class Circa:
         return out
 
     def _adjusted(self, own: Matrix, groups: list[Group], parents: Mapping[Group, set[Group]]) -> Matrix:
-        """Return the scores with the largest score of anomalous effects added to columns that are anomalous."""
+        """Return the scores with the largest score of anomalous effects added to columns that are anomalous.
+
+        For a group g with own score s_g (the largest of its columns): below_g = max over effects e of (s_e + below_e), of
+        those where that is at least `anomalous_at_z`, and 0 for a group whose s_g is lower than that; adjusted = own +
+        below for anomalous columns (CIRCA, section 4.3: descendant adjustment).
+        """
         largest: dict[Group, float] = {}
         for group, score in zip(groups, own.tolist(), strict=True):
             largest[group] = max(score, largest.get(group, 0.0))
@@ -140,7 +150,11 @@ def structural_parents(groups: Iterable[Group], calls: Iterable[tuple[str, str]]
 
 
 def _ridge(causes: Matrix, effects: Matrix, rows: int, penalty: float) -> Matrix:
-    """Return *effects* as predicted from *causes* by a ridge regression that is fitted to the first *rows*."""
+    """Return *effects* as predicted from *causes* by a ridge regression that is fitted to the first *rows*.
+
+    *causes* is bins x parents, *effects* bins x columns. coefficients = (X'X + penalty rows I)^-1 X'Y with X the causes
+    and an intercept, which is not penalised (Hoerl and Kennard 1970).
+    """
     design = np.column_stack([causes, np.ones(len(causes))])
     fitted = design[:rows]
     weight = penalty * rows * np.eye(design.shape[1])

@@ -79,7 +79,7 @@ def own_step_s(view: Datapack) -> float:
 
 
 def z_scores(normal: Matrix, abnormal: Matrix) -> Matrix:
-    """Return the z of every abnormal reading by its column's normal mean and population deviation (ddof 0).
+    """Return z = (abnormal - mean) / sd of every reading (bins x columns), mean and sd (ddof 0) of the normal column.
 
     A column of zero variance has z = 0; a deviation that is a rounding error of the mean is zero variance.
     """

@@ -33,7 +33,10 @@ class MaxZ:
         return asdict(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return the service whose most extreme reading is the largest, with the kind that its signal stands for."""
+        """Return the service whose most extreme reading is the largest, with the kind that its signal stands for.
+
+        score_s = max over columns j of s and bins t of |z_tj|, z as in `matrix.z_scores` (the leaderboard audit, 4.1).
+        """
         table = readings(view)
         z = z_scores(table.normal, table.abnormal)
         scores = np.abs(z).max(axis=0, initial=0.0)

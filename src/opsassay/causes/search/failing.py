@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -32,11 +33,22 @@ class Bypass:
     failures: int
 
 
+class FailureCount(NamedTuple):
+    """Failures of a node: those *carried* from the root, all *beyond_baseline* (failed - calls * usual rate), its calls."""
+
+    carried: int
+    beyond_baseline: float
+    calls: int
+
+
 @dataclass(frozen=True)
 class CarriedErrors:
-    """*nodes*: node -> (failures carried, failures beyond the baseline, calls). *edges*: (cause, node) -> failed calls."""
+    """Failures that the root explains: *nodes* by name, *edges*: failed calls by (cause, node).
 
-    nodes: dict[str, tuple[int, float, int]]
+    *changed*: nodes whose answers look healthy and are not; *at_links*: nodes at the faulted ends of links.
+    """
+
+    nodes: dict[str, FailureCount]
     edges: dict[tuple[str, str], int]
     bypasses: tuple[Bypass, ...]
     changed: frozenset[str]
@@ -204,8 +216,8 @@ def _named(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, touched: Flags)
     )
 
 
-def _failures(calls: Calls, carried: Flags) -> dict[str, tuple[int, float, int]]:
-    """Return per node the carried failures, all failures beyond what the baseline foretells, and all calls."""
+def _failures(calls: Calls, carried: Flags) -> dict[str, FailureCount]:
+    """Return the failures of each node that has carried ones; requests that nobody served count where they were sent."""
     entries = calls.entries.with_columns(carried=pl.Series(carried[calls.entries.get_column("entry").to_numpy()]))
     now, normal = pl.col("period") == "abnormal", pl.col("period") == "normal"
     unserved = calls.exits.filter(pl.col("from_generator") & pl.col("absent") & now & pl.col("failed"))
@@ -217,7 +229,7 @@ def _failures(calls: Calls, carried: Flags) -> dict[str, tuple[int, float, int]]
     )
     outside = dict(unserved.group_by("callee_node").len().iter_rows())
     return {
-        node: (c + outside.get(node, 0), f - n * rate + outside.get(node, 0), n + outside.get(node, 0))
-        for node, c, f, n, rate in table.sort("node").iter_rows()
-        if c or outside.get(node)
+        node: FailureCount(carried + extra, failed - served * rate + extra, served + extra)
+        for node, carried, failed, served, rate in table.sort("node").iter_rows()
+        if (extra := outside.get(node, 0)) or carried
     }

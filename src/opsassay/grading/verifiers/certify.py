@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from opsassay.grading.verifiers import further
+from opsassay.grading.verifiers.alerts import alerts_cleared
 from opsassay.grading.verifiers.control_plane import v_control_plane
 from opsassay.grading.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
 from opsassay.grading.verifiers.diagnosed import diagnosis_metrics
@@ -53,7 +54,7 @@ def judge(
     if committed.profile == "paper":
         return tuple(found), numbers
     if committed.alerts is not None:
-        judgement, numbers["time_to_repair_s"] = further.alerts_cleared(evidence, committed.alerts)
+        judgement, numbers["time_to_repair_s"] = alerts_cleared(evidence, committed.alerts)
         found.append(judgement)
     if committed.placement is not None:
         found.append(further.placement(evidence, committed.placement))

@@ -13,6 +13,7 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
+from opsassay.grading.verifiers.judgement import Judged, Judgement
 from opsassay.grading.verifiers.users import Counts, counts_of
 from opsassay.model.trajectory import (
     Action,
@@ -272,3 +273,15 @@ def _thinned(series: Series, cadence_s: float) -> Series:
     first_of_turn = np.concatenate([[True], turn[1:] != turn[:-1]])
     first_of_turn[-1] = True
     return series.select(first_of_turn)
+
+
+def failed(evidence: Evidence, name: str, reason: str, time_ns: int | None = None) -> Judgement:
+    """Return the judgement of predicate *name* that failed at *time_ns*, without it at the end of the run."""
+    at = evidence.ended if time_ns is None else time_ns
+    return Judgement(predicate=name, status=Judged.FAILED, reason=reason, tick=evidence.tick_at(at), time_ns=at)
+
+
+def passed(evidence: Evidence, name: str, reason: str) -> Judgement:
+    """Return the judgement of predicate *name* that held until the end of the run."""
+    at = evidence.ended
+    return Judgement(predicate=name, status=Judged.PASSED, reason=reason, tick=evidence.tick_at(at), time_ns=at)

@@ -1,7 +1,6 @@
-"""What a scenario may commit beyond the paper's four: alerts_cleared, placement, no-regression, impact, blast radius.
+"""What a scenario may commit beyond the paper's four and its alerts: placement, no-regression, impact, blast radius.
 
-alerts_cleared is ITBench's success of a mitigation (C.6). Placement closes the gap of Finding 4b of "side-effects";
-impact is the accounting that its section 7 asks for.
+Placement closes the gap of Finding 4b of "side-effects"; impact is the accounting that its section 7 asks for.
 """
 
 from __future__ import annotations
@@ -11,53 +10,14 @@ from collections import Counter
 import numpy as np
 
 from opsassay.grading.verifiers.entities import changes_between, entities_at, service_of
-from opsassay.grading.verifiers.evidence import Evidence
-from opsassay.grading.verifiers.judgement import Judged, Judgement, missing
+from opsassay.grading.verifiers.evidence import Evidence, failed, passed
+from opsassay.grading.verifiers.judgement import Judgement, missing
 from opsassay.grading.verifiers.users import loss_between
-from opsassay.model.scenario import AlertsCleared, BlastRadius, Impact, NoRegression, Placement, Spread
+from opsassay.model.scenario import BlastRadius, Impact, NoRegression, Placement, Spread
 from opsassay.model.trajectory import Entity
 
 BROKEN_SHARE, BROKEN_LEAST = 0.5, 3
 """A kind of request is broken when most of at least so many of its requests fail."""
-
-
-def alerts_cleared(evidence: Evidence, committed: AlertsCleared) -> tuple[Judgement, float | None]:
-    """Judge whether what had fired when the agent was let in has cleared and stayed clear; and the time to repair, s.
-
-    The hold counts from the later of the last firing and the agent's last change: readings before that change are no
-    evidence of what it did. Time to repair is from the agent's start to the first quiet reading.
-    """
-    name, readings = "alerts_cleared", sorted(evidence.recording.alerts, key=lambda r: r.time_ns)
-    fired = [{(a.service, a.signal) for a in reading.firing} for reading in readings]
-    since = evidence.triggered or 0
-    early = [firing for r, firing in zip(readings, fired, strict=True) if since <= r.time_ns <= evidence.agent_started]
-    had_fired: set[tuple[str, str]] = set().union(*early)
-    wanted = {(rule.service, rule.signal) for rule in committed.triggering} or had_fired
-    silent = sorted(wanted - had_fired)
-    if not wanted or silent:
-        what = f"{_alert(silent[0])} had not" if silent else "no alert had"
-        return missing(name, f"{what} fired before the agent was let in"), None
-    last_firing = max(i for i, firing in enumerate(fired) if firing & wanted)
-    still = sorted(fired[last_firing] & wanted)
-    if last_firing == len(readings) - 1:
-        at = readings[last_firing].time_ns
-        return _failed(evidence, name, f"{_alert(still[0])} still fires at the end", at), None
-    cleared = readings[last_firing + 1].time_ns
-    held_from = max(cleared, evidence.final_from if evidence.first_change is not None else cleared)
-    times = np.array([r.time_ns for r in readings[last_firing + 1 :]])
-    held_s = (int(times[-1]) - held_from) / 1e9
-    if held_s < committed.hold_s:
-        reason = f"quiet for {max(held_s, 0):.0f} s of the {committed.hold_s:g} s hold when the record ends"
-        return missing(name, reason), None
-    in_hold = times[:-1] < held_from + committed.hold_s * 1e9
-    longest = float(np.diff(times)[in_hold].max(initial=0)) / 1e9
-    if longest > max(committed.hold_s, 10.0):
-        return missing(name, f"the alert rules were not evaluated for {longest:.0f} s of the hold"), None
-    repair_s = max(0.0, (cleared - evidence.agent_started) / 1e9)
-    told = {"value": repair_s, "limit": committed.hold_s, "tick": evidence.tick_at(cleared), "time_ns": cleared}
-    listed = ", ".join(map(_alert, sorted(wanted)))
-    reason = f"{listed} cleared {repair_s:.0f} s after the agent's start and stayed so"
-    return Judgement(predicate=name, status=Judged.PASSED, reason=reason, **told), repair_s
 
 
 def placement(evidence: Evidence, committed: Placement) -> Judgement:
@@ -69,14 +29,14 @@ def placement(evidence: Evidence, committed: Placement) -> Judgement:
     for rule in committed.spread:
         if (problem := _spread(rule, final)) is not None:
             lacks = problem.startswith("missing")
-            return missing(name, problem.partition(": ")[2]) if lacks else _failed(evidence, name, problem)
+            return missing(name, problem.partition(": ")[2]) if lacks else failed(evidence, name, problem)
     for one, other in committed.apart:
         shared = sorted(_hosts(final, one).keys() & _hosts(final, other).keys())
         if not _hosts(final, one) or not _hosts(final, other):
             return missing(name, f"{one} or {other} has no ready replica whose host is known")
         if shared:
-            return _failed(evidence, name, f"{one} and {other} share {', '.join(shared)}")
-    return _passed(evidence, name, "every service runs where it should")
+            return failed(evidence, name, f"{one} and {other} share {', '.join(shared)}")
+    return passed(evidence, name, "every service runs where it should")
 
 
 def no_regression(evidence: Evidence, committed: NoRegression) -> Judgement:
@@ -115,9 +75,9 @@ def no_regression(evidence: Evidence, committed: NoRegression) -> Judgement:
     broken += [f"most of {kind} fail" for kind in _broken_requests(evidence) if kind not in spared]
     if broken:
         more = f" and {len(broken) - 6} more" if len(broken) > 6 else ""
-        judged = _failed(evidence, name, f"worked before and not after: {', '.join(broken[:6])}{more}")
+        judged = failed(evidence, name, f"worked before and not after: {', '.join(broken[:6])}{more}")
         return judged.model_copy(update={"value": float(len(broken)), "limit": 0.0})
-    return _passed(evidence, name, f"all of {len(before)} entities that worked before work after")
+    return passed(evidence, name, f"all of {len(before)} entities that worked before work after")
 
 
 def impact(evidence: Evidence, committed: Impact) -> tuple[Judgement, float | None, float | None]:
@@ -141,10 +101,10 @@ def impact(evidence: Evidence, committed: Impact) -> tuple[Judgement, float | No
     for words, value, limit in bounds:
         if limit is not None and value > limit:
             crossed = loss.when(words, limit)
-            judged = _failed(evidence, name, f"{value:.2f} weighted {words}, more than {limit:g}", crossed)
+            judged = failed(evidence, name, f"{value:.2f} weighted {words}, more than {limit:g}", crossed)
             return judged.model_copy(update={"value": value, "limit": limit}), loss.user_minutes, loss.failed
     reason = f"{loss.user_minutes:.2f} user-minutes and {loss.failed:g} failed requests, weighted"
-    judged = _passed(evidence, name, reason).model_copy(update={"value": loss.user_minutes})
+    judged = passed(evidence, name, reason).model_copy(update={"value": loss.user_minutes})
     return judged, loss.user_minutes, loss.failed
 
 
@@ -164,12 +124,12 @@ def blast_radius(evidence: Evidence, committed: BlastRadius, named: frozenset[st
     if value > limit:
         at, _ = sorted(touched.values())[committed.max_entities]
         listed = ", ".join(f"{entity} ({how})" for entity, (_, how) in touched.items())
-        judged = _failed(evidence, name, f"touched what the truth does not name: {listed}", at)
+        judged = failed(evidence, name, f"touched what the truth does not name: {listed}", at)
     elif not any(tick.entities for tick in ticks):
         judged = missing(name, "no entities were recorded, so what moved was not seen")
     else:
         listed = ", ".join(touched) or "nothing"
-        judged = _passed(evidence, name, f"touched besides what the truth names: {listed}")
+        judged = passed(evidence, name, f"touched besides what the truth names: {listed}")
     return judged.model_copy(update={"value": value, "limit": limit}), value
 
 
@@ -247,17 +207,3 @@ def _broken_requests(evidence: Evidence) -> list[str]:
 def _start_of(evidence: Evidence, index: int) -> int:
     ticks = evidence.recording.timeline.ticks
     return next((min(o.started_ns for o in t.observations) for t in ticks if t.index == index), evidence.agent_started)
-
-
-def _alert(rule: tuple[str, str]) -> str:
-    return f"{rule[0]} {rule[1]}"
-
-
-def _failed(evidence: Evidence, name: str, reason: str, time_ns: int | None = None) -> Judgement:
-    at = evidence.ended if time_ns is None else time_ns
-    return Judgement(predicate=name, status=Judged.FAILED, reason=reason, tick=evidence.tick_at(at), time_ns=at)
-
-
-def _passed(evidence: Evidence, name: str, reason: str) -> Judgement:
-    at = evidence.ended
-    return Judgement(predicate=name, status=Judged.PASSED, reason=reason, tick=evidence.tick_at(at), time_ns=at)
