@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from opsassay.blame.joined import Break, Lane, first_break, lanes
 from opsassay.blame.patterns import Finding, find_patterns
 from opsassay.errors import DatapackError, UserError
 from opsassay.model.base import Noun
 from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.json_lines import read_nouns
 from opsassay.model.scenario import Verification
 from opsassay.model.trajectory import Action, AlertReading, Attribution, Phase, Timeline, Trace
-from opsassay.proxy.reading import read_json_lines
 from opsassay.telemetry.tree import Case, read_noun
 from opsassay.testbed.recording.observer import read_timeline
 
@@ -74,7 +72,7 @@ def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
         find_patterns(trace, record.diagnosis, graph, case.datapack) if case and graph and record.diagnosis else []
     )
     broken = _broken(trace, record)
-    found = [*([_told(broken)] if broken else []), *patterns]
+    found = [*([_break_found(broken)] if broken else []), *patterns]
     return Joined(clock, tuple(sorted(found, key=lambda f: (f.step is None, f.step or 0))))
 
 
@@ -103,7 +101,7 @@ def _broken(trace: Trace, record: RunRecord) -> Break | None:
     return first_break(record.timeline, record.actions, trace, floor=record.floor, started_ns=started, ended_ns=ended)
 
 
-def _told(broken: Break) -> Finding:
+def _break_found(broken: Break) -> Finding:
     action = broken.action
     did = f"{action.tool} {' '.join(map(str, action.arguments.values()))}".strip() if action else ""
     after = f"after {did}" if did else "and no action of the agent came before it"
@@ -115,14 +113,7 @@ def _told(broken: Break) -> Finding:
 
 
 def _lines(path: Path, noun: type[_Line]) -> tuple[_Line, ...]:
-    if not path.exists():
-        return ()
-    try:
-        return tuple(noun.model_validate(line) for line in read_json_lines(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the line"
-        raise DatapackError(f"{path}: a line is no {noun.__name__.lower()}: {where}: {first['msg']}.") from error
+    return tuple(read_nouns(path, noun)) if path.exists() else ()
 
 
 def _timeline(path: Path) -> Timeline:

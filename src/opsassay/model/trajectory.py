@@ -84,9 +84,9 @@ def parse_timeline(text: str) -> Timeline:
     """Return the timeline in *text*: a header, then one `Tick` a line; a torn last line is dropped."""
     whole, _, _ = text.rpartition("\n")
     header, *lines = whole.splitlines()
-    told = json.loads(header)
+    head = json.loads(header)
     ticks = _TICKS.validate_json("[" + ",".join(lines) + "]")
-    return Timeline(boot_id=told["boot_id"], cadence_s=told["cadence_s"], ticks=ticks)
+    return Timeline(boot_id=head["boot_id"], cadence_s=head["cadence_s"], ticks=ticks)
 
 
 _TICKS = TypeAdapter(tuple[Tick, ...])

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.errors import DatapackError, UserError
+from opsassay.model.json_lines import follow_json_lines, read_json_lines
 from opsassay.proxy import sse
 from opsassay.proxy.apis import Answer, Api, Asked, api_of
 from opsassay.proxy.codings import decoded
-from opsassay.proxy.reading import read_json_lines
 from opsassay.proxy.record import RECORD
 
 
@@ -127,21 +127,15 @@ class SessionTail:
     def ended(self) -> Iterator[Exchange]:
         """Yield the exchanges that have ended since the last call; raises DatapackError for what is no record."""
         try:
-            with self._path.open("rb") as record:
-                record.seek(self._offset)
-                for line in record:
-                    if not line.endswith(b"\n"):
-                        return
-                    self._offset += len(line)
-                    event = self._clock.stamped(json.loads(line))
-                    if event["event"] == "request":
-                        self._drafts[event["id"]] = _Draft(event)
-                    elif event["event"] != "opened":
-                        self._drafts[event["id"]].add(event)
-                        if event["event"] == "end":
-                            yield self._drafts.pop(event["id"]).exchange()
-        except FileNotFoundError:
-            return
+            for offset, line in follow_json_lines(self._path, self._offset):
+                self._offset = offset
+                event = self._clock.stamped(line)
+                if event["event"] == "request":
+                    self._drafts[event["id"]] = _Draft(event)
+                elif event["event"] != "opened":
+                    self._drafts[event["id"]].add(event)
+                    if event["event"] == "end":
+                        yield self._drafts.pop(event["id"]).exchange()
         except (KeyError, TypeError, ValueError) as error:
             raise DatapackError(f"{self._path}: an event is not in the form of a record ({error!r}).") from error
 

@@ -1,10 +1,10 @@
-"""What the importers share: JSON of a file with one clear sentence when it is none, and file names in number order."""
+"""What the readers of traces share: the JSON of a file, or one clear sentence; and file names in number order."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,6 @@ def read_json(path: Path) -> Any:
         raise DatapackError(f"{path} is not UTF-8 text (byte {error.start}); it is no trace.") from error
     except json.JSONDecodeError as error:
         raise DatapackError(f"{path}:{error.lineno}: not valid JSON: {error.msg}.") from error
-
-
-def read_json_lines(path: Path) -> Iterator[Any]:
-    """Yield the value of every line of *path*; a torn last line is dropped, any other one raises DatapackError."""
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            yield json.loads(line)
-        except ValueError as error:
-            if number == len(lines):
-                return
-            raise DatapackError(f"{path}:{number}: not a line of JSON; restore the file from a copy.") from error
 
 
 def numbered(path: Path) -> tuple[int, str]:

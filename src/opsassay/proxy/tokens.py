@@ -12,7 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
-from opsassay.proxy.reading import read_json_lines
+from opsassay.model.json_lines import read_json_lines
 from opsassay.proxy.record import session_folder
 
 TOKENS = "tokens.jsonl"

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from opsassay.errors import DatapackError, UserError
+from opsassay.model.json_lines import read_json_lines
 from opsassay.model.run import Run
 from opsassay.model.trajectory import Attribution, LabelledTrace, Trace
 from opsassay.proxy.exchanges import read_session
@@ -16,7 +17,7 @@ from opsassay.proxy.formats.elephant import elephant_trace, is_elephant, labelle
 from opsassay.proxy.formats.gen_ai import is_otlp, traces_of_spans
 from opsassay.proxy.formats.inspect_log import inspect_traces, is_inspect, read_inspect
 from opsassay.proxy.formats.whoandwhen import is_whoandwhen, labelled
-from opsassay.proxy.reading import numbered, read_json, read_json_lines
+from opsassay.proxy.reading import numbered, read_json
 from opsassay.proxy.record import RECORD
 from opsassay.proxy.trace import trace_of
 from opsassay.telemetry.tree import read_noun

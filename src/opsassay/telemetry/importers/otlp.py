@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import polars as pl
 from google.protobuf import json_format  # type: ignore[import-untyped]
@@ -25,6 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from opsassay.errors import DatapackError, OpsAssayError
 from opsassay.model.incident import Incident, Window
+from opsassay.model.json_lines import numbered_lines
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
@@ -118,31 +119,31 @@ def _requests(file: Path, signal: str, message: Any, notes: list[str]) -> Iterat
     name = f"{file.parent.name}/{file.name}"
     suffixes = [s for s in file.suffixes if s != ".gz"]
     form = suffixes[-1] if suffixes else ""
-    try:
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        if form in _BINARY:
-            yield parse(signal, content)
-            return
-    except (OSError, EOFError, zlib.error, OpsAssayError) as error:
-        notes.append(f"{name} cannot be read ({first_line(error)})")
-        return
-    if form not in _JSON:
+    if form not in (*_JSON, *_BINARY):
         notes.append(f"{name} is neither JSON ({', '.join(_JSON)}) nor protobuf ({', '.join(_BINARY)})")
         return
-    for number, payload in _objects(content):
-        try:
-            yield json_format.ParseDict(_with_bytes(json.loads(payload)), message(), ignore_unknown_fields=True)
-        except (ValueError, json_format.ParseError) as error:
-            notes.append(f"{name}:{number} is no export request of {signal} ({first_line(error)[:120]})")
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            if form in _BINARY:
+                yield parse(signal, stream.read())
+                return
+            for number, payload in _objects(stream):
+                try:
+                    value = _with_bytes(json.loads(payload))
+                    yield json_format.ParseDict(value, message(), ignore_unknown_fields=True)
+                except (ValueError, json_format.ParseError) as error:
+                    notes.append(f"{name}:{number} is no export request of {signal} ({first_line(error)[:120]})")
+    except (OSError, EOFError, zlib.error, OpsAssayError) as error:
+        notes.append(f"{name} cannot be read ({first_line(error)})")
 
 
-def _objects(content: bytes) -> Iterator[tuple[int, bytes]]:
+def _objects(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yield line numbers and JSON texts: the whole file where it is one object over several lines, else every line."""
-    lines = [(number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
-    if len(lines) > 1 and lines[0][1].strip() in {b"{", b"["}:
-        yield 1, content
-    else:
-        yield from lines
+    for place, (number, line) in enumerate(numbered_lines(stream)):
+        if place == 0 and line.strip() in {b"{", b"["}:
+            yield 1, line + stream.read()
+            return
+        yield number, line
 
 
 def _with_bytes(value: Any) -> Any:
