@@ -1,7 +1,8 @@
 """How fast a system starts, what recording costs it, and how long the command line and the demo take.
 
 Rounds alternate between the two sides of a comparison, the median is what to quote. Run: ``python benchmarks/system.py
-[--demo]``; with ``--demo`` the whole demo is timed too (two and a half minutes).
+[--startup] [--demo]``; with ``--startup`` only the command line is timed, with ``--demo`` the whole demo too (two and a
+half minutes).
 """
 
 from __future__ import annotations
@@ -78,11 +79,27 @@ def recording_cost(running: LocalSystem, folder: Path) -> tuple[list[float], lis
     return without, recorded, refused
 
 
+def startup() -> None:
+    """Print the medians of `--help` and of `annotate` on a small public pack, each as a process of its own."""
+    program = [sys.executable, "-m", "opsassay"]
+    data = Path(os.environ.get("OPSASSAY_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    pack = next(iter(sorted((data / "nezha-datapacks").glob("*/"))))
+    with tempfile.TemporaryDirectory() as folder:
+        seconds([*program, "import", "rcabench", str(pack), "-o", folder])
+        times = [(seconds([*program, "--help"]), seconds([*program, "annotate", folder, "--again"])) for _ in range(11)]
+    helps, annotates = zip(*times, strict=True)
+    print(f"opsassay --help                     {statistics.median(helps) * 1e3:6.0f} ms (median of {len(helps)})")
+    print(
+        f"opsassay annotate on a small pack   {statistics.median(annotates) * 1e3:6.0f} ms (median of {len(annotates)})"
+    )
+
+
 def main() -> None:
     """Measure and print."""
     print(f"{os.cpu_count()} cores, load average {psutil.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
-    helps = [seconds([sys.executable, "-m", "opsassay", "--help"]) for _ in range(11)]
-    print(f"opsassay --help                     {statistics.median(helps) * 1e3:6.0f} ms (median of 11)")
+    startup()
+    if "--startup" in sys.argv:
+        return
     starts = [start_once(index) for index in range(STARTS)][1:]
     ready, gone, memory = (statistics.median(column) for column in zip(*starts, strict=True))
     print(

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -244,6 +245,20 @@ def test_real_incidents_do_not_tell_the_truth(imported):
     assert {id_: leaks(tree.incident_path(id_), tree.truth(id_)) for id_ in tree.ids()} == {
         id_: [] for id_ in tree.ids()
     }
+
+
+def test_an_import_notes_what_gives_the_truth_away(real_data, tmp_path):
+    source = tmp_path / "pack"
+    shutil.copytree(next(iter(sorted((real_data / "nezha-datapacks").iterdir()))), source)
+    assert import_public(source, tmp_path / "clean").notes == ()
+    logs = source / "abnormal_logs.parquet"
+    pl.read_parquet(logs).with_columns(message=pl.lit("chaos-mesh is at work")).write_parquet(logs)
+    ((name, note),) = import_public(source, tmp_path / "leaking").notes
+    assert name == "pack"
+    assert note == (
+        "what a solver sees gives the truth away in 1 place, first in "
+        "abnormal_logs.parquet: column message: chaos-mesh is at work"
+    )
 
 
 def test_real_packs_survive_export_and_import(imported, tmp_path):

@@ -92,6 +92,21 @@ def test_nothing_of_the_recording_itself_stays(recorded):
     assert sorted(path.name for path in recorded.root.iterdir()) == ["incidents", "truth"]
 
 
+def test_a_system_whose_names_give_the_truth_away_is_recorded_with_a_note(tmp_path):
+    quiet, app, out = tmp_path / "quiet.yaml", tmp_path / "telling.yaml", tmp_path / "tree"
+    quiet.write_text("fault: NoFault\n")
+    app.write_text(Path(TINY).read_text().replace("back", "chaos"))
+    with state_folder():
+        windows = ["--normal", "6", "--abnormal", "6", "--warmup", "1", "-o", str(out), "--json"]
+        done = run_opsassay("record", str(app), str(quiet), *windows)
+    assert done.returncode == 0, done.stderr
+    (item,) = json.loads(done.stdout)["items"]
+    (note,) = (note for note in item["notes"] if "gives the truth away" in note)
+    assert note.startswith("what a solver sees gives the truth away in ")
+    (id_,) = Tree(out).ids()
+    assert note in Tree(out).truth(id_).notes
+
+
 @pytest.mark.slow
 def test_no_fault_and_a_fault_that_does_nothing_are_kept_and_labelled(tmp_path):
     quiet = tmp_path / "quiet.yaml"

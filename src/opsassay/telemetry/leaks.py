@@ -1,4 +1,4 @@
-"""Does a folder that a solver gets say what was broken? By name or by content it must not."""
+"""Whether a folder that a solver gets says what was broken, by name or by content; `record` and `import` ask it."""
 
 from __future__ import annotations
 
@@ -45,6 +45,15 @@ def leaks(incident_dir: Path, truth: Truth) -> list[str]:
             found += [f"{name}: {text[:120]}" for text in texts if re.search(pattern, text)]
     folder = Path(incident_dir).name
     return [*([f"the folder is called {folder}"] if re.search(pattern, folder) else []), *found]
+
+
+def leak_notes(incident_dir: Path, truth: Truth) -> tuple[str, ...]:
+    """Return `leaks` as one sentence for a note of the incident, nothing when it is clean."""
+    found = leaks(incident_dir, truth)
+    if not found:
+        return ()
+    places = "1 place" if len(found) == 1 else f"{len(found)} places"
+    return (f"what a solver sees gives the truth away in {places}, first in {found[0]}",)
 
 
 def _pattern(truth: Truth) -> str:

@@ -14,6 +14,7 @@ from opsassay.telemetry.content import TABLES, whole_folder, write_datapack
 from opsassay.telemetry.datapack import Datapack, read_object
 from opsassay.telemetry.importers.cases import ImportReport
 from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION, UNKNOWN, public_injection, read_public_truth
+from opsassay.telemetry.leaks import leak_notes
 from opsassay.telemetry.schema import MODALITIES, PERIODS
 from opsassay.telemetry.tree import (
     ANNOTATION,
@@ -31,14 +32,16 @@ def import_public(source: Path, out: Path, on_case: Callable[[str, str], None] |
     """Bring the public-form datapacks in *source* (one, or a folder of them) into the tree *out*.
 
     An id follows from the content, so a case that is already there is skipped. A case that cannot be read is
-    reported with its reason and the rest goes on; *on_case* is told each folder's name and what became of it. Raises
+    reported with its reason and the rest goes on; *on_case* is called with each folder's name and what became of it. Raises
     UserError when *source* holds no such datapack.
     """
     tree = Tree(out)
     became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}
+    notes: list[tuple[str, str]] = []
     for folder in public_folders(source):
         try:
-            id_, outcome = _import_one(folder, tree)
+            id_, outcome, found = _import_one(folder, tree)
+            notes += [(folder.name, note) for note in found]
         except OpsAssayError as error:
             id_, outcome = str(error), "failed"
         except OSError as error:
@@ -49,7 +52,7 @@ def import_public(source: Path, out: Path, on_case: Callable[[str, str], None] |
         became[outcome].append((folder.name, id_))
         if on_case is not None:
             on_case(folder.name, outcome)
-    return ImportReport(**{outcome: tuple(cases) for outcome, cases in became.items()})
+    return ImportReport(**{outcome: tuple(cases) for outcome, cases in became.items()}, notes=tuple(notes))
 
 
 def export_public(
@@ -98,13 +101,14 @@ def public_folders(source: Path) -> list[Path]:
     return found
 
 
-def _import_one(folder: Path, tree: Tree) -> tuple[str, str]:
+def _import_one(folder: Path, tree: Tree) -> tuple[str, str, tuple[str, ...]]:
+    """Return the id, what became of the case, and notes on what gives its truth away."""
     if not (folder / INJECTION).exists():
         raise DatapackError(f"{folder} has no {INJECTION}, so its truth is not known; add it or leave the case out.")
     datapack = Datapack.open(folder)
     incident = datapack.incident
     if tree.incident_path(incident.id).exists():
-        return incident.id, "skipped"
+        return incident.id, "skipped", ()
     truth, annotation = _truth_of(folder, incident), read_public_annotation(folder)
     frames = {(period, modality): datapack.read(period, modality) for period in PERIODS for modality in MODALITIES}
     tree.remove(incident.id)  # truth without an incident is left over from an import that was cut off
@@ -114,7 +118,7 @@ def _import_one(folder: Path, tree: Tree) -> tuple[str, str]:
             write_annotation(partial, annotation)
         _copy(folder, partial, (CAUSAL_GRAPH, LEDGER))
     write_datapack(tree.incident_path(incident.id), frames, incident, datapack.env)
-    return incident.id, "imported"
+    return incident.id, "imported", leak_notes(tree.incident_path(incident.id), truth)
 
 
 def _truth_of(folder: Path, incident: Incident) -> Truth:

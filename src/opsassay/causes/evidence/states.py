@@ -8,9 +8,9 @@ from enum import StrEnum
 import numpy as np
 import polars as pl
 from pydantic import Field
-from scipy import stats
 
 from opsassay.causes.evidence.detectors import Severity, adaptive_multiplier, percentile_severity
+from opsassay.causes.reading.tails import beta_binomial_at_least
 from opsassay.model.base import Written
 
 SPAN_WINDOW_S = 3.0
@@ -231,7 +231,7 @@ def beyond_chance(
     n, hits, n0, hits0 = (both.get_column(c).to_numpy().astype(float) for c in ("n", "hits", "n_before", "hits_before"))
     pooled = (float(normal.get_column(column).sum()) + 0.5) / (normal.height + 1.0)
     prior = thresholds.prior_calls
-    chance = stats.betabinom.sf(hits - 1, n, hits0 + prior * pooled, n0 - hits0 + prior * (1 - pooled))
+    chance = beta_binomial_at_least(hits, n, hits0 + prior * pooled, n0 - hits0 + prior * (1 - pooled))
     keep = chance < thresholds.chance
     return {g: f for g, f, k in zip(both.get_column(by), both.get_column("first"), keep, strict=True) if k}
 

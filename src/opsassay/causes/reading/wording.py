@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from scipy import stats
 
 from opsassay.causes.reading.calls import Calls
+from opsassay.causes.reading.tails import hypergeometric_at_least, hypergeometric_at_most
 from opsassay.causes.reading.windows import PERIOD
 from opsassay.telemetry.datapack import Datapack
 
@@ -51,27 +51,27 @@ def changed_lines(pack: Datapack, calls: Calls, service: str) -> list[Line]:
     )
     lines = pack.collect(written, "logs")
     through = calls.entries.filter(pl.col("service") == service).select("period", "trace", "node").unique()
-    told = through.join(lines, on=["period", "trace"], how="inner").group_by("node", "text", "period").len("told")
+    logged = through.join(lines, on=["period", "trace"], how="inner").group_by("node", "text", "period").len("logged")
     table = (
-        told.select("node", "text")
+        logged.select("node", "text")
         .unique()
         .join(through.group_by("node", "period").len("all"), on="node", how="inner")
-        .join(told, on=["node", "text", "period"], how="left")
-        .with_columns(pl.col("told").fill_null(0))
-        .pivot("period", index=["node", "text"], values=["told", "all"])
+        .join(logged, on=["node", "text", "period"], how="left")
+        .with_columns(pl.col("logged").fill_null(0))
+        .pivot("period", index=["node", "text"], values=["logged", "all"])
         .sort("node", "text")
     )
-    if not {"told_normal", "told_abnormal"} <= set(table.columns):
+    if not {"logged_normal", "logged_abnormal"} <= set(table.columns):
         return []
-    told0, told1, all0, all1 = (
+    logged0, logged1, all0, all1 = (
         table.get_column(c).fill_null(0).to_numpy().astype(float)
-        for c in ("told_normal", "told_abnormal", "all_normal", "all_abnormal")
+        for c in ("logged_normal", "logged_abnormal", "all_normal", "all_abnormal")
     )
-    before, now = told0 / np.maximum(all0, 1), told1 / np.maximum(all1, 1)
+    before, now = logged0 / np.maximum(all0, 1), logged1 / np.maximum(all1, 1)
     gone = (before >= USUAL) & (now <= RARE)
-    new = (told0 == 0) & (now >= USUAL)
-    few = np.minimum(stats.hypergeom.cdf(told1, all0 + all1, told0 + told1, all1), 1.0)
-    many = np.minimum(stats.hypergeom.sf(told1 - 1, all0 + all1, told0 + told1, all1), 1.0)
+    new = (logged0 == 0) & (now >= USUAL)
+    few = hypergeometric_at_most(logged1, all0 + all1, logged0 + logged1, all1)
+    many = hypergeometric_at_least(logged1, all0 + all1, logged0 + logged1, all1)
     enough = (all0 >= LEAST_TRACES) & (all1 >= LEAST_TRACES)
     keep = enough & ((gone & (few < CHANCE)) | (new & (many < CHANCE)))
     rows = table.select("node", "text").filter(pl.Series(keep)).iter_rows()

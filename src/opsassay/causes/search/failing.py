@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
 
 from opsassay.causes.evidence.scene import Sources
 from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.parents import Index
 from opsassay.causes.reading.refused import refused
 from opsassay.causes.reading.spans import Flags, at
+from opsassay.causes.reading.tails import hypergeometric_at_least
 
 ROUNDS = 12
 """Deeper call chains than this are not followed; the hop limit of the search is far below."""
@@ -186,7 +186,7 @@ def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags) -> 
     both, marked, failing, every = (
         table.get_column(c).to_numpy().astype(float) for c in ("both", "suspect", "alone", "all")
     )
-    chance = stats.hypergeom.sf(both - 1, every, marked, failing)
+    chance = hypergeometric_at_least(both, every, marked, failing)
     clear = (chance < BYPASS_CHANCE) & (both >= 0.5 * marked)
     nodes = table.get_column("node").filter(pl.Series(clear))
     if not nodes.len():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from opsassay.errors import DatapackError, OpsAssayError, UserError
 from opsassay.model.causal_graph import Annotation
 from opsassay.model.incident import Incident, Truth
 from opsassay.telemetry.content import opaque_id, whole_folder, write_datapack
+from opsassay.telemetry.leaks import leak_notes
 from opsassay.telemetry.schema import first_line
 from opsassay.telemetry.tree import TRUTH, Tree, write_annotation, write_noun
 
 OnCase = Callable[[str, str], None]
-"""Told each case's name and what became of it: imported, skipped or failed."""
+"""Called with each case's name and what became of it: imported, skipped or failed."""
 
 Frames = dict[tuple[str, str], pl.DataFrame]
 """Tables by (period, modality)."""
@@ -27,7 +28,7 @@ Frames = dict[tuple[str, str], pl.DataFrame]
 class ImportReport:
     """What became of each case: ids that were *imported* or *skipped* (already there), reasons of *failed*.
 
-    *notes* say of imported cases what in the source could not be read, and why.
+    *notes* say of imported cases what in the source could not be read and why, and what gives their truth to a solver.
     """
 
     imported: tuple[tuple[str, str], ...] = ()
@@ -103,13 +104,16 @@ def _import_one(source: Source, tree: Tree) -> tuple[str, Made]:
             for name, text in made.further.items():
                 (partial / name).write_text(text, encoding="utf-8")
     if made.incident is not None:
-        write_datapack(tree.incident_path(source.id), made.frames, made.incident, made.env)
+        folder = tree.incident_path(source.id)
+        write_datapack(folder, made.frames, made.incident, made.env)
+        if made.truth is not None:
+            made = replace(made, notes=(*made.notes, *leak_notes(folder, made.truth)))
     return "imported", made
 
 
-def case_id(*told: object) -> str:
-    """Return the opaque id that follows from what was *told*: format, system, and what a solver may know anyway."""
-    return opaque_id("\0".join(str(part) for part in told))
+def case_id(*known: object) -> str:
+    """Return the opaque id that follows from what is *known*: format, system, and what a solver may know anyway."""
+    return opaque_id("\0".join(str(part) for part in known))
 
 
 def folders_below(source: Path, marks: Callable[[Path], bool], expected: str) -> Iterator[Path]:

@@ -19,6 +19,7 @@ from opsassay.model.incident import Alert, EffectCheck, Fault, FaultPlan, Incide
 from opsassay.model.system import System
 from opsassay.telemetry.clock import boot_id
 from opsassay.telemetry.content import opaque_id, write_datapack
+from opsassay.telemetry.leaks import leak_notes
 from opsassay.telemetry.otlp.counts import SessionStats
 from opsassay.telemetry.otlp.seal import decode_spool, split_windows
 from opsassay.telemetry.tree import Tree
@@ -176,10 +177,18 @@ def _seal(
         provenance={"recorder": f"opsassay {__version__}", "isolation": status.isolation, "boot_id": boot_id()},
     )
     notes = _notes(captured, status.unexpected_exits, early_alerts=len(fired) - len(reported))
-    tree.write_truth(_truth(id_, system, outcome, status.isolation, notes))
+    truth = _truth(id_, system, outcome, status.isolation, notes)
+    tree.write_truth(truth)
     tree.write_ledger(id_, running.ledger(start_ns))
     env = _environment(system, status, captured)
     write_datapack(tree.incident_path(id_), split_windows(frames, (start_ns, boundary_ns, end_ns)), incident, env)
+    _flag_leaks(tree, truth)
+
+
+def _flag_leaks(tree: Tree, truth: Truth) -> None:
+    """Note in the truth of a sealed incident what gives it away to a solver; the recording is kept."""
+    if found := leak_notes(tree.incident_path(truth.id), truth):
+        tree.write_truth(truth.model_copy(update={"notes": (*truth.notes, *found)}))
 
 
 def _notes(captured: _Captured, ended: Sequence[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:

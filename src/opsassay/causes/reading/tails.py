@@ -1,0 +1,74 @@
+"""Tail probabilities of counts, by rows; `scipy.stats` has them too, and takes most of a second to import.
+
+All arguments are arrays of one shape that hold whole numbers (but for *a* and *b*); results are probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+NEGLIGIBLE = 1e-17
+"""A term this small beside the sum of those before it changes nothing any more."""
+
+
+def hypergeometric_at_least(k: Floats, population: Floats, marked: Floats, drawn: Floats) -> Floats:
+    """Return P(X >= k), X being how many *marked* ones are among *drawn* of *population* (Fisher's exact test).
+
+    P(X = j) = C(marked, j) C(population - marked, drawn - j) / C(population, drawn). The smaller tail is summed: below
+    the mean it is that of the unmarked, P(X >= k) = 1 - P(drawn - X >= drawn - k + 1).
+    """
+    low = k <= drawn * marked / population
+    start, good = np.where(low, drawn - k + 1, k), np.where(low, population - marked, marked)
+    tail = _hypergeometric_upper(start, population, good, drawn)
+    return np.where(low, 1 - tail, tail)
+
+
+def hypergeometric_at_most(k: Floats, population: Floats, marked: Floats, drawn: Floats) -> Floats:
+    """Return P(X <= k) = P(drawn - X >= drawn - k), the tail of the unmarked; arguments as above."""
+    return hypergeometric_at_least(drawn - k, population, population - marked, drawn)
+
+
+def _hypergeometric_upper(start: Floats, population: Floats, marked: Floats, drawn: Floats) -> Floats:
+    """Return the sum of P(X = j) from j = *start*, above the mean, where every term is smaller than the last."""
+    last = np.minimum(marked, drawn)
+    j = np.minimum(start, last)
+    bad = population - marked
+    logarithm = _log_choose(marked, j) + _log_choose(bad, np.minimum(drawn - j, bad)) - _log_choose(population, drawn)
+    term = np.where(start <= last, np.exp(logarithm), 0.0)
+    total = term.copy()
+    while np.any(term > NEGLIGIBLE * total):
+        term = term * (marked - j) * (drawn - j) / ((j + 1) * (bad - drawn + j + 1))
+        j = np.minimum(j + 1, last)
+        total += term
+    return np.minimum(total, 1.0)
+
+
+def beta_binomial_at_least(k: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
+    """Return P(X >= k) of *n* draws whose probability is Beta(*a*, *b*), as 1 - sum of P(X = j) over j < k.
+
+    P(X = j) = C(n, j) B(j + a, n - j + b) / B(a, b). Memory is that of the sum of *k*.
+    """
+    counts = np.maximum(k, 0).astype(np.int64)
+    row = np.repeat(np.arange(len(counts)), counts)
+    j = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    before = j - 1.0  # each term follows from the one before it; the first of a row is P(X = 0)
+    ratio = (n[row] - before) / j.clip(min=1) * (before + a[row]) / (n[row] - j + b[row])
+    none = _log_gamma(n + b) + _log_gamma(a + b) - _log_gamma(n + a + b) - _log_gamma(b)
+    steps = np.cumsum(np.log(np.where(j > 0, ratio, 1.0)))
+    first = np.cumsum(counts) - counts
+    logarithm = none[row] + steps - steps[first[row]]
+    below: Floats = np.bincount(row, weights=np.exp(logarithm), minlength=len(counts))
+    return np.clip(1 - below, 0.0, 1.0)
+
+
+def _log_gamma(values: Floats) -> Floats:
+    return np.array([math.lgamma(value) for value in values.tolist()])
+
+
+def _log_choose(n: Floats, k: Floats) -> Floats:
+    return _log_gamma(n + 1) - _log_gamma(k + 1) - _log_gamma(n - k + 1)
