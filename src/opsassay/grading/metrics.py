@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 
-from opsassay.model.run import Metric, MetricStatus
+from opsassay.model.causal_graph import Annotation
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.incident import Truth
+from opsassay.model.run import Metric, MetricStatus, Run
+from opsassay.registry import Registry
 
 Metrics = dict[str, Metric]
 """Metrics by name."""
@@ -28,6 +33,18 @@ TRAJECTORY = (
 )
 ALL = (*OUTCOME, *LEVEL, *RANKING, *PATH, *GRAPH, *EVIDENCE, *TOPOLOGY, *TIME, *TRAJECTORY)
 """Every metric of this folder, in the order of a verdict."""
+
+FurtherMetric = Callable[[Run, Diagnosis, Truth, Annotation | None], Metric]
+"""A function of a run with an answer, the answer, the truth and its annotation, if there is one."""
+
+METRICS = Registry("metric", "opsassay.metrics", {})
+"""Further metrics by name; an installed package adds `FurtherMetric` through the entry-point group ``opsassay.metrics``."""
+
+
+@cache
+def further_metrics() -> Mapping[str, FurtherMetric]:
+    """Return the metrics that installed packages add, by name; a name of ALL stays what it is."""
+    return {name: METRICS.load(name) for name in METRICS.names() if name not in ALL}
 
 
 def scored(value: float | bool) -> Metric:

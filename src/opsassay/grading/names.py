@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 
 def normalise(name: str, prefixes: Sequence[str] = ()) -> str:
@@ -17,11 +17,6 @@ def normalise(name: str, prefixes: Sequence[str] = ()) -> str:
             folded = folded[len(prefix) :]
             break
     return folded.replace("-", "")
-
-
-def normalise_all(names: Iterable[str], prefixes: Sequence[str] = ()) -> frozenset[str]:
-    """Return the distinct normal forms of *names*."""
-    return frozenset(normalise(name, prefixes) for name in names)
 
 
 def _fold(name: str) -> str:

@@ -34,7 +34,7 @@ def grade(
     topology: Topology | None = None,
     trace: Trace | None = None,
 ) -> Verdict:
-    """Return the grades of *run* under *profile*: the metrics of `metrics.ALL`, all of them, always.
+    """Return the grades of *run* under *profile*: the metrics of `metrics.ALL` and `further_metrics`, always all.
 
     - A run that did not end with an answer: all failed, with what became of it.
     - No annotation, or a label other than attributed: process metrics not applicable, outcome and evidence scored.
@@ -45,8 +45,9 @@ def grade(
     Deterministic, but for statements that give other rows each time they are run.
     """
     results: tuple[EvidenceResult, ...] = ()
+    further = metrics.further_metrics()
     if run.status is not RunStatus.DONE or diagnosis is None:
-        graded = metrics.failed(metrics.ALL, _what_became_of(run))
+        graded = metrics.failed((*metrics.ALL, *further), _what_became_of(run))
     else:
         names_kinds = run.solver.configuration.get(NAMES_KINDS) is not False
         graded = outcome_metrics(diagnosis.root_causes, truth, profile, names_kinds=names_kinds)
@@ -59,6 +60,7 @@ def grade(
         graded |= _time_metrics(run, graded)
         services = () if topology is None else topology.entities
         graded |= trajectory_metrics(trace, services, _cascade(truth, annotation, profile), profile)
+        graded |= {name: metric(run, diagnosis, truth, annotation) for name, metric in further.items()}
     return Verdict(
         run=f"{run.cell}/{run.attempt}",
         item=run.item,
@@ -66,7 +68,7 @@ def grade(
         solver=run.solver.name,
         profile=profile.name,
         label=None if annotation is None else annotation.label.value,
-        metrics={name: graded[name] for name in metrics.ALL},
+        metrics={name: graded[name] for name in (*metrics.ALL, *further)},
         evidence=results,
     )
 

@@ -62,7 +62,7 @@ def beta_binomial_at_least(k: Floats, n: Floats, a: Floats, b: Floats) -> Floats
     steps = np.cumsum(np.log(np.where(j > 0, ratio, 1.0)))
     first = np.cumsum(counts) - counts
     logarithm = none[row] + steps - steps[first[row]]
-    below: Floats = np.bincount(row, weights=np.exp(logarithm), minlength=len(counts))
+    below = np.bincount(row, weights=np.exp(logarithm), minlength=len(counts)).astype(np.float64)
     return np.clip(1 - below, 0.0, 1.0)
 
 

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import polars as pl
 from google.protobuf import json_format  # type: ignore[import-untyped]
@@ -137,7 +137,7 @@ def _requests(file: Path, signal: str, message: Any, notes: list[str]) -> Iterat
         notes.append(f"{name} cannot be read ({first_line(error)})")
 
 
-def _objects(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def _objects(stream: BinaryIO | gzip.GzipFile) -> Iterator[tuple[int, bytes]]:
     """Yield line numbers and JSON texts: the whole file where it is one object over several lines, else every line."""
     for place, (number, line) in enumerate(numbered_lines(stream)):
         if place == 0 and line.strip() in {b"{", b"["}:
