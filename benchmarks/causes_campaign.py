@@ -28,7 +28,7 @@ from opsassay.bench.annotating import annotate_case
 from opsassay.causes.reading.parted import parted_at_fault
 from opsassay.causes.search.paths import SearchLimits
 from opsassay.causes.verdict.annotate import annotate_opened, open_pack
-from opsassay.causes.verdict.settings import Settings
+from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.causes.verdict.sham import sham
 from opsassay.errors import OpsAssayError
 from opsassay.model.causal_graph import CausalGraph, is_host
@@ -98,7 +98,7 @@ def checkable(graph: CausalGraph) -> tuple[set[Edge], int]:
     return set(kinds) - forward, len(forward)
 
 
-def judge(case: Case, ledger: pl.DataFrame | None, result: OfType, settings: Settings) -> str:
+def judge(case: Case, ledger: pl.DataFrame | None, result: OfType, settings: AnnotateSettings) -> str:
     """Annotate *case*, compare it with its *ledger*, try every wrong root; return one line about it."""
     assert case.truth is not None
     began = time.perf_counter()
@@ -106,7 +106,7 @@ def judge(case: Case, ledger: pl.DataFrame | None, result: OfType, settings: Set
     result.seconds.append(time.perf_counter() - began)
     result.labels[found.label.value] += 1
     told = ""
-    roots = {service for one in case.truth.struck() for service in one.services}
+    roots = {service for one in case.truth.affected() for service in one.services}
     if found.label is Label.ATTRIBUTED and ledger is not None:
         every, heavy = ledger_edges(ledger, set(case.datapack.services()))
         ours, others = checkable(found.graph)
@@ -119,7 +119,7 @@ def judge(case: Case, ledger: pl.DataFrame | None, result: OfType, settings: Set
         )
     others_ = [s for s in case.datapack.services() if s not in roots]
     faults = [
-        fault.model_copy(update={"service": fault.service or sorted(roots)[0]}) for fault, _, _ in case.truth.struck()
+        fault.model_copy(update={"service": fault.service or sorted(roots)[0]}) for fault, _, _ in case.truth.affected()
     ]
     opened = open_pack(parted_at_fault(case.datapack, faults), settings)
     bad = [s for s in others_ if annotate_opened(opened, faults, root=s, settings=settings).label is Label.ATTRIBUTED]
@@ -127,7 +127,7 @@ def judge(case: Case, ledger: pl.DataFrame | None, result: OfType, settings: Set
     return f"{found.label.value}{told}" + f"; wrong roots {bad}" * bool(bad) + f" ({found.reason})"
 
 
-def shams(case: Case, settings: Settings) -> tuple[Rate, int, list[str]]:
+def shams(case: Case, settings: AnnotateSettings) -> tuple[Rate, int, list[str]]:
     """Return how many shams were attributed of how many on *case*, how many were drifted, and which."""
     hits: list[str] = []
     tried = drifted = 0
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--no-shams", action="store_true")
     parser.add_argument("--hops", type=int, default=7, help="rules in a row; train needs 7")
     given = parser.parse_args()
-    settings = Settings(limits=SearchLimits(hops=given.hops))
+    settings = AnnotateSettings(limits=SearchLimits(hops=given.hops))
     console = Console(width=170, highlight=False)
     types: dict[str, OfType] = defaultdict(OfType)
     calm: list[Rate] = []
@@ -172,13 +172,13 @@ def main() -> None:
         for case in resolve(folder, lambda where, error: console.print(f"{where.name} is left out: {error}")):
             if case.truth is None:
                 continue
-            struck = case.truth.struck()
-            kind = " + ".join(sorted({one.fault.type for one in struck})) or "NoFault"
+            affected = case.truth.affected()
+            kind = " + ".join(sorted({one.fault.type for one in affected})) or "NoFault"
             try:
-                told = judge(case, tree.ledger(case.name), types[kind], settings) if struck else "no fault"
+                told = judge(case, tree.ledger(case.name), types[kind], settings) if affected else "no fault"
                 if not given.no_shams:
                     counted, lost, which = shams(case, settings)
-                    (halved if struck else calm).append(counted)
+                    (halved if affected else calm).append(counted)
                     drifted += lost
                     told += f"; shams {which}" * bool(which)
             except OpsAssayError as error:

@@ -30,12 +30,12 @@ import json, resource, sys, time
 from pathlib import Path
 from opsassay.causes.verdict.annotate import annotate
 from opsassay.causes.search.paths import SearchLimits
-from opsassay.causes.verdict.settings import Settings
+from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.telemetry.tree import resolve
 cap = int(sys.argv[2]) if len(sys.argv) > 2 else None
 began, used = time.perf_counter(), time.process_time()
 (case,) = resolve(Path(sys.argv[1]))
-found = annotate(case.datapack, case.truth.faults, settings=Settings(limits=SearchLimits(memory_mb=cap)))
+found = annotate(case.datapack, case.truth.faults, settings=AnnotateSettings(limits=SearchLimits(memory_mb=cap)))
 seconds, cpu = time.perf_counter() - began, time.process_time() - used
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 told = {"seconds": seconds, "cpu": cpu, "peak_mb": peak}

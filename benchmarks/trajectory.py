@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from opsassay.bench.trials.sweep import SETTINGS, sweep
-from opsassay.grading.verifiers import Recording, certify
+from opsassay.grading.verifiers import RunRecording, certify
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import (
     Action,
@@ -69,13 +69,13 @@ def made_timeline(seconds: int, seed: int) -> Timeline:
     return Timeline(boot_id="b", cadence_s=1.0, ticks=tuple(ticks))
 
 
-def made_recording(seconds: int, seed: int) -> Recording:
+def made_recording(seconds: int, seed: int) -> RunRecording:
     at = {"deployed": 0, "triggered": seconds // 8, "agent_started": seconds // 6, "agent_ended": seconds - 20}
     phases = tuple(Phase.model_validate({"phase": name, "time_ns": s * S}) for name, s in at.items())
     action = Action(
         tool="restart", arguments={}, started_ns=seconds // 5 * S, ended_ns=(seconds // 5 + 1) * S, mutating=True
     )
-    return Recording(made_timeline(seconds, seed), phases, (action,))
+    return RunRecording(made_timeline(seconds, seed), phases, (action,))
 
 
 def made_scenario(depth: str = "D3") -> Scenario:
@@ -111,7 +111,7 @@ def hour() -> bool:
     text = text_of(recording.timeline)
     read_s, _, _ = best(lambda: parse_timeline(text), 5)
     whole_s, middle_s, verdict = best(
-        lambda: certify(Recording(parse_timeline(text), recording.phases, recording.actions), scenario), 5
+        lambda: certify(RunRecording(parse_timeline(text), recording.phases, recording.actions), scenario), 5
     )
     print(f"one hour at 1 s, {len(text) / 1e6:.1f} MB: {whole_s:.3f} s CPU from text to verdict (median {middle_s:.3f}), "
           f"of which reading {read_s:.3f}; certificate {verdict.metrics['certificate'].value}; bar 0.2")  # fmt: skip

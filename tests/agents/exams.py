@@ -11,8 +11,8 @@ from opsassay.agents.base import Exam
 from opsassay.agents.limits import Limits, Meter, Price
 from opsassay.agents.models import Reply, ToolRequest
 from opsassay.agents.models.scripted import ScriptedModel
-from opsassay.agents.record import Recorder
-from opsassay.agents.tools import Toolbox
+from opsassay.agents.record import AgentRecorder
+from opsassay.agents.tools import TelemetryToolbox
 from opsassay.model.trajectory import TraceStep
 from opsassay.telemetry.sql import LockedSql
 
@@ -47,8 +47,8 @@ def exam(pack, folder, respond, *, limits=None, price=None, sleep=lambda _: None
     given = Limits.model_validate({"pause_s": 0.01, **(limits or {})})
     meter = Meter(given, price or Price(), **({"clock": clock} if clock else {}))
     with LockedSql(pack, timeout_s=given.query_seconds, max_rows=200) as sql:
-        asker = Asker(model, meter, Recorder(folder), sleep=sleep)
-        yield Exam(pack.incident, tuple(pack.services()), Toolbox(sql), asker, meter)
+        asker = Asker(model, meter, AgentRecorder(folder), sleep=sleep)
+        yield Exam(pack.incident, tuple(pack.services()), TelemetryToolbox(sql), asker, meter)
 
 
 def steps(folder: Path) -> list[TraceStep]:

@@ -18,8 +18,8 @@ from agents.exams import GOOD
 from opsassay.agents import mcp_bridge
 from opsassay.agents.limits import Limits, Meter
 from opsassay.agents.mcp_server import Desk, serving
-from opsassay.agents.record import Recorder
-from opsassay.agents.tools import Toolbox
+from opsassay.agents.record import AgentRecorder
+from opsassay.agents.tools import TelemetryToolbox
 from opsassay.telemetry.sql import LockedSql
 from telemetry.packs import make_pack
 
@@ -34,7 +34,7 @@ def sql(tmp_path_factory):
 @contextmanager
 def desk(sql, folder, **limits):
     meter = Meter(Limits(**limits))
-    made = Desk(Toolbox(sql), meter, Recorder(folder), sql.datapack.services())
+    made = Desk(TelemetryToolbox(sql), meter, AgentRecorder(folder), sql.datapack.services())
     with serving(made, folder / "s.sock"):
         yield made, folder / "s.sock", meter
 

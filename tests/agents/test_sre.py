@@ -10,7 +10,7 @@ from opsassay.agents.asking import Asker
 from opsassay.agents.limits import Limits, Meter
 from opsassay.agents.models.base import Reply, ToolRequest, ToolSpec
 from opsassay.agents.models.scripted import ScriptedModel
-from opsassay.agents.record import Recorder
+from opsassay.agents.record import AgentRecorder
 from opsassay.agents.sre import LONG_OUTPUT, TURNS, SreAgent
 from opsassay.agents.sre_lint import lint
 from opsassay.model.trajectory import ToolCall
@@ -60,7 +60,7 @@ def work(replies, tools, folder, **limits):
         sent.append((messages, [spec.name for spec in offered]))
         return left.pop(0) if left else Reply(text="...")
 
-    asker = Asker(ScriptedModel(respond), Meter(Limits(**limits)), Recorder(folder))
+    asker = Asker(ScriptedModel(respond), Meter(Limits(**limits)), AgentRecorder(folder))
     return SreAgent(asker, tools, ("orders", "web")).run("Alert: orders fail."), sent
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 
 from opsassay.audit.matched import match
-from opsassay.audit.settings import Settings
+from opsassay.audit.settings import AuditSettings
 from opsassay.audit.table import long_scores
 
-QUICK = Settings(resamples=400, permutations=200, simulations=100)
+QUICK = AuditSettings(resamples=400, permutations=200, simulations=100)
 COLUMNS = ("family", "system", "case", "method", "score")
 
 
@@ -39,6 +39,6 @@ def drawn(sizes=(40, 60, 25, 80), methods=("a", "b", "c"), families=("x", "x", "
     return table(scores, {f"s{s}": f for s, f in enumerate(families)})
 
 
-def matched(frame: pl.DataFrame, settings: Settings = QUICK):
+def matched(frame: pl.DataFrame, settings: AuditSettings = QUICK):
     """Return the matched table of a long one."""
     return match(long_scores(frame, settings.columns, "t"), settings, "t").matched

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from opsassay.audit.settings import Columns, Settings
+from opsassay.audit.settings import AuditSettings, Columns
 from opsassay.bench.grades import grade_all
 from opsassay.bench.runner import run_method
 from opsassay.bench.store import RunStore
@@ -156,7 +156,7 @@ def test_the_help_imports_no_statistics():
 
 def test_every_setting_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "commands" / "audit.md").read_text()
-    names = [n for n in Settings.model_fields if n != "columns"] + [f"columns.{n}" for n in Columns.model_fields]
+    names = [n for n in AuditSettings.model_fields if n != "columns"] + [f"columns.{n}" for n in Columns.model_fields]
     assert [name for name in names if name not in page] == []
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from opsassay.audit.compare import Outcome, compare, junit, methods_to_compare, outcome
+from opsassay.audit.compare import PairOutcome, compare, junit, methods_to_compare, outcome
 from opsassay.audit.settings import Columns
 from opsassay.audit.table import long_scores
 from opsassay.errors import UserError
@@ -50,13 +50,13 @@ def test_turning_the_tables_turns_the_sign():
 @pytest.mark.parametrize(
     ("low", "high", "margin", "expected"),
     [
-        (0.01, 0.2, None, Outcome.BETTER),
-        (-0.2, -0.01, None, Outcome.WORSE),
-        (-0.1, 0.1, None, Outcome.UNDECIDED),
-        (-0.04, 0.1, 0.05, Outcome.EQUIVALENT),
-        (-0.06, 0.1, 0.05, Outcome.UNPROVEN),
-        (-0.04, -0.01, 0.05, Outcome.EQUIVALENT),
-        (-0.2, -0.1, 0.05, Outcome.WORSE),
+        (0.01, 0.2, None, PairOutcome.BETTER),
+        (-0.2, -0.01, None, PairOutcome.WORSE),
+        (-0.1, 0.1, None, PairOutcome.UNDECIDED),
+        (-0.04, 0.1, 0.05, PairOutcome.EQUIVALENT),
+        (-0.06, 0.1, 0.05, PairOutcome.UNPROVEN),
+        (-0.04, -0.01, 0.05, PairOutcome.EQUIVALENT),
+        (-0.2, -0.1, 0.05, PairOutcome.WORSE),
     ],
 )
 def test_verdicts(low, high, margin, expected):
@@ -67,7 +67,7 @@ def test_identical_scores_are_undecided_and_nothing_collapses():
     a = long(table({"s": {"m": [1, 0, 1]}, "t": {"m": [0, 0, 1, 1]}}))
     found = compare(a, a, ("m", "m"), QUICK)
     assert found.passed
-    assert found.overall.outcome is Outcome.UNDECIDED
+    assert found.overall.outcome is PairOutcome.UNDECIDED
     assert found.overall.low < 0 < found.overall.high
     assert not compare(a, a, ("m", "m"), QUICK, margin=0.05).passed
 

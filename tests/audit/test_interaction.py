@@ -13,7 +13,7 @@ from statsmodels.stats.multitest import multipletests
 from opsassay.audit.audit import audit
 from opsassay.audit.covariates import nested_models
 from opsassay.audit.interaction import holm, likelihood_ratio, likelihood_ratio_within, wald
-from opsassay.audit.settings import Settings
+from opsassay.audit.settings import AuditSettings
 from opsassay.audit.variants import firth, firth_cells, interaction_design, l2, without_separated_cells
 
 from .made import QUICK, drawn, matched, table
@@ -161,7 +161,7 @@ def test_nested_models_are_those_of_all_cases():
     frame = frame.with_columns(
         size=pl.col("system").replace_strict(level), depth=pl.col("system").replace_strict(depth)
     )
-    m = matched(frame, Settings(covariates=("size", "depth")))
+    m = matched(frame, AuditSettings(covariates=("size", "depth")))
     found = nested_models(m, [0, 1])
     outcome = np.concatenate([m.values[:, 0], m.values[:, 1]])
     method = np.repeat([0.0, 1.0], m.cases)

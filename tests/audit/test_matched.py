@@ -9,7 +9,7 @@ import pytest
 from opsassay.audit.audit import audit
 from opsassay.audit.export import as_json, tables
 from opsassay.audit.matched import match
-from opsassay.audit.settings import Columns, Settings, read_settings
+from opsassay.audit.settings import AuditSettings, Columns, read_settings
 from opsassay.audit.table import long_scores, read_table
 from opsassay.errors import ConfigError, NotFoundError, UserError
 
@@ -81,9 +81,9 @@ def test_csv_and_parquet_are_read_alike_and_columns_may_have_other_names(tmp_pat
     frame.write_csv(tmp_path / "s.csv")
     frame.rename({"score": "acc", "system": "service"}).write_parquet(tmp_path / "s.parquet")
     one = matched(read_table(tmp_path / "s.csv"))
-    other = matched(read_table(tmp_path / "s.parquet"), Settings(columns=Columns(score="acc", system="service")))
+    other = matched(read_table(tmp_path / "s.parquet"), AuditSettings(columns=Columns(score="acc", system="service")))
     assert (one.values == other.values).all()
-    no_family = matched(frame.drop("family"), Settings(columns=Columns(family=None)))
+    no_family = matched(frame.drop("family"), AuditSettings(columns=Columns(family=None)))
     assert set(no_family.families) == {"all"}
 
 
@@ -110,11 +110,11 @@ def test_when_every_method_lacks_cases_the_sentence_says_which():
     both = pl.concat([frame, extra])
     with pytest.raises(UserError, match=r"fewer than two methods .* all 206 cases; 'a' lacks .* 1 of s0.*exclude"):
         audit(both, QUICK)
-    result = match(long_scores(both, Columns(), "t"), Settings(exclude=("odd",)))
+    result = match(long_scores(both, Columns(), "t"), AuditSettings(exclude=("odd",)))
     assert result.matched.methods == ("a", "b")
     assert [a.reason for a in result.ledger if a.method == "odd"] == ["set aside by hand"]
     with pytest.raises(NotFoundError, match="did you mean 'odd'"):
-        audit(both, Settings(exclude=("oddd",)))
+        audit(both, AuditSettings(exclude=("oddd",)))
 
 
 def test_order_of_rows_changes_nothing():

@@ -14,7 +14,7 @@ from opsassay.audit.export import as_json
 from opsassay.audit.power import simulate_power
 from opsassay.audit.resampling import bootstrap_means
 from opsassay.audit.sensitivity import protocol_gaps, protocol_rows, scenario, without_family
-from opsassay.audit.settings import Settings
+from opsassay.audit.settings import AuditSettings
 from opsassay.errors import NotFoundError, UserError
 
 from .made import QUICK, drawn, matched, table
@@ -119,9 +119,9 @@ def test_a_case_with_two_expected_labels_is_refused(labelled):
 def test_a_covariate_must_be_a_number():
     frame = drawn().with_columns(size=pl.lit("big"))
     with pytest.raises(UserError, match="'size' is no finite number"):
-        matched(frame, Settings(covariates=("size",)))
+        matched(frame, AuditSettings(covariates=("size",)))
     with pytest.raises(UserError, match="lacks the covariate 'sise'"):
-        matched(frame, Settings(covariates=("sise",)))
+        matched(frame, AuditSettings(covariates=("sise",)))
 
 
 def test_power_has_its_size_under_the_null_and_finds_large_gaps():

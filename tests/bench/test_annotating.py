@@ -10,8 +10,8 @@ from causes import systems
 from causes.cascade import CALM, Effect, fault, frames, incident
 from opsassay.bench.annotating import AnnotateJob, run_job
 from opsassay.bench.parallel import map_processes
-from opsassay.causes.evidence.slo import Slo
-from opsassay.causes.verdict.settings import Settings
+from opsassay.causes.evidence.slo import SurfaceSlo
+from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.errors import OperationError
 from opsassay.model.incident import Label, Truth
 from opsassay.telemetry.content import write_datapack
@@ -51,7 +51,7 @@ def test_what_is_unchanged_is_not_made_again(tree):
 
 def test_other_settings_and_another_fault_are_a_change(tree):
     run_job(job(tree))
-    settings = Settings(slo=Slo(latency_factor=2.0))
+    settings = AnnotateSettings(slo=SurfaceSlo(latency_factor=2.0))
     assert not run_job(job(tree, settings=settings))[0].unchanged
     truth = tree.truth("a" * 16)
     tree.write_truth(truth.model_copy(update={"faults": (fault("HTTPResponseDelay", "bank", EFFECT),)}))

@@ -17,7 +17,7 @@ from opsassay.blame.rerun import ProxyRerun, command
 from opsassay.blame.settings import BlameSettings
 from opsassay.cli import cli
 from opsassay.errors import UserError
-from opsassay.proxy.policies import Intervention
+from opsassay.proxy.policies import StepIntervention
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "multi_agent"
 sys.path.insert(0, str(EXAMPLES))
@@ -83,7 +83,7 @@ def test_the_window_bounds_what_is_observed():
         trace, exchanges = failures.record(failure, upstream)
         for window in (1, 3):
             steps = ProxyRerun(failure.start, exchanges, upstream).observe(
-                Intervention(step=3, add="Take care here.", observe=window)
+                StepIntervention(step=3, add="Take care here.", observe=window)
             )
             assert [s.step_id for s in steps if s.error is None] == list(range(1, 3 + window + 1))
             assert "observed" in steps[-1].error
@@ -133,4 +133,4 @@ def test_a_system_is_re_run_by_its_command_line():
         )
         assert (dynamic.attribution.agent_name, dynamic.attribution.step_id) == ("Verifier", 5)
         with pytest.raises(UserError, match="cannot be started"):
-            ProxyRerun(command(["/no/such/program"]), exchanges, upstream).observe(Intervention(step=1, add="x"))
+            ProxyRerun(command(["/no/such/program"]), exchanges, upstream).observe(StepIntervention(step=1, add="x"))

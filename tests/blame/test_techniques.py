@@ -13,7 +13,7 @@ from opsassay.blame.attribute import attribute
 from opsassay.blame.bench import bench
 from opsassay.blame.definition import DEFINITION
 from opsassay.blame.settings import BlameSettings
-from opsassay.blame.techniques.dynamic_agentic import Candidate, Experiment, decide
+from opsassay.blame.techniques.dynamic_agentic import Experiment, StepCandidate, decide
 from opsassay.errors import NotFoundError, OperationError, UserError
 from opsassay.model.trajectory import Attribution, LabelledTrace, Trace, TraceStep
 
@@ -170,7 +170,7 @@ def test_what_is_hidden_is_shown_to_no_technique(technique, hidden, words):
 
 
 def confirmed(step, *duty):
-    return Experiment(candidate=Candidate(step=step, reason="r", duty=duty), confirmed=True, reason="why")
+    return Experiment(candidate=StepCandidate(step=step, reason="r", duty=duty), confirmed=True, reason="why")
 
 
 def rejected(step, *duty):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.agents.tools import Toolbox
+from opsassay.agents.tools import TelemetryToolbox
 from opsassay.errors import UserError
 from opsassay.grading.outcome import ranking_metrics
 from opsassay.grading.profiles import PROFILES
@@ -78,7 +78,7 @@ def test_tool_failures_by_type() -> None:
 
 def test_what_the_tools_of_agents_really_say_is_told_apart(tmp_path: Path) -> None:
     with LockedSql(make_pack(tmp_path / "p")) as sql:
-        tools = Toolbox(sql)
+        tools = TelemetryToolbox(sql)
         syntax = [tools.call("query_sql", {"sql": text}) for text in ("SELEC 1", "SELECT nothing FROM abnormal_traces")]
         invalid = [tools.call("query_sql", {}), tools.call("no_such_tool", {}), tools.call("think", {"thought": 7})]
         other = [tools.call("query_sql", {"sql": "COPY abnormal_traces TO 'x'"})]

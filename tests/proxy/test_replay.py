@@ -15,7 +15,7 @@ from opsassay.agents.models.replayed import ReplayedModel
 from opsassay.agents.models.server import running_server
 from opsassay.errors import OperationError
 from opsassay.proxy.exchanges import read_session
-from opsassay.proxy.policies import Intervene, Intervention, Replay
+from opsassay.proxy.policies import Intervene, Replay, StepIntervention
 from opsassay.proxy.running import running_proxy
 from opsassay.proxy.server import ProxySettings
 from opsassay.proxy.tokens import issue_token
@@ -162,7 +162,7 @@ def test_a_replay_by_position_answers_whatever_is_asked(session, tmp_path):
 
 
 def test_an_intervention_edits_one_step_and_goes_on_live(session, model, tmp_path):
-    edit = Intervention(step=3, add="be careful: what is two plus two", observe=1)
+    edit = StepIntervention(step=3, add="be careful: what is two plus two", observe=1)
     running, token = replaying(tmp_path, lambda: Intervene(read_session(session), edit), model)
     with running as url:
         client, _ = clients(url, token)
@@ -177,7 +177,7 @@ def test_an_intervention_edits_one_step_and_goes_on_live(session, model, tmp_pat
 
 
 def test_an_intervention_goes_on_replayed_and_refuses_an_agent_that_took_another_way(session, model, tmp_path):
-    edit = Intervention(step=3, replace={"two plus two": "careful two plus two"}, then="replay")
+    edit = StepIntervention(step=3, replace={"two plus two": "careful two plus two"}, then="replay")
     running, token = replaying(tmp_path, lambda: Intervene(read_session(session), edit), model)
     with running as url:
         client, _ = clients(url, token)
@@ -193,8 +193,8 @@ def test_an_intervention_goes_on_replayed_and_refuses_an_agent_that_took_another
 
 def test_an_intervention_that_would_change_nothing_says_so(session, model, tmp_path):
     with pytest.raises(ValueError, match="change nothing"):
-        Intervention(step=1)
-    edit = Intervention(step=1, replace={"not there": "x"})
+        StepIntervention(step=1)
+    edit = StepIntervention(step=1, replace={"not there": "x"})
     running, token = replaying(tmp_path, lambda: Intervene(read_session(session), edit), model)
     with running as url, pytest.raises(openai.UnprocessableEntityError, match="none of its texts"):
         said(clients(url, token)[0], "one")
@@ -209,7 +209,7 @@ def test_all_three_apis_can_be_edited(path):
         "input": "two",
         "messages": [{"role": "user", "content": [{"type": "text", "text": "two"}]}],
     }
-    edit = Intervention(step=1, replace={"two": "three"}, add="and more", role="system")
+    edit = StepIntervention(step=1, replace={"two": "three"}, add="and more", role="system")
     decision = Intervene([], edit).decide("POST", path, json.dumps(body).encode())
     edited = json.loads(decision.body)
     key = "input" if path.endswith("responses") else "messages"

@@ -13,7 +13,7 @@ from opsassay.model.faults import FaultKind
 from opsassay.model.incident import Alert, EffectCheck, Fault, Incident, Label, RootLabel, Truth, Window
 from opsassay.model.run import EvidenceResult, Metric, MetricStatus, Run, RunStatus, Solver, Verdict
 from opsassay.telemetry.datapack import Datapack
-from opsassay.web.payload import Answer, CaseReport, build_case
+from opsassay.web.payload import AnswerPayload, CaseReport, build_case
 
 S = 1_000_000_000
 BOUNDARY = 1_790_000_000 * S
@@ -187,7 +187,7 @@ def not_applicable(reason: str, *names: str) -> dict[str, Metric]:
     return {name: Metric(status=MetricStatus.NOT_APPLICABLE, reason=reason) for name in names}
 
 
-def answer(solver: str, diagnosis: Diagnosis | None, metrics: dict[str, Metric] | None, **more) -> Answer:
+def answer(solver: str, diagnosis: Diagnosis | None, metrics: dict[str, Metric] | None, **more) -> AnswerPayload:
     results = more.pop("evidence", ())
     status = more.pop("status", RunStatus.DONE)
     run = Run(
@@ -216,7 +216,7 @@ def answer(solver: str, diagnosis: Diagnosis | None, metrics: dict[str, Metric] 
             metrics=metrics,
             evidence=results,
         )
-    return Answer(run=run, diagnosis=diagnosis, verdict=verdict)
+    return AnswerPayload(run=run, diagnosis=diagnosis, verdict=verdict)
 
 
 SQL = """SELECT period, service_name, quantile_cont(duration, 0.99) / 1e6 AS p99_ms, count(*) AS calls
@@ -237,7 +237,7 @@ def diagnosis(root: str, edges=(), kind: FaultKind | None = None, evidence=(), r
     )
 
 
-def answers() -> list[Answer]:
+def answers() -> list[AnswerPayload]:
     evidence = (Evidence(kind="trace", sql=SQL, claim=CLAIM),)
     result = EvidenceResult(
         sql=SQL,

@@ -12,7 +12,7 @@ import pytest
 
 from audit.made import QUICK, drawn, table
 from opsassay.audit.audit import audit
-from opsassay.audit.settings import Settings
+from opsassay.audit.settings import AuditSettings
 from opsassay.web.audit_figures import figures, shown_pairs
 from opsassay.web.audit_report import render_html, write_audit
 from opsassay.web.audit_svg import Axis
@@ -133,7 +133,7 @@ def test_one_system_has_a_shorter_report(result, tmp_path):
 def test_further_analyses_have_tables_of_their_own(tmp_path):
     frame = drawn(seed=4).with_columns(size=pl.col("system").str.slice(1).cast(pl.Float64), protocol=pl.lit("v1"))
     other = frame.filter(pl.col("method") == "a").with_columns(protocol=pl.lit("v2"), score=1 - pl.col("score"))
-    settings = Settings(resamples=200, permutations=100, simulations=100, covariates=("size",), without=("s1",))
+    settings = AuditSettings(resamples=200, permutations=100, simulations=100, covariates=("size",), without=("s1",))
     write_audit(audit(pl.concat([frame, other]), settings), tmp_path)
     page = (tmp_path / "report.html").read_text()
     for caption in (

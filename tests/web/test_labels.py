@@ -18,7 +18,7 @@ from opsassay.bench.labelling import CaseVerdict, read_verdicts, save_verdict
 from opsassay.model.incident import Truth
 from opsassay.telemetry.content import write_datapack
 from opsassay.telemetry.tree import Tree
-from opsassay.web.labels import Audit, labels_app
+from opsassay.web.labels import LabelAudit, labels_app
 
 CASE = "a" * 16
 EFFECT = Effect(own_ms={"payment": 300})
@@ -38,7 +38,7 @@ def suite(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(suite):
     save_verdict(suite, CaseVerdict(case=CASE, annotator="grace", note="only grace may read this"))
-    server = uvicorn.Server(uvicorn.Config(labels_app(Audit(suite, "ada", (CASE,))), port=0, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(labels_app(LabelAudit(suite, "ada", (CASE,))), port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

@@ -6,7 +6,7 @@ import pytest
 
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.incident import Fault, Label, RootLabel, Truth
-from opsassay.web.overlay import Mark, answer_overlay, root_groups, truth_overlay
+from opsassay.web.overlay import OverlayMark, answer_overlay, root_groups, truth_overlay
 
 from . import cases
 
@@ -87,13 +87,13 @@ def test_without_truth_nothing_is_judged():
 def test_edges_of_a_case_that_is_not_attributed_are_not_judged():
     note = cases.annotation().model_copy(update={"label": Label.ABSORBED})
     overlay = answer_overlay(cases.diagnosis("cart", [("cart", "frontend")]), cases.truth(), note)
-    assert [e.mark for e in overlay.edges] == [Mark.CLAIMED]
+    assert [e.mark for e in overlay.edges] == [OverlayMark.CLAIMED]
     assert overlay.judged_roots
 
 
 def test_a_solver_without_an_answer_misses_everything():
     overlay = answer_overlay(None, cases.truth(), cases.annotation())
-    assert {n.mark for n in overlay.nodes} | {e.mark for e in overlay.edges} == {Mark.MISSING}
+    assert {n.mark for n in overlay.nodes} | {e.mark for e in overlay.edges} == {OverlayMark.MISSING}
 
 
 def test_a_fault_type_outside_the_catalogue_is_shown_all_the_same():

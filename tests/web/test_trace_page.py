@@ -7,8 +7,8 @@ import json
 import pytest
 
 from opsassay.blame.annotations import read_annotations
-from opsassay.blame.joined import Lane, Mark
-from opsassay.blame.patterns import Finding
+from opsassay.blame.joined import ClockLane, ClockMark
+from opsassay.blame.patterns import PatternFinding
 from opsassay.model.trajectory import Attribution, ToolCall, Trace, TraceStep
 from opsassay.web.trace_page import render_trace_page, write_trace_page
 from opsassay.web.trace_view import TracePage
@@ -134,10 +134,10 @@ def test_the_flow_between_agents_is_drawn_and_listed_and_filters(opened):
 
 def test_the_clock_and_the_patterns_lead_to_their_steps(opened):
     lanes = (
-        Lane("agent steps", (Mark("step 3", 10**18, 10**18 + 10**9, "plain", 3),)),
-        Lane("faults", (Mark("PodKill", 10**18, 10**18 + 9 * 10**9, "fault"),)),
+        ClockLane("agent steps", (ClockMark("step 3", 10**18, 10**18 + 10**9, "plain", 3),)),
+        ClockLane("faults", (ClockMark("PodKill", 10**18, 10**18 + 9 * 10**9, "fault"),)),
     )
-    page = opened([suggested(lanes=lanes, findings=(Finding("loudest signal", 8, "cart complains most"),))])
+    page = opened([suggested(lanes=lanes, findings=(PatternFinding("loudest signal", 8, "cart complains most"),))])
     page.tab.click("#section-findings a")
     page.wait_for_step(8)
     page.tab.locator(".clock .mark.plain").click()
@@ -149,7 +149,7 @@ def test_the_clock_and_the_patterns_lead_to_their_steps(opened):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_wide_and_narrow_light_and_dark(opened, width, scheme):
-    page = opened([suggested(findings=(Finding("presence bias", 2, "x" * 300),))], width=width, scheme=scheme)
+    page = opened([suggested(findings=(PatternFinding("presence bias", 2, "x" * 300),))], width=width, scheme=scheme)
     assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -168,7 +168,7 @@ def test_hostile_text_is_text(opened):
     steps = tuple(step.model_copy(update={"agent_name": HOSTILE}) for step in hostile.steps)
     evil = hostile.model_copy(update={"steps": steps, "system_name": HOSTILE})
     said = Attribution(agent_name=HOSTILE, step_id=5, reason=HOSTILE)
-    page = opened([TracePage(HOSTILE, evil, said, (Finding(HOSTILE, 2, HOSTILE),))])
+    page = opened([TracePage(HOSTILE, evil, said, (PatternFinding(HOSTILE, 2, HOSTILE),))])
     assert page.tab.evaluate("window.hacked") is None
     assert "onerror" in page.tab.inner_text("#detail")
     assert "\u202e" not in page.tab.inner_text("body")

@@ -7,8 +7,8 @@ import polars as pl
 from opsassay.model.incident import Incident, Window
 from opsassay.telemetry.importers.cases import (
     ImportReport,
-    Made,
     OnCase,
+    ReadCase,
     Source,
     at_ns,
     case_id,
@@ -28,7 +28,7 @@ def import_span_table(source: Path, out: Path, on_case: OnCase | None = None) ->
     return import_sources(cases, out, on_case)
 
 
-def _read(folder: Path) -> Made:
+def _read(folder: Path) -> ReadCase:
     frames = {(period, modality): empty(modality) for period in PERIODS for modality in MODALITIES}
     windows = {}
     for period in PERIODS:
@@ -38,4 +38,4 @@ def _read(folder: Path) -> Made:
         columns = [pl.exclude("time_ns", "duration"), pl.col("duration").cast(pl.UInt64)]
         spans = table.select(*columns, time=at_ns(pl.col("time_ns")))
         frames[period, "traces"] = conform(spans.lazy(), "traces", folder.name).collect()
-    return Made(Incident(id=case_id("span-table", folder.name), system="tables", **windows), None, frames)
+    return ReadCase(Incident(id=case_id("span-table", folder.name), system="tables", **windows), None, frames)

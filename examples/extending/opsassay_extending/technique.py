@@ -1,12 +1,12 @@
 """A blame technique: the last step is blamed, and no model is asked."""
 
-from opsassay.blame.asking import Asker
+from opsassay.blame.asking import BlameAsker
 from opsassay.blame.rerun import Rerun
 from opsassay.blame.settings import BlameSettings
 from opsassay.model.trajectory import Attribution, Trace
 
 
-def last_step(trace: Trace, asker: Asker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
+def last_step(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
     """Return the last step and its agent."""
     del asker, settings, rerun
     step = trace.steps[-1]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from opsassay.agents.limits import Meter
 from opsassay.agents.models.base import Message, Model, ModelError, Reply, ToolSpec
-from opsassay.agents.record import Recorder
+from opsassay.agents.record import AgentRecorder
 from opsassay.errors import OperationError, OpsAssayError
 from opsassay.model.trajectory import ToolCall
 
@@ -25,7 +25,7 @@ class Asker:
         self,
         model: Model,
         meter: Meter,
-        recorder: Recorder,
+        recorder: AgentRecorder,
         *,
         temperature: float | None = None,
         sleep: Callable[[float], None] = time.sleep,

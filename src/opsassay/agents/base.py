@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from opsassay.agents.asking import Asker
 from opsassay.agents.contract import Answer
 from opsassay.agents.limits import Limits, Meter
-from opsassay.agents.tools import Toolbox
+from opsassay.agents.tools import TelemetryToolbox
 from opsassay.errors import UserError
 from opsassay.model.incident import Incident
 from opsassay.registry import Registry
@@ -18,14 +18,14 @@ from opsassay.registry import Registry
 
 @dataclass(frozen=True)
 class Exam:
-    """One incident as an agent sees it: what is told of it, tools over its tables, and a model to ask.
+    """One incident as an agent sees it: what is known of it, tools over its tables, and a model to ask.
 
-    *services* are the names in the data; they serve the check of the answer, agents are not told them.
+    *services* are the names in the data; they serve the check of the answer, agents do not see them.
     """
 
     incident: Incident
     services: tuple[str, ...]
-    tools: Toolbox
+    tools: TelemetryToolbox
     asker: Asker
     meter: Meter
 

@@ -18,8 +18,8 @@ from typing import Any
 from opsassay.agents.contract import Answer, AnswerError, answer_schema, contract, read_diagnosis
 from opsassay.agents.limits import Meter
 from opsassay.agents.models.base import ToolSpec
-from opsassay.agents.record import Recorder
-from opsassay.agents.tools import Toolbox, tool_specs
+from opsassay.agents.record import AgentRecorder
+from opsassay.agents.tools import TelemetryToolbox, tool_specs
 from opsassay.errors import OpsAssayError
 from opsassay.model.trajectory import ToolCall
 
@@ -35,7 +35,9 @@ _CLIENTS = 16
 class Desk:
     """Where the calls of one run arrive, whoever makes them: counted, written down, the answer kept. Thread-safe."""
 
-    def __init__(self, tools: Toolbox, meter: Meter, recorder: Recorder, services: Collection[str]) -> None:
+    def __init__(
+        self, tools: TelemetryToolbox, meter: Meter, recorder: AgentRecorder, services: Collection[str]
+    ) -> None:
         self._tools, self._meter, self._recorder, self._services = tools, meter, recorder, services
         self._lock = threading.Lock()
         self.answer: Answer | None = None

@@ -1,4 +1,4 @@
-"""What the RCA agent is told: the two prompts of OpenRCA 2.0, F.4, over our tables; no topology is given."""
+"""What the RCA agent reads: the two prompts of OpenRCA 2.0, F.4, over our tables; no topology is given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROMPTS_VERSION = "1"
 
 
 def describe(incident: Incident) -> str:
-    """Return all that a solver is told of *incident* beside its tables."""
+    """Return all that a solver reads of *incident* beside its tables."""
     alerts = [
         f"- {_moment(alert.time_ns)} {alert.service}: {alert.message} "
         f"({alert.signal} {alert.value:.4g}, threshold {alert.threshold:.4g})"

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.agents.models.base import Message, Reply
-from opsassay.agents.models.replayed import told
+from opsassay.agents.models.replayed import text_of
 from opsassay.model.trajectory import ToolCall, TraceStep
 from opsassay.proxy.steps import AgentIds, render_messages
 
 TRACE, ACTIONS = "trace.jsonl", "actions.jsonl"
 
 
-class Recorder:
+class AgentRecorder:
     """Writes the steps of one run into *folder*; every line is handed to the operating system at once."""
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +47,7 @@ class Recorder:
                 step_id=self.steps,
                 agent_id=self._ids.of(agent),
                 agent_name=agent,
-                input_context=render_messages([(message.role, told(message)) for message in messages]),
+                input_context=render_messages([(message.role, text_of(message)) for message in messages]),
                 output_content=reply.text if reply else "",
                 tool_logs=logs,
                 started_at=started_ns,
@@ -61,7 +61,7 @@ class Recorder:
 
     def action(self, call: ToolCall, started_ns: int) -> None:
         """Write one tool call."""
-        told_of = {
+        line = {
             "started_ns": started_ns,
             "ended_ns": time.time_ns(),
             "tool": call.tool,
@@ -71,7 +71,7 @@ class Recorder:
             "output": call.output[:2000],
         }
         with self._lock:
-            _append(self._actions, told_of)
+            _append(self._actions, line)
 
 
 def _append(path: Path, value: dict[str, Any]) -> None:

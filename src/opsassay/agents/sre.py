@@ -52,7 +52,7 @@ class Report:
 class SreAgent:
     """Diagnoses, then mitigates, with *tools*, asking through *asker*; *names* are those that a call may aim at.
 
-    *diagnosed* is told of the diagnosis at the moment when it is handed in.
+    *diagnosed* is called with the diagnosis at the moment when it is handed in.
     """
 
     name = "sre"

@@ -1,4 +1,4 @@
-"""What the SRE agent's two agents and their summariser are told."""
+"""What the SRE agent's two agents and their summariser read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def begin_mitigation(alert: str, diagnosis: dict[str, Any] | None) -> str:
 
 
 def reflect(call: ToolCall) -> str:
-    """Return what the model is told of a call that failed, with the call itself."""
+    """Return what the model reads of a call that failed, with the call itself."""
     called = json.dumps(call.arguments, ensure_ascii=False)[:1000]
     advice = "Reflect on what was wrong with it, and try again or go another way."
     return f"{call.output}\nThe call was {call.tool} {called}. {advice}"

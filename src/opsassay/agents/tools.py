@@ -50,13 +50,13 @@ TOOLS: Mapping[str, type[Written]] = {
 
 
 def tool_specs() -> tuple[ToolSpec, ...]:
-    """Return the tools as a model is told of them."""
+    """Return the tools as a model sees them."""
     return tuple(
         ToolSpec(name=n, description=model.__doc__ or "", parameters=_schema(model)) for n, model in TOOLS.items()
     )
 
 
-class Toolbox:
+class TelemetryToolbox:
     """The tools over one incident, whose tables are in *sql*."""
 
     def __init__(self, sql: LockedSql) -> None:
@@ -64,21 +64,21 @@ class Toolbox:
         self._tables: str | None = None
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Return the call with what came of it; whatever is wrong with it, it is told and never raised."""
+        """Return the call with what came of it; whatever is wrong with it, it is reported and never raised."""
         given = dict(arguments)
         if tool not in TOOLS:
-            return _told(tool, given, f"Error: unknown tool {tool!r}; there are {', '.join(TOOLS)}.", "error")
+            return _called(tool, given, f"Error: unknown tool {tool!r}; there are {', '.join(TOOLS)}.", "error")
         try:
             asked = TOOLS[tool].model_validate(given)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the arguments"
-            return _told(tool, given, f"Error: invalid arguments of {tool}: {where}: {first['msg']}.", "error")
+            return _called(tool, given, f"Error: invalid arguments of {tool}: {where}: {first['msg']}.", "error")
         try:
             output, status = self._run(asked)
         except OpsAssayError as error:
             output, status = f"Error: {error}", "error"
-        return _told(tool, given, output, status)
+        return _called(tool, given, output, status)
 
     def _run(self, asked: Written) -> tuple[str, Literal["ok", "error"]]:
         if isinstance(asked, Think):
@@ -121,7 +121,7 @@ def _rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, trunca
     return "\n".join([*lines, count if more else f"({len(rows)} rows)"])
 
 
-def _told(tool: str, arguments: dict[str, Any], output: str, status: Literal["ok", "error"]) -> ToolCall:
+def _called(tool: str, arguments: dict[str, Any], output: str, status: Literal["ok", "error"]) -> ToolCall:
     return ToolCall(tool=tool, arguments=arguments, output=output, status=status)
 
 

@@ -159,7 +159,7 @@ def claim(matched: Matched, prediction_includes_zero: Sequence[bool | None], bas
         text += f"{', '.join(lost[:6])}{more}."
     else:
         text += " The method that wins on the other systems is best on every held-out one."
-    told = [p for p in prediction_includes_zero if p is not None]
-    if told:
-        text += f" For another system, the prediction interval of {sum(told)} of {len(told)} pairs includes zero."
+    known = [p for p in prediction_includes_zero if p is not None]
+    if known:
+        text += f" For another system, the prediction interval of {sum(known)} of {len(known)} pairs includes zero."
     return text

@@ -37,7 +37,7 @@ from opsassay.audit.selection import (
     leave_two_out,
     reversal_stability,
 )
-from opsassay.audit.settings import Settings
+from opsassay.audit.settings import AuditSettings
 from opsassay.audit.table import long_scores
 from opsassay.audit.variants import FirthCells, firth, firth_cells, l2, without_separated_cells
 from opsassay.errors import NotFoundError
@@ -74,7 +74,7 @@ class PairAudit:
     two_out: Regret | None
     one_left_out: LeftOut | None
     two_left_out: LeftOut | None
-    scenarios: tuple[sensitivity.Scenario, ...]
+    scenarios: tuple[sensitivity.WhatIf, ...]
     interaction: dict[str, Test]
     wald_left_out: tuple[str, ...]
     holm_p: float | None
@@ -84,10 +84,10 @@ class PairAudit:
 
 
 @dataclass(frozen=True, eq=False)
-class Audit:
+class AuditReport:
     """The result of `audit`; `export` turns it into tables and JSON, `web.audit_report` into pages."""
 
-    settings: Settings
+    settings: AuditSettings
     matched: Matched
     ledger: tuple[Admission, ...]
     remarks: tuple[str, ...]
@@ -108,44 +108,44 @@ class Audit:
 
 def audit(
     table: pl.DataFrame,
-    settings: Settings | None = None,
+    settings: AuditSettings | None = None,
     *,
     name: str = "the table",
-    told: Callable[[str], None] = lambda _: None,
-) -> Audit:
+    on_step: Callable[[str], None] = lambda _: None,
+) -> AuditReport:
     """Audit a long score table (columns as *settings* names them; *name* stands for it in errors).
 
-    *told* hears what is being computed. Raises UserError for a table that cannot be compared.
+    *on_step* is called with what is being computed. Raises UserError for a table that cannot be compared.
     """
-    settings = settings or Settings()
-    told("matching cases")
+    settings = settings or AuditSettings()
+    on_step("matching cases")
     inclusion = match(long_scores(table, settings.columns, name), settings, name)
-    return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, told)
+    return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, on_step)
 
 
 def audit_matched(
     matched: Matched,
-    settings: Settings,
+    settings: AuditSettings,
     ledger: tuple[Admission, ...] = (),
     remarks: tuple[str, ...] = (),
-    told: Callable[[str], None] = lambda _: None,
-) -> Audit:
+    on_step: Callable[[str], None] = lambda _: None,
+) -> AuditReport:
     """Audit a matched table."""
-    told("resampling cases")
+    on_step("resampling cases")
     with_labels = baselines.with_references(matched)
     all_drawn = bootstrap_means(with_labels, settings.resamples, settings.seed)
     drawn = all_drawn[:, :, : len(matched.methods)]
     permuted = permuted_means(matched, settings.permutations, settings.seed)
     others = _other_tables(matched, settings)
     penalised = firth_cells(matched)
-    told(f"comparing {len(matched.pairs())} pairs")
+    on_step(f"comparing {len(matched.pairs())} pairs")
     pairs = [_pair(matched, a, b, drawn, permuted, others, penalised, settings) for a, b in matched.pairs()]
     adjusted = holm([p.interaction["fractional_logit"].p for p in pairs])
     pairs = [replace(p, holm_p=value) for p, value in zip(pairs, adjusted, strict=True)]
-    told("tests over all methods, protocols, power")
+    on_step("tests over all methods, protocols, power")
     low, high = percentile_intervals(all_drawn, settings.confidence)
     deviation = float(np.median(np.concatenate([p.paired.deviation for p in pairs])))
-    return Audit(
+    return AuditReport(
         settings=settings,
         matched=matched,
         ledger=ledger,
@@ -187,7 +187,7 @@ def _pair(
     permuted: Floats,
     others: dict[str, Matched],
     penalised: FirthCells,
-    settings: Settings,
+    settings: AuditSettings,
 ) -> PairAudit:
     level, ddof, sizes = settings.confidence, settings.ddof, matched.sizes
     paired = paired_effects(matched, a, b, ddof)
@@ -257,7 +257,7 @@ def _family_cells(matched: Matched, methods: list[int]) -> tuple[Floats, NDArray
 
 
 def _regret_intervals(
-    drawn: Floats, sizes: NDArray[np.int64], settings: Settings
+    drawn: Floats, sizes: NDArray[np.int64], settings: AuditSettings
 ) -> dict[Pooling, tuple[float, float]]:
     """Return percentile intervals of the mean regret under case resampling, for the two poolings of the paper."""
     out: dict[Pooling, tuple[float, float]] = {}
@@ -281,7 +281,7 @@ def _left_out(paired: PairedEffects, out: int, level: float) -> LeftOut:
     )
 
 
-def _other_tables(matched: Matched, settings: Settings) -> dict[str, Matched]:
+def _other_tables(matched: Matched, settings: AuditSettings) -> dict[str, Matched]:
     """Return the tables of the scenarios that were asked for: systems left aside, labels made canonical."""
     others = {}
     for name in settings.without:
@@ -296,7 +296,7 @@ def _other_tables(matched: Matched, settings: Settings) -> dict[str, Matched]:
     return others
 
 
-def _baseline_remark(matched: Matched, settings: Settings) -> tuple[str, ...]:
+def _baseline_remark(matched: Matched, settings: AuditSettings) -> tuple[str, ...]:
     if matched.labels or set(matched.methods) & set(settings.baselines):
         return ()
     return ("There is no chance or constant row, so nothing shows what no skill would score on these systems.",)

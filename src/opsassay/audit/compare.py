@@ -14,14 +14,14 @@ from opsassay.audit.advice import POWER
 from opsassay.audit.effects import paired_effects
 from opsassay.audit.matched import Matched, match
 from opsassay.audit.resampling import bootstrap_means, effect_intervals, percentile_intervals
-from opsassay.audit.settings import Settings
+from opsassay.audit.settings import AuditSettings
 from opsassay.errors import UserError
 
 KEYS = ("family", "system", "case")
 BEFORE, AFTER = "A", "B"
 
 
-class Outcome(StrEnum):
+class PairOutcome(StrEnum):
     """What the interval of B - A says."""
 
     BETTER = "better"
@@ -43,7 +43,7 @@ class Difference:
     low: float
     high: float
     detectable: float
-    outcome: Outcome
+    outcome: PairOutcome
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Comparison:
     @property
     def passed(self) -> bool:
         """Whether a gate lets this pass: not shown to be worse; with a margin, shown not to be worse than that."""
-        return self.overall.outcome not in {Outcome.WORSE, Outcome.UNPROVEN}
+        return self.overall.outcome not in {PairOutcome.WORSE, PairOutcome.UNPROVEN}
 
 
 def methods_to_compare(before: pl.DataFrame, after: pl.DataFrame) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ def compare(
     before: pl.DataFrame,
     after: pl.DataFrame,
     names: tuple[str, str],
-    settings: Settings | None = None,
+    settings: AuditSettings | None = None,
     margin: float | None = None,
 ) -> Comparison:
     """Compare method ``names[0]`` of *before* with ``names[1]`` of *after* on the cases that both have scores for.
@@ -94,7 +94,7 @@ def compare(
     better or worse when the interval lies on one side of 0, else undecided; with *margin* (a fraction) "not worse" when
     it lies above -margin, "worse" when it lies below, else "not shown". Raises UserError when no case is shared.
     """
-    settings = settings or Settings()
+    settings = settings or AuditSettings()
     a = _one(before, names[0], BEFORE)
     b = _one(after, names[1], AFTER)
     both = a.join(b, on=list(KEYS), how="inner", suffix="_b")
@@ -108,7 +108,7 @@ def compare(
             both.select(*KEYS, pl.col("score_b").alias("score"), pl.lit(AFTER).alias("method")),
         ]
     )
-    matched = match(long, Settings()).matched
+    matched = match(long, AuditSettings()).matched
     drawn = bootstrap_means(matched, settings.resamples, settings.seed)
     name = names[0] if names[0] == names[1] else f"{names[0]} -> {names[1]}"
     return Comparison(
@@ -128,7 +128,7 @@ def _one(table: pl.DataFrame, method: str, side: str) -> pl.DataFrame:
     return of_method
 
 
-def _overall(matched: Matched, drawn: np.ndarray, settings: Settings, margin: float | None) -> Difference:
+def _overall(matched: Matched, drawn: np.ndarray, settings: AuditSettings, margin: float | None) -> Difference:
     paired = paired_effects(matched, 1, 0, settings.ddof)
     difference = float(paired.effect.mean())
     error = float(np.sqrt(paired.variance.sum())) / len(paired.effect)
@@ -142,7 +142,7 @@ def _overall(matched: Matched, drawn: np.ndarray, settings: Settings, margin: fl
     return _difference("", matched.cases, (before, after), difference, (low, high), error, settings.confidence, margin)
 
 
-def _by_system(matched: Matched, drawn: np.ndarray, settings: Settings, margin: float | None) -> list[Difference]:
+def _by_system(matched: Matched, drawn: np.ndarray, settings: AuditSettings, margin: float | None) -> list[Difference]:
     paired = paired_effects(matched, 1, 0, settings.ddof)
     low, high = effect_intervals(matched, drawn, 1, 0, settings.confidence)
     return [
@@ -184,13 +184,15 @@ def _difference(
     )
 
 
-def outcome(low: float, high: float, margin: float | None = None) -> Outcome:
+def outcome(low: float, high: float, margin: float | None = None) -> PairOutcome:
     """Return what the interval (*low*, *high*) of B - A says, with *margin* as the loss that is accepted."""
     if low > 0:
-        return Outcome.BETTER
+        return PairOutcome.BETTER
     if margin is not None:
-        return Outcome.EQUIVALENT if low > -margin else Outcome.WORSE if high < -margin else Outcome.UNPROVEN
-    return Outcome.WORSE if high < 0 else Outcome.UNDECIDED
+        return (
+            PairOutcome.EQUIVALENT if low > -margin else PairOutcome.WORSE if high < -margin else PairOutcome.UNPROVEN
+        )
+    return PairOutcome.WORSE if high < 0 else PairOutcome.UNDECIDED
 
 
 def sentence(difference: Difference) -> str:

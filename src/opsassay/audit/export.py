@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from opsassay.audit.audit import Audit, PairAudit
+from opsassay.audit.audit import AuditReport, PairAudit
 from opsassay.audit.interaction import Test
 from opsassay.audit.selection import HeldOut, Pooling
 from opsassay.telemetry.content import whole_file
@@ -55,7 +55,7 @@ def finite(value: Any) -> Any:
     return value
 
 
-def pair_item(audit: Audit, pair: PairAudit) -> Row:
+def pair_item(audit: AuditReport, pair: PairAudit) -> Row:
     """Return one pair as an item of ``--json``: fractions, first method minus second."""
     names, pooled = audit.matched.methods, pair.pooled
     effects = {
@@ -95,7 +95,7 @@ def _interval(low: Any, high: Any) -> list[float] | None:
     return None if np.isnan(low) else [float(low), float(high)]
 
 
-def _loso(audit: Audit, pair: PairAudit, pooling: Pooling) -> Row | None:
+def _loso(audit: AuditReport, pair: PairAudit, pooling: Pooling) -> Row | None:
     held_out = pair.loso[pooling]
     if len(audit.matched.systems) < 2:
         return None
@@ -104,7 +104,7 @@ def _loso(audit: Audit, pair: PairAudit, pooling: Pooling) -> Row | None:
     return found | ({"mean_regret_interval": list(interval)} if interval else {})
 
 
-def _lofo(audit: Audit, pair: PairAudit) -> Row | None:
+def _lofo(audit: AuditReport, pair: PairAudit) -> Row | None:
     families = tuple(dict.fromkeys(audit.matched.families))
     spread: Row = finite(pair.spread)
     if len(families) < 2:
@@ -136,7 +136,7 @@ def _test(test: Test) -> Row:
     return {"statistic": test.statistic, "df": test.df, "p": test.p, "reason": test.reason}
 
 
-def effect_rows(audit: Audit, pair: PairAudit) -> list[Row]:
+def effect_rows(audit: AuditReport, pair: PairAudit) -> list[Row]:
     """Return one row per system: effect, variance, interval, and whether the choice by the others holds there."""
     m = audit.matched
     macro = pair.loso["macro"]
@@ -168,7 +168,7 @@ def effect_rows(audit: Audit, pair: PairAudit) -> list[Row]:
     ]
 
 
-def tables(audit: Audit) -> dict[str, pl.DataFrame]:
+def tables(audit: AuditReport) -> dict[str, pl.DataFrame]:
     """Return every table of the audit by file name; fractions, one header row, null for what is not defined."""
     m = audit.matched
     pair_names = [(m.methods[p.a], m.methods[p.b]) for p in audit.pairs]
@@ -215,7 +215,7 @@ def _flat(row: Row | None) -> Row:
     return joined
 
 
-def _method_rows(audit: Audit) -> list[Row]:
+def _method_rows(audit: AuditReport) -> list[Row]:
     """Return mean and interval of each method on each system and pooled, chance and constant rows included."""
     refs = audit.references
     rows = []
@@ -239,7 +239,7 @@ def _method_rows(audit: Audit) -> list[Row]:
     return rows
 
 
-def _pair_row(audit: Audit, pair: PairAudit) -> Row:
+def _pair_row(audit: AuditReport, pair: PairAudit) -> Row:
     item = pair_item(audit, pair)
     low, high = item["interval"] or (None, None)
     prediction_low, prediction_high = item["prediction_interval"] or (None, None)
@@ -258,7 +258,7 @@ def _pair_row(audit: Audit, pair: PairAudit) -> Row:
     }
 
 
-def _interaction_rows(audit: Audit) -> list[Row]:
+def _interaction_rows(audit: AuditReport) -> list[Row]:
     blank = {"p_holm": None, "mcfadden": None, "mcfadden_without": None}
     rows = [
         {
@@ -312,7 +312,7 @@ def _nested_rows(pair: PairAudit) -> list[Row]:
     ]
 
 
-def ledger_table(audit: Audit) -> pl.DataFrame:
+def ledger_table(audit: AuditReport) -> pl.DataFrame:
     """Return the per-system ledger in the wide form of leaderboard-audit, Table 4, which `verify` reads."""
     m = audit.matched
     columns: dict[str, Any] = {"family": m.families, "system": m.systems, "n": m.sizes}
@@ -324,7 +324,7 @@ def ledger_table(audit: Audit) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def as_json(audit: Audit) -> Row:
+def as_json(audit: AuditReport) -> Row:
     """Return the whole audit as one JSON object; ``--json`` prints it, audit.json holds it."""
     m = audit.matched
     return {
@@ -343,7 +343,7 @@ def as_json(audit: Audit) -> Row:
     }
 
 
-def write_tables(audit: Audit, folder: Path) -> list[Path]:
+def write_tables(audit: AuditReport, folder: Path) -> list[Path]:
     """Write every table as CSV and JSON into ``folder/tables``, and audit.json into *folder*; return the files."""
     target = folder / "tables"
     target.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opsassay.audit.settings import Settings
+from opsassay.audit.settings import AuditSettings
 from opsassay.errors import NotFoundError, UserError
 
 Floats = NDArray[np.float64]
@@ -112,7 +112,7 @@ class Inclusion:
     remarks: tuple[str, ...]
 
 
-def match(long: pl.DataFrame, settings: Settings, name: str = "the table") -> Inclusion:
+def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") -> Inclusion:
     """Return the matched table of *long* (columns as `table.long_scores` gives them) and its inclusion ledger.
 
     A method is in it if it has a score on every case that any method has (leaderboard-audit, section 4.1); this is
@@ -174,9 +174,9 @@ def _one_protocol_a_case(long: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_known(setting: str, names: tuple[str, ...], known: pl.Series) -> None:
-    for wanted in names:
-        if wanted not in set(known):
-            raise NotFoundError("method" if setting == "exclude" else "system", wanted, set(known))
+    for asked in names:
+        if asked not in set(known):
+            raise NotFoundError("method" if setting == "exclude" else "system", asked, set(known))
 
 
 def _cases(long: pl.DataFrame) -> pl.DataFrame:
@@ -252,10 +252,10 @@ def _labels(about: pl.DataFrame) -> tuple[str, ...]:
     )
 
 
-def _covariates(long: pl.DataFrame, cases: pl.DataFrame, wanted: tuple[str, ...], name: str) -> dict[str, Floats]:
+def _covariates(long: pl.DataFrame, cases: pl.DataFrame, asked: tuple[str, ...], name: str) -> dict[str, Floats]:
     """Return the mean of each covariate over the cases of each system."""
     found = {}
-    for column in wanted:
+    for column in asked:
         if column not in long.columns:
             raise UserError(f"{name} lacks the covariate {column!r}; it has {', '.join(long.columns)}.")
         by_case = (

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Scenario:
+class WhatIf:
     """Heterogeneity and selection of one pair under one choice; None where a statistic is not defined."""
 
     name: str
@@ -32,12 +32,12 @@ class Scenario:
     reversed_systems: tuple[str, ...]
 
 
-def scenario(name: str, matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> Scenario:
+def scenario(name: str, matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> WhatIf:
     """Return I2, tau2, prediction interval and macro leave-one-system-out reversals of a pair in *matched*."""
     return _scenario(name, matched, a, b, np.zeros(len(matched.systems), dtype=bool), level, ddof)
 
 
-def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> list[Scenario]:
+def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> list[WhatIf]:
     """Return the pair's statistics with each family left out in turn (leaderboard-audit, appendix J)."""
     families = dict.fromkeys(matched.families)
     if len(families) < 2:
@@ -51,7 +51,7 @@ def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddo
 
 def _scenario(
     name: str, matched: Matched, a: int, b: int, left_out: NDArray[np.bool_], level: float, ddof: int
-) -> Scenario:
+) -> WhatIf:
     paired = paired_effects(matched, a, b, ddof)
     pooled = random_effects(paired.effect, leaving_out(paired.variance, left_out), level)
     effect, sizes = paired.effect[~left_out], matched.sizes[~left_out]
@@ -59,7 +59,7 @@ def _scenario(
     held_out = leave_one_system_out(effect, sizes)
     reversed_systems = tuple(s for s, wrong in zip(names, held_out.reversed, strict=True) if wrong)
     k = len(effect)
-    return Scenario(
+    return WhatIf(
         name=name,
         a=matched.methods[a],
         b=matched.methods[b],

@@ -27,7 +27,7 @@ class Columns(Written):
     expected: str = "expected"
 
 
-class Settings(Written):
+class AuditSettings(Written):
     """Settings of one audit; every one is printed in its report."""
 
     columns: Columns = Columns()
@@ -47,12 +47,12 @@ class Settings(Written):
     baselines: tuple[str, ...] = ("chance", "constant", "random", "loudest", "gap")
 
 
-def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
+def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> AuditSettings:
     """Return the settings of the YAML file *path* with *overrides* (``key.sub=value``, values as YAML) on top.
 
     Raises ConfigError that names the file or the override and the key.
     """
-    merged = load_yaml(path, Settings).model_dump(mode="json", exclude_unset=True) if path else {}
+    merged = load_yaml(path, AuditSettings).model_dump(mode="json", exclude_unset=True) if path else {}
     for override in overrides:
         key, sign, text = override.partition("=")
         if not sign or not key.strip():
@@ -62,8 +62,8 @@ def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
         except yaml.YAMLError as error:
             raise ConfigError(f"-c {override}: the value is not valid YAML; put it in quotes.") from error
         _put(merged, key.strip().split("."), value)
-        parse_yaml(yaml.safe_dump(merged), Settings, f"-c {key}", lines=False)
-    return Settings.model_validate(merged)
+        parse_yaml(yaml.safe_dump(merged), AuditSettings, f"-c {key}", lines=False)
+    return AuditSettings.model_validate(merged)
 
 
 def _put(target: dict[str, Any], keys: list[str], value: Any) -> None:

@@ -45,17 +45,17 @@ def long_scores(table: pl.DataFrame, columns: Columns, name: str) -> pl.DataFram
     cell. Raises UserError for a column that is lacking, an empty name, a score that is no number or lies outside
     [0, 1], and for a cell that occurs twice.
     """
-    told = columns.model_dump()
-    wanted = {key: told[key] for key in (*KEYS, "score") if told[key] is not None}
-    for key, column in wanted.items():
+    given = columns.model_dump()
+    needed = {key: given[key] for key in (*KEYS, "score") if given[key] is not None}
+    for key, column in needed.items():
         if column not in table.columns:
             near = nearest(column, table.columns)
             found = f"did you mean -c columns.{key}={near}?" if near else f"it has {', '.join(table.columns[:12])}."
             raise UserError(f"{name} lacks the column {column!r} ({key}); {found}")
-    optional = {key: told[key] for key in ("protocol", "predicted", "expected") if told[key] in table.columns}
+    optional = {key: given[key] for key in ("protocol", "predicted", "expected") if given[key] in table.columns}
     family = pl.lit("all", dtype=pl.String).alias("family") if columns.family is None else None
-    texts = [pl.col(c).cast(pl.String).alias(k) for k, c in (wanted | optional).items() if k != "score"]
-    used = {*wanted.values(), *optional.values()}
+    texts = [pl.col(c).cast(pl.String).alias(k) for k, c in (needed | optional).items() if k != "score"]
+    used = {*needed.values(), *optional.values()}
     others = [pl.col(c) for c in table.columns if c not in used and c not in {*KEYS, "score"}]
     score = _score(table, columns.score, name).alias("score")
     long = table.select(*([family] if family is not None else []), *texts, *others).with_columns(score)

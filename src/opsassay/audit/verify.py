@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opsassay.audit.audit import Audit
+from opsassay.audit.audit import AuditReport
 from opsassay.audit.families import family_spread
 from opsassay.audit.interaction import likelihood_ratio
 from opsassay.audit.pooled import RandomEffects, random_effects
@@ -102,10 +102,10 @@ def read_ledger(table: pl.DataFrame, name: str) -> PrintedLedger:
 
 
 def _pair_of(column: str, methods: Iterable[str], name: str) -> tuple[str, str]:
-    told = re.sub(r"^delta_(pp:)?|_pp$", "", column)
+    pair = re.sub(r"^delta_(pp:)?|_pp$", "", column)
     for a in methods:
         for b in methods:
-            if told in {f"{a}:{b}", f"{a}_{b}"}:
+            if pair in {f"{a}:{b}", f"{a}_{b}"}:
                 return a, b
     raise UserError(f"{name}: {column} names no two of the methods {', '.join(methods)}; call it delta_A_B_pp.")
 
@@ -138,7 +138,7 @@ def ledger_figures(ledger: PrintedLedger) -> dict[Key, float]:
     return found
 
 
-def audit_figures(audit: Audit) -> dict[Key, float]:
+def audit_figures(audit: AuditReport) -> dict[Key, float]:
     """Return every figure of an audit of case-level scores, in the units of `ledger_figures`."""
     m = audit.matched
     found: dict[Key, float] = {}

@@ -12,8 +12,8 @@ from opsassay.agents.contract import AnswerError
 from opsassay.agents.limits import Limits, Meter, Price
 from opsassay.agents.models.base import ModelError
 from opsassay.agents.models.named import model_named
-from opsassay.agents.record import Recorder
-from opsassay.agents.tools import MAX_ROWS, Toolbox
+from opsassay.agents.record import AgentRecorder
+from opsassay.agents.tools import MAX_ROWS, TelemetryToolbox
 from opsassay.errors import OpsAssayError
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql
@@ -31,8 +31,8 @@ def solve(job: dict[str, Any], incident: Datapack) -> dict[str, Any]:
         agent = agent_named(job["name"])
         model = model_named(job["model"], retries=0, timeout_s=min(limits.seconds, 300.0))
         with LockedSql(incident, timeout_s=limits.query_seconds, max_rows=MAX_ROWS) as sql:
-            asker = Asker(model, meter, Recorder(Path.cwd()), temperature=job["temperature"])
-            exam = Exam(incident.incident, tuple(incident.services()), Toolbox(sql), asker, meter)
+            asker = Asker(model, meter, AgentRecorder(Path.cwd()), temperature=job["temperature"])
+            exam = Exam(incident.incident, tuple(incident.services()), TelemetryToolbox(sql), asker, meter)
             answer = agent.solve(exam)
         told["diagnosis"] = answer.diagnosis.model_dump(mode="json", by_alias=True)
     except ModelError as error:

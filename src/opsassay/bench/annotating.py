@@ -10,11 +10,11 @@ from pathlib import Path
 
 from opsassay.causes.search.rules import RULES_VERSION
 from opsassay.causes.verdict.annotate import annotate, annotate_opened, open_pack
-from opsassay.causes.verdict.settings import Settings
+from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.causes.verdict.sham import sham
 from opsassay.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.model.causal_graph import Annotation, CausalGraph, FaultVerdict
-from opsassay.model.incident import EffectCheck, Fault, Label, Struck, Truth
+from opsassay.model.incident import AffectedByFault, EffectCheck, Fault, Label, Truth
 from opsassay.telemetry.tree import Case, resolve, write_annotation
 
 CAUSES_VERSION = "4"
@@ -34,7 +34,7 @@ class AnnotateJob:
     root: str | None = None
     sham: str | None = None
     again: bool = False
-    settings: Settings = field(default_factory=Settings)
+    settings: AnnotateSettings = field(default_factory=AnnotateSettings)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def run_job(job: AnnotateJob) -> list[Annotated]:
     return [Annotated(case.name, job.path, annotation, None, seconds, known is not None, job.root)]
 
 
-def annotate_case(case: Case, root: str | None = None, settings: Settings | None = None) -> Annotation:
+def annotate_case(case: Case, root: str | None = None, settings: AnnotateSettings | None = None) -> Annotation:
     """Return the annotation of *case*; a fault whose effect check failed is no_effect whatever the telemetry says.
 
     *root* pretends that the fault was on that service. Raises UserError
@@ -82,26 +82,26 @@ def annotate_case(case: Case, root: str | None = None, settings: Settings | None
         raise UserError(
             f"{case.datapack.path} has no truth beside it, so there is no known fault to follow; give its tree."
         )
-    settings = settings or Settings()
+    settings = settings or AnnotateSettings()
     _require_service(case, root)
-    struck = case.truth.struck()
-    acting = [one for one in struck if one.acted]
-    annotation = annotate(case.datapack, _by_service(acting or struck), root=root, settings=settings)
+    affected = case.truth.affected()
+    acting = [one for one in affected if one.acted]
+    annotation = annotate(case.datapack, _by_service(acting or affected), root=root, settings=settings)
     if root is None:
-        annotation = _without_effect(annotation, case.truth, acting=bool(acting) or not struck)
+        annotation = _without_effect(annotation, case.truth, acting=bool(acting) or not affected)
     return annotation.model_copy(update={"made_from": made_from(case, settings)})
 
 
-def _by_service(struck: Sequence[Struck]) -> list[Fault]:
+def _by_service(affected: Sequence[AffectedByFault]) -> list[Fault]:
     """Return the faults, that of a host told once for each of its services."""
     return [
         fault.model_copy(update={"service": service})
-        for fault, services, _ in struck
+        for fault, services, _ in affected
         for service in (*sorted(services),) or (fault.service,)
     ]
 
 
-def made_from(case: Case, settings: Settings) -> str:
+def made_from(case: Case, settings: AnnotateSettings) -> str:
     """Return the digest of everything that the annotation of *case* depends on."""
     assert case.truth is not None
     parts = [
@@ -116,7 +116,7 @@ def made_from(case: Case, settings: Settings) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _unchanged(case: Case, settings: Settings) -> Annotation | None:
+def _unchanged(case: Case, settings: AnnotateSettings) -> Annotation | None:
     known = case.annotation
     if known is None or case.truth is None or not known.made_from:
         return None

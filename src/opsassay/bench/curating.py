@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from opsassay.causes.verdict.curate import Candidate, Selection, curate
+from opsassay.causes.verdict.curate import Selection, SuiteCandidate, curate
 from opsassay.errors import UserError
 from opsassay.model.faults import NO_FAULT
 from opsassay.model.run import Suite, SuiteItem
@@ -24,7 +24,7 @@ def select(cases: Sequence[Case], *, per_stratum: int = 3, size: int | None = No
     """Return which of *cases* make a suite; raises UserError when none of them is annotated."""
     annotated = _annotated(cases)
     candidates = [
-        Candidate(id_, c.datapack.incident.system, c.annotation, _calm(c))
+        SuiteCandidate(id_, c.datapack.incident.system, c.annotation, _calm(c))
         for id_, c in annotated.items()
         if c.annotation
     ]

@@ -17,8 +17,8 @@ from opsassay.agents.limits import Meter
 from opsassay.agents.mcp_server import Desk, serving
 from opsassay.agents.models.base import Message, Reply
 from opsassay.agents.prompts import task_prompt
-from opsassay.agents.record import ACTIONS, TRACE, Recorder
-from opsassay.agents.tools import MAX_ROWS, Toolbox
+from opsassay.agents.record import ACTIONS, TRACE, AgentRecorder
+from opsassay.agents.tools import MAX_ROWS, TelemetryToolbox
 from opsassay.bench.attempts import LOG_KEPT_BYTES, MAX_ANSWER_BYTES, Outcome
 from opsassay.bench.commands import AGENT_INSIDE, PROMPT, describe_tools, places_of, run_command
 from opsassay.bench.lending import lent
@@ -46,7 +46,7 @@ def examine(
     """Return what came of the agent's exam on *incident*; trace, actions and the end of its output lie in *run_dir*."""
     limits = meter.limits
     services = incident.services()
-    recorder = Recorder(run_dir)
+    recorder = AgentRecorder(run_dir)
     with ExitStack() as stack:
         folder = stack.enter_context(opaque_view(incident))
         view, work, files = (folder / name for name in (INCIDENT_FOLDER, "work", "agent"))
@@ -62,7 +62,7 @@ def examine(
         desk: Desk | None = None
         if "mcp" in agent.told.needs:
             sql = stack.enter_context(LockedSql(incident, timeout_s=limits.query_seconds, max_rows=MAX_ROWS))
-            desk = Desk(Toolbox(sql), meter, recorder, services)
+            desk = Desk(TelemetryToolbox(sql), meter, recorder, services)
             sockets[_TOOLS] = stack.enter_context(serving(desk, folder / f"{_TOOLS}.sock"))
             places["mcp"] = describe_tools(work, places, sockets[_TOOLS], sealed=sealed)
         door: Gateway | None = None
@@ -149,7 +149,7 @@ def _written(work: Path, stdout: str) -> str | bytes:
 def _write_trace(
     door: Gateway | None,
     desk: Desk | None,
-    recorder: Recorder,
+    recorder: AgentRecorder,
     run_dir: Path,
     name: str,
     prompt: str,

@@ -134,7 +134,7 @@ def case_complexity(case: Case | None) -> float | None:
         return None
     graph = case.annotation.graph
     longest = max(len(dict.fromkeys(graph.service_of(node) for node in path)) for path in case.annotation.paths)
-    acted = [fault for fault, _, acts in case.truth.struck() if acts]
+    acted = [fault for fault, _, acts in case.truth.affected() if acts]
     if not acted:
         return None
     try:

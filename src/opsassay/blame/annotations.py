@@ -51,7 +51,7 @@ class Resolutions(Written):
 
 
 @dataclass(frozen=True)
-class Agreement:
+class LabelAgreement:
     """Krippendorff's alpha on the labels of round 1, nominal for both, None when it is not defined."""
 
     agent_alpha: float | None
@@ -90,12 +90,12 @@ def read_resolutions(path: Path) -> Resolutions:
     return load_yaml(path, Resolutions)
 
 
-def agreement(annotations: Sequence[Annotations]) -> Agreement:
+def agreement(annotations: Sequence[Annotations]) -> LabelAgreement:
     """Return how far the annotators agree in round 1, by the krippendorff library; labels that are missing are missing."""
     traces = _traces(annotations)
     agents = [[_agent(one, trace) for trace in traces] for one in annotations]
     steps = [[_step(one, trace) for trace in traces] for one in annotations]
-    return Agreement(_alpha(agents), _alpha(steps), tuple(one.annotator for one in annotations), len(traces))
+    return LabelAgreement(_alpha(agents), _alpha(steps), tuple(one.annotator for one in annotations), len(traces))
 
 
 def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None = None) -> list[Settled]:
@@ -137,8 +137,8 @@ def _first_round(
     absent = [name for name in annotators if name not in labels or labels[name].step_id is None]
     if absent:
         return "missing", None, f"not annotated by {', '.join(absent)}"
-    told = {(label.agent_name, label.step_id) for label in labels.values()}
-    if len(told) > 1:
+    answers = {(label.agent_name, label.step_id) for label in labels.values()}
+    if len(answers) > 1:
         said = "; ".join(f"{name}: {label.agent_name} at {label.step_id}" for name, label in labels.items())
         return "disagreed", None, said
     if unsure := [name for name, label in labels.items() if label.uncertain]:

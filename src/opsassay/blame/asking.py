@@ -34,7 +34,7 @@ class Cost:
         )
 
 
-class Asker:
+class BlameAsker:
     """Asks *model* at one temperature and adds up the cost."""
 
     def __init__(self, model: Model, temperature: float) -> None:

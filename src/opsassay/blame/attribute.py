@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opsassay.agents.models.base import Model
-from opsassay.blame.asking import Asker, Cost
+from opsassay.blame.asking import BlameAsker, Cost
 from opsassay.blame.rerun import Rerun
 from opsassay.blame.rules import RULES
 from opsassay.blame.settings import BlameSettings, observed
@@ -48,8 +48,8 @@ def attribute(
 
     Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder.
     """
-    wanted = settings or BlameSettings()
-    shown = observed(trace, wanted)
+    chosen = settings or BlameSettings()
+    shown = observed(trace, chosen)
     if technique in RULES:
         return Blamed(technique, RULES[technique](shown), Cost())
     if technique == "combined":
@@ -68,9 +68,9 @@ def attribute(
         raise UserError(
             f"The technique {technique!r} asks a model; name one with --model, or use a rule such as `combined`."
         )
-    asker = Asker(model, wanted.temperature)
+    asker = BlameAsker(model, chosen.temperature)
     try:
-        answer = TECHNIQUES.load(technique)(shown, asker, wanted, rerun)
+        answer = TECHNIQUES.load(technique)(shown, asker, chosen, rerun)
     except OperationError as error:
         answer = Attribution(reason=f"the model gave no answer: {error}")
     return Blamed(technique, answer, asker.cost)

@@ -10,7 +10,7 @@ from opsassay.blame.asking import Cost
 from opsassay.blame.attribute import Blamed, attribute
 from opsassay.blame.rerun import Rerun
 from opsassay.blame.rules import RULES
-from opsassay.blame.scores import Scored, Summary, breakdown, score, summarise
+from opsassay.blame.scores import Scored, TechniqueSummary, breakdown, score, summarise
 from opsassay.blame.settings import BlameSettings
 from opsassay.errors import UserError
 from opsassay.model.trajectory import LabelledTrace
@@ -34,9 +34,9 @@ class BenchRow:
     subset: str
     technique: str
     runs: int
-    summary: Summary
-    by_agent_type: dict[str, Summary]
-    by_third: dict[str, Summary]
+    summary: TechniqueSummary
+    by_agent_type: dict[str, TechniqueSummary]
+    by_third: dict[str, TechniqueSummary]
     calls: float
     tokens: float
 
@@ -58,7 +58,7 @@ def bench(
     means; "combined" is fitted by leave-one-out within each subset, so that no label is used on its own trace. "dynamic"
     runs on the traces that *rerun_of* can run again: its n says how many; raises UserError when there are none.
     """
-    wanted = settings or BlameSettings()
+    chosen = settings or BlameSettings()
     rows = []
     for technique in dict.fromkeys((*RULES, *techniques)):
         among = [case for case in cases if technique != RE_RUN or rerun_of(case) is not None]
@@ -67,8 +67,8 @@ def bench(
         if not among:
             raise UserError(_NONE_AGAIN.format(len(cases)))
         repeats = 1 if technique in RULES or technique == "combined" else runs
-        answers = [_answers(among, technique, model, wanted, rerun_of) for _ in range(repeats)]
-        rows += _rows(among, technique, answers, wanted, compat=compat)
+        answers = [_answers(among, technique, model, chosen, rerun_of) for _ in range(repeats)]
+        rows += _rows(among, technique, answers, chosen, compat=compat)
     return rows
 
 

@@ -17,7 +17,7 @@ from opsassay.model.trajectory import Action, AlertReading, Depth, Phase, Timeli
 
 
 @dataclass(frozen=True)
-class Mark:
+class ClockMark:
     """Something on the clock; *kind* is plain, action, fault, cause, good, bad or missed; *step* if it is one's."""
 
     text: str
@@ -28,11 +28,11 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Lane:
+class ClockLane:
     """One row of the clock."""
 
     name: str
-    marks: tuple[Mark, ...]
+    marks: tuple[ClockMark, ...]
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ def lanes(
     graph: CausalGraph | None = None,
     phases: Sequence[Phase] = (),
     alerts: Sequence[AlertReading] = (),
-) -> tuple[Lane, ...]:
+) -> tuple[ClockLane, ...]:
     """Return the lanes that have marks, causes above effects, the agent on top."""
     rows = [
-        Lane("phases", tuple(Mark(p.phase.replace("_", " "), p.time_ns, p.time_ns) for p in phases)),
-        Lane("agent steps", tuple(_steps(trace))),
-        Lane("actions", tuple(_actions(trace, actions))),
-        Lane("probes", tuple(_probes(timeline))),
-        *(Lane(depth, tuple(_depth(timeline, depth))) for depth in get_args(Depth)),
-        Lane("alerts", tuple(_alerts(alerts))),
-        Lane("faults", tuple(Mark(f"{f.type} on {f.place}", f.start_ns, f.end_ns, "fault") for f in faults)),
-        Lane("causal graph", tuple(_causes(graph))),
+        ClockLane("phases", tuple(ClockMark(p.phase.replace("_", " "), p.time_ns, p.time_ns) for p in phases)),
+        ClockLane("agent steps", tuple(_steps(trace))),
+        ClockLane("actions", tuple(_actions(trace, actions))),
+        ClockLane("probes", tuple(_probes(timeline))),
+        *(ClockLane(depth, tuple(_depth(timeline, depth))) for depth in get_args(Depth)),
+        ClockLane("alerts", tuple(_alerts(alerts))),
+        ClockLane("faults", tuple(ClockMark(f"{f.type} on {f.place}", f.start_ns, f.end_ns, "fault") for f in faults)),
+        ClockLane("causal graph", tuple(_causes(graph))),
     ]
     return tuple(lane for lane in rows if lane.marks)
 
@@ -101,28 +101,28 @@ def _step_of(action: Action, trace: Trace) -> int | None:
     return begun[-1].step_id if begun else None
 
 
-def _steps(trace: Trace) -> Iterable[Mark]:
+def _steps(trace: Trace) -> Iterable[ClockMark]:
     for step in trace.steps:
         if step.started_at is not None:
             tools = ", ".join(call.tool for call in step.tool_logs)
             text = f"step {step.step_id} by {step.agent_name}" + (f": {tools}" if tools else "")
             kind = "bad" if step.error else "plain"
-            yield Mark(text, step.started_at, step.ended_at or step.started_at, kind, step.step_id)
+            yield ClockMark(text, step.started_at, step.ended_at or step.started_at, kind, step.step_id)
 
 
-def _actions(trace: Trace, actions: Sequence[Action]) -> Iterable[Mark]:
+def _actions(trace: Trace, actions: Sequence[Action]) -> Iterable[ClockMark]:
     for action in actions:
         arguments = " ".join(map(str, action.arguments.values()))
-        yield Mark(
+        yield ClockMark(
             f"{action.tool} {arguments}".strip(), action.started_ns, action.ended_ns, "action", _step_of(action, trace)
         )
 
 
-def _probes(timeline: Timeline | None) -> Iterable[Mark]:
+def _probes(timeline: Timeline | None) -> Iterable[ClockMark]:
     probes = {probe.id: probe for tick in (timeline.ticks if timeline else ()) for probe in tick.probes}
     for probe in probes.values():
         reached = f"{probe.latency_s:.2f} s" if probe.reachable else "not reachable"
-        yield Mark(
+        yield ClockMark(
             f"probe of {probe.target}: {reached}",
             probe.started_ns,
             probe.ended_ns,
@@ -130,30 +130,30 @@ def _probes(timeline: Timeline | None) -> Iterable[Mark]:
         )
 
 
-def _depth(timeline: Timeline | None, depth: Depth) -> Iterable[Mark]:
+def _depth(timeline: Timeline | None, depth: Depth) -> Iterable[ClockMark]:
     for reading in _observed(timeline, depth):
         if reading.value is None:
-            yield Mark(f"{depth} missed", reading.started_ns, reading.ended_ns, "missed")
+            yield ClockMark(f"{depth} missed", reading.started_ns, reading.ended_ns, "missed")
         else:
             failing = f", failing: {', '.join(reading.failing)}" if reading.failing else ""
             kind = "good" if reading.value >= 1 else "bad"
-            yield Mark(f"{depth} {reading.value:.0%}{failing}", reading.started_ns, reading.ended_ns, kind)
+            yield ClockMark(f"{depth} {reading.value:.0%}{failing}", reading.started_ns, reading.ended_ns, kind)
 
 
-def _alerts(readings: Sequence[AlertReading]) -> Iterable[Mark]:
+def _alerts(readings: Sequence[AlertReading]) -> Iterable[ClockMark]:
     """Yield a mark for every stretch in which the same alerts fired."""
     for names, same in groupby(
         readings, key=lambda reading: sorted({f"{a.service} {a.signal}" for a in reading.firing})
     ):
         times = [reading.time_ns for reading in same]
-        yield Mark(", ".join(names) or "all quiet", times[0], times[-1], "bad" if names else "good")
+        yield ClockMark(", ".join(names) or "all quiet", times[0], times[-1], "bad" if names else "good")
 
 
 def _observed(timeline: Timeline | None, depth: Depth) -> list[Any]:
     return [o for tick in (timeline.ticks if timeline else ()) for o in tick.observations if o.depth == depth]
 
 
-def _causes(graph: CausalGraph | None) -> Iterable[Mark]:
+def _causes(graph: CausalGraph | None) -> Iterable[ClockMark]:
     for node in graph.nodes if graph else ():
         if node.timestamp is not None:
-            yield Mark(f"{node.component}: {', '.join(node.state)}", node.timestamp, node.timestamp, "cause")
+            yield ClockMark(f"{node.component}: {', '.join(node.state)}", node.timestamp, node.timestamp, "cause")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from opsassay.blame.joined import Break, Lane, first_break, lanes
-from opsassay.blame.patterns import Finding, find_patterns
+from opsassay.blame.joined import Break, ClockLane, first_break, lanes
+from opsassay.blame.patterns import PatternFinding, find_patterns
 from opsassay.errors import DatapackError, UserError
 from opsassay.model.base import Noun
 from opsassay.model.diagnosis import Diagnosis
@@ -42,8 +42,8 @@ class RunRecord:
 class Joined:
     """A run on one clock, and what was found in it, first what came first."""
 
-    lanes: tuple[Lane, ...] = ()
-    findings: tuple[Finding, ...] = field(default=())
+    lanes: tuple[ClockLane, ...] = ()
+    findings: tuple[PatternFinding, ...] = field(default=())
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -101,11 +101,11 @@ def _broken(trace: Trace, record: RunRecord) -> Break | None:
     return first_break(record.timeline, record.actions, trace, floor=record.floor, started_ns=started, ended_ns=ended)
 
 
-def _break_found(broken: Break) -> Finding:
+def _break_found(broken: Break) -> PatternFinding:
     action = broken.action
     did = f"{action.tool} {' '.join(map(str, action.arguments.values()))}".strip() if action else ""
     after = f"after {did}" if did else "and no action of the agent came before it"
-    return Finding(
+    return PatternFinding(
         BROKE,
         broken.step,
         f"availability (D1) fell to {broken.value:.0%}, from {broken.standing:.0%} when the agent began, {after}",

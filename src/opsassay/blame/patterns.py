@@ -29,7 +29,7 @@ SLOW_RATIO = 2.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class PatternFinding:
     """A pattern with the *step* at which it shows, None when no step does, and the evidence in words."""
 
     name: str
@@ -37,7 +37,7 @@ class Finding:
     evidence: str
 
 
-def find_patterns(trace: Trace, answer: Diagnosis, truth: CausalGraph, view: Datapack) -> list[Finding]:
+def find_patterns(trace: Trace, answer: Diagnosis, truth: CausalGraph, view: Datapack) -> list[PatternFinding]:
     """Return the patterns that led *answer* past the true roots, at most one finding per pattern and missed root."""
     claimed = {claim.service for claim in answer.root_causes}
     missed = sorted(truth.root_services() - claimed)
@@ -49,7 +49,7 @@ def find_patterns(trace: Trace, answer: Diagnosis, truth: CausalGraph, view: Dat
     return [finding for finding in (*premature, *silent, loudest) if finding]
 
 
-def premature_commitment(trace: Trace, root: str) -> Finding | None:
+def premature_commitment(trace: Trace, root: str) -> PatternFinding | None:
     """Return where the missed *root* came into view and was never asked about again, None when it was, or never came.
 
     In view: a tool's result names it. Followed: a later tool call has it in its arguments.
@@ -62,14 +62,16 @@ def premature_commitment(trace: Trace, root: str) -> Finding | None:
         return None
     quoted = next(_quote(call.output, root) for call in seen.tool_logs if _names(call.output, root))
     further = sum(bool(step.tool_logs) for step in later)
-    return Finding(
+    return PatternFinding(
         "premature commitment",
         seen.step_id,
         f"the true root {root} was in view ({quoted}) and none of the {further} later steps with tools asked about it",
     )
 
 
-def presence_bias(trace: Trace, claimed: set[str], root: str, truth: CausalGraph, view: Datapack) -> Finding | None:
+def presence_bias(
+    trace: Trace, claimed: set[str], root: str, truth: CausalGraph, view: Datapack
+) -> PatternFinding | None:
     """Return where the silence of the missed *root* could have been seen, None unless it is silent and others were blamed.
 
     The others are services downstream of the root in the true cascade: they complain because it is gone. The step is
@@ -81,7 +83,7 @@ def presence_bias(trace: Trace, claimed: set[str], root: str, truth: CausalGraph
     blind = next((step for step in trace.steps if _lists_without(step, root)), None)
     count = f"SELECT count(*) FROM {{}}_traces WHERE service_name = '{root}'"  # noqa: S608 - shown, not run
     query = f"SELECT ({count.format('normal')}) AS before, ({count.format('abnormal')}) AS now"
-    return Finding(
+    return PatternFinding(
         "presence bias",
         blind.step_id if blind else None,
         f"the true root {root} fell silent, {normal:.1f} to {abnormal:.1f} spans/s, and {', '.join(sorted(claimed))} "
@@ -89,7 +91,7 @@ def presence_bias(trace: Trace, claimed: set[str], root: str, truth: CausalGraph
     )
 
 
-def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> Finding | None:
+def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> PatternFinding | None:
     """Return where the loudest service captured the answer, None unless the answer blames it and it is no true root."""
     counted = complaints(view, SLOW_RATIO).sort(["excess", "service"], descending=[True, False])
     if counted.is_empty() or counted["excess"][0] < _noise(counted["expected"][0]):
@@ -102,7 +104,7 @@ def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Da
     if excess <= max((loudness.get(root, 0.0) for root in truth.root_services()), default=0.0):
         return None  # a root complains as much
     roots = ", ".join(f"{root} {loudness.get(root, 0.0):.0f}" for root in sorted(truth.root_services()))
-    return Finding(
+    return PatternFinding(
         "loudest signal",
         seen.step_id if seen else None,
         f"{loudest} complains most ({excess:.0f} failed spans, error lines and slow spans above normal; {roots}) and was "
@@ -116,7 +118,7 @@ def _noise(expected: float) -> float:
     return max(float(usual.claim_at_count), usual.claim_at_sigma * math.sqrt(expected + 1))
 
 
-def loudest_text(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> Finding | None:
+def loudest_text(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> PatternFinding | None:
     """Return where a severe log line was taken at its word that its own span contradicts, None unless one was in view.
 
     The line is of a blamed service that is no true root, or names one; the span in which it was written neither failed
@@ -127,7 +129,7 @@ def loudest_text(trace: Trace, claimed: set[str], truth: CausalGraph, view: Data
         blamed = next((s for s in innocent if s == line["service_name"] or _names(line["message"], s)), None)
         seen = _step_that_saw(trace, line["message"]) if blamed else None
         if seen is not None:
-            return Finding(
+            return PatternFinding(
                 "loudest signal",
                 seen,
                 f"a {line['level']} line of {line['service_name']} ({_quote(line['message'], '', 160)}) spoke for {blamed} "
@@ -158,9 +160,9 @@ def _contradicted(view: Datapack) -> pl.DataFrame:
 
 def _step_that_saw(trace: Trace, message: str) -> int | None:
     """Return the first step one of whose tools gave *message*, however it was broken into lines."""
-    wanted = " ".join(message.split())[:120]
+    start = " ".join(message.split())[:120]
     shown = ((step.step_id, " ".join(call.output.split())) for step in trace.steps for call in step.tool_logs)
-    return next((number for number, text in shown if wanted and wanted in text), None)
+    return next((number for number, text in shown if start and start in text), None)
 
 
 def _names(text: str, service: str) -> bool:

@@ -10,7 +10,7 @@ from opsassay.model.trajectory import ToolCall, Trace, TraceStep
 
 def metadata_text(trace: Trace) -> str:
     """Return what is known of the run as a whole, '' when nothing is."""
-    told = {
+    fields = {
         "Task": trace.task_instruction,
         "System": trace.system_name,
         "Agents": json.dumps(trace.agent_configuration, ensure_ascii=False) if trace.agent_configuration else "",
@@ -18,11 +18,11 @@ def metadata_text(trace: Trace) -> str:
         "Outcome": trace.outcome,
         "Reference answer": trace.reference_answer,
     }
-    return "\n".join(f"{name}: {value}" for name, value in told.items() if value)
+    return "\n".join(f"{name}: {value}" for name, value in fields.items() if value)
 
 
 def steps_text(steps: Iterable[TraceStep], *, inputs: bool = True) -> str:
-    """Return steps with their outputs and, if wanted and known, their inputs."""
+    """Return steps with their outputs and, if asked for and known, their inputs."""
     return "\n\n".join(step_text(step, inputs=inputs) for step in steps)
 
 

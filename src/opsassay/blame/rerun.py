@@ -16,7 +16,7 @@ from opsassay.agents.models.scripted import running_upstream
 from opsassay.errors import UserError
 from opsassay.model.trajectory import TraceStep
 from opsassay.proxy.exchanges import Exchange, read_session
-from opsassay.proxy.policies import Intervene, Intervention
+from opsassay.proxy.policies import Intervene, StepIntervention
 from opsassay.proxy.running import running_proxy
 from opsassay.proxy.server import ProxySettings
 from opsassay.proxy.tokens import issue_token
@@ -29,7 +29,7 @@ Start = Callable[[str, str], None]
 class Rerun(Protocol):
     """Something that can be run again."""
 
-    def observe(self, intervention: Intervention) -> Sequence[TraceStep]:
+    def observe(self, intervention: StepIntervention) -> Sequence[TraceStep]:
         """Return the steps of a re-run under *intervention*, as many as were allowed."""
         ...
 
@@ -47,7 +47,7 @@ class ProxyRerun:
     key: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def observe(self, intervention: Intervention) -> Sequence[TraceStep]:
+    def observe(self, intervention: StepIntervention) -> Sequence[TraceStep]:
         """Return the steps of one re-run; raises what *start* raises."""
         with tempfile.TemporaryDirectory(prefix="opsassay-rerun-") as folder:
             directory = Path(folder)

@@ -49,7 +49,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Summary:
+class TechniqueSummary:
     """Accuracies of one technique over some traces; *macro* are means over systems."""
 
     n: int
@@ -87,11 +87,11 @@ def score(case: LabelledTrace, answer: Attribution, *, tolerance: int = 1, compa
     )
 
 
-def summarise(runs: Sequence[Sequence[Scored]]) -> Summary:
+def summarise(runs: Sequence[Sequence[Scored]]) -> TechniqueSummary:
     """Return the accuracies over *runs*, each of which scored the same traces."""
     rows = [row for run in runs for row in run]
     n = len(rows) // max(1, len(runs))
-    return Summary(
+    return TechniqueSummary(
         n=n,
         unanswered=_mean(not row.answered for row in rows),
         agent=_rate(rows, n, lambda row: row.agent),
@@ -102,7 +102,7 @@ def summarise(runs: Sequence[Sequence[Scored]]) -> Summary:
     )
 
 
-def breakdown(runs: Sequence[Sequence[Scored]], by: str) -> dict[str, Summary]:
+def breakdown(runs: Sequence[Sequence[Scored]], by: str) -> dict[str, TechniqueSummary]:
     """Return the summary of every value of the field *by*: subset, system, agent_type or third."""
     values = dict.fromkeys(getattr(row, by) for run in runs for row in run)
     return {value: summarise([[row for row in run if getattr(row, by) == value] for run in runs]) for value in values}

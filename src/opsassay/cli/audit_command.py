@@ -11,8 +11,8 @@ from opsassay.cli.default_group import DefaultGroup
 from opsassay.cli.output import json_option, percent, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
-    from opsassay.audit.audit import Audit
-    from opsassay.audit.settings import Settings
+    from opsassay.audit.audit import AuditReport
+    from opsassay.audit.settings import AuditSettings
     from opsassay.audit.verify import Checked
 
 _FILE = click.Path(path_type=Path)
@@ -87,7 +87,7 @@ def verify(
     context.exit(1 if any(c.printed is not None for c in differing) else 0)
 
 
-def _audit(path: Path, settings: Settings, metric: str) -> Audit:
+def _audit(path: Path, settings: AuditSettings, metric: str) -> AuditReport:
     from opsassay.audit.audit import audit_matched
     from opsassay.audit.matched import match
     from opsassay.cli.score_input import scores_of
@@ -98,7 +98,7 @@ def _audit(path: Path, settings: Settings, metric: str) -> Audit:
         return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, shown.begin)
 
 
-def _write(result: Audit, output: Path) -> None:
+def _write(result: AuditReport, output: Path) -> None:
     from opsassay.errors import UserError
     from opsassay.web.audit_report import write_audit
 
@@ -107,7 +107,7 @@ def _write(result: Audit, output: Path) -> None:
     write_audit(result, output)
 
 
-def _print(result: Audit, output: Path, *, as_json: bool) -> None:
+def _print(result: AuditReport, output: Path, *, as_json: bool) -> None:
     from opsassay.audit.export import as_json as whole_object
 
     whole = whole_object(result)
@@ -162,7 +162,7 @@ def _number(value: float | None) -> str | None:
     return None if value is None else f"{value:.6g}"
 
 
-def _checked(printed: Path, source: Path | None, settings: Settings, metric: str) -> list[Checked]:
+def _checked(printed: Path, source: Path | None, settings: AuditSettings, metric: str) -> list[Checked]:
     from opsassay.audit import verify
     from opsassay.audit.table import read_table
     from opsassay.errors import UserError
@@ -183,7 +183,7 @@ def _checked(printed: Path, source: Path | None, settings: Settings, metric: str
     return verify.check_list(table, _figures(source, settings, metric), str(printed))
 
 
-def _figures(source: Path, settings: Settings, metric: str) -> dict[tuple[str, str, str, str], float]:
+def _figures(source: Path, settings: AuditSettings, metric: str) -> dict[tuple[str, str, str, str], float]:
     from opsassay.audit import verify
     from opsassay.audit.table import read_table
 

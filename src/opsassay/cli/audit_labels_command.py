@@ -63,7 +63,7 @@ def _serve(suite: Path, annotator: str, count: int | None, seed: int, port: int)
     from opsassay.bench.labelling import audit_file, sample
     from opsassay.errors import UserError
     from opsassay.telemetry.tree import Tree
-    from opsassay.web.labels import Audit, labels_app
+    from opsassay.web.labels import LabelAudit, labels_app
 
     audit_file(suite, annotator)
     tree = Tree(suite)
@@ -79,5 +79,5 @@ def _serve(suite: Path, annotator: str, count: int | None, seed: int, port: int)
                 f"Port {port} cannot be used ({error.strerror}); leave --port out for a free one."
             ) from error
         say(f"opsassay: {len(cases)} cases for {annotator} at http://127.0.0.1:{free.getsockname()[1]}/ (Ctrl-C ends)")
-        config = uvicorn.Config(labels_app(Audit(suite, annotator, tuple(cases))), log_level="error")
+        config = uvicorn.Config(labels_app(LabelAudit(suite, annotator, tuple(cases))), log_level="error")
         uvicorn.Server(config).run(sockets=[free])

@@ -218,9 +218,9 @@ def agree(
     else:
         rows = [(one.trace, one.status, *_label(one), one.note) for one in settled]
         print_table("Annotations", ("trace", "status", "agent", "step", "note"), rows)
-        told = {"agents": alpha.agent_alpha, "steps": alpha.step_alpha}
+        alphas = {"agents": alpha.agent_alpha, "steps": alpha.step_alpha}
         shown = ", ".join(
-            f"{name} {'not defined' if value is None else f'{value:.3f}'}" for name, value in told.items()
+            f"{name} {'not defined' if value is None else f'{value:.3f}'}" for name, value in alphas.items()
         )
         click.echo(
             f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, {alpha.traces} traces: {shown}."

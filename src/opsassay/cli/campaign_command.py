@@ -52,7 +52,7 @@ def command(context: click.Context, plan: Path, output: Path, jobs: int, *, as_j
                     "fault": injection.plan.name,
                     "service": " + ".join(part.target.name for part in injection.plan.parts if part.target),
                     "label": annotated.label.value if annotated else "unreadable",
-                    "effect": all(one.acted for one in tree.truth(id_).struck()),
+                    "effect": all(one.acted for one in tree.truth(id_).affected()),
                     "recovered": tree.truth(id_).recovered,
                 }
             )

@@ -81,8 +81,8 @@ def _item(one: Comparison) -> dict[str, Any]:
 
 
 def _named(difference: dict[str, Any]) -> dict[str, Any]:
-    told = {key: value for key, value in difference.items() if key not in {"before", "after", "low", "high"}}
-    return told | {
+    fields = {key: value for key, value in difference.items() if key not in {"before", "after", "low", "high"}}
+    return fields | {
         "a": difference["before"],
         "b": difference["after"],
         "interval": [difference["low"], difference["high"]],

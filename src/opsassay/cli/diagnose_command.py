@@ -101,7 +101,7 @@ def _correct(case: Any, claims: list[str]) -> bool | None:
     """Return whether a named service is a true root, or nothing was claimed where nothing was broken."""
     if case.truth is None:
         return None
-    broken = {service for _, services, _ in case.truth.struck() for service in services}
+    broken = {service for _, services, _ in case.truth.affected() for service in services}
     return bool(broken & set(claims)) if broken else not claims
 
 

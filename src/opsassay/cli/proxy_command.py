@@ -164,7 +164,7 @@ def _policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[]
     from opsassay.errors import UserError
     from opsassay.model.files import load_yaml
     from opsassay.proxy.exchanges import read_session
-    from opsassay.proxy.policies import Intervene, Intervention, Record, Replay
+    from opsassay.proxy.policies import Intervene, Record, Replay, StepIntervention
 
     if replay is None:
         if intervene is not None:
@@ -173,7 +173,7 @@ def _policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[]
     recorded = read_session(replay)
     if intervene is None:
         return lambda: Replay(recorded, by)
-    intervention = load_yaml(intervene, Intervention)
+    intervention = load_yaml(intervene, StepIntervention)
     return lambda: Intervene(recorded, intervention)
 
 

@@ -65,22 +65,22 @@ def command(
             id_ = record(recorded, app, plan, tree, schedule, seed=seed, on_progress=shown.begin)
             shown.begin("finishing")
     truth = tree.truth(id_)
-    struck = truth.struck()
+    affected = truth.affected()
     item = {
         "incident": str(tree.incident_path(id_)), "truth": str(tree.truth_path(id_)), "fault": plan.name,
-        "effect": all(one.acted for one in struck), "recovered": truth.recovered,
-        "faults": [{"fault": one.fault.type, "on": one.fault.place, "effect": one.acted} for one in struck],
+        "effect": all(one.acted for one in affected), "recovered": truth.recovered,
+        "faults": [{"fault": one.fault.type, "on": one.fault.place, "effect": one.acted} for one in affected],
         "notes": list(truth.notes),
     }  # fmt: skip
     if as_json:
         print_json("record", [item])
         return
     click.echo(f"incident  {item['incident']}\ntruth     {item['truth']}")
-    for fault_, _, acted in struck:
+    for fault_, _, acted in affected:
         seen = "was seen to act" if acted else "did not bite at this load: recorded as no_effect"
         click.echo(f"{fault_.type} on {fault_.place} {seen}.")
     recovered = "The system recovered." if truth.recovered else "The system did NOT recover in time."
-    click.echo(recovered if struck else "Nothing was broken.")
+    click.echo(recovered if affected else "Nothing was broken.")
     for note in truth.notes:
         click.echo(f"note: {note}")
     click.echo(f"Next: `opsassay annotate {output}`.")

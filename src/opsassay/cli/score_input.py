@@ -11,10 +11,10 @@ from opsassay.errors import UserError
 if TYPE_CHECKING:
     import polars as pl
 
-    from opsassay.audit.settings import Settings
+    from opsassay.audit.settings import AuditSettings
 
 
-def scores_of(path: Path, settings: Settings, metric: str) -> pl.DataFrame:
+def scores_of(path: Path, settings: AuditSettings, metric: str) -> pl.DataFrame:
     """Return the long, checked scores at *path*: a CSV or parquet file, or a store of graded runs.
 
     For a store *metric* of the default profile is the score, a solver is a method (its arm part of the name), its

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from opsassay.errors import UserError
 from opsassay.grading.verifiers.certify import judge
-from opsassay.grading.verifiers.evidence import Recording, gather
+from opsassay.grading.verifiers.evidence import RunRecording, gather
 from opsassay.grading.verifiers.judgement import Judgement
 from opsassay.model.base import Noun
 from opsassay.model.scenario import Scenario
@@ -90,7 +90,7 @@ class SearchDesk:
                 mark("agent_ended")
                 time.sleep(SETTLE_S)
             mark("ended")
-            recording = Recording(read_timeline(timeline), tuple(phases), probes_on=False)
+            recording = RunRecording(read_timeline(timeline), tuple(phases), probes_on=False)
         finally:
             timeline.unlink(missing_ok=True)
         judgements, _ = judge(gather(recording), self.scenario)

@@ -73,8 +73,8 @@ def summarise(verdicts: Iterable[Verdict], groups: Mapping[str, Mapping[str, str
 
 def only(verdicts: Iterable[Verdict], names: Iterable[str]) -> list[Verdict]:
     """Return *verdicts* with those metrics of *names* that they have: intervals of all of them take their time."""
-    wanted = set(names)
-    return [v.model_copy(update={"metrics": {n: m for n, m in v.metrics.items() if n in wanted}}) for v in verdicts]
+    kept = set(names)
+    return [v.model_copy(update={"metrics": {n: m for n, m in v.metrics.items() if n in kept}}) for v in verdicts]
 
 
 def _long(verdicts: Iterable[Verdict]) -> pl.DataFrame:

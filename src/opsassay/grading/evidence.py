@@ -30,7 +30,7 @@ TEXT_KEPT = 500
 
 
 @dataclass(frozen=True)
-class Item:
+class EvidenceItem:
     """One evidence item with the *services* that it was given for: the claimed one, or cause and effect of an edge."""
 
     evidence: Evidence
@@ -42,10 +42,12 @@ class Item:
         return " -> ".join(self.services)
 
 
-def evidence_of(diagnosis: Diagnosis) -> tuple[Item, ...]:
+def evidence_of(diagnosis: Diagnosis) -> tuple[EvidenceItem, ...]:
     """Return every evidence item of the answer: of its root causes, then of its edges."""
-    of_roots = (Item(item, (claim.service,)) for claim in diagnosis.root_causes for item in claim.evidence)
-    of_edges = (Item(item, (edge.source, edge.target)) for edge in diagnosis.propagation for item in edge.evidence)
+    of_roots = (EvidenceItem(item, (claim.service,)) for claim in diagnosis.root_causes for item in claim.evidence)
+    of_edges = (
+        EvidenceItem(item, (edge.source, edge.target)) for edge in diagnosis.propagation for item in edge.evidence
+    )
     return (*of_roots, *of_edges)
 
 
@@ -87,7 +89,7 @@ def evidence_metrics(
     }, results
 
 
-def _run(items: Sequence[Item], sql: LockedSql, profile: Profile) -> Iterator[EvidenceResult]:
+def _run(items: Sequence[EvidenceItem], sql: LockedSql, profile: Profile) -> Iterator[EvidenceResult]:
     known: dict[tuple[str, tuple[str, ...], str], EvidenceResult] = {}
     services = sql.datapack.services()
     for item in items:
@@ -98,7 +100,7 @@ def _run(items: Sequence[Item], sql: LockedSql, profile: Profile) -> Iterator[Ev
         yield known[key].model_copy(update={"claim": item.evidence.claim})
 
 
-def _result(item: Item, sql: LockedSql, services: Sequence[str], profile: Profile) -> EvidenceResult:
+def _result(item: EvidenceItem, sql: LockedSql, services: Sequence[str], profile: Profile) -> EvidenceResult:
     evidence, names = item.evidence, {profile.service(name): name for name in services}
     claimed = names.get(profile.service(item.services[0]), item.services[0])
     answer = sql.query(evidence.sql, {"service": claimed, "period": "abnormal"})
@@ -121,7 +123,7 @@ def _result(item: Item, sql: LockedSql, services: Sequence[str], profile: Profil
 
 
 def _judged(
-    item: Item, statement: Statement | None, rows: tuple[tuple[Any, ...], ...], profile: Profile
+    item: EvidenceItem, statement: Statement | None, rows: tuple[tuple[Any, ...], ...], profile: Profile
 ) -> dict[str, Any]:
     """Return relevant, vacuous and finding of a statement, all as nothing where it could not be run."""
     if statement is None:

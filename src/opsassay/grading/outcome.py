@@ -51,7 +51,7 @@ def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
                 ),
                 fault.kind,
             )
-            for fault, services, _ in truth.struck()
+            for fault, services, _ in truth.affected()
         )
     return tuple(
         TrueRoot(frozenset(profile.service(name) for name in label.service), None)

@@ -74,7 +74,7 @@ class Alert(Noun):
 
 
 class Incident(Artefact):
-    """incident.json: all that a solver is told beside the tables. Nothing in it may name the fault."""
+    """incident.json: all that a solver gets beside the tables. Nothing in it may name the fault."""
 
     id: str
     system: str
@@ -118,7 +118,7 @@ class RootLabel(Noun):
     metric: tuple[str, ...] = ()
 
 
-class Struck(NamedTuple):
+class AffectedByFault(NamedTuple):
     """A fault with the *services* that it hit (its own, or all of its host's) and whether it was seen to act."""
 
     fault: Fault
@@ -155,12 +155,12 @@ class Truth(Artefact):
         rest = {key: value for key, value in given.items() if key not in ("effect", "schema_version")}
         return {"effects": [given["effect"]] if given["effect"] else [], **rest}
 
-    def struck(self) -> tuple[Struck, ...]:
+    def affected(self) -> tuple[AffectedByFault, ...]:
         """Return each fault that broke something, with what it hit; one that was not checked is taken to have acted."""
         labels = self.roots if len(self.roots) == len(self.faults) else (RootLabel(),) * len(self.faults)
         acted = [effect.passed for effect in self.effects] or [True] * len(self.faults)
         return tuple(
-            Struck(fault, frozenset({fault.service} if fault.service else label.service), acts)
+            AffectedByFault(fault, frozenset({fault.service} if fault.service else label.service), acts)
             for fault, label, acts in zip(self.faults, labels, acted, strict=True)
             if fault.type != NO_FAULT
         )

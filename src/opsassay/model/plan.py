@@ -1,4 +1,4 @@
-"""FaultPlan: what to break, as a person writes it in YAML; everything that can be told from the file alone is checked."""
+"""FaultPlan: what to break, as a person writes it in YAML; everything that the file alone shows is checked."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ _TICKS = TypeAdapter(tuple[Tick, ...])
 class Action(Noun):
     """One tool call that reached the system, on the run's clock.
 
-    *step_id* is the step that decided on it, None when it is not told. *mutating*: it may change something; *touched*
+    *step_id* is the step that decided on it, None when nobody says which. *mutating*: it may change something; *touched*
     names the entities (services, replicas, stores, hosts) that it changed, empty for a look.
     """
 

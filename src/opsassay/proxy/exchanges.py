@@ -13,7 +13,7 @@ from typing import Any
 from opsassay.errors import DatapackError, UserError
 from opsassay.model.json_lines import follow_json_lines, read_json_lines
 from opsassay.proxy import sse
-from opsassay.proxy.apis import Answer, Api, Asked, api_of
+from opsassay.proxy.apis import Asked, ModelAnswer, ModelApi, api_of
 from opsassay.proxy.codings import decoded
 from opsassay.proxy.record import RECORD
 
@@ -42,7 +42,7 @@ class Exchange:
     error: str | None
 
     @property
-    def api(self) -> Api | None:
+    def api(self) -> ModelApi | None:
         """The LLM API that the request speaks, None for any other path."""
         return api_of(self.method, self.path)
 
@@ -62,8 +62,8 @@ class Exchange:
 
     def asked(self) -> Asked | None:
         """Return what the request asks, None when it is no readable LLM request."""
-        told = decoded(self.request_body, _header(self.request_headers, "content-encoding"))
-        body = json_object(told if self.sent_body is None else self.sent_body)
+        plain = decoded(self.request_body, _header(self.request_headers, "content-encoding"))
+        body = json_object(plain if self.sent_body is None else self.sent_body)
         return self.api.read_request(body) if self.api and body is not None else None
 
     def message(self) -> dict[str, Any] | None:
@@ -73,7 +73,7 @@ class Exchange:
             return self.api.assemble(sse.events(data))
         return json_object(data)
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> ModelAnswer | None:
         """Return what the answer says, None when it is no LLM answer."""
         message = self.message()
         return self.api.read_answer(message) if self.api and message is not None else None

@@ -86,7 +86,7 @@ class Replay:
         return Serve(waiting.pop())
 
 
-class Intervention(Written):
+class StepIntervention(Written):
     """An edit of one step's input: text replaced, or a message added at its end."""
 
     step: int = Field(ge=1, description="the LLM call to edit, counted from 1")
@@ -99,7 +99,7 @@ class Intervention(Written):
     )
 
     @model_validator(mode="after")
-    def _edits(self) -> Intervention:
+    def _edits(self) -> StepIntervention:
         if not self.replace and self.add is None:
             raise ValueError("an intervention needs `replace` or `add`: it would change nothing")
         return self
@@ -114,7 +114,7 @@ class Intervene:
     """
 
     recorded: Sequence[Exchange]
-    intervention: Intervention
+    intervention: StepIntervention
     _step: int = 0
     _before: Replay = field(init=False)
 
@@ -127,16 +127,16 @@ class Intervene:
         if api is None:
             return Forward(body)
         self._step += 1
-        wanted = self.intervention
-        if self._step < wanted.step:
+        intervention = self.intervention
+        if self._step < intervention.step:
             return self._before.decide(method, path, body)
-        if self._step == wanted.step:
+        if self._step == intervention.step:
             return self._edited(method, path, body)
-        if wanted.observe is not None and self._step > wanted.step + wanted.observe:
+        if intervention.observe is not None and self._step > intervention.step + intervention.observe:
             return Refuse(
-                410, f"The {wanted.observe} steps after the intervention have been observed; the run ends here."
+                410, f"The {intervention.observe} steps after the intervention have been observed; the run ends here."
             )
-        return self._before.decide(method, path, body) if wanted.then == "replay" else Forward(body)
+        return self._before.decide(method, path, body) if intervention.then == "replay" else Forward(body)
 
     def _edited(self, method: str, path: str, body: bytes) -> Decision:
         api, asked = api_of(method, path), json_object(body)

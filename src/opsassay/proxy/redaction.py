@@ -28,7 +28,7 @@ class RedactionRules(Written):
     kinds: tuple[str, ...] = Field(default=tuple(PATTERNS), description="built-in patterns, by name")
     patterns: dict[str, str] = Field(default_factory=dict, description="regular expressions of your own")
     words: tuple[str, ...] = Field(default=(), description="literal texts, such as names of people or customers")
-    keep_distinct: bool = Field(default=False, description="number marks, so that equal texts can be told to be equal")
+    keep_distinct: bool = Field(default=False, description="number marks, so that equal texts can be seen to be equal")
 
     @field_validator("kinds")
     @classmethod
@@ -121,10 +121,10 @@ class _Eraser:
         def edit(text: str) -> str:
             for kind, pattern in self._patterns:
                 text = pattern.sub(partial(self._marked, kind, step_id), text)
-            for found, told in reversed(list(hidden_in_base64(text))):
-                hidden = next((kind for kind, pattern in self._patterns if pattern.search(told)), None)
+            for found, plain in reversed(list(hidden_in_base64(text))):
+                hidden = next((kind for kind, pattern in self._patterns if pattern.search(plain)), None)
                 if hidden is not None:
-                    text = text[: found.start()] + self._mark(hidden, told, step_id) + text[found.end() :]
+                    text = text[: found.start()] + self._mark(hidden, plain, step_id) + text[found.end() :]
             return text
 
         return edit
@@ -170,8 +170,8 @@ def _mapped_step(step: TraceStep, edit: Callable[[str], str]) -> TraceStep:
 
 def _mapped_metadata(trace: Trace, edit: Callable[[str], str]) -> Trace:
     texts = ("task_instruction", "system_architecture", "outcome", "reference_answer")
-    told = {name: edit(text) for name in texts if (text := getattr(trace, name))}
-    return trace.model_copy(update={**told, "agent_configuration": map_text(trace.agent_configuration, edit)})
+    edited = {name: edit(text) for name in texts if (text := getattr(trace, name))}
+    return trace.model_copy(update={**edited, "agent_configuration": map_text(trace.agent_configuration, edit)})
 
 
 def _mapped_names(trace: Trace, edit: Callable[[str], str]) -> Trace:

@@ -38,8 +38,8 @@ def secret(text: str) -> Secret:
         return "".join(pattern.format(ord(char)) if char in odd else char for char in text)
 
     patterns = ("%{:02X}", "%{:02x}", "\\u{:04x}", "\\u{:04X}")
-    told = (text, quote(text, safe=""), text.replace("/", "\\/"), *map(written, patterns))
-    forms = tuple(dict.fromkeys(form.encode("utf-8", "surrogateescape") for form in told if form))
+    given = (text, quote(text, safe=""), text.replace("/", "\\/"), *map(written, patterns))
+    forms = tuple(dict.fromkeys(form.encode("utf-8", "surrogateescape") for form in given if form))
     stem = max(re.findall(r"[A-Za-z0-9]*", text), key=len)
     return Secret(stem.encode(), forms)
 

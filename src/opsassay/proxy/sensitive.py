@@ -82,8 +82,8 @@ def hidden_in_base64(text: str) -> Iterator[tuple[re.Match[str], str]]:
     for found in _BASE64.finditer(text):
         run = found[0].rstrip("=").replace("-", "+").replace("_", "/")
         try:
-            told = base64.b64decode(run + "=" * (-len(run) % 4), validate=True).decode()
+            decoded = base64.b64decode(run + "=" * (-len(run) % 4), validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
             continue
-        if told.replace("\n", " ").replace("\t", " ").replace("\r", " ").isprintable():
-            yield found, told
+        if decoded.replace("\n", " ").replace("\t", " ").replace("\r", " ").isprintable():
+            yield found, decoded

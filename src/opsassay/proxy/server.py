@@ -26,7 +26,7 @@ from yarl import URL
 from opsassay.errors import OperationError, UserError
 from opsassay.logs import Log
 from opsassay.proxy import sse
-from opsassay.proxy.apis import Api, api_of
+from opsassay.proxy.apis import ModelApi, api_of
 from opsassay.proxy.codings import decoded
 from opsassay.proxy.policies import Policy, Record, Refuse, Serve
 from opsassay.proxy.record import SessionLog, session_folder
@@ -105,7 +105,7 @@ class _Call:
         return self.request.raw_path
 
     @property
-    def api(self) -> Api | None:
+    def api(self) -> ModelApi | None:
         return api_of(self.request.method, self.path)
 
 
@@ -215,11 +215,11 @@ class ProxyServer:
             )
         except TimeoutError:
             call.outcome, call.error = "timeout", "the upstream did not answer in time"
-            return self._told(call, 504, f"The upstream {self._base} did not answer in time.")
+            return self._said(call, 504, f"The upstream {self._base} did not answer in time.")
         except (aiohttp.ClientError, ValueError) as error:
             call.outcome, call.error = "upstream_failed", str(error)
-            told = safe_text(str(error), call.masks)
-            return self._told(call, 502, f"The upstream {self._base} cannot be reached: {told}.")
+            reason = safe_text(str(error), call.masks)
+            return self._said(call, 502, f"The upstream {self._base} cannot be reached: {reason}.")
         try:
             return await self._relay(call, upstream)
         finally:
@@ -280,9 +280,9 @@ class ProxyServer:
     def _refused(self, call: _Call, status: int, message: str) -> web.StreamResponse:
         call.outcome, call.error = "refused", message
         _log.warning("request refused", call=call.id, status=status, reason=message)
-        return self._told(call, status, message)
+        return self._said(call, status, message)
 
-    def _told(self, call: _Call, status: int, message: str) -> web.StreamResponse:
+    def _said(self, call: _Call, status: int, message: str) -> web.StreamResponse:
         response = problem(call.api, status, message)
         self._log_answer(call, status, response.reason or "", response.headers)
         call.session.log.body(call.id, "answer", bytes(response.body))  # type: ignore[arg-type]

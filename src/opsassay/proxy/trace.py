@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 from typing import Any, Literal
 
 from opsassay.model.trajectory import ToolCall, Trace, TraceStep
-from opsassay.proxy.apis import Answer, Asked, ToolResult
+from opsassay.proxy.apis import Asked, ModelAnswer, ToolResult
 from opsassay.proxy.exchanges import Exchange
 from opsassay.proxy.steps import AgentIds, persona, render_messages, speaker, tool_in_text
 
@@ -22,7 +22,7 @@ _FAILED = re.compile(r"\A\s*(?:error\b|traceback|exception\b|\{\s*\"error\"|exit
 
 def trace_of(exchanges: Sequence[Exchange], session: str) -> Trace:
     """Return the Trace of a recorded session; requests that are no LLM calls are no steps."""
-    calls = [_Call(exchange, asked, exchange.answer()) for exchange in exchanges if (asked := exchange.asked())]
+    calls = [_RecordedCall(exchange, asked, exchange.answer()) for exchange in exchanges if (asked := exchange.asked())]
     later, ids = _Later(calls), AgentIds()
     steps = []
     for number, call in enumerate(calls, 1):
@@ -40,10 +40,10 @@ def trace_of(exchanges: Sequence[Exchange], session: str) -> Trace:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _RecordedCall:
     exchange: Exchange
     asked: Asked
-    answer: Answer | None
+    answer: ModelAnswer | None
 
     def agent(self) -> str:
         """Return the name in the request, in the answer's header, or in the system prompt; "agent" when nobody says."""
@@ -57,10 +57,10 @@ class _Call:
         return tuple(_tool_call(use.tool, use.arguments, result) for use, result in zip(uses, results, strict=True))
 
     def logs_in_text(self, later: _Later) -> tuple[ToolCall, ...]:
-        """Return the call that the text makes, with what was told after that text in a later request as its output."""
+        """Return the call that the text makes, with what was sent after that text in a later request as its output."""
         text = self.answer.text if self.answer else ""
         tool = tool_in_text(text)
-        return (_tool_call(tool, {"text": text}, later.told_after(text)),) if tool else ()
+        return (_tool_call(tool, {"text": text}, later.sent_after(text)),) if tool else ()
 
     def step(self, number: int, name: str, agent_id: str, logs: tuple[ToolCall, ...]) -> TraceStep:
         """Return the step record."""
@@ -91,7 +91,7 @@ class _Call:
 class _Later:
     """What later requests tell of earlier answers: the results of their tools."""
 
-    def __init__(self, calls: Sequence[_Call]) -> None:
+    def __init__(self, calls: Sequence[_RecordedCall]) -> None:
         self._calls = calls
         self._with_id: dict[str, list[int]] = defaultdict(list)
         self._after: dict[str, str] = {}
@@ -102,7 +102,7 @@ class _Later:
                 self._after.setdefault(text, following)
 
     def results(self, number: int) -> list[ToolResult | None]:
-        """Return the result of every tool that call *number* uses, None for one that nobody told.
+        """Return the result of every tool that call *number* uses, None for one that nobody sent.
 
         Ids may come again, in one conversation and in others at the same time: taken is the result that is new in the
         first later request of the same conversation, in any later one when none goes on with the same messages.
@@ -117,7 +117,7 @@ class _Later:
             found.append(self._result(number, use.id, known))
         return found
 
-    def told_after(self, text: str) -> ToolResult | None:
+    def sent_after(self, text: str) -> ToolResult | None:
         """Return the message after *text*, None where none follows."""
         following = self._after.get(text)
         return None if following is None else ToolResult("", following)
@@ -128,11 +128,11 @@ class _Later:
         own = self._calls[number].asked.messages
         goes_on = next((c for c in requests[:_LOOKED_AT] if c.asked.messages[: len(own)] == own), None)
         for request in (goes_on, *requests[:_LOOKED_AT]):
-            told = [r for r in request.asked.results if r.id == id_] if request else []
-            if len(told) > known:
-                return told[known]
-            if told and request is not goes_on:  # a conversation whose beginning was cut off
-                return told[-1]
+            sent = [r for r in request.asked.results if r.id == id_] if request else []
+            if len(sent) > known:
+                return sent[known]
+            if sent and request is not goes_on:  # a conversation whose beginning was cut off
+                return sent[-1]
         return None
 
 
@@ -143,7 +143,7 @@ def _tool_call(tool: str, arguments: dict[str, Any], result: ToolResult | None) 
     return ToolCall(tool=tool, arguments=arguments, output=result.output, status=status)
 
 
-def _roster(calls: Sequence[_Call]) -> dict[str, Any]:
+def _roster(calls: Sequence[_RecordedCall]) -> dict[str, Any]:
     """Return each agent's first system prompt, tools and model."""
     roster: dict[str, Any] = {}
     for call in calls:

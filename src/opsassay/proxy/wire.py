@@ -8,7 +8,7 @@ import json
 from aiohttp import HttpVersion11, web
 from multidict import CIMultiDict
 
-from opsassay.proxy.apis import Api
+from opsassay.proxy.apis import ModelApi
 from opsassay.proxy.codings import readable
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -24,7 +24,7 @@ _RETRIED_LIKE_A_LOST_CONNECTION = frozenset({502, 504})
 class Relayed(web.StreamResponse):
     """An answer with exactly the headers of the upstream: the server adds none of its own.
 
-    What came in chunks leaves in chunks, but for a client of HTTP/1.0: it is told the end by the end of its connection.
+    What came in chunks leaves in chunks, but for a client of HTTP/1.0: it learns the end by the end of its connection.
     """
 
     def __init__(self, request: web.BaseRequest, status: int, reason: str, headers: CIMultiDict[str]) -> None:
@@ -82,10 +82,10 @@ def unrelayable(request: web.BaseRequest) -> tuple[int, str] | None:
     return None
 
 
-def problem(api: Api | None, status: int, message: str) -> web.Response:
+def problem(api: ModelApi | None, status: int, message: str) -> web.Response:
     """Return an error that is the proxy's own, in the form of the API that was spoken to.
 
-    SDKs are told not to try again, but where they would on a direct connection: when the upstream cannot be reached.
+    SDKs are asked not to try again, but where they would on a direct connection: when the upstream cannot be reached.
     """
     error = {"type": "opsassay_proxy", "message": message}
     body = {"type": "error", "error": error} if api is not None and api.name == "messages" else {"error": error}

@@ -39,10 +39,10 @@ def content_hash(path: Path) -> str:
     """
     incident = path / INCIDENT
     try:
-        told = Incident.model_validate_json(incident.read_bytes()) if incident.exists() else None
+        described = Incident.model_validate_json(incident.read_bytes()) if incident.exists() else None
     except ValidationError as error:
         raise DatapackError(f"{incident} is not the description of an incident; restore it.") from error
-    return _digest(path, told)
+    return _digest(path, described)
 
 
 def write_datapack(

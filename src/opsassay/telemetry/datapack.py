@@ -76,8 +76,8 @@ class Datapack:
     def warnings(self) -> tuple[str, ...]:
         """What is odd about the incident, in sentences; looked for when asked: comparing all ids takes its time."""
         found = [about for period in PERIODS for about in _about_traces(self.path, period)]
-        told = self.incident.content_hash
-        if told and told != content_hash(self.path):
+        stored = self.incident.content_hash
+        if stored and stored != content_hash(self.path):
             found.append(f"{self.path} was changed after it was written: its content hash differs.")
         return tuple(found)
 
@@ -155,11 +155,11 @@ def _look(path: Path) -> Ranges:
     time = pl.col("time").dt.epoch("ns")
     frames = [_scan(path, *name).select(start=time.min(), end=time.max()) for name in names]
     try:
-        told = pl.collect_all(frames)
+        collected = pl.collect_all(frames)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):  # one by one: which of them is damaged?
-        told = [_collected(frame, _table(path, *name)) for frame, name in zip(frames, names, strict=True)]
+        collected = [_collected(frame, _table(path, *name)) for frame, name in zip(frames, names, strict=True)]
     ranges: Ranges = {period: {} for period in PERIODS}
-    for (period, modality), window in zip(names, told, strict=True):
+    for (period, modality), window in zip(names, collected, strict=True):
         start, end = window.row(0)
         if start is not None:
             ranges[period][modality] = Window(start_ns=start, end_ns=end + 1)

@@ -107,8 +107,8 @@ def conform(frame: Frame, modality: str, where: str) -> Frame:
                 "rename or add the column and try again."
             )
     columns: list[pl.Expr] = [
-        _column(name, given[name], wanted, where) if name in given else pl.lit(None, wanted).alias(name)
-        for name, wanted in schema.items()
+        _column(name, given[name], type_, where) if name in given else pl.lit(None, type_).alias(name)
+        for name, type_ in schema.items()
     ]
     extra: list[pl.Expr] = [pl.col(name) for name in given.names() if name not in schema]
     try:
@@ -126,13 +126,13 @@ def _required(modality: str) -> list[str]:
     return [name for name in SCHEMA[modality] if name in REQUIRED[modality]]
 
 
-def _column(name: str, given: pl.DataType, wanted: pl.DataType, where: str) -> pl.Expr:
+def _column(name: str, given: pl.DataType, type_: pl.DataType, where: str) -> pl.Expr:
     column = pl.col(name)
     if name == "time":
         return _time(given, where)
     if name == "parent_span_id":
-        return column.cast(wanted).fill_null("")
-    return column if given == wanted else column.cast(wanted)
+        return column.cast(type_).fill_null("")
+    return column if given == type_ else column.cast(type_)
 
 
 def _time(given: pl.DataType, where: str) -> pl.Expr:

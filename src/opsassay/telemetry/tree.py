@@ -148,7 +148,7 @@ def resolve(path: Path, on_error: Callable[[Path, OpsAssayError], None] | None =
     """Return the cases that *path* means, sorted by name.
 
     It may be a tree (with incidents/ and truth/), its incidents/ or one of them, a datapack in the public form, or a
-    folder of those. *on_error* is told of each case that cannot be read, and the rest goes on; without it the first
+    folder of those. *on_error* is called with each case that cannot be read, and the rest goes on; without it the first
     one is raised. Raises UserError when *path* is nothing of this.
     """
     path = Path(path).resolve()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from markupsafe import Markup
 
-from opsassay.audit.audit import Audit, PairAudit
+from opsassay.audit.audit import AuditReport, PairAudit
 from opsassay.audit.selection import first_best
 from opsassay.web.audit_svg import Axis, Figure, element, join, label, line, path, rect, text
 
@@ -19,7 +19,7 @@ PAIRS_SHOWN, COLUMNS_SHOWN, METHODS_SHOWN, SYSTEMS_SHOWN = 6, 12, 6, 60
 _LABEL, _LETTERS = 108.0, 16
 
 
-def shown_pairs(audit: Audit, count: int) -> list[PairAudit]:
+def shown_pairs(audit: AuditReport, count: int) -> list[PairAudit]:
     """Return at most *count* pairs: all of them, or those with the pooled winner, best rivals first."""
     if len(audit.pairs) <= count:
         return list(audit.pairs)
@@ -29,7 +29,7 @@ def shown_pairs(audit: Audit, count: int) -> list[PairAudit]:
     return sorted(own, key=lambda p: -float(macro[p.a] + macro[p.b]))[:count]
 
 
-def pair_name(audit: Audit, pair: PairAudit) -> str:
+def pair_name(audit: AuditReport, pair: PairAudit) -> str:
     """Return "A − B" of a pair."""
     return f"{audit.matched.methods[pair.a]} − {audit.matched.methods[pair.b]}"
 
@@ -40,7 +40,7 @@ def points(value: float, sign: str = "+") -> str:
     return written.replace("+0.0", "0.0").replace("-0.0", "0.0").replace("-", "−")
 
 
-def figures(audit: Audit) -> dict[str, list[Figure]]:
+def figures(audit: AuditReport) -> dict[str, list[Figure]]:
     """Return every figure by kind: heatmap, pooled, forest, regret."""
     several = len(audit.matched.systems) > 1
     pairs = shown_pairs(audit, PAIRS_SHOWN)
@@ -52,7 +52,7 @@ def figures(audit: Audit) -> dict[str, list[Figure]]:
     }
 
 
-def heat_map(audit: Audit) -> Figure:
+def heat_map(audit: AuditReport) -> Figure:
     """Draw the effects, systems by pairs; an asterisk marks intervals that exclude zero (leaderboard-audit, Figure 2)."""
     m, pairs = audit.matched, shown_pairs(audit, COLUMNS_SHOWN)
     cell, tall, head = 44.0, 21.0, 14.0 + 6.4 * max(min(len(pair_name(audit, p)), 26) for p in pairs)
@@ -83,7 +83,7 @@ def heat_map(audit: Audit) -> Figure:
     return Figure("heatmap", title, width, height, join(parts))
 
 
-def _family_rows(audit: Audit) -> Iterable[tuple[str, int | None]]:
+def _family_rows(audit: AuditReport) -> Iterable[tuple[str, int | None]]:
     """Yield a heading per family, where there are several, and the systems under it."""
     m = audit.matched
     several = len(set(m.families)) > 1
@@ -95,13 +95,13 @@ def _family_rows(audit: Audit) -> Iterable[tuple[str, int | None]]:
         yield family, s
 
 
-def forest(audit: Audit, pair: PairAudit, index: int) -> Figure:
+def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
     """Draw effects with intervals, the pooled mean with its HKSJ interval and the prediction interval of one pair."""
     m, pooled = audit.matched, pair.pooled
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
     lows, highs = [float(v) for v in pair.low], [float(v) for v in pair.high]
-    told = [float(v) for v in (pooled.prediction_low, pooled.prediction_high) if np.isfinite(v)]
-    axis = _axis([*lows, *highs, *told, 0.0], _LABEL + 4, PANEL - 120)
+    prediction = [float(v) for v in (pooled.prediction_low, pooled.prediction_high) if np.isfinite(v)]
+    axis = _axis([*lows, *highs, *prediction, 0.0], _LABEL + 4, PANEL - 120)
     top = 8.0
     bottom = top + ROW * (len(m.systems[:SYSTEMS_SHOWN]) + 2)
     parts = [*_grid(axis, top, bottom), line(axis.at(0), top, axis.at(0), bottom, "zero")]
@@ -120,9 +120,9 @@ def forest(audit: Audit, pair: PairAudit, index: int) -> Figure:
         parts.append(_numbers(y, float(pooled.mean), float(pooled.low), float(pooled.high)))
     y += ROW
     parts.append(text(0, y + 4, "another system", "head"))
-    if told:
-        parts.append(line(axis.at(told[0]), y, axis.at(told[1]), y, "stroke dashed"))
-        parts.append(text(PANEL, y + 4, f"[{points(told[0])}, {points(told[1])}]", "ink small", "end"))
+    if prediction:
+        parts.append(line(axis.at(prediction[0]), y, axis.at(prediction[1]), y, "stroke dashed"))
+        parts.append(text(PANEL, y + 4, f"[{points(prediction[0])}, {points(prediction[1])}]", "ink small", "end"))
     else:
         parts.append(text(PANEL, y + 4, "needs three systems", "muted small", "end"))
     return Figure(f"forest-{index + 1}", f"Forest plot: {pair_name(audit, pair)}", PANEL, bottom + 18, join(parts))
@@ -151,7 +151,7 @@ def _tick(value: float) -> str:
     return f"{100 * value:+.4g}".replace("-", "−") if value else "0"
 
 
-def regret_bars(audit: Audit, pair: PairAudit, index: int, pairs: list[PairAudit]) -> Figure:
+def regret_bars(audit: AuditReport, pair: PairAudit, index: int, pairs: list[PairAudit]) -> Figure:
     """Draw what the choice by the other systems costs on each one; outlined bars are reversals (Figure 3)."""
     m, held_out = audit.matched, pair.loso["macro"]
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
@@ -193,7 +193,7 @@ def _mark(kind: str, x: float, y: float) -> Markup:
     return path(f"M{x:.1f} {y - 6} L{x:.1f} {y + 6}", "open hue-5")
 
 
-def pooled_against_systems(audit: Audit) -> Figure:
+def pooled_against_systems(audit: AuditReport) -> Figure:
     """Draw the mean score of the best methods on every system, under the pooled mean that hides them (Figure 1)."""
     m = audit.matched
     macro = m.means.mean(axis=0)

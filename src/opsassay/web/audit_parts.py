@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsassay.audit.audit import Audit
+from opsassay.audit.audit import AuditReport
 from opsassay.audit.interaction import Test
 from opsassay.audit.selection import Regret
 from opsassay.web.audit_figures import points
@@ -18,7 +18,7 @@ DASH = "–"
 
 
 @dataclass(frozen=True)
-class Table:
+class AuditTable:
     """A table of texts; *numeric* columns are set flush right; *note* stands below."""
 
     caption: str
@@ -37,13 +37,13 @@ class Section:
     words: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     captions: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[AuditTable, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def table(
     caption: str, columns: str, rows: Sequence[Sequence[str]], text_columns: int, file: str, note: str = ""
-) -> Table:
+) -> AuditTable:
     """Return a table; *columns* are titles separated by ``|``, the first *text_columns* are text.
 
     Long ones are cut, with a pointer to *file*, which holds every row.
@@ -52,7 +52,7 @@ def table(
     if len(rows) > ROWS_SHOWN:
         note = f"{note} The first {ROWS_SHOWN} of {len(rows)} rows; all are in tables/{file}.csv.".strip()
     kept = tuple(tuple(row) for row in rows[:ROWS_SHOWN])
-    return Table(caption, titles, kept, frozenset(range(text_columns, len(titles))), note)
+    return AuditTable(caption, titles, kept, frozenset(range(text_columns, len(titles))), note)
 
 
 def percent(value: float | None) -> str:
@@ -102,6 +102,6 @@ def regret_cells(found: Regret, whole: int) -> tuple[str, str, str]:
     return count_of(found.reversals, whole), percent(found.mean_regret), percent(found.max_regret)
 
 
-def families_of(audit: Audit) -> list[str]:
+def families_of(audit: AuditReport) -> list[str]:
     """Return the families in order."""
     return list(dict.fromkeys(audit.matched.families))

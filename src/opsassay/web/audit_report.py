@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from opsassay.audit.audit import Audit
+from opsassay.audit.audit import AuditReport
 from opsassay.audit.export import TABLES, write_tables
 from opsassay.web.audit_figures import figures
-from opsassay.web.audit_parts import Section, Table
+from opsassay.web.audit_parts import AuditTable, Section
 from opsassay.web.audit_view import sections
 from opsassay.web.page import asset, render, write_whole
 from opsassay.web.plain import plain
@@ -17,7 +17,7 @@ STYLES = ("static/report.css", "static/audit.css")
 
 
 def write_audit(
-    audit: Audit, folder: Path, *, title: str = "Which scores may be trusted for which system"
+    audit: AuditReport, folder: Path, *, title: str = "Which scores may be trusted for which system"
 ) -> list[Path]:
     """Write the whole report of *audit* into *folder* and return its files, report.html last.
 
@@ -45,12 +45,12 @@ def _remove_leftovers(folder: Path, written: list[Path]) -> None:
                 file.unlink()
 
 
-def render_html(audit: Audit, parts: list[Section], title: str) -> str:
+def render_html(audit: AuditReport, parts: list[Section], title: str) -> str:
     """Return a page without scripts that asks the network for nothing; its styles are allowed by their hashes."""
     return render("audit.html", title, styles=STYLES, claim=audit.claim, sections=parts)
 
 
-def render_markdown(audit: Audit, parts: list[Section], title: str) -> str:
+def render_markdown(audit: AuditReport, parts: list[Section], title: str) -> str:
     """Return the report as Markdown, with links to the figures' files."""
     lines = [f"# {_escaped(title)}", "", f"> {_escaped(audit.claim)}", ""]
     for part in parts:
@@ -64,7 +64,7 @@ def render_markdown(audit: Audit, parts: list[Section], title: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _markdown_table(table: Table) -> list[str]:
+def _markdown_table(table: AuditTable) -> list[str]:
     rule = ["--:" if i in table.numeric else "---" for i in range(len(table.columns))]
     rows = [table.columns, rule, *table.rows]
     lines = [

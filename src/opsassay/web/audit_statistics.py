@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from opsassay.audit.audit import Audit, LeftOut, PairAudit
+from opsassay.audit.audit import AuditReport, LeftOut, PairAudit
 from opsassay.web import audit_words as words
 from opsassay.web.audit_figures import PAIRS_SHOWN, pair_name, points, shown_pairs
 from opsassay.web.audit_parts import (
     DASH,
+    AuditTable,
     Section,
-    Table,
     count_of,
     decimals,
     families_of,
@@ -26,11 +26,11 @@ from opsassay.web.audit_parts import (
 from opsassay.web.audit_svg import Figure
 
 
-def _captions(audit: Audit) -> tuple[str, ...]:
+def _captions(audit: AuditReport) -> tuple[str, ...]:
     return tuple(pair_name(audit, p) for p in shown_pairs(audit, PAIRS_SHOWN))
 
 
-def heterogeneity_section(audit: Audit, drawn: list[Figure]) -> Section:
+def heterogeneity_section(audit: AuditReport, drawn: list[Figure]) -> Section:
     """Return forest plots and the random-effects statistics of every pair."""
     rows = [
         (
@@ -62,7 +62,7 @@ def heterogeneity_section(audit: Audit, drawn: list[Figure]) -> Section:
     )
 
 
-def regret_section(audit: Audit, drawn: list[Figure]) -> Section:
+def regret_section(audit: AuditReport, drawn: list[Figure]) -> Section:
     """Return regret bars, regret in both poolings with intervals, and the stability of each reversal."""
     systems = len(audit.matched.systems)
     rows = [
@@ -106,7 +106,7 @@ def regret_section(audit: Audit, drawn: list[Figure]) -> Section:
     )
 
 
-def families_section(audit: Audit) -> Section:
+def families_section(audit: AuditReport) -> Section:
     """Return leave-one-family-out selection and the spread between and within families."""
     names = families_of(audit)
     rows = [
@@ -130,7 +130,7 @@ def families_section(audit: Audit) -> Section:
     )
 
 
-def interaction_section(audit: Audit) -> Section:
+def interaction_section(audit: AuditReport) -> Section:
     """Return the tests of method x system and method x family, over all methods and by pair."""
     everyone = {**audit.omnibus, "method x system, cluster-robust Wald": audit.omnibus_wald.test}
     omnibus = [(name, *test_cells(test), test.reason or DASH) for name, test in everyone.items()]
@@ -153,7 +153,7 @@ def interaction_section(audit: Audit) -> Section:
     )
 
 
-def _interaction_row(audit: Audit, pair: PairAudit) -> tuple[str, ...]:
+def _interaction_row(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
     tests = pair.interaction
     main = tests["fractional_logit"]
     return (
@@ -167,7 +167,7 @@ def _interaction_row(audit: Audit, pair: PairAudit) -> tuple[str, ...]:
     )
 
 
-def sensitivity_section(audit: Audit) -> Section:
+def sensitivity_section(audit: AuditReport) -> Section:
     """Return what leaving out, other labels, other protocols and covariates change."""
     tables = []
     left_rows = [_left_out_row(audit, p) for p in audit.pairs]
@@ -203,7 +203,7 @@ def sensitivity_section(audit: Audit) -> Section:
     )
 
 
-def _left_out_row(audit: Audit, pair: PairAudit) -> tuple[str, ...]:
+def _left_out_row(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
     def cells(left: LeftOut | None) -> tuple[str, str]:
         if left is None:
             return DASH, DASH
@@ -214,7 +214,7 @@ def _left_out_row(audit: Audit, pair: PairAudit) -> tuple[str, ...]:
     return (pair_name(audit, pair), *cells(pair.one_left_out), *cells(pair.two_left_out), *tail)
 
 
-def _protocols(audit: Audit) -> list[Table]:
+def _protocols(audit: AuditReport) -> list[AuditTable]:
     if not audit.protocols:
         return []
     rows = [
@@ -251,7 +251,7 @@ def _protocols(audit: Audit) -> list[Table]:
     ]
 
 
-def _covariates(audit: Audit) -> tuple[list[Table], tuple[str, ...]]:
+def _covariates(audit: AuditReport) -> tuple[list[AuditTable], tuple[str, ...]]:
     fitted = [(pair_name(audit, p), p.nested) for p in audit.pairs if p.nested]
     rows = [
         (name, what, *test_cells(test))

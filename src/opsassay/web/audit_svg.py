@@ -38,13 +38,13 @@ class Figure:
 
 def element(name: str, content: str | Markup = "", **attributes: object) -> Markup:
     """Return an element with escaped attributes; a trailing underscore is dropped, others become hyphens."""
-    told = Markup("").join(
+    attributes_ = Markup("").join(
         Markup(' {}="{}"').format(Markup(key.rstrip("_").replace("_", "-")), _number(value))  # noqa: S704 - our names
         for key, value in attributes.items()
         if value is not None
     )
     tag = Markup(name)  # noqa: S704 - our names
-    return Markup("<{}{}>{}</{}>").format(tag, told, escape(content), tag)
+    return Markup("<{}{}>{}</{}>").format(tag, attributes_, escape(content), tag)
 
 
 def text(x: float, y: float, words: str, class_: str = "ink", anchor: str = "start") -> Markup:

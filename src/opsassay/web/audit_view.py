@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opsassay.audit.audit import Audit
+from opsassay.audit.audit import AuditReport
 from opsassay.audit.effects import TIE
 from opsassay.audit.selection import first_best
 from opsassay.web import audit_words as words
@@ -20,7 +20,7 @@ from opsassay.web.audit_statistics import (
 from opsassay.web.audit_svg import Figure
 
 
-def sections(audit: Audit) -> list[Section]:
+def sections(audit: AuditReport) -> list[Section]:
     """Return the sections of the report of *audit*, from what may be said to how it was computed."""
     drawn = figures(audit)
     several = len(audit.matched.systems) > 1
@@ -38,7 +38,7 @@ def sections(audit: Audit) -> list[Section]:
     return [*parts, _method(audit)]
 
 
-def _advice(audit: Audit) -> Section:
+def _advice(audit: AuditReport) -> Section:
     rows = [
         (
             r.system,
@@ -63,7 +63,7 @@ def _advice(audit: Audit) -> Section:
     return Section("advice", "Which method for which system", (said,), tables=(shown,))
 
 
-def _inclusion(audit: Audit) -> Section:
+def _inclusion(audit: AuditReport) -> Section:
     protocols = any(a.protocol for a in audit.ledger)
     rows = [
         (
@@ -81,7 +81,7 @@ def _inclusion(audit: Audit) -> Section:
     return Section("inclusion", "What is compared", (words.INCLUSION,), tables=(shown,), notes=audit.remarks)
 
 
-def _scores(audit: Audit, drawn: list[Figure]) -> Section:
+def _scores(audit: AuditReport, drawn: list[Figure]) -> Section:
     refs, m = audit.references, audit.matched
     macro = refs.means.mean(axis=0)
     by_case = (refs.means * refs.sizes[:, None]).sum(axis=0) / refs.sizes.sum()
@@ -114,7 +114,7 @@ def _scores(audit: Audit, drawn: list[Figure]) -> Section:
     )
 
 
-def _effects(audit: Audit, drawn: list[Figure]) -> Section:
+def _effects(audit: AuditReport, drawn: list[Figure]) -> Section:
     level = audit.settings.confidence
     cells = sum(len(p.low) for p in audit.pairs)
     stars = sum(int(((p.low > 0) | (p.high < 0)).sum()) for p in audit.pairs)
@@ -130,7 +130,7 @@ def _effects(audit: Audit, drawn: list[Figure]) -> Section:
     return Section("effects", "Effects by system", tuple(said), tuple(drawn), ("",))
 
 
-def _power(audit: Audit) -> Section:
+def _power(audit: AuditReport) -> Section:
     m = audit.matched
     rows = [
         (
@@ -154,7 +154,7 @@ def _power(audit: Audit) -> Section:
     return Section("power", "What this many systems can show", (said,), tables=(shown,))
 
 
-def _method(audit: Audit) -> Section:
+def _method(audit: AuditReport) -> Section:
     s, m = audit.settings, audit.matched
     said = words.METHOD.format(
         resamples=s.resamples,

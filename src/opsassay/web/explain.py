@@ -16,13 +16,13 @@ def explain_view(annotation: Annotation | None) -> dict[str, Any] | None:
     """Return the JSON-ready explanation of *annotation*, None when the case was not annotated."""
     if annotation is None:
         return None
-    told = explain(annotation)
+    explained = explain(annotation)
     return {
-        "summary": [plain(line) for line in told.summary],
-        "accepted": [[plain(p.path), [plain(r) for r in p.reasons]] for p in told.accepted[:MOST_PATHS]],
+        "summary": [plain(line) for line in explained.summary],
+        "accepted": [[plain(p.path), [plain(r) for r in p.reasons]] for p in explained.accepted[:MOST_PATHS]],
         "rejected": [
             [plain(p.path), p.gate or "", GATES.get(p.gate or "", ""), plain("; ".join(p.reasons))]
-            for p in told.rejected[:MOST_PATHS]
+            for p in explained.rejected[:MOST_PATHS]
         ],
-        "more": max(len(told.accepted) - MOST_PATHS, 0) + max(len(told.rejected) - MOST_PATHS, 0),
+        "more": max(len(explained.accepted) - MOST_PATHS, 0) + max(len(explained.rejected) - MOST_PATHS, 0),
     }

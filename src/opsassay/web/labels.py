@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from opsassay.bench.labelling import CRITERIA, CaseVerdict, edge_name, read_verdicts, save_verdict
 from opsassay.telemetry.tree import Case, Tree
-from opsassay.web.labels_evidence import MOST_ROWS, Evidence, service_evidence, span_evidence
+from opsassay.web.labels_evidence import MOST_ROWS, LabelEvidence, service_evidence, span_evidence
 from opsassay.web.page import content_security_policy, render
 from opsassay.web.plain import plain, utc
 
@@ -27,7 +27,7 @@ _HOSTS = ["127.0.0.1", "localhost", "[::1]"]
 
 
 @dataclass(frozen=True, eq=False)
-class Audit:
+class LabelAudit:
     """What one annotator is asked: the *cases* of *suite*, in order."""
 
     suite: Path
@@ -40,7 +40,7 @@ class Audit:
         return Case(tree.datapack(id_), tree.truth(id_), tree.annotation(id_), tree.truth_path(id_), id_)
 
 
-def labels_app(audit: Audit) -> Starlette:
+def labels_app(audit: LabelAudit) -> Starlette:
     """Return the application that shows *audit* on this machine only and keeps its verdicts."""
     token = secrets.token_urlsafe(16)
 
@@ -61,7 +61,7 @@ def labels_app(audit: Audit) -> Starlette:
     return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)])
 
 
-async def _save(audit: Audit, id_: str, request: Request, token: str) -> Response:
+async def _save(audit: LabelAudit, id_: str, request: Request, token: str) -> Response:
     if int(request.headers.get("content-length", "0")) > LARGEST_FORM:
         return HTMLResponse("The form is too large.", status_code=413)
     form = parse_qs((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
@@ -72,7 +72,7 @@ async def _save(audit: Audit, id_: str, request: Request, token: str) -> Respons
     return RedirectResponse(f"/case/{left[0]}" if left else "/", status_code=303)
 
 
-def verdict_of(form: Mapping[str, Sequence[str]], audit: Audit, id_: str) -> CaseVerdict:
+def verdict_of(form: Mapping[str, Sequence[str]], audit: LabelAudit, id_: str) -> CaseVerdict:
     """Return the verdict that the fields of the form say; what the case does not hold is ignored."""
     annotation = audit.case(id_).annotation
     assert annotation is not None
@@ -90,7 +90,7 @@ def verdict_of(form: Mapping[str, Sequence[str]], audit: Audit, id_: str) -> Cas
     )
 
 
-def _case_view(audit: Audit, id_: str) -> dict[str, Any]:
+def _case_view(audit: LabelAudit, id_: str) -> dict[str, Any]:
     case = audit.case(id_)
     assert case.annotation is not None
     assert case.truth is not None
@@ -127,7 +127,7 @@ def _case_view(audit: Audit, id_: str) -> dict[str, Any]:
     }
 
 
-def _rows(case: Case, component: str, service: str, spans: Mapping[str, Evidence]) -> list[dict[str, Any]]:
+def _rows(case: Case, component: str, service: str, spans: Mapping[str, LabelEvidence]) -> list[dict[str, Any]]:
     """Return the evidence for *component*: its spans (requests behind one name together), or its service's metrics."""
     if component.startswith("span|"):
         row = spans.get(component)
@@ -135,7 +135,7 @@ def _rows(case: Case, component: str, service: str, spans: Mapping[str, Evidence
     return [_drawn(row) for row in service_evidence(case.datapack, service)]
 
 
-def _drawn(row: Evidence) -> dict[str, Any]:
+def _drawn(row: LabelEvidence) -> dict[str, Any]:
     return {
         "name": plain(row.component.removeprefix("span|")),
         "what": plain(row.what),

@@ -13,7 +13,7 @@ MOST_ROWS = 60
 
 
 @dataclass(frozen=True)
-class Evidence:
+class LabelEvidence:
     """One row of the evidence: *before* and *after* are what was measured, *series* means of bins over both windows."""
 
     component: str
@@ -24,7 +24,7 @@ class Evidence:
     series: tuple[float | None, ...] = ()
 
 
-def span_evidence(pack: Datapack) -> list[Evidence]:
+def span_evidence(pack: Datapack) -> list[LabelEvidence]:
     """Return per span (service::name) its rate, mean, P99 and errors in both windows, most changed first."""
     raw = pack.both("traces")
     failed = (pl.col("attr.status_code").fill_null("").str.to_lowercase() == "error") | (
@@ -41,8 +41,8 @@ def span_evidence(pack: Datapack) -> list[Evidence]:
         n=pl.len(), mean=pl.col("ms").mean(), p99=pl.col("ms").quantile(0.99), failed=pl.col("failed").mean()
     )
     wide = stats.collect().pivot("period", index="node", values=["n", "mean", "p99", "failed"])
-    wanted = [f"{name}_{period}" for name in ("n", "mean", "p99", "failed") for period in ("normal", "abnormal")]
-    wide = wide.with_columns(pl.lit(None, pl.Float64).alias(c) for c in wanted if c not in wide.columns)
+    columns = [f"{name}_{period}" for name in ("n", "mean", "p99", "failed") for period in ("normal", "abnormal")]
+    wide = wide.with_columns(pl.lit(None, pl.Float64).alias(c) for c in columns if c not in wide.columns)
     bins = _bins(spans, pack)
     seconds = {"normal": pack.incident.normal.seconds, "abnormal": pack.incident.abnormal.seconds}
     rows = [_span_row(row, bins.get(row["node"], ()), seconds) for row in wide.iter_rows(named=True)]
@@ -51,7 +51,7 @@ def span_evidence(pack: Datapack) -> list[Evidence]:
 
 def _span_row(
     row: dict[str, float | str | None], series: tuple[float | None, ...], seconds: dict[str, float]
-) -> Evidence:
+) -> LabelEvidence:
     def words(period: str) -> str:
         count = float(row[f"n_{period}"] or 0)
         if not count:
@@ -63,7 +63,7 @@ def _span_row(
     errors = float(row["failed_abnormal"] or 0) - float(row["failed_normal"] or 0)
     change = abs(after - before) / max(before, 1.0) + 10 * abs(errors)
     change += 5.0 if bool(row["n_normal"]) != bool(row["n_abnormal"]) else 0.0
-    return Evidence(f"span|{row['node']}", "calls", words("normal"), words("abnormal"), change, series)
+    return LabelEvidence(f"span|{row['node']}", "calls", words("normal"), words("abnormal"), change, series)
 
 
 def _bins(spans: pl.LazyFrame, pack: Datapack) -> dict[str, tuple[float | None, ...]]:
@@ -81,7 +81,7 @@ def _bins(spans: pl.LazyFrame, pack: Datapack) -> dict[str, tuple[float | None, 
     return {node: tuple(values) for node, values in result.items()}
 
 
-def service_evidence(pack: Datapack, service: str) -> list[Evidence]:
+def service_evidence(pack: Datapack, service: str) -> list[LabelEvidence]:
     """Return the metrics of *service* that moved most, and how many errors it logged."""
     series = (
         pack.both("metrics")
@@ -92,16 +92,16 @@ def service_evidence(pack: Datapack, service: str) -> list[Evidence]:
     )
     rows = []
     for (metric,), group in series.group_by("metric", maintain_order=False):
-        told = {period: (value, spread) for _, period, value, spread in group.iter_rows()}
-        if len(told) < 2:
+        by_period = {period: (value, spread) for _, period, value, spread in group.iter_rows()}
+        if len(by_period) < 2:
             continue
-        (before, spread), (after, _) = told["normal"], told["abnormal"]
+        (before, spread), (after, _) = by_period["normal"], by_period["abnormal"]
         change = abs(after - before) / max(spread or 0.0, abs(before) * 0.05, 1e-9)
-        rows.append(Evidence(f"service|{service}", str(metric), f"{before:.4g}", f"{after:.4g}", change))
+        rows.append(LabelEvidence(f"service|{service}", str(metric), f"{before:.4g}", f"{after:.4g}", change))
     logs = pack.both("logs").filter(
         (pl.col("service_name") == service) & pl.col("level").is_in(["ERROR", "FATAL", "CRITICAL"])
     )
     errors = dict(logs.group_by("period").len().collect().iter_rows())
     before_, after_ = (str(errors.get(period, 0)) for period in ("normal", "abnormal"))
     rows.sort(key=lambda r: (-r.change, r.what))
-    return [*rows[:8], Evidence(f"service|{service}", "errors logged", before_, after_, 0.0)]
+    return [*rows[:8], LabelEvidence(f"service|{service}", "errors logged", before_, after_, 0.0)]

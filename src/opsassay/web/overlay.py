@@ -17,7 +17,7 @@ from opsassay.model.incident import Fault, Label, Truth
 T = TypeVar("T")
 
 
-class Mark(StrEnum):
+class OverlayMark(StrEnum):
     """The role of a node or an edge in an overlay."""
 
     ROOT = "root"
@@ -34,7 +34,7 @@ class NodeMark(Noun):
     """How a service is shown; *onset_ns* is the first moment of an abnormal state, UTC."""
 
     service: str
-    mark: Mark
+    mark: OverlayMark
     is_alarm: bool = False
     states: tuple[str, ...] = ()
     onset_ns: int | None = None
@@ -45,7 +45,7 @@ class EdgeMark(Noun):
 
     source: str
     target: str
-    mark: Mark
+    mark: OverlayMark
     rules: tuple[str, ...] = ()
 
 
@@ -69,7 +69,9 @@ def truth_overlay(truth: Truth | None, annotation: Annotation | None) -> Overlay
     for service in services:
         parts = [n for n in onsets.values() if graph.service_of(n.component) == service]
         times = [n.timestamp for n in parts if n.timestamp is not None]
-        mark = Mark.ROOT if service in roots else Mark.ALARM if service in alarms else Mark.AFFECTED
+        mark = (
+            OverlayMark.ROOT if service in roots else OverlayMark.ALARM if service in alarms else OverlayMark.AFFECTED
+        )
         nodes.append(
             NodeMark(
                 service=service,
@@ -80,7 +82,7 @@ def truth_overlay(truth: Truth | None, annotation: Annotation | None) -> Overlay
             )
         )
     edges = tuple(
-        EdgeMark(source=a, target=b, mark=Mark.CASCADE, rules=_rules(graph, a, b))
+        EdgeMark(source=a, target=b, mark=OverlayMark.CASCADE, rules=_rules(graph, a, b))
         for a, b in sorted(graph.service_edges())
     )
     return Overlay(nodes=tuple(nodes), edges=edges, judged_roots=True, judged_edges=True)
@@ -122,13 +124,13 @@ def root_groups(truth: Truth | None, annotation: Annotation | None) -> list[froz
     """Return the true root services as groups of equals: naming any service of a group names that root."""
     groups: list[frozenset[str]] = []
     network = [f for f in truth.faults if _is_network(f)] if truth else []
-    whole = [services for fault, services, _ in truth.struck() if fault.host] if truth else []
+    whole = [services for fault, services, _ in truth.affected() if fault.host] if truth else []
     for label in truth.roots if truth else ():
         services = frozenset(label.service)
         as_one = services in whole or (network and len(services) > 1)
         groups += [services] if as_one else [frozenset({s}) for s in services]
     groups += [frozenset(s for s in (f.service, f.peer) if s) for f in network]
-    groups += [services for _, services, _ in truth.struck()] if truth else []
+    groups += [services for _, services, _ in truth.affected()] if truth else []
     groups += [frozenset({s}) for s in annotation.graph.root_services()] if annotation else []
     largest = sorted(set(groups) - {frozenset()}, key=lambda g: (-len(g), sorted(g)))
     kept: list[frozenset[str]] = []
@@ -151,11 +153,11 @@ def _claims(diagnosis: Diagnosis | None, known: Mapping[str, str]) -> tuple[set[
     )
 
 
-def _marks(said: Iterable[T], right: set[T], missing: set[T], *, judged: bool) -> dict[T, Mark]:
+def _marks(said: Iterable[T], right: set[T], missing: set[T], *, judged: bool) -> dict[T, OverlayMark]:
     if not judged:
-        return dict.fromkeys(said, Mark.CLAIMED)
-    claimed = {item: Mark.AGREES if item in right else Mark.WRONG for item in said}
-    return claimed | dict.fromkeys(missing, Mark.MISSING)
+        return dict.fromkeys(said, OverlayMark.CLAIMED)
+    claimed = {item: OverlayMark.AGREES if item in right else OverlayMark.WRONG for item in said}
+    return claimed | dict.fromkeys(missing, OverlayMark.MISSING)
 
 
 def _is_network(fault: Fault) -> bool:

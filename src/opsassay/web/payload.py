@@ -10,15 +10,23 @@ from opsassay.model.causal_graph import Annotation
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.incident import Incident, Truth
 from opsassay.model.run import Run, Verdict
-from opsassay.web.signals import CallEdge, ServiceSignals, Signals, Topology, golden_signals, linked_spans, topology
+from opsassay.web.signals import (
+    CallEdge,
+    ServiceSignals,
+    Signals,
+    TopologyPayload,
+    golden_signals,
+    linked_spans,
+    topology,
+)
 
 if TYPE_CHECKING:
     from opsassay.telemetry.datapack import Datapack
 
-__all__ = ["Answer", "CallEdge", "CaseReport", "ServiceSignals", "Signals", "Topology", "build_case"]
+__all__ = ["AnswerPayload", "CallEdge", "CaseReport", "ServiceSignals", "Signals", "TopologyPayload", "build_case"]
 
 
-class Answer(Noun):
+class AnswerPayload(Noun):
     """One solver's attempt: *diagnosis* is None when it gave none, *verdict* is None when it was not graded."""
 
     run: Run
@@ -32,9 +40,9 @@ class CaseReport(Noun):
     incident: Incident
     truth: Truth | None = None
     annotation: Annotation | None = None
-    topology: Topology = Topology()
+    topology: TopologyPayload = TopologyPayload()
     signals: Signals = Signals()
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[AnswerPayload, ...] = ()
     reproduce: tuple[str, ...] = ()
 
 
@@ -42,7 +50,7 @@ def build_case(
     datapack: Datapack,
     truth: Truth | None,
     annotation: Annotation | None,
-    answers: Sequence[Answer],
+    answers: Sequence[AnswerPayload],
     *,
     reproduce: Sequence[str] = (),
 ) -> CaseReport:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from opsassay.grading.verifiers import Judgement, Recording, TrajectoryVerdict, gather
+from opsassay.grading.verifiers import Judgement, RunRecording, TrajectoryVerdict, gather
 from opsassay.grading.verifiers.diagnosed import RIGHT, TIME
-from opsassay.grading.verifiers.evidence import Evidence, Series
+from opsassay.grading.verifiers.evidence import RunEvidence, Series
 from opsassay.model.run import Run
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import Action, Phase, TraceStep
@@ -91,7 +91,7 @@ PHASE_WORDS = {
 
 
 def trial_view(
-    run: Run, scenario: Scenario, recording: Recording, verdict: TrajectoryVerdict, steps: Sequence[TraceStep] = ()
+    run: Run, scenario: Scenario, recording: RunRecording, verdict: TrajectoryVerdict, steps: Sequence[TraceStep] = ()
 ) -> TrialView:
     """Return what the page of a trial shows."""
     evidence = gather(recording, control_plane=scenario.environment.substrate != "compose")
@@ -171,7 +171,7 @@ def _judgement(judgement: Judgement, when: Callable[[int | None], str]) -> tuple
 
 
 def _lanes(
-    evidence: Evidence, scenario: Scenario, at: Callable[[int], float], when: Callable[[int | None], str]
+    evidence: RunEvidence, scenario: Scenario, at: Callable[[int], float], when: Callable[[int | None], str]
 ) -> tuple[Lane, ...]:
     """Return the lanes: what was done above, then the paper's four (Figure 1) from the controller to the user."""
     committed = scenario.verification
@@ -226,7 +226,7 @@ def _alike(series: Series, one: int, other: int) -> bool:
     return equal and bool((series.failing[one] == series.failing[other]).all())
 
 
-def _probes(evidence: Evidence, at: Callable[[int], float], when: Callable[[int | None], str]) -> Iterable[Box]:
+def _probes(evidence: RunEvidence, at: Callable[[int], float], when: Callable[[int | None], str]) -> Iterable[Box]:
     probes = evidence.probes
     for row in range(len(probes)):
         start, end = int(probes.started[row]), int(probes.ended[row])
@@ -239,14 +239,14 @@ def _probes(evidence: Evidence, at: Callable[[int], float], when: Callable[[int 
 
 
 def _action(action: Action, at: Callable[[int], float], when: Callable[[int | None], str]) -> Box:
-    told = " ".join(f"{key}={value}" for key, value in action.arguments.items())
-    words = f"{action.tool} {told}".strip() + f" at {when(action.started_ns)}, {action.status}"
+    arguments = " ".join(f"{key}={value}" for key, value in action.arguments.items())
+    words = f"{action.tool} {arguments}".strip() + f" at {when(action.started_ns)}, {action.status}"
     x = at(action.started_ns)
     kind = "change" if action.mutating else "look"
     return Box(x, max(at(action.ended_ns) - x, 0.4), 6, TRACK - 12, kind, plain(words, 300))
 
 
-def _users(evidence: Evidence, at: Callable[[int], float], when: Callable[[int | None], str]) -> Iterable[Box]:
+def _users(evidence: RunEvidence, at: Callable[[int], float], when: Callable[[int | None], str]) -> Iterable[Box]:
     counts = evidence.counts
     done, failed = counts.done.sum(axis=1), counts.failed.sum(axis=1)
     for row in range(len(done)):
@@ -260,7 +260,7 @@ def _users(evidence: Evidence, at: Callable[[int], float], when: Callable[[int |
         yield Box(x, max(at(end) - x, 0.1), TRACK - height, height, kind, words)
 
 
-def _shades(phases: Sequence[Phase], evidence: Evidence, at: Callable[[int], float]) -> tuple[Box, ...]:
+def _shades(phases: Sequence[Phase], evidence: RunEvidence, at: Callable[[int], float]) -> tuple[Box, ...]:
     times = {phase.phase: phase.time_ns for phase in phases}
     spans = [("broken", times.get("triggered"), times.get("agent_started")),
              ("agent", times.get("agent_started"), times.get("agent_ended")),

@@ -12,7 +12,7 @@ from opsassay.errors import OpsAssayError
 from opsassay.model.run import RunStatus
 from opsassay.telemetry.content import content_hash
 from opsassay.telemetry.tree import Case
-from opsassay.web.payload import Answer, CaseReport, build_case
+from opsassay.web.payload import AnswerPayload, CaseReport, build_case
 
 
 def case_reports(
@@ -21,9 +21,9 @@ def case_reports(
 ) -> list[CaseReport]:  # fmt: skip
     """Return one report per case that has runs in *store*, in the order of *cases*; verdicts are those of *profile*.
 
-    *on_error* is told of runs that cannot be read, and the rest goes on; without it the first one is raised.
+    *on_error* is called with runs that cannot be read, and the rest goes on; without it the first one is raised.
     """
-    answers: dict[str, list[Answer]] = {}
+    answers: dict[str, list[AnswerPayload]] = {}
     for run_dir in store.runs():
         try:
             if (answer := _answer(run_dir, profile)) is not None:
@@ -39,13 +39,13 @@ def case_reports(
     ]
 
 
-def _answer(run_dir: Path, profile: str) -> Answer | None:
+def _answer(run_dir: Path, profile: str) -> AnswerPayload | None:
     """Return what the attempt in *run_dir* came to, None when it came to nothing."""
     run = read_run(run_dir)
     if run.status in (RunStatus.RUNNING, RunStatus.ABORTED):
         return None
     verdict = next((v for v in read_verdicts(run_dir) if v.profile == profile), None)
-    return Answer(run=run, diagnosis=read_diagnosis(run_dir), verdict=verdict)
+    return AnswerPayload(run=run, diagnosis=read_diagnosis(run_dir), verdict=verdict)
 
 
 def solver_summaries(reports: Sequence[CaseReport], cases: Sequence[Case]) -> list[Summary]:

@@ -12,7 +12,7 @@ from opsassay.model.incident import Window
 
 NS_PER_S = 1_000_000_000
 SMALLEST_BUCKET_S, LARGEST_BUCKET_S = 2, 5
-BUCKETS_WANTED, BUCKETS_AT_MOST = 150, 600
+BUCKETS_AIMED_AT, BUCKETS_AT_MOST = 150, 600
 
 
 class ServiceSignals(Noun):
@@ -45,7 +45,7 @@ class CallEdge(Noun):
     calls_abnormal: int
 
 
-class Topology(Noun):
+class TopologyPayload(Noun):
     """Services, who calls whom, and the *entry* service, which most requests from outside reach."""
 
     services: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ def linked_spans(traces: pl.LazyFrame, services: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def topology(spans: pl.DataFrame, services: Sequence[str]) -> Topology:
+def topology(spans: pl.DataFrame, services: Sequence[str]) -> TopologyPayload:
     """Return the call graph of *spans* (from `linked_spans`) over *services*."""
     calls = (
         spans.filter(pl.col("parent_service").is_not_null() & (pl.col("parent_service") != pl.col("service")))
@@ -103,7 +103,7 @@ def topology(spans: pl.DataFrame, services: Sequence[str]) -> Topology:
         .agg(requests=pl.len())
         .sort(["requests", "service"], descending=[True, False])
     )
-    return Topology(
+    return TopologyPayload(
         services=tuple(sorted(services)),
         calls=tuple(CallEdge(**row) for row in calls.to_dicts()),
         entry=from_outside.item(0, "service") if from_outside.height else None,
@@ -151,8 +151,8 @@ def golden_signals(spans: pl.DataFrame, normal: Window, abnormal: Window) -> Sig
 
 def bucket_seconds(total_s: float) -> int:
     """Return the width of a bucket in whole seconds for a recording of *total_s* seconds."""
-    wanted = min(max(math.ceil(total_s / BUCKETS_WANTED), SMALLEST_BUCKET_S), LARGEST_BUCKET_S)
-    return max(wanted, math.ceil(total_s / BUCKETS_AT_MOST))
+    bucket = min(max(math.ceil(total_s / BUCKETS_AIMED_AT), SMALLEST_BUCKET_S), LARGEST_BUCKET_S)
+    return max(bucket, math.ceil(total_s / BUCKETS_AT_MOST))
 
 
 def _bucket_starts(period: str, window: Window, width_s: int) -> pl.DataFrame:

@@ -10,14 +10,14 @@ from opsassay.bench.repeats import why_not_ranked
 from opsassay.model.diagnosis import Evidence
 from opsassay.model.run import EvidenceResult, Metric, MetricStatus, RunStatus
 from opsassay.web.glossary import BASELINES, METRICS, SORTED_BY, word, written
-from opsassay.web.payload import Answer, CaseReport
+from opsassay.web.payload import AnswerPayload, CaseReport
 from opsassay.web.plain import plain, utc
 
 View = dict[str, Any]
 ROWS_SHOWN, RANKS_SHOWN = 20, 12
 
 
-def solver_name(answer: Answer) -> str:
+def solver_name(answer: AnswerPayload) -> str:
     """Return what the page calls an answer: its solver, and the arm and attempt where they say something."""
     run = answer.run
     arm = f" · {run.arm}" if run.arm != "default" else ""
@@ -25,13 +25,13 @@ def solver_name(answer: Answer) -> str:
     return plain(f"{run.solver.name}{arm}{seed}", 120)
 
 
-def is_baseline(answer: Answer) -> bool:
+def is_baseline(answer: AnswerPayload) -> bool:
     """Return whether an answer is there to show what no skill looks like."""
     solver = answer.run.solver
     return solver.name in BASELINES or bool(solver.configuration.get("baseline"))
 
 
-def solvers_right(answers: Sequence[Answer]) -> tuple[int, int]:
+def solvers_right(answers: Sequence[AnswerPayload]) -> tuple[int, int]:
     """Return how many answers named the roots exactly, and how many were scored on it.
 
     Baselines do not count, nor do runs that are not ranked.
@@ -48,7 +48,7 @@ def solvers_right(answers: Sequence[Answer]) -> tuple[int, int]:
     return sum(value == 1 for value in exact), len(exact)
 
 
-def best_first(answers: Sequence[Answer]) -> list[Answer]:
+def best_first(answers: Sequence[AnswerPayload]) -> list[AnswerPayload]:
     """Return *answers* in the order of the page: by the grades of SORTED_BY, ungraded ones last, then by name.
 
     Those that are not ranked come after all others.
@@ -56,14 +56,14 @@ def best_first(answers: Sequence[Answer]) -> list[Answer]:
     return sorted(answers, key=_order)
 
 
-def _order(answer: Answer) -> tuple[Any, ...]:
+def _order(answer: AnswerPayload) -> tuple[Any, ...]:
     metrics = answer.verdict.metrics if answer.verdict else {}
     values = [_scored(metrics.get(name)) for name in SORTED_BY]
     unranked = bool(why_not_ranked(answer.run))
     return (unranked, *((value is None, -(value or 0.0)) for value in values), is_baseline(answer), solver_name(answer))
 
 
-def grades_view(answers: Sequence[Answer]) -> View:
+def grades_view(answers: Sequence[AnswerPayload]) -> View:
     """Return columns, rows and footnotes of the table solvers x metrics, in the order of *answers*."""
     present = {name for a in answers if a.verdict for name in a.verdict.metrics}
     columns = [m for m in METRICS if m in present] + sorted(present - METRICS.keys())
@@ -89,7 +89,7 @@ def _scored(metric: Metric | None) -> float | None:
     return metric.value if metric and metric.status is MetricStatus.SCORED else None
 
 
-def _grade_row(answer: Answer, columns: Sequence[str], notes: dict[str, int]) -> View:
+def _grade_row(answer: AnswerPayload, columns: Sequence[str], notes: dict[str, int]) -> View:
     metrics = answer.verdict.metrics if answer.verdict else {}
     return {
         "solver": solver_name(answer),
@@ -101,11 +101,11 @@ def _grade_row(answer: Answer, columns: Sequence[str], notes: dict[str, int]) ->
     }
 
 
-def _unranked(answer: Answer) -> str:
+def _unranked(answer: AnswerPayload) -> str:
     return plain("; ".join(why_not_ranked(answer.run)), 200)
 
 
-def _problem(answer: Answer) -> str:
+def _problem(answer: AnswerPayload) -> str:
     if answer.run.status is not RunStatus.DONE:
         return plain(f"{answer.run.status.value}: {answer.run.error or 'no reason was recorded'}", 600)
     if answer.diagnosis is None:
@@ -124,7 +124,7 @@ def _cell(name: str, metric: Metric | None, notes: dict[str, int]) -> View:
     return {"text": text, "status": metric.status.value, "sort": None, "reason": reason, "note": note}
 
 
-def answer_view(answer: Answer) -> View:
+def answer_view(answer: AnswerPayload) -> View:
     """Return one answer in detail: claims, edges, ranking, evidence with results, protocol."""
     run, diagnosis, verdict = answer.run, answer.diagnosis, answer.verdict
     results = {(e.sql, e.claim, e.about): e for e in verdict.evidence} if verdict else {}

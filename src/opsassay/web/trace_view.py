@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from opsassay.blame.joined import Lane
-from opsassay.blame.patterns import Finding
+from opsassay.blame.joined import ClockLane
+from opsassay.blame.patterns import PatternFinding
 from opsassay.model.trajectory import Attribution, Trace, TraceStep
 from opsassay.web.plain import plain, utc
 
@@ -25,8 +25,8 @@ class TracePage:
     name: str
     trace: Trace
     suggestion: Attribution | None = None
-    findings: tuple[Finding, ...] = ()
-    lanes: tuple[Lane, ...] = field(default=())
+    findings: tuple[PatternFinding, ...] = ()
+    lanes: tuple[ClockLane, ...] = field(default=())
 
 
 def index_of(page: TracePage) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def shown(text: str, longest: int = LONGEST_INPUT) -> str:
 
 
 def _facts(trace: Trace) -> list[tuple[str, str]]:
-    told = {
+    fields = {
         "Task": trace.task_instruction,
         "Task id": trace.task_id,
         "System": trace.system_name,
@@ -69,7 +69,7 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
         "Architecture": trace.system_architecture,
         "Agents": "\n".join(f"{name}: {_described(value)}" for name, value in trace.agent_configuration.items()),
     }
-    return [(name, shown(str(value), 4000)) for name, value in told.items() if value]
+    return [(name, shown(str(value), 4000)) for name, value in fields.items() if value]
 
 
 def _described(configuration: Any) -> str:
@@ -129,7 +129,7 @@ def _suggestion(suggestion: Attribution | None) -> dict[str, Any] | None:
     }
 
 
-def _clock(lanes: Sequence[Lane]) -> dict[str, Any] | None:
+def _clock(lanes: Sequence[ClockLane]) -> dict[str, Any] | None:
     """Return lanes in seconds since the first mark."""
     marks = [mark for lane in lanes for mark in lane.marks]
     if not marks:

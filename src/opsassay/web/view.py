@@ -14,7 +14,7 @@ from opsassay.model.faults import NO_FAULT
 from opsassay.model.incident import EffectCheck, Fault, Incident, Label
 from opsassay.web.explain import explain_view
 from opsassay.web.glossary import LABELS
-from opsassay.web.overlay import Mark, Overlay, answer_overlay, root_groups, truth_overlay
+from opsassay.web.overlay import Overlay, OverlayMark, answer_overlay, root_groups, truth_overlay
 from opsassay.web.payload import CaseReport, Signals
 from opsassay.web.plain import plain, signed_seconds, utc
 from opsassay.web.tables import answer_view, best_first, footer_rows, grades_view, solver_name, solvers_right
@@ -189,7 +189,7 @@ def _layer_view(name: str, at: int | None, overlay: Overlay, case: CaseReport, i
 
 def _layer_words(overlay: Overlay, at: int | None, label: Label | None) -> str:
     if at is None:
-        root_count = sum(n.mark is Mark.ROOT for n in overlay.nodes)
+        root_count = sum(n.mark is OverlayMark.ROOT for n in overlay.nodes)
         others = len(overlay.nodes) - root_count
         counts = ((root_count, "root"), (others, "other affected service"), (len(overlay.edges), "edge"))
         unverified = "" if label in (None, Label.ATTRIBUTED) else f"; labelled {label.value}: no verified cascade"
@@ -199,11 +199,12 @@ def _layer_words(overlay: Overlay, at: int | None, label: Label | None) -> str:
     return f"Roots: {roots}. Edges: {edges}."
 
 
-def _tally(marks: list[Mark], *, judged: bool) -> str:
+def _tally(marks: list[OverlayMark], *, judged: bool) -> str:
     if not judged:
         return f"{len(marks)} claimed, not judged"
     return ", ".join(
-        f"{marks.count(m)} {w}" for m, w in ((Mark.AGREES, "right"), (Mark.MISSING, "missing"), (Mark.WRONG, "wrong"))
+        f"{marks.count(m)} {w}"
+        for m, w in ((OverlayMark.AGREES, "right"), (OverlayMark.MISSING, "missing"), (OverlayMark.WRONG, "wrong"))
     )
 
 

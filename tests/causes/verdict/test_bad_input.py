@@ -9,7 +9,7 @@ from causes import systems
 from causes.cascade import EPOCH, NANO, SECONDS, Effect, fault, frames, incident, make_pack
 from opsassay.causes.search.paths import SearchLimits
 from opsassay.causes.verdict.annotate import annotate
-from opsassay.causes.verdict.settings import Settings
+from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.errors import DatapackError
 from opsassay.model.incident import Label
 from opsassay.telemetry.content import write_datapack
@@ -138,7 +138,7 @@ def test_of_two_faults_the_one_without_effect_is_no_root(tmp_path):
 
 def test_more_spans_than_memory(tmp_path):
     pack = make_pack(tmp_path / "pack", systems.deep(), EFFECT)
-    small = Settings(limits=SearchLimits(memory_mb=1))
+    small = AnnotateSettings(limits=SearchLimits(memory_mb=1))
     with pytest.raises(DatapackError, match=r"spans, which need about [\d,]+ MB of memory, and there are 1: use fewer"):
         annotate(pack, [FAULT], settings=small)
 

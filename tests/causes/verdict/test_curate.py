@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsassay.causes.verdict.curate import Candidate, curate, depth, unfit
+from opsassay.causes.verdict.curate import SuiteCandidate, curate, depth, unfit
 from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
 from opsassay.model.incident import Label
 
@@ -20,7 +20,7 @@ def candidate(id_, *pairs, root="c", alarm="a", type_="NetworkDelay", label=Labe
         alarm_nodes=(CausalNode(component=f"span|{alarm}::x"),),
         component_to_service={f"span|{n}::x": n for n in names},
     )
-    return Candidate(id_, system, Annotation(label=label, reason="", graph=graph))
+    return SuiteCandidate(id_, system, Annotation(label=label, reason="", graph=graph))
 
 
 CHAIN = ("c>b", "b>a")
@@ -36,7 +36,7 @@ def test_screens_in_their_order():
 
 def calm(id_, system="shop", done="quiet", label=Label.NO_EFFECT):
     """A case in which nothing was broken."""
-    return Candidate(id_, system, Annotation(label=label, reason="", graph=CausalGraph()), done)
+    return SuiteCandidate(id_, system, Annotation(label=label, reason="", graph=CausalGraph()), done)
 
 
 def test_where_nothing_was_broken_no_cascade_is_asked_for_and_a_drift_is_a_reason():

@@ -7,10 +7,10 @@ import pytest
 
 from causes import systems
 from causes.cascade import EPOCH, NANO, SECONDS, Call, Effect, fault, frames, incident, make_pack
-from opsassay.causes.evidence.slo import Slo
+from opsassay.causes.evidence.slo import SurfaceSlo
 from opsassay.causes.search.paths import SearchLimits
 from opsassay.causes.verdict.annotate import annotate, annotate_opened, open_pack
-from opsassay.causes.verdict.settings import Settings, load_settings
+from opsassay.causes.verdict.settings import AnnotateSettings, load_settings
 from opsassay.errors import ConfigError
 from opsassay.model.incident import Label
 from opsassay.telemetry.content import write_datapack
@@ -148,10 +148,10 @@ def test_an_effect_before_its_cause_is_rejected_by_time(tmp_path):
 def test_the_surface_is_an_input(tmp_path):
     effect = Effect(own_ms={"payment": 300})
     pack = make_pack(tmp_path / "pack", systems.deep(), effect)
-    at_orders = annotate(pack, [fault("HTTPResponseDelay", "payment", effect)], slo=Slo(surface=("orders",)))
+    at_orders = annotate(pack, [fault("HTTPResponseDelay", "payment", effect)], slo=SurfaceSlo(surface=("orders",)))
     assert at_orders.graph.alarm_services() == {"orders"}
     assert at_orders.graph.service_edges() == {("payment", "orders")}
-    elsewhere = annotate(pack, [fault("HTTPResponseDelay", "payment", effect)], slo=Slo(surface=("weather",)))
+    elsewhere = annotate(pack, [fault("HTTPResponseDelay", "payment", effect)], slo=SurfaceSlo(surface=("weather",)))
     assert elsewhere.label is Label.ABSORBED
 
 
@@ -160,7 +160,7 @@ def test_the_hop_limit_is_told(tmp_path):
     pack = make_pack(tmp_path / "pack", systems.deep(), effect)
     faults = [fault("HTTPResponseDelay", "bank", effect)]
     assert annotate(pack, faults).label is Label.ATTRIBUTED
-    short = annotate(pack, faults, settings=Settings(limits=SearchLimits(hops=2)))
+    short = annotate(pack, faults, settings=AnnotateSettings(limits=SearchLimits(hops=2)))
     assert (short.label, {r.gate for r in short.rejected}) == (Label.UNEXPLAINED, {"hops"})
 
 
@@ -183,7 +183,7 @@ def test_roots_at_every_level(tmp_path):
 def test_rules_can_be_switched_off(tmp_path):
     effect = Effect(own_ms={"payment": 300})
     pack = make_pack(tmp_path / "pack", systems.deep(), effect)
-    without = Settings(rules_off=frozenset({"H-01"}))
+    without = AnnotateSettings(rules_off=frozenset({"H-01"}))
     found = annotate(pack, [fault("HTTPResponseDelay", "payment", effect)], settings=without)
     assert (found.label, {r.gate for r in found.rejected}) == (Label.UNEXPLAINED, {"rule", "surface"})
 

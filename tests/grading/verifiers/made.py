@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsassay.grading.verifiers import Recording
+from opsassay.grading.verifiers import RunRecording
 from opsassay.model.incident import Alert
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import (
@@ -86,7 +86,7 @@ def recording(
 ):
     times = {"deployed": deployed, "triggered": triggered, "agent_started": started, "agent_ended": ended}
     phases = tuple(Phase(phase=name, time_ns=at(s)) for name, s in times.items() if s is not None)
-    return Recording(made, phases, tuple(actions), tuple(alerts), probes_on, diagnoses)
+    return RunRecording(made, phases, tuple(actions), tuple(alerts), probes_on, diagnoses)
 
 
 def change(seconds, took=0.1, *, tool="restart", touched=(), mutating=True):

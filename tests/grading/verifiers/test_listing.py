@@ -48,9 +48,9 @@ def test_every_predicate_says_what_the_listing_says(made, depth):
 
 
 def recording(made):
-    from opsassay.grading.verifiers import Recording
+    from opsassay.grading.verifiers import RunRecording
 
-    return Recording(made)
+    return RunRecording(made)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from live import state_folder, strays
 from opsassay.bench.trials.contract import TrialAgent
 from opsassay.bench.trials.perform import perform
-from opsassay.grading.verifiers import Recording, certify
+from opsassay.grading.verifiers import RunRecording, certify
 from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE
 from opsassay.model.scenario import Predicate, Scenario
 from opsassay.model.trajectory import Action, AlertReading, OperatorDiagnosis, Phase, parse_timeline
@@ -26,14 +26,14 @@ QUICK = ("cache-out-of-memory", "dns-wrong-backend", "firewall-blocks-one-client
 EACH = [(name, oracle) for name in names("local") for oracle in load_scenario(name).oracles]
 
 
-def recorded(run_dir: Path, *, probes: bool = True) -> Recording:
+def recorded(run_dir: Path, *, probes: bool = True) -> RunRecording:
     """Return what a trial left in *run_dir*."""
 
     def lines(name, noun):
         path = run_dir / name
         return tuple(noun.model_validate_json(line) for line in path.read_text().splitlines()) if path.exists() else ()
 
-    return Recording(
+    return RunRecording(
         timeline=parse_timeline((run_dir / TIMELINE).read_text()),
         phases=lines(PHASES, Phase),
         actions=lines(ACTIONS, Action),

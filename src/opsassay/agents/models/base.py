@@ -44,7 +44,7 @@ class Message(Noun):
 
 
 class ToolSpec(Noun):
-    """A tool as a model is told of it; *parameters* is a JSON schema."""
+    """A tool as a model sees it; *parameters* is a JSON schema."""
 
     name: str
     description: str = ""

@@ -47,7 +47,7 @@ class ReplayedModel:
     ) -> Reply:
         """Return the recorded answer; raises OperationError when there is none left."""
         del tools, temperature
-        waiting = self._waiting.get(json.dumps([(message.role, told(message)) for message in messages]))
+        waiting = self._waiting.get(json.dumps([(message.role, text_of(message)) for message in messages]))
         if not waiting:
             raise OperationError(
                 "These messages are not in the recorded session, or were answered already; record them."
@@ -55,7 +55,7 @@ class ReplayedModel:
         return waiting.pop()
 
 
-def told(message: Message) -> str:
+def text_of(message: Message) -> str:
     """Return the text of a message with its tool calls, as a recorded request shows it."""
     called = [f"[calls {request.tool} {request.arguments}]" for request in message.tool_requests]
     return "\n".join(filter(None, [message.content, *called]))

@@ -23,7 +23,7 @@ from opsassay.agents.models.wire import problem, stream, whole
 from opsassay.errors import OperationError, StartError
 from opsassay.logs import Log, configure
 from opsassay.model.files import load_yaml
-from opsassay.proxy.apis import Api, api_of
+from opsassay.proxy.apis import ModelApi, api_of
 from opsassay.proxy.exchanges import json_object, request_hash
 
 _ROLES = {
@@ -67,14 +67,14 @@ class ScriptedServer:
         return await self._whole(request, api, reply, model, id_, streamed=streamed)
 
     async def _whole(
-        self, request: web.BaseRequest, api: Api, reply: Reply, model: str, id_: str, *, streamed: bool
+        self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
         if not streamed:
             return self._json(whole(api.name, reply, model, id_))
         return await self._stream(request, api, reply, model, id_)
 
     async def _broken(
-        self, request: web.BaseRequest, api: Api, reply: Reply, model: str, id_: str, *, streamed: bool
+        self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
         """Answer with what is no answer: text that is no JSON, the first half of a real one, or nothing at all."""
         if reply.broken == "garbage":
@@ -96,7 +96,7 @@ class ScriptedServer:
         return web.Response(body=json.dumps(payload, separators=(",", ":")).encode(), content_type="application/json")
 
     async def _stream(
-        self, request: web.BaseRequest, api: Api, reply: Reply, model: str, id_: str
+        self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
@@ -147,7 +147,7 @@ def running_server(respond: Respond, pause_s: float = 0.0) -> Iterator[str]:
         loop.close()
 
 
-def _messages(api: Api, body: dict[str, Any]) -> list[Message]:
+def _messages(api: ModelApi, body: dict[str, Any]) -> list[Message]:
     return [Message(role=_ROLES.get(role, "user"), content=text) for role, text in api.read_request(body).messages]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from opsassay.agents.asking import Asker
 from opsassay.agents.limits import Limits, Meter
 from opsassay.agents.models.named import model_named
-from opsassay.agents.record import Recorder
+from opsassay.agents.record import AgentRecorder
 from opsassay.agents.sre import SreAgent
 from opsassay.bench.trials.contract import REPORT, TrialAgent
 from opsassay.bench.trials.desk import OpsDesk
@@ -22,7 +22,7 @@ def run_sre(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
     """Let the SRE agent work; its reports lie in the run folder. Raises UserError for a model that there is not."""
     assert agent.model is not None
     limits = Limits(seconds=task.timeout_s, **agent.settings)
-    asker = Asker(model_named(agent.model, timeout_s=task.timeout_s), Meter(limits), Recorder(task.run_dir))
+    asker = Asker(model_named(agent.model, timeout_s=task.timeout_s), Meter(limits), AgentRecorder(task.run_dir))
     system = system_of(task.scenario)
     names = [*system.services, *system.stores, *system.hosts]
     report = SreAgent(asker, OpsDesk(toolbox), names, Diagnoses(task).take).run(task.prompt)

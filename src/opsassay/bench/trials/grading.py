@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from opsassay.bench.store import RunStore, read_run, write_verdict
 from opsassay.errors import DatapackError, UserError
-from opsassay.grading.verifiers import Recording, TrajectoryVerdict, certify
+from opsassay.grading.verifiers import RunRecording, TrajectoryVerdict, certify
 from opsassay.model.base import Noun
 from opsassay.model.run import RunStatus
 from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE, TRACE
@@ -55,14 +55,14 @@ def kept_scenario(root: Path, digest: str) -> Scenario:
     return scenario
 
 
-def read_recording(run_dir: Path) -> Recording:
+def read_recording(run_dir: Path) -> RunRecording:
     """Return what a trial left in *run_dir*; raises DatapackError naming the file. Torn last lines are dropped."""
     timeline = run_dir / TIMELINE
     try:
         seen = parse_timeline(timeline.read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError) as error:
         raise DatapackError(f"{timeline} cannot be read as a timeline: {str(error).splitlines()[0]}.") from error
-    return Recording(
+    return RunRecording(
         timeline=seen,
         phases=_lines(run_dir / PHASES, Phase),
         actions=_lines(run_dir / ACTIONS, Action),

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from opsassay.agents.mcp_server import serving
 from opsassay.agents.models.base import Message, Reply, ToolSpec
-from opsassay.agents.record import Recorder
+from opsassay.agents.record import AgentRecorder
 from opsassay.agents.sre_lint import lint
 from opsassay.bench.commands import AGENT_INSIDE, PROMPT, SOCKETS_INSIDE, describe_tools, places_of, run_command
 from opsassay.bench.sealing import Seal, SealLimits, sealing_refusal
@@ -101,7 +101,7 @@ def operate(agent: TrialAgent, task: Task, toolbox: BaseToolbox) -> None:
     told = {"ended": ended.reason, "sealed": sealed, "why_not": refusal}
     (task.run_dir / REPORT).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     asked = [Message(role="user", content=task.prompt)]
-    Recorder(task.run_dir).step(
+    AgentRecorder(task.run_dir).step(
         agent.name, asked, Reply(text=said[-LOG_BYTES:]), model=agent.model, started_ns=began_ns, ended_ns=time.time_ns(),
         calls=desk.calls,
     )  # fmt: skip

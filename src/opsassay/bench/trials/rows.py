@@ -9,7 +9,7 @@ from opsassay.bench.store import RunStore, read_run
 from opsassay.bench.trials.grading import grade_trial, kept_scenario, read_recording, recorded_trials, require_trials
 from opsassay.bench.trials.tables import TrialRow
 from opsassay.errors import OpsAssayError
-from opsassay.grading.verifiers import Judgement, Recording
+from opsassay.grading.verifiers import Judgement, RunRecording
 from opsassay.grading.verifiers.diagnosed import RIGHT, TIME
 from opsassay.grading.verifiers.entities import entities_at
 from opsassay.grading.verifiers.judgement import Judged
@@ -23,7 +23,7 @@ class Trials:
     def __init__(self, root: Path) -> None:
         self.store = RunStore(require_trials(root))
         self.rows: list[TrialRow] = []
-        self.recorded: list[tuple[str, Scenario, Recording]] = []
+        self.recorded: list[tuple[str, Scenario, RunRecording]] = []
         self.problems: dict[str, str] = {}
         for run_dir in recorded_trials(self.store):
             try:
@@ -31,7 +31,7 @@ class Trials:
             except OpsAssayError as error:
                 self.problems[str(run_dir)] = str(error)
 
-    def main_slice(self) -> list[tuple[str, Scenario, Recording]]:
+    def main_slice(self) -> list[tuple[str, Scenario, RunRecording]]:
         """Return the recordings of the main slice: baseline prompt, probes on."""
         return [one for one, row in zip(self.recorded, self.rows, strict=True) if row.main]
 
@@ -55,7 +55,7 @@ class Trials:
         self.recorded.append((str(run_dir), scenario, recording))
 
 
-def _row(run: Run, scenario: Scenario, recording: Recording, found: dict[str, Judgement]) -> TrialRow:
+def _row(run: Run, scenario: Scenario, recording: RunRecording, found: dict[str, Judgement]) -> TrialRow:
     times = {phase.phase: phase.time_ns for phase in recording.phases}
     duration = None
     if "agent_started" in times and "agent_ended" in times:
@@ -80,7 +80,7 @@ def _row(run: Run, scenario: Scenario, recording: Recording, found: dict[str, Ju
     )
 
 
-def _spread(scenario: Scenario, recording: Recording) -> int | None:
+def _spread(scenario: Scenario, recording: RunRecording) -> int | None:
     """Return on how many hosts the service runs at the end whose spread the scenario commits."""
     committed = scenario.verification.placement
     ended = max((o.ended_ns for tick in recording.timeline.ticks[-1:] for o in tick.observations), default=0)

@@ -9,10 +9,10 @@ from functools import partial
 from typing import NamedTuple
 
 from opsassay.bench.trials.statistics import fisher_exact
-from opsassay.grading.verifiers import Judgement, Recording, gather, judge
+from opsassay.grading.verifiers import Judgement, RunRecording, gather, judge
 from opsassay.grading.verifiers.certify import hidden_failure
 from opsassay.grading.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
-from opsassay.grading.verifiers.evidence import Evidence
+from opsassay.grading.verifiers.evidence import RunEvidence
 from opsassay.model.scenario import Scenario, Verification
 
 FLOORS = (0.80, 0.85, 0.90, 0.95)
@@ -51,7 +51,9 @@ class Swept:
     p_value: float | None
 
 
-def sweep(recorded: Iterable[tuple[str, Scenario, Recording]], settings: Sequence[Setting] = SETTINGS) -> list[Swept]:
+def sweep(
+    recorded: Iterable[tuple[str, Scenario, RunRecording]], settings: Sequence[Setting] = SETTINGS
+) -> list[Swept]:
     """Return one row per setting over all *recorded* runs (name, scenario, recording).
 
     Predicates that a setting does not concern are judged once a run; thresholds that a scenario committed otherwise stay.
@@ -67,7 +69,7 @@ def sweep(recorded: Iterable[tuple[str, Scenario, Recording]], settings: Sequenc
 
 
 def _judged(
-    evidence: Evidence, scenario: Scenario, settings: Sequence[Setting]
+    evidence: RunEvidence, scenario: Scenario, settings: Sequence[Setting]
 ) -> Iterable[tuple[Setting, tuple[Judgement, ...]]]:
     """Yield what is judged under every setting, each predicate only once for what it depends on."""
     committed = scenario.verification

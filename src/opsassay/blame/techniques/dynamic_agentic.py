@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from opsassay.agents.models.base import ToolSpec
-from opsassay.blame.asking import Asker, json_in
+from opsassay.blame.asking import BlameAsker, json_in
 from opsassay.blame.definition import DEFINITION
 from opsassay.blame.rendering import metadata_text, steps_text
 from opsassay.blame.rerun import Rerun
@@ -21,7 +21,7 @@ from opsassay.blame.techniques.static_agentic import walk
 from opsassay.errors import UserError
 from opsassay.model.base import Noun
 from opsassay.model.trajectory import Attribution, Trace, TraceStep
-from opsassay.proxy.policies import Intervention
+from opsassay.proxy.policies import StepIntervention
 
 _JUDGE = (
     "You judge an experiment. A failed run of a multi-agent system was run again up to one step, that step's input was "
@@ -29,7 +29,7 @@ _JUDGE = (
 )
 
 
-class Candidate(Noun):
+class StepCandidate(Noun):
     """A suspected decisive step with how to test it; *duty* are earlier steps that its component had to check."""
 
     agent: str = ""
@@ -43,7 +43,7 @@ class Candidate(Noun):
 class Experiment(Noun):
     """A candidate after its experiment."""
 
-    candidate: Candidate
+    candidate: StepCandidate
     confirmed: bool
     reason: str
 
@@ -76,7 +76,9 @@ def submit_candidates(k: int) -> ToolSpec:
     )
 
 
-def dynamic_agentic(trace: Trace, asker: Asker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
+def dynamic_agentic(
+    trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None
+) -> Attribution:
     """Propose, test and decide; with no candidate confirmed the most suspect one stands, and the reason says so.
 
     Raises UserError without *rerun*: there is nothing dynamic about a trace that cannot be run again.
@@ -91,13 +93,13 @@ def dynamic_agentic(trace: Trace, asker: Asker, settings: BlameSettings, rerun: 
     return decide(trace, [_tested(trace, asker, settings, rerun, candidate) for candidate in proposed])
 
 
-def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> list[Candidate]:
+def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> list[StepCandidate]:
     """Return at most *k* candidates that can be read and lie in the trace."""
     listed = (submitted or {}).get("candidates")
     found = []
     for value in listed if isinstance(listed, list) else ():
         try:
-            candidate = Candidate.model_validate(value)
+            candidate = StepCandidate.model_validate(value)
         except ValidationError:
             continue  # one that cannot be read is none; the others still count
         if candidate.step <= len(trace.steps):
@@ -122,9 +124,11 @@ def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
     return _blame(trace, decisive.candidate, f"{decisive.candidate.reason} (confirmed by a re-run: {decisive.reason})")
 
 
-def _tested(trace: Trace, asker: Asker, settings: BlameSettings, rerun: Rerun, candidate: Candidate) -> Experiment:
+def _tested(
+    trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun, candidate: StepCandidate
+) -> Experiment:
     guidance = candidate.guidance or f"Take care here. {candidate.reason}"
-    steps = rerun.observe(Intervention(step=candidate.step, add=guidance, observe=settings.window))
+    steps = rerun.observe(StepIntervention(step=candidate.step, add=guidance, observe=settings.window))
     observed = [step for step in steps if candidate.step <= step.step_id <= candidate.step + settings.window]
     if not observed or observed[0].error:
         return Experiment(candidate=candidate, confirmed=False, reason="the re-run did not get past the step")
@@ -134,7 +138,7 @@ def _tested(trace: Trace, asker: Asker, settings: BlameSettings, rerun: Rerun, c
     )
 
 
-def _experiment(trace: Trace, settings: BlameSettings, candidate: Candidate, observed: list[TraceStep]) -> str:
+def _experiment(trace: Trace, settings: BlameSettings, candidate: StepCandidate, observed: list[TraceStep]) -> str:
     before = trace.steps[candidate.step - 1 : candidate.step + settings.window]
     return (
         f"{metadata_text(trace)}\n\nSuspected: step {candidate.step} by {candidate.agent}. {candidate.reason}\n"
@@ -146,6 +150,6 @@ def _experiment(trace: Trace, settings: BlameSettings, candidate: Candidate, obs
     )
 
 
-def _blame(trace: Trace, candidate: Candidate, reason: str) -> Attribution:
+def _blame(trace: Trace, candidate: StepCandidate, reason: str) -> Attribution:
     name = trace.steps[candidate.step - 1].agent_name
     return Attribution(agent_name=candidate.agent or name, step_id=candidate.step, reason=reason)

@@ -1,8 +1,8 @@
-"""All-at-once, binary search and step-by-step: three ways of showing a trace to a model (paper, App. A.6.3)."""
+"""All-at-once, binary search and step-by-step: three forms of showing a trace to a model (paper, App. A.6.3)."""
 
 from __future__ import annotations
 
-from opsassay.blame.asking import Asker, attribution_in, json_in
+from opsassay.blame.asking import BlameAsker, attribution_in, json_in
 from opsassay.blame.definition import DEFINITION, QUESTION
 from opsassay.blame.rendering import metadata_text, step_text, steps_text
 from opsassay.blame.rerun import Rerun
@@ -12,14 +12,14 @@ from opsassay.model.trajectory import Attribution, Trace
 _ROLE = f"You find out why a multi-agent system failed. {DEFINITION}"
 
 
-def all_at_once(trace: Trace, asker: Asker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
+def all_at_once(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
     """Show everything and ask once."""
     del settings, rerun
-    told = f"{metadata_text(trace)}\n\n{steps_text(trace.steps)}"
-    return attribution_in(json_in(asker.question(_ROLE, f"{told}\n\nThe run failed. {QUESTION}")), trace)
+    shown = f"{metadata_text(trace)}\n\n{steps_text(trace.steps)}"
+    return attribution_in(json_in(asker.question(_ROLE, f"{shown}\n\nThe run failed. {QUESTION}")), trace)
 
 
-def binary_search(trace: Trace, asker: Asker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
+def binary_search(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
     """Show a range, ask in which half the decisive step lies, and halve: ceil(log2 n) calls; the agent is the step's."""
     del settings, rerun
     first, last = 1, len(trace.steps)
@@ -40,7 +40,7 @@ def binary_search(trace: Trace, asker: Asker, settings: BlameSettings, rerun: Re
     return attribution_in({"step": first, "reason": reason}, trace)
 
 
-def step_by_step(trace: Trace, asker: Asker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
+def step_by_step(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
     """Reveal one step more at a time and ask whether it is the decisive one; stop at the first yes."""
     del settings, rerun
     shown = metadata_text(trace)

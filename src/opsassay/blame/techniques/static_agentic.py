@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opsassay.agents.models.base import Message, ToolRequest, ToolSpec
-from opsassay.blame.asking import Asker, attribution_in, whole_number
+from opsassay.blame.asking import BlameAsker, attribution_in, whole_number
 from opsassay.blame.definition import DEFINITION
 from opsassay.blame.rendering import metadata_text, step_text, steps_text
 from opsassay.blame.rerun import Rerun
@@ -34,14 +34,14 @@ SUBMIT = ToolSpec(
 )
 
 
-def static_agentic(trace: Trace, asker: Asker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
+def static_agentic(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
     """Let the model look around and submit; running out of turns is no answer."""
     del rerun
     submitted = walk(trace, asker, settings, SUBMIT)
     return attribution_in(submitted, trace) if submitted else Attribution(reason="the turns ran out before an answer")
 
 
-def walk(trace: Trace, asker: Asker, settings: BlameSettings, submit: ToolSpec) -> dict[str, Any] | None:
+def walk(trace: Trace, asker: BlameAsker, settings: BlameSettings, submit: ToolSpec) -> dict[str, Any] | None:
     """Return the arguments that the model submits through *submit*, None when its turns run out."""
     tools: dict[str, Callable[[dict[str, Any]], str]] = {
         "outputs": lambda _: steps_text(trace.steps, inputs=False),

@@ -14,7 +14,7 @@ DRIFT_LIMIT = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Baseline:
+class OperationBaseline:
     """What is normal: one row per node, the false-alarm rate of the screens on the second half, and its windows.
 
     *nodes*: node, n, mean_ms, sd_ms, log_mean, log_sd, failed_share, rate_per_s, pauses (whether
@@ -31,7 +31,7 @@ class Baseline:
         return self.false_alarm_rate is not None and self.false_alarm_rate > DRIFT_LIMIT
 
 
-def calibrate(calls: Calls, thresholds: Thresholds) -> Baseline:
+def calibrate(calls: Calls, thresholds: Thresholds) -> OperationBaseline:
     """Return the baseline of *calls*; the rate is None when no operation has enough calls for a single window."""
     normal = calls.entries.select(NEEDED).filter(pl.col("period") == "normal")
     middle = (calls.start_ns["normal"] + calls.end_ns["normal"]) // 2
@@ -44,7 +44,7 @@ def calibrate(calls: Calls, thresholds: Thresholds) -> Baseline:
     raised = (
         tried.select((pl.col("slow") | pl.col("erroring") | pl.col("missing")).mean()).item() if tried.height else None
     )
-    return Baseline(nodes=nodes, false_alarm_rate=raised, windows_tried=tried.height)
+    return OperationBaseline(nodes=nodes, false_alarm_rate=raised, windows_tried=tried.height)
 
 
 MINIMUM_WINDOWS = 5

@@ -10,8 +10,8 @@ from opsassay.causes.evidence.scene import (
     BROKEN,
     LINK_SHARE,
     Z_BACKED,
-    Evidence,
     Scene,
+    SignatureCheck,
     Sources,
     beyond,
     real_links,
@@ -23,7 +23,7 @@ from opsassay.causes.evidence.states import beyond_chance
 from opsassay.causes.reading.disturbed import disturbed
 
 
-def link_errors(scene: Scene) -> Evidence:
+def link_errors(scene: Scene) -> SignatureCheck:
     """Look for calls that fail between the ends of (nearly) all links of the root."""
     links = with_outcome(scene, real_links(scene)).with_columns(
         link=pl.concat_str("caller_service", pl.lit(" to "), pl.col("peer"), ignore_nulls=True)
@@ -35,13 +35,13 @@ def link_errors(scene: Scene) -> Evidence:
     used = now.group_by("link").len().filter(pl.col("len") >= 3).height
     bad = now.filter(pl.col("exit").is_in(list(broken))).get_column("link").n_unique()
     if not broken or bad < LINK_SHARE * used:
-        return Evidence(passed=False, sentence=f"calls break on {bad} of {used} links of {scene.root}")
-    return Evidence(
+        return SignatureCheck(passed=False, sentence=f"calls break on {bad} of {used} links of {scene.root}")
+    return SignatureCheck(
         passed=True, sentence=f"calls break on {bad} of {used} links of {scene.root}", sources=Sources(exits=broken)
     )
 
 
-def absence(scene: Scene) -> Evidence:
+def absence(scene: Scene) -> SignatureCheck:
     """Look for failed calls to the root with nothing under them; a restart in the metrics backs a single one."""
     restarted = raised(scene.metrics, scene.root, "restart")
     unready = raised(scene.metrics, scene.root, "unready")
@@ -50,27 +50,27 @@ def absence(scene: Scene) -> Evidence:
     broken = beyond(scene, exits, pl.col("failed") & pl.col("absent"), "to", minimum=1 if backed else 2)
     if not broken:
         words = f"{scene.root} restarted, but no call missed it" if backed else f"no call to {scene.root} goes unserved"
-        return Evidence(passed=backed, sentence=words)
+        return SignatureCheck(passed=backed, sentence=words)
     words = f"{len(broken)} calls to {scene.root} fail unserved" + (", and it restarted" if backed else "")
-    return Evidence(passed=True, sentence=words, sources=Sources(exits=broken))
+    return SignatureCheck(passed=True, sentence=words, sources=Sources(exits=broken))
 
 
-def killed(scene: Scene) -> Evidence:
+def killed(scene: Scene) -> SignatureCheck:
     """Look for what `absence` and `unconsumed` look for, unless restarts are counted and there was none."""
     if kept_running(scene.metrics, scene.root) and not raised(scene.metrics, scene.root, "unready").passed:
-        return Evidence(
+        return SignatureCheck(
             passed=False, sentence=f"{scene.root} kept running: its restarts are counted, and there is none"
         )
     parts = [absence(scene), unconsumed(scene)]
     shown = [part for part in parts if part.passed] or parts
-    return Evidence(
+    return SignatureCheck(
         passed=any(part.passed for part in parts),
         sentence="; ".join(part.sentence for part in shown),
         sources=Sources.merged([part.sources for part in parts if part.passed]),
     )
 
 
-def unconsumed(scene: Scene) -> Evidence:
+def unconsumed(scene: Scene) -> SignatureCheck:
     """Look for messages to the root that nobody took, or that waited longer than before."""
     to_root = (pl.col("callee_service") == scene.root) & (pl.col("caller_service") != scene.root)
     messages = scene.calls.exits.filter(to_root & pl.col("asynchronous")).with_columns(to=pl.lit(scene.root))
@@ -78,12 +78,12 @@ def unconsumed(scene: Scene) -> Evidence:
     lags = rose(added_time(messages, "lag_ms", ["callee_node"], ["name"]), Z_BACKED)
     waits = dict(lags.select("callee_node", "added_ms").iter_rows())
     if not lost and not waits:
-        return Evidence(passed=False, sentence=f"no message to {scene.root} is left lying")
+        return SignatureCheck(passed=False, sentence=f"no message to {scene.root} is left lying")
     words = f"{len(lost)} messages to {scene.root} are not taken" if lost else f"messages wait for {scene.root}"
-    return Evidence(passed=True, sentence=words, sources=Sources(own_ms=waits, exits=lost))
+    return SignatureCheck(passed=True, sentence=words, sources=Sources(own_ms=waits, exits=lost))
 
 
-def own_errors(scene: Scene) -> Evidence:
+def own_errors(scene: Scene) -> SignatureCheck:
     """Look for failures that begin here: nothing below the root failed, or its good answers arrive as failures."""
     below = pl.Series(disturbed(scene.calls)[scene.own.get_column("entry").to_numpy()])
     own = scene.own.with_columns(hit=pl.col("own_error") & ~below)
@@ -93,49 +93,49 @@ def own_errors(scene: Scene) -> Evidence:
     spoilt = pl.col("failed") & pl.col("served_well").fill_null(value=False) & ~pl.col("overrun")
     changed = beyond(scene, with_outcome(scene, scene.inbound), spoilt, "callee_service")
     if not entries and not changed:
-        return Evidence(passed=False, sentence=f"{scene.root} fails nothing of its own")
+        return SignatureCheck(passed=False, sentence=f"{scene.root} fails nothing of its own")
     count = len(entries) + len(changed)
-    return Evidence(
+    return SignatureCheck(
         passed=True,
         sentence=f"{scene.root} fails {count} calls of its own",
         sources=Sources(entries=entries, exits=changed),
     )
 
 
-def turned_away(scene: Scene) -> Evidence:
+def turned_away(scene: Scene) -> SignatureCheck:
     """Look for calls that fail before the root's handler sees them: the client span has nothing under it."""
     broken = beyond(scene, scene.inbound, pl.col("failed") & pl.col("absent"), "callee_service")
     words = f"{len(broken)} calls to {scene.root} fail before it serves them" if broken else "all calls are served"
-    return Evidence(passed=bool(broken), sentence=words, sources=Sources(exits=broken))
+    return SignatureCheck(passed=bool(broken), sentence=words, sources=Sources(exits=broken))
 
 
-def store_errors(scene: Scene) -> Evidence:
+def store_errors(scene: Scene) -> SignatureCheck:
     """Look for failed calls of the root to its stores."""
     broken = beyond(scene, scene.outbound.filter("store"), pl.col("failed"), "name")
     words = f"{len(broken)} store calls of {scene.root} fail" if broken else f"the stores answer {scene.root} as before"
-    return Evidence(passed=bool(broken), sentence=words, sources=Sources(exits=broken))
+    return SignatureCheck(passed=bool(broken), sentence=words, sources=Sources(exits=broken))
 
 
-def misdirected(scene: Scene) -> Evidence:
+def misdirected(scene: Scene) -> SignatureCheck:
     """Look for calls of the root that end at another service than the one that they always reached, and fail there."""
     real = scene.outbound.filter(~pl.col("asynchronous") & ~pl.col("virtual")).drop_nulls("usual_service")
-    wanted = scene.fault.parameters.get("hostname")
-    out = real.filter(pl.col("usual_service") == wanted) if wanted else real
+    hostname = scene.fault.parameters.get("hostname")
+    out = real.filter(pl.col("usual_service") == hostname) if hostname else real
     strayed = pl.col("callee_service") != pl.col("usual_service")
     wrong = beyond(scene, out, strayed.fill_null(value=False), "usual_service")
     broken = frozenset(out.filter(pl.col("exit").is_in(list(wrong)) & pl.col("failed")).get_column("exit"))
     words = f"{len(wrong)} calls of {scene.root} end at services that it does not call"
-    return Evidence(passed=bool(wrong), sentence=words, sources=Sources(exits=broken))
+    return SignatureCheck(passed=bool(wrong), sentence=words, sources=Sources(exits=broken))
 
 
-def lookup_failures(scene: Scene) -> Evidence:
+def lookup_failures(scene: Scene) -> SignatureCheck:
     """Look for places that the root calls and does not reach, most of them, while the root itself is reached."""
     real = real_links(scene).filter(pl.col("caller_service") == scene.root)
-    wanted = scene.fault.parameters.get("hostname")
-    out = real.filter(pl.col("peer") == wanted) if wanted and wanted in set(real.get_column("peer")) else real
+    hostname = scene.fault.parameters.get("hostname")
+    out = real.filter(pl.col("peer") == hostname) if hostname and hostname in set(real.get_column("peer")) else real
     broken = beyond(scene, out, pl.col("failed") & (pl.col("absent") | pl.col("store")), "peer")
     now = out.filter(pl.col("period") == "abnormal").drop_nulls("peer")
     used, bad = now["peer"].n_unique(), now.filter(pl.col("exit").is_in(list(broken)))["peer"].n_unique()
     words = f"{scene.root} does not reach {bad} of the {used} places that it calls"
     passed = bool(broken) and bad >= LINK_SHARE * used and not absence(scene).sources.exits
-    return Evidence(passed=passed, sentence=words, sources=Sources(exits=broken) if passed else Sources())
+    return SignatureCheck(passed=passed, sentence=words, sources=Sources(exits=broken) if passed else Sources())

@@ -8,7 +8,7 @@ from functools import wraps
 
 import polars as pl
 
-from opsassay.causes.evidence.scene import Evidence, Scene
+from opsassay.causes.evidence.scene import Scene, SignatureCheck
 from opsassay.causes.reading.calls import Calls
 
 GREW = 1.5
@@ -20,14 +20,14 @@ MOMENT_S = 5.0
 PERIODS = ("normal", "abnormal")
 
 
-def at_usual_pace(check: Callable[[Scene], Evidence]) -> Callable[[Scene], Evidence]:
+def at_usual_pace(check: Callable[[Scene], SignatureCheck]) -> Callable[[Scene], SignatureCheck]:
     """Have *check* see no moment in which more requests reach the root than in any moment before, when they grew.
 
     Requests are counted as traces: who calls again because it was failed does not send more work.
     """
 
     @wraps(check)
-    def checked(scene: Scene) -> Evidence:
+    def checked(scene: Scene) -> SignatureCheck:
         requests = scene.own.select("period", "trace", "time_ns")
         served = {p: requests.filter(pl.col("period") == p).get_column("trace").n_unique() for p in PERIODS}
         before, now = (served[p] / scene.calls.seconds(p) for p in PERIODS)

@@ -64,7 +64,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class SignatureCheck:
     """The outcome of one check, with the sentence that says what was seen."""
 
     passed: bool

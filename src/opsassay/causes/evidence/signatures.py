@@ -17,7 +17,7 @@ from opsassay.causes.evidence.failures import (
     turned_away,
     unconsumed,
 )
-from opsassay.causes.evidence.scene import Evidence, Scene, Sources
+from opsassay.causes.evidence.scene import Scene, SignatureCheck, Sources
 from opsassay.causes.evidence.signs import (
     cpu_raised,
     gc_raised,
@@ -29,7 +29,7 @@ from opsassay.causes.evidence.signs import (
 from opsassay.causes.evidence.times import clock_shift, inbound_gap, link_gap, own_time, starved_time, store_time
 from opsassay.model.faults import FaultKind
 
-Check = Callable[[Scene], Evidence]
+Check = Callable[[Scene], SignatureCheck]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class KindRule:
 class Signature:
     """Whether the fault shows at its place, in which words, and where it enters the traffic.
 
-    *component* is the root; when that is a host, *parts* are what it runs and the fault struck.
+    *component* is the root; when that is a host, *parts* are what it runs and the fault affected.
     """
 
     seen: bool
@@ -126,7 +126,7 @@ def check_host(kind: FaultKind, whole: Scene, each: Sequence[Scene]) -> Signatur
     if rule is _LINKS:
         found = check_signature(kind, whole)
         return replace(found, component=root, parts=parts)
-    told = [check_signature(kind, scene) for scene in each]
+    checked = [check_signature(kind, scene) for scene in each]
     own = _HOST_METRICS[kind](whole) if kind in _HOST_METRICS else None
     if own is not None and own.passed:
         sent = [check(scene) for scene in each for check in rule.sends]
@@ -134,7 +134,9 @@ def check_host(kind: FaultKind, whole: Scene, each: Sequence[Scene]) -> Signatur
         return Signature(
             seen=True, sentence=own.sentence, component=root, reason=rule.reason, sources=sources, parts=parts
         )
-    shown = [signature for signature in told if signature.seen]
+    shown = [signature for signature in checked if signature.seen]
     parts = tuple(signature.component for signature in shown)
-    words = "; ".join(signature.sentence for signature in shown or told) or f"nothing of {whole.root} is in the traces"
+    words = (
+        "; ".join(signature.sentence for signature in shown or checked) or f"nothing of {whole.root} is in the traces"
+    )
     return Signature(bool(shown), words, root, rule.reason, Sources.united(s.sources for s in shown), parts)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import polars as pl
 
 from opsassay.causes.evidence.metrics import Raised, host_raised, raised
-from opsassay.causes.evidence.scene import Evidence, Scene, Sources
+from opsassay.causes.evidence.scene import Scene, SignatureCheck, Sources
 from opsassay.causes.reading.wording import changed_lines
 
 
-def way_changed(scene: Scene) -> Evidence:
+def way_changed(scene: Scene) -> SignatureCheck:
     """Look for log lines of the root that (nearly) all its requests wrote before and now do not, or the reverse.
 
     This shows a changed method, and nothing of it enters the traffic: only what its callers suffer could.
     """
     lines = changed_lines(scene.pack, scene.calls, scene.root)
     if not lines:
-        return Evidence(passed=False, sentence=f"the log lines of {scene.root} come as before")
+        return SignatureCheck(passed=False, sentence=f"the log lines of {scene.root} come as before")
     line = max(lines, key=lambda a: (abs(a.now - a.before), a.text))
     verb = "stopped" if line.now < line.before else "started"
-    return Evidence(passed=True, sentence=f"{scene.root} {verb} logging {_quoted(line.text)}")
+    return SignatureCheck(passed=True, sentence=f"{scene.root} {verb} logging {_quoted(line.text)}")
 
 
 def _quoted(text: str) -> str:
@@ -27,7 +27,7 @@ def _quoted(text: str) -> str:
     return repr(words.strip()[:60])
 
 
-def payload_changed(scene: Scene) -> Evidence:
+def payload_changed(scene: Scene) -> SignatureCheck:
     """Look for answers of a size that the baseline never had: most of an operation's that did not fail."""
     sized = scene.own.filter(pl.col("response_bytes").is_not_null() & ~pl.col("failed"))
     before = sized.filter(pl.col("period") == "normal").group_by("node")
@@ -38,7 +38,7 @@ def payload_changed(scene: Scene) -> Evidence:
     nodes = sorted(share.filter((pl.col("odd") >= 5) & (pl.col("odd") * 2 > pl.col("all"))).get_column("node"))
     entries = frozenset(odd.filter(pl.col("node").is_in(nodes)).get_column("entry"))
     words = f"answers of {', '.join(nodes)} changed size" if nodes else f"answers of {scene.root} look as before"
-    return Evidence(passed=bool(nodes), sentence=words, sources=Sources(entries=entries))
+    return SignatureCheck(passed=bool(nodes), sentence=words, sources=Sources(entries=entries))
 
 
 def _growth(scene: Scene) -> float:
@@ -48,28 +48,28 @@ def _growth(scene: Scene) -> float:
     return max(rates[0] / rates[1], 1.0) if rates[1] else 1.0
 
 
-def _resource(scene: Scene, family: str) -> Evidence:
+def _resource(scene: Scene, family: str) -> SignatureCheck:
     found: Raised = raised(scene.metrics, scene.root, family, _growth(scene) if family == "cpu" else 1.0)
-    return Evidence(passed=found.passed, sentence=found.sentence)
+    return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
-def cpu_raised(scene: Scene) -> Evidence:
+def cpu_raised(scene: Scene) -> SignatureCheck:
     """Look for a rise in processor use, among the largest of the system."""
     return _resource(scene, "cpu")
 
 
-def host_cpu_raised(scene: Scene) -> Evidence:
+def host_cpu_raised(scene: Scene) -> SignatureCheck:
     """Look for a rise in the processor use of the host itself."""
     found = host_raised(scene.metrics, scene.root)
-    return Evidence(passed=found.passed, sentence=found.sentence)
+    return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
-def memory_raised(scene: Scene) -> Evidence:
+def memory_raised(scene: Scene) -> SignatureCheck:
     """Look for a rise in memory, among the largest of the system."""
     return _resource(scene, "memory")
 
 
-def gc_raised(scene: Scene) -> Evidence:
+def gc_raised(scene: Scene) -> SignatureCheck:
     """Look for a garbage collector that works more than twice as long per second."""
     rows = scene.histograms.filter(
         pl.col("metric").str.contains("gc", literal=True)
@@ -80,4 +80,4 @@ def gc_raised(scene: Scene) -> Evidence:
     now = (total.get("abnormal") or 0.0) / scene.calls.seconds("abnormal")
     before = (total.get("normal") or 0.0) / scene.calls.seconds("normal")
     words = f"garbage collection of {scene.root} takes {now:.3f} s per second, {before:.3f} before"
-    return Evidence(passed=now > 2 * before and now - before > 0.01, sentence=words)
+    return SignatureCheck(passed=now > 2 * before and now - before > 0.01, sentence=words)

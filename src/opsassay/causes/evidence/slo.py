@@ -21,7 +21,7 @@ SIGNALS = {
 """The states in which a path may end at a node with this signal violated: slowness explains no errors."""
 
 
-class Slo(Written):
+class SurfaceSlo(Written):
     """When the surface is violated, against the normal window; stricter than the per-node screens on purpose.
 
     *surface* names the services that users feel; when it is empty, these are the places where requests enter and
@@ -83,7 +83,7 @@ class Alarms:
     suspects: frozenset[str]
 
 
-def surface_alarms(calls: Calls, slo: Slo, thresholds: Thresholds) -> Alarms:
+def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Alarms:
     """Return the alarms of the surface of *calls*."""
     felt = surface_entries(calls, slo.surface)
     slower = added_time(felt, "felt_ms", ["node"], ["shape"], whole=True)
@@ -99,7 +99,7 @@ def surface_alarms(calls: Calls, slo: Slo, thresholds: Thresholds) -> Alarms:
     return Alarms(dict(sorted(found.items())), frozenset(_slow(slower, slo, slo.z_directed)))
 
 
-def _slow(slower: pl.DataFrame, slo: Slo, z: float) -> list[str]:
+def _slow(slower: pl.DataFrame, slo: SurfaceSlo, z: float) -> list[str]:
     slow = slower.filter(
         (pl.col("z") > z)
         & (pl.col("added_ms") > slo.latency_added_ms)
@@ -108,7 +108,7 @@ def _slow(slower: pl.DataFrame, slo: Slo, z: float) -> list[str]:
     return sorted(slow.get_column("node"))
 
 
-def _silent(calls: Calls, felt: pl.DataFrame, slo: Slo) -> list[str]:
+def _silent(calls: Calls, felt: pl.DataFrame, slo: SurfaceSlo) -> list[str]:
     """Return consumers that handle far fewer messages than before."""
     rates = (
         felt.filter(pl.col("kind") == "consumer")

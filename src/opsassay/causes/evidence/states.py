@@ -17,7 +17,7 @@ SPAN_WINDOW_S = 3.0
 NANO = 1_000_000_000
 
 
-class State(StrEnum):
+class OperationState(StrEnum):
     """The states of a node; the paper's finer names are kept as reasons beside them."""
 
     HEALTHY = "healthy"
@@ -32,19 +32,19 @@ class State(StrEnum):
 
 
 STATE_OF_REASON = {
-    "lat": State.SLOW,
-    "p99": State.SLOW,
-    "err": State.ERRORING,
-    "timeout": State.ERRORING,
-    "reset": State.ERRORING,
-    "log_err": State.ERRORING,
-    "silent": State.SILENT,
-    "missing": State.MISSING,
-    "cpu": State.DEGRADED,
-    "mem": State.DEGRADED,
-    "inj_affected": State.DEGRADED,
-    "restart": State.RESTARTING,
-    "unavail": State.UNAVAILABLE,
+    "lat": OperationState.SLOW,
+    "p99": OperationState.SLOW,
+    "err": OperationState.ERRORING,
+    "timeout": OperationState.ERRORING,
+    "reset": OperationState.ERRORING,
+    "log_err": OperationState.ERRORING,
+    "silent": OperationState.SILENT,
+    "missing": OperationState.MISSING,
+    "cpu": OperationState.DEGRADED,
+    "mem": OperationState.DEGRADED,
+    "inj_affected": OperationState.DEGRADED,
+    "restart": OperationState.RESTARTING,
+    "unavail": OperationState.UNAVAILABLE,
 }
 
 
@@ -84,7 +84,7 @@ class NodeState:
     @property
     def states(self) -> tuple[str, ...]:
         """Our coarser states, sorted."""
-        return tuple(sorted({STATE_OF_REASON[r].value for r in self.onsets})) or (State.HEALTHY.value,)
+        return tuple(sorted({STATE_OF_REASON[r].value for r in self.onsets})) or (OperationState.HEALTHY.value,)
 
 
 def windows(entries: pl.DataFrame, nodes: pl.DataFrame, start_ns: int, end_ns: int, samples: int = 5) -> pl.DataFrame:

@@ -15,8 +15,8 @@ from opsassay.causes.evidence.scene import (
     MUCH_MORE,
     RATIO,
     Z_BACKED,
-    Evidence,
     Scene,
+    SignatureCheck,
     Sources,
     real_links,
     rose,
@@ -30,36 +30,36 @@ LEAST_SLOW = 1 / 3
 """Links with too few calls to tell do not speak against a network fault; this share of all must be slow in any case."""
 
 
-def _own(scene: Scene, value: pl.Expr, what: str) -> Evidence:
+def _own(scene: Scene, value: pl.Expr, what: str) -> SignatureCheck:
     # A caller that sleeps between attempts adds time of its own because its callee fails: those calls are no witness.
     undisturbed = scene.own.filter(~pl.col("any_failed_exit")).with_columns(value=value)
     table = rose(added_time(undisturbed, "value", ["node"], ["shape"]))
     own = dict(table.select("node", "added_ms").iter_rows())
     if not own:
-        return Evidence(passed=False, sentence=f"{scene.root} spends no more {what} than before")
+        return SignatureCheck(passed=False, sentence=f"{scene.root} spends no more {what} than before")
     worst = max(own, key=lambda n: (own[n], n))
-    return Evidence(
+    return SignatureCheck(
         passed=True, sentence=f"{worst} spends {own[worst]:.0f} ms more {what} per call", sources=Sources(own_ms=own)
     )
 
 
 @at_usual_pace
-def own_time(scene: Scene) -> Evidence:
+def own_time(scene: Scene) -> SignatureCheck:
     """Look for added time in the root itself, not waiting for anyone."""
     return _own(scene, pl.col("own_ms"), "time of its own")
 
 
 @at_usual_pace
-def store_time(scene: Scene) -> Evidence:
+def store_time(scene: Scene) -> SignatureCheck:
     """Look for added time in which the root waits for its stores."""
     return _own(scene, pl.col("store_ms"), "time in its stores")
 
 
-def starved_time(scene: Scene) -> Evidence:
+def starved_time(scene: Scene) -> SignatureCheck:
     """Look for added time that no callee spent, at the root and on the way to it: a starved process is late everywhere.
 
     What callers wait for an answer, less what the root's own callees took of it, is tested as a whole and then
-    told apart into the root's own time and the time between the callers' spans and the root's.
+    separated into the root's own time and the time between the callers' spans and the root's.
     """
     unserved = pl.col("own_ms") + pl.col("store_ms") + pl.col("exit_gap_ms")
     entries = scene.own.filter(~pl.col("any_failed_exit")).with_columns(own_part=unserved)
@@ -83,9 +83,9 @@ def starved_time(scene: Scene) -> Evidence:
         if ms > 0
     }
     if not nodes:
-        return Evidence(passed=False, sentence=f"{scene.root} answers as fast as before")
+        return SignatureCheck(passed=False, sentence=f"{scene.root} answers as fast as before")
     worst = max([*own_ms.values(), *link_ms.values()], default=0.0)
-    return Evidence(
+    return SignatureCheck(
         passed=True,
         sentence=f"answers of {scene.root} take {worst:.0f} ms more that no callee spends",
         sources=Sources(own_ms=own_ms, link_ms=link_ms),
@@ -93,14 +93,14 @@ def starved_time(scene: Scene) -> Evidence:
 
 
 @at_usual_pace
-def inbound_gap(scene: Scene) -> Evidence:
+def inbound_gap(scene: Scene) -> SignatureCheck:
     """Look for added time between the callers' client spans and the root's server spans."""
     gaps = rose(added_time(scene.inbound, "gap_ms", ["caller_node", "callee_service"], ["name", "callee_node"]))
     link = {(c, s): ms for c, s, ms in gaps.select("caller_node", "callee_service", "added_ms").iter_rows()}
     if not link:
-        return Evidence(passed=False, sentence=f"calls reach {scene.root} as fast as before")
+        return SignatureCheck(passed=False, sentence=f"calls reach {scene.root} as fast as before")
     words = f"calls to {scene.root} wait {max(link.values()):.0f} ms more outside it"
-    return Evidence(passed=True, sentence=words, sources=Sources(link_ms=link))
+    return SignatureCheck(passed=True, sentence=words, sources=Sources(link_ms=link))
 
 
 def _link_table(scene: Scene) -> pl.DataFrame:
@@ -133,7 +133,7 @@ def _left_to_explain(table: pl.DataFrame, slow: pl.DataFrame, root: str, other: 
 
 
 @at_usual_pace
-def link_gap(scene: Scene) -> Evidence:
+def link_gap(scene: Scene) -> SignatureCheck:
     """Look for added waiting on (nearly) all links of the root, unless a neighbour explains all of them.
 
     A neighbour with more slow links, all of them slow, is the better explanation only of what it touches: when links of
@@ -144,26 +144,28 @@ def link_gap(scene: Scene) -> Evidence:
     mine = touching(table, scene.root, peer)
     slow = mine.filter("slow")
     if slow.height < LEAST_SLOW * mine.height or _share_slow(mine) < LINK_SHARE:
-        return Evidence(
+        return SignatureCheck(
             passed=False, sentence=f"{slow.height} of {mine.height} links of {scene.root} are slower than before"
         )
     for other in sorted({*slow.get_column("caller_service"), *slow.get_column("peer")} - {scene.root}):
         theirs = touching(table, other, None)
         more = theirs.filter("slow").height > slow.height and _share_slow(theirs) >= LINK_SHARE
         if peer is None and more and not _left_to_explain(table, slow, scene.root, other):
-            return Evidence(passed=False, sentence=f"the slow links of {scene.root} are links of {other}, all slow")
+            return SignatureCheck(
+                passed=False, sentence=f"the slow links of {scene.root} are links of {other}, all slow"
+            )
     real = touching(real_links(scene), scene.root, None)
     each = rose(added_time(real, "wait_ms", ["caller_node", "to"], ["name"]))
     link = {(c, p): ms for c, p, ms in each.select("caller_node", "to", "added_ms").iter_rows()}
     most = max(slow.get_column("added_ms").to_list())
     sentence = f"{slow.height} of {mine.height} links of {scene.root} are slower by up to {most:.0f} ms"
-    return Evidence(passed=True, sentence=sentence, sources=Sources(link_ms=link))
+    return SignatureCheck(passed=True, sentence=sentence, sources=Sources(link_ms=link))
 
 
-def clock_shift(scene: Scene) -> Evidence:
+def clock_shift(scene: Scene) -> SignatureCheck:
     """Look for server spans that begin 100 ms or more nearer to or farther from their client spans than before."""
     lead = scene.inbound.drop_nulls("lead_ms").group_by("period").agg(pl.len(), pl.col("lead_ms").median())
     shift = {period: value for period, n, value in lead.iter_rows() if n >= 5}
     moved = shift["abnormal"] - shift["normal"] if len(shift) == 2 else 0.0
     words = f"the clock of {scene.root} moved by {moved:.0f} ms against its callers'"
-    return Evidence(passed=abs(moved) >= 100.0, sentence=words)
+    return SignatureCheck(passed=abs(moved) >= 100.0, sentence=words)

@@ -127,8 +127,8 @@ def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
     size = known(entries.get_column("node")).len()
     served = np.bincount(node[normal], minlength=size)
     way = node[caller] * size + callee
-    ways, had = np.unique(way[normal[caller]], return_counts=True)
-    usual = ways[(served[ways // size] >= ALWAYS_OF) & (had >= ALWAYS * served[ways // size])]
+    pairs, had = np.unique(way[normal[caller]], return_counts=True)
+    usual = pairs[(served[pairs // size] >= ALWAYS_OF) & (had >= ALWAYS * served[pairs // size])]
     needed = np.bincount(usual // size, minlength=size)
     has = np.bincount(caller[np.isin(way, usual)], minlength=node.size)
     unknown = np.isin(np.arange(size), node[caller]) & (served < ALWAYS_OF)

@@ -40,8 +40,8 @@ class SystemGraph:
 
     def containers_of(self, pods: tuple[str, ...]) -> tuple[str, ...]:
         """Return the containers (``container|name``) that *pods* (bare names) run, sorted."""
-        wanted = {f"pod|{pod}" for pod in pods}
-        return tuple(sorted({t for s, kind, t in self.edges if kind == "runs" and s in wanted}))
+        nodes = {f"pod|{pod}" for pod in pods}
+        return tuple(sorted({t for s, kind, t in self.edges if kind == "runs" and s in nodes}))
 
     def _grouped(self, kind: str, *, reverse: bool) -> dict[str, tuple[str, ...]]:
         found: dict[str, set[str]] = {}

@@ -18,10 +18,10 @@ def coded(names: pl.Series, *further: pl.Series) -> pl.Series:
 def joined(first: pl.Series, between: str, second: pl.Series) -> pl.Series:
     """Return "*first* *between* *second*" of each row of two Enums without nulls; it knows the names of *first* too."""
     heads, tails = known(first).to_list(), known(second).to_list()
-    ways = codes(first) * len(tails) + codes(second)
-    distinct = pl.Series(ways).unique().sort().to_numpy()
+    pairs = codes(first) * len(tails) + codes(second)
+    distinct = pl.Series(pairs).unique().sort().to_numpy()
     names = [f"{heads[way // len(tails)]}{between}{tails[way % len(tails)]}" for way in distinct.tolist()]
-    return pl.Series(names, dtype=pl.Enum(sorted({*names, *heads}))).gather(np.searchsorted(distinct, ways))
+    return pl.Series(names, dtype=pl.Enum(sorted({*names, *heads}))).gather(np.searchsorted(distinct, pairs))
 
 
 def stacked(parts: Sequence[pl.Series]) -> pl.Series:

@@ -38,17 +38,17 @@ class Rows:
     def _places(self, keys: Keys) -> Index:
         return ((keys * _GOLDEN) >> self._shift).astype(np.int64)
 
-    def find(self, wanted: Keys) -> Index:
-        """Return the row of each of the keys *wanted*, -1 where there is none."""
+    def find(self, keys: Keys) -> Index:
+        """Return the row of each of *keys*, -1 where there is none."""
         if not self._keys.size:
-            return np.full(wanted.shape, -1, dtype=np.int64)
-        place = self._places(wanted)
+            return np.full(keys.shape, -1, dtype=np.int64)
+        place = self._places(keys)
         found = self._table[place]
-        at = np.flatnonzero((found >= 0) & (self._keys[found] != wanted))
+        at = np.flatnonzero((found >= 0) & (self._keys[found] != keys))
         place = place[at]
         while at.size:
             place = (place + 1) & self._last
             found[at] = there = self._table[place]
-            on = (there >= 0) & (self._keys[there] != wanted[at])
+            on = (there >= 0) & (self._keys[there] != keys[at])
             at, place = at[on], place[on]
         return found.astype(np.int64)

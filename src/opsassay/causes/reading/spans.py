@@ -110,11 +110,11 @@ def _roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
         .group_by("service", "operation")
         .agg(usual=pl.col("calls_out").mean() >= USUAL)
     )
-    told = frame.select("service", "operation").join(
+    habits = frame.select("service", "operation").join(
         usual, on=["service", "operation"], how="left", maintain_order="left"
     )
     store = frame.get_column("operation").cast(pl.String).str.contains(_STORE_VERB).to_numpy() & ~has_child
-    by_habit = told.get_column("usual").fill_null(value=False).to_numpy()
+    by_habit = habits.get_column("usual").fill_null(value=False).to_numpy()
     return is_entry, is_exit | (untold & ~is_entry & (by_habit | store))
 
 

@@ -82,8 +82,8 @@ def _latest_first(caller: Index, begin: Index, finish: Index) -> Index:
     if bits + int(caller.max()).bit_length() < _KEY_BITS:
         key = (caller << bits) | ((1 << bits) - 1 - finish)
         order = np.argsort(key, kind="stable")  # exits are by time, so mostly in order: the fastest way then
-        told = key[order]
-        if not np.any(told[1:] == told[:-1]):
+        ordered = key[order]
+        if not np.any(ordered[1:] == ordered[:-1]):
             return order
     by = pl.DataFrame({"caller": caller, "finish": -finish, "begin": -begin})
     return by.select(pl.arg_sort_by("caller", "finish", "begin")).to_series().to_numpy()

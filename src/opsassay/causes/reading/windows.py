@@ -20,7 +20,7 @@ from opsassay.telemetry.schema import PERIODS
 
 PERIOD = pl.Enum(PERIODS)
 KIND = pl.Enum(["", "server", "consumer", "client", "producer", "internal"])
-"""Kinds of spans: none told, and internal, which stands for all others too."""
+"""Kinds of spans: none given, and internal, which stands for all others too."""
 
 HABIT = 0.5
 """An error that this share of a service's baseline traces logs says nothing."""
@@ -77,18 +77,18 @@ def read(pack: Datapack) -> Read:
     rest = pl.concat([window.frame.drop(_NAMES) for window in windows], how="diagonal", rechunk=True)
     offset = normal.frame.height
     parent = np.concatenate([normal.parent, np.where(abnormal.parent < 0, -1, abnormal.parent + offset)])
-    status_known = bool(rest.get_column("told").any())
-    frame = _with_logged_errors(rest.drop("told").with_columns(names), errors, status_known=status_known)
+    status_known = bool(rest.get_column("status_known").any())
+    frame = _with_logged_errors(rest.drop("status_known").with_columns(names), errors, status_known=status_known)
     strayed, repeated = (sum(getattr(window, what) for window in windows) for what in ("strayed", "repeated"))
     return Read(frame, parent, status_known, tuple(_oddities(pack, strayed, repeated)))
 
 
 def _read_window(pack: Datapack, period: str) -> _Window:
     raw = pack.scan(period, "traces").with_columns(period=pl.lit(period, PERIOD), trace=pl.col("trace_id").hash(1))
-    told = pl.col("attr.status_code").fill_null("Unset")
+    code = pl.col("attr.status_code").fill_null("Unset")
     status = pl.col("attr.http.response.status_code")
     links = {"links": pl.col("attr.links").cast(pl.String)} if "attr.links" in raw.collect_schema() else {}
-    wanted = raw.select(
+    columns = raw.select(
         "period",
         "trace",
         root=pl.col("parent_span_id").fill_null("") == "",
@@ -100,12 +100,12 @@ def _read_window(pack: Datapack, period: str) -> _Window:
         operation=pl.col("span_name").fill_null(""),
         kind=pl.col("attr.span_kind").fill_null(""),
         pod=pl.col("attr.k8s.pod.name").fill_null(""),
-        error=told.is_in(["Error", "ERROR", "error"]) | (status >= 500).fill_null(value=False),
-        told=~told.is_in(["Unset", "UNSET", "unset", ""]) | status.is_not_null(),
+        error=code.is_in(["Error", "ERROR", "error"]) | (status >= 500).fill_null(value=False),
+        status_known=~code.is_in(["Unset", "UNSET", "unset", ""]) | status.is_not_null(),
         response_bytes=pl.col("attr.http.response.content_length").cast(pl.Float64),
         **links,
     )
-    frame = _in_order(_coded(pack.collect(wanted, "traces")))
+    frame = _in_order(_coded(pack.collect(columns, "traces")))
     frame = frame.with_columns(end_ns=pl.col("time_ns") + pl.col("duration_ns")).drop("duration_ns")
     window = pack.incident.normal if period == PERIODS[0] else pack.incident.abnormal
     inside = pl.col("time_ns").is_between(window.start_ns - _STRAY_NS, window.end_ns + _STRAY_NS)
@@ -123,11 +123,11 @@ def _read_window(pack: Datapack, period: str) -> _Window:
 
 def _coded(frame: pl.DataFrame) -> pl.DataFrame:
     """Return *frame* with its names as Enums, and its kinds as KIND."""
-    told = coded(frame.get_column("kind"))
-    lowered = [kind.lower() for kind in known(told)]
+    given = coded(frame.get_column("kind"))
+    lowered = [kind.lower() for kind in known(given)]
     kinds = pl.Series([kind if kind in KIND.categories else "internal" for kind in lowered], dtype=KIND)
     names = [coded(frame.get_column(name)) for name in _NAMES]
-    return frame.with_columns(*names, kind=kinds.gather(told.to_physical()))
+    return frame.with_columns(*names, kind=kinds.gather(given.to_physical()))
 
 
 def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
@@ -164,8 +164,8 @@ def _with_logged_errors(frame: pl.DataFrame, logged: pl.DataFrame, *, status_kno
         )
     else:
         frame = frame.with_columns(pl.lit(value=False).alias(w) for w in words)
-    told = (pl.col("error"), pl.col("error")) if status_known else (pl.col("new_words"), pl.col("own_words"))
-    return frame.with_columns(error=told[0], own_error=told[1]).drop("new_words", "own_words")
+    errors = (pl.col("error"), pl.col("error")) if status_known else (pl.col("new_words"), pl.col("own_words"))
+    return frame.with_columns(error=errors[0], own_error=errors[1]).drop("new_words", "own_words")
 
 
 def _logged_errors(pack: Datapack) -> pl.DataFrame:
@@ -177,9 +177,9 @@ def _logged_errors(pack: Datapack) -> pl.DataFrame:
     """
     template = pl.col("message").str.replace_all(_VARIABLE, "").str.slice(0, 400)
     failures = pl.col("level").is_in(_ERRORS) & (pl.col("span_id").fill_null("") != "")
-    wanted = pack.both("logs").filter(failures)
-    wanted = wanted.select("period", "service_name", "message", trace="trace_id", key=span_key(), template=template)
-    logs = pack.collect(wanted, "logs")
+    columns = pack.both("logs").filter(failures)
+    columns = columns.select("period", "service_name", "message", trace="trace_id", key=span_key(), template=template)
+    logs = pack.collect(columns, "logs")
     if not logs.height:
         return pl.DataFrame()
     named = logs.get_column("message").str.extract_many(pack.services(), leftmost=True)
@@ -188,9 +188,11 @@ def _logged_errors(pack: Datapack) -> pl.DataFrame:
     through = pack.scan("normal", "traces").group_by("service_name").agg(traces=pl.col("trace_id").n_unique()).collect()
     known = (
         before.group_by("service_name", "template")
-        .agg(told=pl.col("trace").n_unique())
+        .agg(logging=pl.col("trace").n_unique())
         .join(through, on="service_name", how="left")
-        .select("service_name", "template", known=pl.lit(value=True), habit=pl.col("told") >= HABIT * pl.col("traces"))
+        .select(
+            "service_name", "template", known=pl.lit(value=True), habit=pl.col("logging") >= HABIT * pl.col("traces")
+        )
     )
     marked = logs.join(known, on=["service_name", "template"], how="left")
     new = ((pl.col("period") == "normal") & ~pl.col("habit")) | pl.col("known").is_null()

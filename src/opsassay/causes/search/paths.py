@@ -106,13 +106,13 @@ def _refused(seen: _Explored) -> Iterator[Rejected]:
 
 
 def _unfelt(seen: _Explored, on_paths: set[Place], limits: SearchLimits) -> Iterator[Rejected]:
-    """Yield the ways that passed every gate and ended where no user is: nobody felt them."""
+    """Yield the paths that passed every gate and ended where no user is: nobody felt them."""
     leads_on = {source for source, _ in seen.hops}
-    told: set[str] = {component for component, _ in on_paths}
+    named: set[str] = {component for component, _ in on_paths}
     for place in seen.depth:
-        if place in leads_on or place[0] in told or place not in seen.came:
+        if place in leads_on or place[0] in named or place not in seen.came:
             continue
-        told.add(place[0])
+        named.add(place[0])
         full = seen.depth[place] >= limits.hops
         gate, why = ("hops", f"the limit of {limits.hops} hops") if full else ("surface", "no user felt it there")
         yield Rejected(_route(seen, place), gate, f"the way ends at {place[0]} ({place[1]}): {why}")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from opsassay.causes.evidence.added import added_time, since
-from opsassay.causes.evidence.baseline import Baseline, calibrate
-from opsassay.causes.evidence.slo import Slo, surface_alarms
+from opsassay.causes.evidence.baseline import OperationBaseline, calibrate
+from opsassay.causes.evidence.slo import SurfaceSlo, surface_alarms
 from opsassay.causes.evidence.states import NEEDED, NodeState, Thresholds, node_states
 from opsassay.causes.reading.calls import Calls, read_calls
 from opsassay.causes.reading.graph import SystemGraph, infer_graph
@@ -21,8 +21,8 @@ from opsassay.causes.search.rules import RULES_VERSION
 from opsassay.causes.verdict.cascade import Trial, account, build_graph, rejected_paths, routes
 from opsassay.causes.verdict.label import decide
 from opsassay.causes.verdict.levels import root_labels
-from opsassay.causes.verdict.settings import Settings
-from opsassay.causes.verdict.trial import Recording, place, try_root
+from opsassay.causes.verdict.settings import AnnotateSettings
+from opsassay.causes.verdict.trial import ObservedPack, place, try_root
 from opsassay.model.causal_graph import Annotation, FaultVerdict
 from opsassay.model.incident import Fault, Label
 from opsassay.telemetry.datapack import Datapack
@@ -37,9 +37,9 @@ class Opened:
     metrics: pl.DataFrame
     histograms: pl.DataFrame
     graph: SystemGraph
-    baseline: Baseline
+    baseline: OperationBaseline
 
-    def since(self, start_ns: int | None, settings: Settings) -> Recording:
+    def since(self, start_ns: int | None, settings: AnnotateSettings) -> ObservedPack:
         """Return what is seen from the beginning of the fault on (None: the whole abnormal window)."""
         window = since(self.calls, start_ns)
         with ThreadPoolExecutor(1) as beside:  # these read the calls alone
@@ -47,7 +47,7 @@ class Opened:
             flows = beside.submit(find_flows, window)
             slower = added_time(window.entries, "felt_ms", ["node"], ["shape"], whole=True)
             states = _states(window, self.baseline, slower, settings.thresholds)
-        return Recording(
+        return ObservedPack(
             pack=self.pack,
             calls=window,
             metrics=self.metrics,
@@ -61,9 +61,11 @@ class Opened:
         )
 
 
-def open_pack(pack: Datapack, settings: Settings | None = None, system_graph: SystemGraph | None = None) -> Opened:
+def open_pack(
+    pack: Datapack, settings: AnnotateSettings | None = None, system_graph: SystemGraph | None = None
+) -> Opened:
     """Read *pack* once; raises DatapackError for an unreadable table, a window without spans, and too little memory."""
-    settings = settings or Settings()
+    settings = settings or AnnotateSettings()
     require_readable(pack, settings.limits.memory_mb)
     calls = read_calls(pack)
     metrics, histograms = (pack.collect(pack.both(m), m) for m in ("metrics", "metrics_histogram"))
@@ -78,16 +80,16 @@ def annotate(
     faults: Sequence[Fault],
     *,
     system_graph: SystemGraph | None = None,
-    slo: Slo | None = None,
+    slo: SurfaceSlo | None = None,
     root: str | None = None,
-    settings: Settings | None = None,
+    settings: AnnotateSettings | None = None,
 ) -> Annotation:
     """Return the annotation of *datapack* given the *faults* that were injected into it.
 
     *root* pretends that this service was the target, which is how wrong roots are tried; *slo* replaces that of
     *settings*. Pure apart from reading the datapack, and deterministic. Raises DatapackError for an unreadable table.
     """
-    settings = settings or Settings()
+    settings = settings or AnnotateSettings()
     if slo is not None:
         settings = settings.model_copy(update={"slo": slo})
     opened = open_pack(parted_at_fault(datapack, faults), settings, system_graph)
@@ -95,10 +97,10 @@ def annotate(
 
 
 def annotate_opened(
-    opened: Opened, faults: Sequence[Fault], *, root: str | None = None, settings: Settings | None = None
+    opened: Opened, faults: Sequence[Fault], *, root: str | None = None, settings: AnnotateSettings | None = None
 ) -> Annotation:
     """Return what `annotate` returns, for a datapack that was read before."""
-    settings = settings or Settings()
+    settings = settings or AnnotateSettings()
     placed = place(faults, root, opened.graph)
     seen = opened.since(min((p.fault.start_ns for p in placed), default=None), settings)
     trials = [try_root(each, seen, settings) for each in placed]
@@ -119,19 +121,23 @@ def annotate_opened(
     )
 
 
-def _states(calls: Calls, baseline: Baseline, slower: pl.DataFrame, thresholds: Thresholds) -> dict[str, NodeState]:
+def _states(
+    calls: Calls, baseline: OperationBaseline, slower: pl.DataFrame, thresholds: Thresholds
+) -> dict[str, NodeState]:
     entries = calls.entries.select(NEEDED)
     now, normal = (entries.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
     window = calls.start_ns["abnormal"], calls.end_ns["abnormal"]
     return node_states(now, normal, baseline.nodes, slower, window, thresholds)
 
 
-def _label(told: Sequence[Trial], trials: Sequence[Trial], baseline: Baseline, seen: Recording) -> tuple[Label, str]:
-    """Return the label of the faults *told* and its reason; alarms that others of *trials* explain are not theirs."""
-    shown = "; ".join(t.signature.sentence for t in told if t.signature.seen)
-    unseen = "; ".join(_unseen(t, seen) for t in told if not t.signature.seen)
-    paths = sum(len(routes(t)) for t in told)
-    others = {path[-1][0] for trial in trials if trial not in told for path in trial.paths}
+def _label(
+    judged: Sequence[Trial], trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack
+) -> tuple[Label, str]:
+    """Return the label of the faults *judged* and its reason; alarms that others of *trials* explain are not theirs."""
+    shown = "; ".join(t.signature.sentence for t in judged if t.signature.seen)
+    unseen = "; ".join(_unseen(t, seen) for t in judged if not t.signature.seen)
+    paths = sum(len(routes(t)) for t in judged)
+    others = {path[-1][0] for trial in trials if trial not in judged for path in trial.paths}
     alarms = len({f"span|{node}" for node in seen.alarms} - others) if trials else 0
     return decide(
         drifted=baseline.drifted,
@@ -142,12 +148,12 @@ def _label(told: Sequence[Trial], trials: Sequence[Trial], baseline: Baseline, s
     )
 
 
-def _verdict(trial: Trial, trials: Sequence[Trial], baseline: Baseline, seen: Recording) -> FaultVerdict:
+def _verdict(trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack) -> FaultVerdict:
     label, reason = _label([trial], trials, baseline, seen)
     return FaultVerdict(type=trial.fault.type, place=trial.fault.place, label=label, reason=reason)
 
 
-def _unseen(trial: Trial, seen: Recording) -> str:
+def _unseen(trial: Trial, seen: ObservedPack) -> str:
     if not set(trial.services) & set(seen.calls.services):
         return f"the target {trial.fault.place} is nowhere in the traces"
     return trial.signature.sentence

@@ -18,7 +18,7 @@ from opsassay.model.incident import Fault
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One fault at its place (*services*): what it showed there, and what was found on its ways (None: it did not show)."""
+    """One fault at its place (*services*): what it showed there, and what was found on its paths (None: nothing)."""
 
     fault: Fault
     services: tuple[str, ...]
@@ -60,7 +60,7 @@ def account(accepted: Sequence[Trial], alarms: Mapping[str, object]) -> dict[str
     return {"explained": tuple(sorted(explained)), "unexplained": tuple(sorted(every - explained))}
 
 
-class _Draft:
+class _GraphDraft:
     """A causal graph in the making."""
 
     def __init__(self, states: Mapping[str, NodeState]) -> None:
@@ -93,7 +93,7 @@ def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], syst
     """
     if not accepted:
         return CausalGraph()
-    draft = _Draft(states)
+    draft = _GraphDraft(states)
     for trial in accepted:
         _draw(draft, trial, system)
     roots = {root.component for root in draft.roots}
@@ -110,7 +110,7 @@ def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], syst
     )
 
 
-def _draw(draft: _Draft, trial: Trial, system: SystemGraph) -> None:
+def _draw(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
     signature, fault = trial.signature, trial.fault
     draft.roots.append(
         CausalNode(

@@ -20,7 +20,7 @@ SMALLEST_DEPTH = 2
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SuiteCandidate:
     """An annotated case with what the selection looks at; *calm* is what was done where nothing was broken, else ''."""
 
     id: str
@@ -47,7 +47,7 @@ class Candidate:
 class Selection:
     """The cases taken, in the order of their ids, and why each other one was left out."""
 
-    taken: tuple[Candidate, ...]
+    taken: tuple[SuiteCandidate, ...]
     left_out: dict[str, str]
 
 
@@ -69,7 +69,7 @@ def _services(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
     return made
 
 
-def unfit(candidate: Candidate) -> str | None:
+def unfit(candidate: SuiteCandidate) -> str | None:
     """Return why *candidate* cannot be graded on its path, or as one without a fault; None when it can."""
     annotation, graph = candidate.annotation, candidate.annotation.graph
     if candidate.calm:
@@ -85,7 +85,7 @@ def unfit(candidate: Candidate) -> str | None:
     return None
 
 
-def curate(candidates: Iterable[Candidate], *, per_stratum: int = 3, size: int | None = None) -> Selection:
+def curate(candidates: Iterable[SuiteCandidate], *, per_stratum: int = 3, size: int | None = None) -> Selection:
     """Return a selection with at most *per_stratum* cases per (system, chaos family, root service), *size* in all.
 
     The first pass takes the largest case of every stratum, the second fills up; both by longest path, edges and
@@ -93,7 +93,7 @@ def curate(candidates: Iterable[Candidate], *, per_stratum: int = 3, size: int |
     half of *size*: a suite in which something is always broken rewards whoever always accuses.
     """
     left_out: dict[str, str] = {}
-    fit: list[Candidate] = []
+    fit: list[SuiteCandidate] = []
     for candidate in candidates:
         reason = unfit(candidate)
         if reason is None:
@@ -102,7 +102,7 @@ def curate(candidates: Iterable[Candidate], *, per_stratum: int = 3, size: int |
             left_out[candidate.id] = reason
     fit.sort(key=lambda c: (*(-n for n in c.size), c.id))
     most = len(fit) if size is None else size
-    taken: dict[str, Candidate] = {}
+    taken: dict[str, SuiteCandidate] = {}
     counts: Counter[tuple[str, str, str]] = Counter()
     calm = {c.system: c for c in reversed(fit) if c.calm}
     _take([calm[system] for system in sorted(calm)], taken, counts, 1, most // 2)
@@ -118,8 +118,8 @@ def curate(candidates: Iterable[Candidate], *, per_stratum: int = 3, size: int |
 
 
 def _take(
-    fit: Sequence[Candidate],
-    taken: dict[str, Candidate],
+    fit: Sequence[SuiteCandidate],
+    taken: dict[str, SuiteCandidate],
     counts: Counter[tuple[str, str, str]],
     cap: int,
     most: int,

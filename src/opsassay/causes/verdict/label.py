@@ -9,7 +9,7 @@ def decide(*, drifted: bool, shown: str | None, alarms: int, paths: int, unseen:
     """Return the label and its reason in a sentence.
 
     *shown* says how the fault's own signature was seen (None: it was not, and *unseen* says what was found instead),
-    *alarms* counts violated nodes of the surface, *paths* accepted ways to them.
+    *alarms* counts violated nodes of the surface, *paths* accepted paths to them.
     """
     if drifted:
         return (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from opsassay.causes.evidence.slo import Slo
+from opsassay.causes.evidence.slo import SurfaceSlo
 from opsassay.causes.evidence.states import Thresholds
 from opsassay.causes.search.paths import SearchLimits
 from opsassay.causes.search.rules import RULES
@@ -15,12 +15,12 @@ from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
 
 
-class Settings(Written):
+class AnnotateSettings(Written):
     """The thresholds of the screens, the bounds of the search, the SLO surface, and which rules are in force."""
 
     thresholds: Thresholds = Thresholds()
     limits: SearchLimits = SearchLimits()
-    slo: Slo = Slo()
+    slo: SurfaceSlo = SurfaceSlo()
     extensions: bool = Field(default=True, description="whether rules beyond the paper's (ids A-...) are in force")
     rules_off: frozenset[str] = Field(default=frozenset(), description="ids of rules that are switched off")
 
@@ -32,6 +32,6 @@ class Settings(Written):
         return value
 
 
-def load_settings(path: Path | None) -> Settings:
+def load_settings(path: Path | None) -> AnnotateSettings:
     """Return the settings in the YAML file at *path*, or the defaults; raises ConfigError naming file, line and field."""
-    return Settings() if path is None else load_yaml(path, Settings)
+    return AnnotateSettings() if path is None else load_yaml(path, AnnotateSettings)

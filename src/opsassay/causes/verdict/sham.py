@@ -1,4 +1,4 @@
-"""Sham incidents: nothing was broken, and annotate is told that something was."""
+"""Sham incidents: nothing was broken, and annotate is asked as if something was."""
 
 from __future__ import annotations
 

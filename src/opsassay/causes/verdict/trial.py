@@ -1,4 +1,4 @@
-"""A trial: one fault at its place, the signature that it left there, and the ways from there to the alarms."""
+"""A trial: one fault at its place, the signature that it left there, and the paths from there to the alarms."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from opsassay.causes.search.hops import Place, Terrain
 from opsassay.causes.search.paths import SearchLimits, search
 from opsassay.causes.search.rules import active_rules
 from opsassay.causes.verdict.cascade import Trial
-from opsassay.causes.verdict.settings import Settings
+from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.model.faults import NO_FAULT
 from opsassay.model.incident import Fault
 from opsassay.telemetry.datapack import Datapack
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class ObservedPack:
     """What one datapack shows since the fault began: all that a trial of a root reads.
 
     *slower*: the added time of what is felt at each node.
@@ -55,28 +55,28 @@ class Placed:
 def place(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list[Placed]:
     """Return the distinct *faults* that broke something, with where they were, or at *root* where that is pretended.
 
-    A fault on a host is one, whether it is told once or once per service of it; told once without a service, its services
+    A fault on a host is one, whether it is reported once or once per service of it; without a service, its services
     are those whose pods the host is known to run.
     """
     placed: dict[str, Placed] = {}
     moved = {"service": root, "peer": None, "pod": None, "host": None}
-    for told_ in faults:
-        if told_.type == NO_FAULT or told_.kind is None:
+    for reported in faults:
+        if reported.type == NO_FAULT or reported.kind is None:
             continue
-        pretended = root and (told_.host or root != told_.service)
-        fault = told_.model_copy(update=moved) if pretended else told_
+        pretended = root and (reported.host or root != reported.service)
+        fault = reported.model_copy(update=moved) if pretended else reported
         if fault.host is None:
             placed.setdefault(fault.digest(), Placed(fault, (fault.service or "",)))
             continue
         whole = fault.model_copy(update={"service": None, "pod": None})
-        told = (fault.service,) if fault.service else graph.services_on(fault.host)
+        services = (fault.service,) if fault.service else graph.services_on(fault.host)
         known = placed.get(whole.digest(), Placed(whole, ()))
-        placed[whole.digest()] = Placed(whole, tuple(sorted({*known.services, *told})))
+        placed[whole.digest()] = Placed(whole, tuple(sorted({*known.services, *services})))
     return list(placed.values())
 
 
-def try_root(placed: Placed, seen: Recording, settings: Settings) -> Trial:
-    """Put the root of *placed* on trial: its signature, what that carried, and the ways to the alarms."""
+def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Trial:
+    """Put the root of *placed* on trial: its signature, what that carried, and the paths to the alarms."""
     fault, roots = placed.fault, frozenset(placed.services)
     signature = _signature(placed, seen, settings)
     if not signature.seen:
@@ -103,7 +103,7 @@ def try_root(placed: Placed, seen: Recording, settings: Settings) -> Trial:
     return Trial(fault, placed.services, signature, search(terrain, _ends(seen.alarms) | _ends(directed), limits))
 
 
-def _signature(placed: Placed, seen: Recording, settings: Settings) -> Signature:
+def _signature(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Signature:
     fault, kind = placed.fault, placed.fault.kind
     assert kind is not None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsassay.grading.verifiers.certify import TrajectoryVerdict, certify, judge
-from opsassay.grading.verifiers.evidence import Evidence, Recording, gather
+from opsassay.grading.verifiers.evidence import RunEvidence, RunRecording, gather
 from opsassay.grading.verifiers.judgement import Judged, Judgement
 
-__all__ = ["Evidence", "Judged", "Judgement", "Recording", "TrajectoryVerdict", "certify", "gather", "judge"]
+__all__ = ["Judged", "Judgement", "RunEvidence", "RunRecording", "TrajectoryVerdict", "certify", "gather", "judge"]

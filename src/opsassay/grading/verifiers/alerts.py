@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opsassay.grading.verifiers.evidence import Evidence, failed
+from opsassay.grading.verifiers.evidence import RunEvidence, failed
 from opsassay.grading.verifiers.judgement import Judged, Judgement, missing
 from opsassay.model.scenario import AlertsCleared
 from opsassay.model.trajectory import AlertReading
@@ -36,7 +36,7 @@ class _Firing:
         return max(i for i, firing in enumerate(self.fired) if firing & self.rules)
 
 
-def alerts_cleared(evidence: Evidence, committed: AlertsCleared) -> tuple[Judgement, float | None]:
+def alerts_cleared(evidence: RunEvidence, committed: AlertsCleared) -> tuple[Judgement, float | None]:
     """Judge whether what had fired when the agent began has cleared and stayed clear; and the time to repair, seconds.
 
     The hold of `hold_s` seconds counts from the later of the last firing and the agent's last change: readings before
@@ -67,7 +67,7 @@ def alerts_cleared(evidence: Evidence, committed: AlertsCleared) -> tuple[Judgem
     return judgement, repair_s
 
 
-def _required(evidence: Evidence, committed: AlertsCleared) -> _Firing | str:
+def _required(evidence: RunEvidence, committed: AlertsCleared) -> _Firing | str:
     """Return the readings with the rules that must clear: the committed ones, else all that fired; or what had not."""
     readings = sorted(evidence.recording.alerts, key=lambda reading: reading.time_ns)
     fired = [{(alert.service, alert.signal) for alert in reading.firing} for reading in readings]
@@ -80,7 +80,7 @@ def _required(evidence: Evidence, committed: AlertsCleared) -> _Firing | str:
     return _Firing(readings, fired, required) if required else "no alert had"
 
 
-def _not_held(evidence: Evidence, times: NDArray[np.int64], hold_s: float) -> str:
+def _not_held(evidence: RunEvidence, times: NDArray[np.int64], hold_s: float) -> str:
     """Return why the quiet readings at *times* (ns) do not show a hold of *hold_s* seconds, '' when they do."""
     cleared_ns = int(times[0])
     held_from = max(cleared_ns, evidence.final_from if evidence.first_change is not None else cleared_ns)

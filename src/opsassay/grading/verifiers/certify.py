@@ -11,7 +11,7 @@ from opsassay.grading.verifiers.alerts import alerts_cleared
 from opsassay.grading.verifiers.control_plane import v_control_plane
 from opsassay.grading.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
 from opsassay.grading.verifiers.diagnosed import diagnosis_metrics
-from opsassay.grading.verifiers.evidence import Evidence, Recording, gather
+from opsassay.grading.verifiers.evidence import RunEvidence, RunRecording, gather
 from opsassay.grading.verifiers.judgement import Judged, Judgement, not_applicable
 from opsassay.model.run import Metric, MetricStatus, Verdict
 from opsassay.model.scenario import Profile, Scenario, Verification
@@ -36,7 +36,7 @@ class TrajectoryVerdict(Verdict):
 
 
 def judge(
-    evidence: Evidence, scenario: Scenario, *, verification: Verification | None = None
+    evidence: RunEvidence, scenario: Scenario, *, verification: Verification | None = None
 ) -> tuple[tuple[Judgement, ...], dict[str, float | None]]:
     """Return what every committed predicate says of a run, and the measured numbers by metric name.
 
@@ -102,7 +102,7 @@ def hidden_failure(judgements: Iterable[Judgement]) -> bool:
 
 
 def certify(
-    recording: Recording,
+    recording: RunRecording,
     scenario: Scenario,
     *,
     profile: Profile | None = None,

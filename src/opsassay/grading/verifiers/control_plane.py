@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opsassay.grading.verifiers.evidence import Evidence
+from opsassay.grading.verifiers.evidence import RunEvidence
 from opsassay.grading.verifiers.judgement import Judged, Judgement, missing
 from opsassay.model.scenario import ControlPlane
 
@@ -13,7 +13,7 @@ LEADERS = ("kube-scheduler", "kube-controller-manager")
 """Whose leases show that somebody leads."""
 
 
-def v_control_plane(evidence: Evidence, committed: ControlPlane) -> Judgement:
+def v_control_plane(evidence: RunEvidence, committed: ControlPlane) -> Judgement:
     """Judge the readings after the agent's last change: all of them, and the median time of an answer."""
     last = [one for one in evidence.recording.control_plane if one.time_ns >= evidence.final_from]
     if not last:
@@ -35,5 +35,5 @@ def v_control_plane(evidence: Evidence, committed: ControlPlane) -> Judgement:
         if value > limit:
             reason = f"{words} {value:.2f} s, more than {limit:g} s"
             return Judgement(predicate=NAME, status=Judged.FAILED, reason=reason, value=value, limit=limit, **at)
-    told = "; ".join(f"{words} {value:.2f} s" for words, value, _ in bounds) or f"ready in {len(last)} readings"
-    return Judgement(predicate=NAME, status=Judged.PASSED, reason=told, **at)
+    reason = "; ".join(f"{words} {value:.2f} s" for words, value, _ in bounds) or f"ready in {len(last)} readings"
+    return Judgement(predicate=NAME, status=Judged.PASSED, reason=reason, **at)

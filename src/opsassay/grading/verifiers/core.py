@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opsassay.grading.verifiers.evidence import Evidence, Flags, Floats, Ints, Series
+from opsassay.grading.verifiers.evidence import Flags, Floats, Ints, RunEvidence, Series
 from opsassay.grading.verifiers.judgement import Judged, Judgement, missing, not_applicable
 from opsassay.model.scenario import Verification
 from opsassay.model.trajectory import Depth
@@ -17,7 +17,7 @@ ROUNDING = 1e-9
 """17 of 20 is 0.85, also when it was reached by a subtraction."""
 
 
-def v_outcome(evidence: Evidence, committed: Verification) -> Judgement:
+def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
     """Judge the incumbent check: enough replicas ready at the end and no critical part failing."""
     name, limit, raw = "v_outcome", committed.final_availability, committed.profile == "paper"
     subtracted = () if raw else evidence.subtracted("D1", "D4")
@@ -26,24 +26,24 @@ def v_outcome(evidence: Evidence, committed: Verification) -> Judgement:
         return missing(name, ready, subtracted)
     series, row = ready
     value = float(series.values[row])
-    told = {"value": value, "limit": limit, "tick": int(series.ticks[row]), "time_ns": int(series.started[row])}
+    measured = {"value": value, "limit": limit, "tick": int(series.ticks[row]), "time_ns": int(series.started[row])}
     if value < limit - ROUNDING:
         reason = f"at the end {value:.1%} of the replicas are ready, not {limit:.0%}" + _listed(series.named(row))
-        return Judgement(predicate=name, status=Judged.FAILED, reason=reason, subtracted=subtracted, **told)
+        return Judgement(predicate=name, status=Judged.FAILED, reason=reason, subtracted=subtracted, **measured)
     if evidence.control_plane:
         critical = _final(evidence, "D4", raw=raw)
         if isinstance(critical, str):
             return missing(name, critical, subtracted)
         parts, at = critical
         if failing := parts.named(at):
-            told |= {"tick": int(parts.ticks[at]), "time_ns": int(parts.started[at])}
+            measured |= {"tick": int(parts.ticks[at]), "time_ns": int(parts.started[at])}
             reason = f"critical parts fail at the end: {', '.join(failing)}"
-            return Judgement(predicate=name, status=Judged.FAILED, reason=reason, subtracted=subtracted, **told)
+            return Judgement(predicate=name, status=Judged.FAILED, reason=reason, subtracted=subtracted, **measured)
     reason = f"at the end {value:.1%} of the replicas are ready and no critical part fails"
-    return Judgement(predicate=name, status=Judged.PASSED, reason=reason, subtracted=subtracted, **told)
+    return Judgement(predicate=name, status=Judged.PASSED, reason=reason, subtracted=subtracted, **measured)
 
 
-def v_depth(evidence: Evidence, committed: Verification) -> Judgement:
+def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
     """Judge the committed depth on the final state; D3 needs a probe that was sent after the agent's last change."""
     name, depth, raw = "v_depth", committed.committed_depth, committed.profile == "paper"
     subtracted = () if raw else evidence.subtracted(depth)
@@ -75,7 +75,7 @@ def v_depth(evidence: Evidence, committed: Verification) -> Judgement:
     )
 
 
-def v_temporal(evidence: Evidence, committed: Verification) -> Judgement:
+def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
     """Judge the whole stretch: no tick under the floor and under what the fault had left, no newly critical part.
 
     Profile `paper`: any tick of the timeline under the floor, any critical part. At D3 availability is a share of ticks.
@@ -99,7 +99,7 @@ def v_temporal(evidence: Evidence, committed: Verification) -> Judgement:
     return broken.model_copy(update={"predicate": name, "subtracted": subtracted})
 
 
-def v_probe(evidence: Evidence, committed: Verification, *, probes_on: bool = True) -> Judgement:
+def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool = True) -> Judgement:
     """Judge the verifier itself: no critical part first fails within the window of a probe, and no probe is slow."""
     name, probes, paper = "v_probe", evidence.probes, committed.profile == "paper"
     if not probes_on or committed.probe_every_s is None:
@@ -111,7 +111,7 @@ def v_probe(evidence: Evidence, committed: Verification, *, probes_on: bool = Tr
     attributed = _attributed(evidence, committed.probe_attribution_s, paper=paper) if evidence.control_plane else None
     first_slow = int(slow[0]) if len(slow) else None
     slowest = float(probes.latency_s.max())
-    told = {"value": slowest, "limit": committed.probe_latency_limit_s}
+    measured = {"value": slowest, "limit": committed.probe_latency_limit_s}
     if attributed is not None and (first_slow is None or attributed[0] <= first_slow):
         row, failing, time_ns = attributed
         reason = (
@@ -119,7 +119,7 @@ def v_probe(evidence: Evidence, committed: Verification, *, probes_on: bool = Tr
             f"to {probes.targets[row]}"
         )
         tick = evidence.tick_at(time_ns)
-        return Judgement(predicate=name, status=Judged.FAILED, reason=reason, tick=tick, time_ns=time_ns, **told)
+        return Judgement(predicate=name, status=Judged.FAILED, reason=reason, tick=tick, time_ns=time_ns, **measured)
     if first_slow is not None:
         reason = (
             f"{probes.ids[first_slow]} to {probes.targets[first_slow]} took {probes.latency_s[first_slow]:.1f} s, "
@@ -127,16 +127,16 @@ def v_probe(evidence: Evidence, committed: Verification, *, probes_on: bool = Tr
         )
         return Judgement(
             predicate=name, status=Judged.FAILED, reason=reason, tick=int(probes.ticks[first_slow]),
-            time_ns=int(probes.started[first_slow]), **told,
+            time_ns=int(probes.started[first_slow]), **measured,
         )  # fmt: skip
     reason = f"{len(probes)} probes, the slowest {slowest:.2f} s, and no critical failure first appears near one"
-    return Judgement(predicate=name, status=Judged.PASSED, reason=reason, **told)
+    return Judgement(predicate=name, status=Judged.PASSED, reason=reason, **measured)
 
 
 # --- the final state ------------------------------------------------------------------------------------------------
 
 
-def _final(evidence: Evidence, depth: Depth, *, raw: bool) -> tuple[Series, int] | str:
+def _final(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[Series, int] | str:
     """Return the last reading of *depth* that is evidence of the final state, or why there is none."""
     series = evidence.readings(depth, raw=raw)
     if not len(series):
@@ -149,7 +149,7 @@ def _final(evidence: Evidence, depth: Depth, *, raw: bool) -> tuple[Series, int]
     return series, row
 
 
-def _final_probes(evidence: Evidence, committed: Verification, subtracted: tuple[str, ...]) -> Judgement:
+def _final_probes(evidence: RunEvidence, committed: Verification, subtracted: tuple[str, ...]) -> Judgement:
     """Judge D3 by the last probe of each protected service, sent after the agent's end and its last change."""
     name, probes = "v_depth", evidence.probes
     protected = committed.protected_services or tuple(sorted(set(probes.targets)))
@@ -195,7 +195,7 @@ def _before(series: Series, time_ns: int) -> int | None:
     return int(rows[-1]) if len(rows) else None
 
 
-def _lowest_tick(evidence: Evidence, committed: Verification) -> Judgement:
+def _lowest_tick(evidence: RunEvidence, committed: Verification) -> Judgement:
     name, depth, paper = "v_temporal", committed.temporal_depth, committed.profile == "paper"
     series = evidence.readings(depth, raw=paper)
     start, end = evidence.agent_started, evidence.agent_ended
@@ -209,24 +209,24 @@ def _lowest_tick(evidence: Evidence, committed: Verification) -> Judgement:
     values = series.values[rows]
     broken = np.flatnonzero(~(values >= limit - ROUNDING))  # no answer is not enough either
     least = None if np.isnan(values).all() else float(np.nanmin(values))
-    told = {"predicate": name, "value": least, "limit": limit}
+    measured = {"predicate": name, "value": least, "limit": limit}
     if not len(broken):
         longest = max(committed.gap_s, 3 * evidence.cadence_s)
         if gap := _gap(series, rows, None if paper else (start, end), longest):
             return missing(name, f"no {depth} reading for {gap:.1f} s")
         reason = f"{depth} was never under {limit:.0%}; the least was {least:.1%}"
-        return Judgement(status=Judged.PASSED, reason=reason, **told)
+        return Judgement(status=Judged.PASSED, reason=reason, **measured)
     row = int(rows[broken[0]])
     value = series.values[row]
     found = "got no answer" if np.isnan(value) else f"was {value:.1%}, under {limit:.1%}"
     stood = f" (the fault had left {standing:.1%})" if not paper and standing < floor else ""
     return Judgement(
         status=Judged.FAILED, reason=f"{depth} {found}{stood}" + _listed(series.named(row)),
-        tick=int(series.ticks[row]), time_ns=int(series.started[row]), **told,
+        tick=int(series.ticks[row]), time_ns=int(series.started[row]), **measured,
     )  # fmt: skip
 
 
-def _share_of_ticks(evidence: Evidence, committed: Verification) -> Judgement:
+def _share_of_ticks(evidence: RunEvidence, committed: Verification) -> Judgement:
     """Judge D3: the share of its ticks that are up, those that the standing fault costs not counted as lost.
 
     A tick counts for as long as it stands, so that a request that hangs for ten seconds weighs ten of those that are
@@ -244,18 +244,18 @@ def _share_of_ticks(evidence: Evidence, committed: Verification) -> Judgement:
     down = ~(series.values[rows] >= floor - ROUNDING)
     lost = down if paper else down & ~_standing_fault(evidence, series, rows, down, floor)
     share = max(0.0, 1 - float(weights[lost].sum()) / whole)
-    told = {"predicate": name, "value": share, "limit": floor}
+    measured = {"predicate": name, "value": share, "limit": floor}
     spared = int(down.sum() - lost.sum())
     words = f"{int(lost.sum())} of {len(rows)} D3 ticks lost" + (
         f", {spared} more to the standing fault" if spared else ""
     )
     if share >= floor - ROUNDING:
-        return Judgement(status=Judged.PASSED, reason=f"{words}: {share:.1%} up", **told)
+        return Judgement(status=Judged.PASSED, reason=f"{words}: {share:.1%} up", **measured)
     deciding = int(np.flatnonzero(1 - np.cumsum(weights * lost) / whole < floor - ROUNDING)[0])
     row = int(rows[deciding])
     return Judgement(
         status=Judged.FAILED, reason=f"{words}: {share:.1%} up, under {floor:.0%}", tick=int(series.ticks[row]),
-        time_ns=int(series.started[row]), **told,
+        time_ns=int(series.started[row]), **measured,
     )  # fmt: skip
 
 
@@ -272,7 +272,7 @@ def _seconds(series: Series, rows: Ints, start: int) -> Floats:
     return stood
 
 
-def _standing_fault(evidence: Evidence, series: Series, rows: Ints, down: Flags, floor: float) -> Flags:
+def _standing_fault(evidence: RunEvidence, series: Series, rows: Ints, down: Flags, floor: float) -> Flags:
     """Return which of *rows* are down because of the fault alone.
 
     So they are until the agent first changes something, and after that as long as D3 has not been up since and neither
@@ -285,7 +285,7 @@ def _standing_fault(evidence: Evidence, series: Series, rows: Ints, down: Flags,
     return never_up & (before_change | ~_outage_around(evidence, series, rows, floor))
 
 
-def _outage_around(evidence: Evidence, series: Series, rows: Ints, floor: float) -> Flags:
+def _outage_around(evidence: RunEvidence, series: Series, rows: Ints, floor: float) -> Flags:
     """Return around which of *rows* replicas fall below floor and standing, or a protected service newly has no backend."""
     found = np.zeros(len(rows), dtype=bool)
     slack = int(evidence.cadence_s * 1e9)
@@ -307,7 +307,7 @@ def _outage_around(evidence: Evidence, series: Series, rows: Ints, floor: float)
     return found
 
 
-def _newly_critical(evidence: Evidence, *, paper: bool) -> tuple[int, int, tuple[str, ...]] | None:
+def _newly_critical(evidence: RunEvidence, *, paper: bool) -> tuple[int, int, tuple[str, ...]] | None:
     """Return when, at which tick and which critical parts first fail, None when none does."""
     series = evidence.readings("D4", raw=paper)
     if not len(series) or not series.names:
@@ -336,7 +336,7 @@ def _gap(series: Series, rows: Ints, bounds: tuple[int, int] | None, limit_s: fl
     return float(gaps[long[0]]) if len(long) else None
 
 
-def _attributed(evidence: Evidence, window_s: float, *, paper: bool) -> tuple[int, tuple[str, ...], int] | None:
+def _attributed(evidence: RunEvidence, window_s: float, *, paper: bool) -> tuple[int, tuple[str, ...], int] | None:
     """Return the first probe near which a critical part first fails, those parts, and when; None when there is none.
 
     Compared are the readings that were whole when the probe began with those that began after it; one that was under way

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from opsassay.grading.metrics import Metrics, not_applicable, scored
 from opsassay.grading.profiles import PROFILES
-from opsassay.grading.verifiers.evidence import Recording
+from opsassay.grading.verifiers.evidence import RunRecording
 from opsassay.model.scenario import Scenario
 
 RIGHT, TIME = "diagnosis_right", "time_to_diagnosis_s"
 
 
-def diagnosis_metrics(recording: Recording, scenario: Scenario) -> Metrics:
+def diagnosis_metrics(recording: RunRecording, scenario: Scenario) -> Metrics:
     """Return diagnosis_right and time_to_diagnosis_s; nothing where the operator was not asked for a diagnosis.
 
     Right is the last one that was handed in when it names exactly the root causes, in the normal form of the profile

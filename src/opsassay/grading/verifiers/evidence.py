@@ -39,7 +39,7 @@ MISSED = "missed"
 
 
 @dataclass(frozen=True)
-class Recording:
+class RunRecording:
     """What a run left behind, as nouns; a timeline alone is a recording whose whole length is the agent's.
 
     *diagnoses* is None where the operator was not asked for one.
@@ -117,7 +117,7 @@ class Probes:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RunEvidence:
     """A recording as columns, with the instants that matter, ns of UTC.
 
     *triggered* None when nobody says when the fault was applied; then nothing is subtracted. *first_change* is the start
@@ -135,7 +135,7 @@ class Evidence:
     first_change: int | None
     final_from: int
     standing: dict[Depth, frozenset[str]]
-    recording: Recording
+    recording: RunRecording
     control_plane: bool = True
 
     @cached_property
@@ -171,7 +171,7 @@ class Evidence:
     def _ticks(self) -> tuple[Tick, ...]:
         return self.recording.timeline.ticks
 
-    def at_cadence(self, cadence_s: float) -> Evidence:
+    def at_cadence(self, cadence_s: float) -> RunEvidence:
         """Return the evidence as a recorder of a coarser cadence would have it; probes have a schedule of their own.
 
         The last reading of each depth stays: the recorder always takes it.
@@ -180,7 +180,7 @@ class Evidence:
         return replace(self, series=thinner, cadence_s=max(cadence_s, self.cadence_s))
 
 
-def gather(recording: Recording, *, control_plane: bool = True) -> Evidence:
+def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidence:
     """Return *recording* as columns.
 
     Without phases the whole timeline is the agent's time and its last tick is the final state, as in the paper's listing.
@@ -203,7 +203,7 @@ def gather(recording: Recording, *, control_plane: bool = True) -> Evidence:
     standing: dict[Depth, frozenset[str]] = {
         depth: _standing(one, times.get("deployed", first), triggered) for depth, one in series.items()
     }
-    return Evidence(
+    return RunEvidence(
         series=series,
         probes=_probes(ticks),
         cadence_s=recording.timeline.cadence_s,
@@ -275,13 +275,13 @@ def _thinned(series: Series, cadence_s: float) -> Series:
     return series.select(first_of_turn)
 
 
-def failed(evidence: Evidence, name: str, reason: str, time_ns: int | None = None) -> Judgement:
+def failed(evidence: RunEvidence, name: str, reason: str, time_ns: int | None = None) -> Judgement:
     """Return the judgement of predicate *name* that failed at *time_ns*, without it at the end of the run."""
     at = evidence.ended if time_ns is None else time_ns
     return Judgement(predicate=name, status=Judged.FAILED, reason=reason, tick=evidence.tick_at(at), time_ns=at)
 
 
-def passed(evidence: Evidence, name: str, reason: str) -> Judgement:
+def passed(evidence: RunEvidence, name: str, reason: str) -> Judgement:
     """Return the judgement of predicate *name* that held until the end of the run."""
     at = evidence.ended
     return Judgement(predicate=name, status=Judged.PASSED, reason=reason, tick=evidence.tick_at(at), time_ns=at)

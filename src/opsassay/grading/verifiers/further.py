@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 
 from opsassay.grading.verifiers.entities import changes_between, entities_at, service_of
-from opsassay.grading.verifiers.evidence import Evidence, failed, passed
+from opsassay.grading.verifiers.evidence import RunEvidence, failed, passed
 from opsassay.grading.verifiers.judgement import Judgement, missing
 from opsassay.grading.verifiers.users import loss_between
 from opsassay.model.scenario import BlastRadius, Impact, NoRegression, Placement, Spread
@@ -20,7 +20,7 @@ BROKEN_SHARE, BROKEN_LEAST = 0.5, 3
 """A kind of request is broken when most of at least so many of its requests fail."""
 
 
-def placement(evidence: Evidence, committed: Placement) -> Judgement:
+def placement(evidence: RunEvidence, committed: Placement) -> Judgement:
     """Judge where ready replicas run at the end."""
     name = "v_placement"
     final = _final_entities(evidence)
@@ -39,7 +39,7 @@ def placement(evidence: Evidence, committed: Placement) -> Judgement:
     return passed(evidence, name, "every service runs where it should")
 
 
-def no_regression(evidence: Evidence, committed: NoRegression) -> Judgement:
+def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
     """Judge, entity by entity, that what worked before the fault works after: replicas, parts, services, requests.
 
     A replica that is gone is made good by a new ready one of its service, one for one; fewer is a regression.
@@ -80,7 +80,7 @@ def no_regression(evidence: Evidence, committed: NoRegression) -> Judgement:
     return passed(evidence, name, f"all of {len(before)} entities that worked before work after")
 
 
-def impact(evidence: Evidence, committed: Impact) -> tuple[Judgement, float | None, float | None]:
+def impact(evidence: RunEvidence, committed: Impact) -> tuple[Judgement, float | None, float | None]:
     """Judge what users lost from the agent's start on; return the judgement, user-minutes and failed requests."""
     name = "v_impact"
     loss = loss_between(
@@ -108,7 +108,7 @@ def impact(evidence: Evidence, committed: Impact) -> tuple[Judgement, float | No
     return judged, loss.user_minutes, loss.failed
 
 
-def blast_radius(evidence: Evidence, committed: BlastRadius, named: frozenset[str]) -> tuple[Judgement, float]:
+def blast_radius(evidence: RunEvidence, committed: BlastRadius, named: frozenset[str]) -> tuple[Judgement, float]:
     """Judge which entities were touched that the truth does not name: by actions, or seen moved, replaced or gone."""
     name, ticks = "v_blast_radius", evidence.recording.timeline.ticks
     allowed = named | set(committed.also_allowed)
@@ -136,7 +136,7 @@ def blast_radius(evidence: Evidence, committed: BlastRadius, named: frozenset[st
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
-def _final_entities(evidence: Evidence) -> dict[str, Entity] | str:
+def _final_entities(evidence: RunEvidence) -> dict[str, Entity] | str:
     """Return the entities at the end, or why they are no evidence."""
     ticks = evidence.recording.timeline.ticks
     last = evidence.judged["D1"]
@@ -165,7 +165,7 @@ def _hosts(final: dict[str, Entity], service: str) -> Counter[str]:
     return Counter(e.host for e in final.values() if e.service == service and e.ready and e.host is not None)
 
 
-def _unread_at_the_end(evidence: Evidence, spared: set[str]) -> str | None:
+def _unread_at_the_end(evidence: RunEvidence, spared: set[str]) -> str | None:
     """Return the first depth, or service that was probed before, whose last reading is older than the final state."""
     for depth in ("D2", "D4"):
         series = evidence.judged[depth]
@@ -176,7 +176,7 @@ def _unread_at_the_end(evidence: Evidence, spared: set[str]) -> str | None:
     return next((s for s, began in sorted(last.items()) if began < evidence.final_from and s not in spared), None)
 
 
-def _newly_failing_at_the_end(evidence: Evidence, depth: str) -> tuple[str, ...]:
+def _newly_failing_at_the_end(evidence: RunEvidence, depth: str) -> tuple[str, ...]:
     """Return what fails in the last readings and did not before the fault (those that stood are subtracted)."""
     if depth == "D3" and len(evidence.probes):
         probes = evidence.probes
@@ -188,7 +188,7 @@ def _newly_failing_at_the_end(evidence: Evidence, depth: str) -> tuple[str, ...]
     return series.named(len(series) - 1) if len(series) else ()
 
 
-def _broken_requests(evidence: Evidence) -> list[str]:
+def _broken_requests(evidence: RunEvidence) -> list[str]:
     """Return the kinds of requests most of which fail after the agent, and did not before the fault."""
     assert evidence.triggered is not None
     before = evidence.counts.between(0, evidence.triggered)
@@ -204,6 +204,6 @@ def _broken_requests(evidence: Evidence) -> list[str]:
     ]
 
 
-def _start_of(evidence: Evidence, index: int) -> int:
+def _start_of(evidence: RunEvidence, index: int) -> int:
     ticks = evidence.recording.timeline.ticks
     return next((min(o.started_ns for o in t.observations) for t in ticks if t.index == index), evidence.agent_started)

@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Loss:
+class UserLoss:
     """Weighted losses with their course: *times* ns, and what had been lost by then."""
 
     done: float
@@ -73,7 +73,7 @@ def counts_of(ticks: Sequence[Tick]) -> Counts:
 
 def loss_between(
     counts: Counts, committed: Impact, *, start_ns: int, end_ns: int, triggered_ns: int | None
-) -> Loss | None:
+) -> UserLoss | None:
     """Return what users lost between two instants, None when the load was not recorded.
 
     In every stretch between two readings the share of weighted requests that failed is the share of *users* who wait.
@@ -93,7 +93,7 @@ def loss_between(
     share = np.divide(lost @ weights, weighted, out=np.zeros(len(weighted)), where=weighted > 0)
     minutes = np.cumsum(share * lengths * committed.users)
     lost_by = np.cumsum(lost @ weights)
-    return Loss(
+    return UserLoss(
         done=float(asked.sum()),
         user_minutes=float(minutes[-1]) if len(minutes) else 0.0,
         failed=float(lost_by[-1]) if len(lost_by) else 0.0,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from opsassay.proxy.apis.base import Answer, Api, Asked, ToolResult, ToolUse
+from opsassay.proxy.apis.base import Asked, ModelAnswer, ModelApi, ToolResult, ToolUse
 from opsassay.proxy.apis.chat import CHAT
 from opsassay.proxy.apis.messages import MESSAGES
 from opsassay.proxy.apis.responses import RESPONSES
 
-__all__ = ["APIS", "Answer", "Api", "Asked", "ToolResult", "ToolUse", "api_of"]
+__all__ = ["APIS", "Asked", "ModelAnswer", "ModelApi", "ToolResult", "ToolUse", "api_of"]
 
-APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
+APIS: tuple[ModelApi, ...] = (CHAT, RESPONSES, MESSAGES)
 
 
-def api_of(method: str, path: str) -> Api | None:
+def api_of(method: str, path: str) -> ModelApi | None:
     """Return the API that a request speaks by method and path, None for any other request."""
     if method != "POST":
         return None

@@ -28,7 +28,7 @@ class ToolResult:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: (role, text) of every message in order, tool results and the name of the acting agent if it is told."""
+    """A request: (role, text) of every message in order, tool results and the name of the acting agent if it is known."""
 
     model: str | None
     messages: tuple[tuple[str, str], ...]
@@ -40,7 +40,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelAnswer:
     """An answer: text, tool calls, token counts (input_tokens, output_tokens)."""
 
     text: str
@@ -52,13 +52,13 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Api:
+class ModelApi:
     """One API: how its path ends, how requests and answers are read, how stream events become the whole answer."""
 
     name: str
     suffix: str
     read_request: Callable[[dict[str, Any]], Asked]
-    read_answer: Callable[[dict[str, Any]], Answer]
+    read_answer: Callable[[dict[str, Any]], ModelAnswer]
     assemble: Callable[[Sequence[dict[str, Any]]], dict[str, Any]]
     edit_text: Callable[[dict[str, Any], Callable[[str], str]], dict[str, Any]]
     add_message: Callable[[dict[str, Any], str, str], dict[str, Any]]
@@ -85,7 +85,7 @@ def index_of(value: Any, default: int = 0) -> int:
     return value if isinstance(value, int) else default
 
 
-def told(value: Any) -> str | None:
+def text_or_none(value: Any) -> str | None:
     """Return *value* as text, None when there is none."""
     return None if value is None else str(value)
 

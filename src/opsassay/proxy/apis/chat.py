@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from opsassay.proxy.apis.base import (
-    Answer,
-    Api,
     Asked,
+    ModelAnswer,
+    ModelApi,
     ToolResult,
     ToolUse,
     arguments_of,
@@ -18,7 +18,7 @@ from opsassay.proxy.apis.base import (
     fields,
     index_of,
     listed,
-    told,
+    text_or_none,
 )
 from opsassay.proxy.steps import plain_text
 
@@ -31,26 +31,26 @@ def read_request(body: dict[str, Any]) -> Asked:
     named = [message.get("name") for message in messages if message.get("role") in {"system", "developer"}]
     results = [m for m in messages if m.get("role") in {"tool", "function"}]
     return Asked(
-        model=told(body.get("model")),
+        model=text_or_none(body.get("model")),
         messages=tuple((str(m.get("role", "user")), _text(m)) for m in messages),
         results=tuple(ToolResult(str(m.get("tool_call_id", "")), plain_text(m.get("content"))) for m in results),
         agent=next((str(name) for name in named if name), None),
-        user=told(body.get("user")),
+        user=text_or_none(body.get("user")),
         stream=bool(body.get("stream")),
         tools=tuple(str(fields(t.get("function")).get("name", "")) for t in listed(body.get("tools"))),
     )
 
 
-def read_answer(body: dict[str, Any]) -> Answer:
+def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return what a chat completion says; of several choices the first."""
     choice = next(iter(listed(body.get("choices"))), {})
     message = fields(choice.get("message"))
-    return Answer(
+    return ModelAnswer(
         text=plain_text(message.get("content")) or plain_text(message.get("refusal")),
         tool_uses=tuple(_tool_use(call) for call in listed(message.get("tool_calls"))),
         usage=counts_of(body.get("usage"), _COUNTS),
-        model=told(body.get("model")),
-        id=told(body.get("id")),
+        model=text_or_none(body.get("model")),
+        id=text_or_none(body.get("id")),
         error=error_text(body),
     )
 
@@ -95,7 +95,7 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any], calls: dict[int, 
         call = calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
         call["id"] = part.get("id") or call["id"]
         for key in ("name", "arguments"):
-            call["function"][key] += told(fields(part.get("function")).get(key)) or ""
+            call["function"][key] += text_or_none(fields(part.get("function")).get(key)) or ""
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -108,4 +108,4 @@ def _tool_use(call: dict[str, Any]) -> ToolUse:
     return ToolUse(str(call.get("id", "")), str(function.get("name", "")), arguments_of(function.get("arguments")))
 
 
-CHAT = Api("chat", "/chat/completions", read_request, read_answer, assemble, edit_text, add_message)
+CHAT = ModelApi("chat", "/chat/completions", read_request, read_answer, assemble, edit_text, add_message)

@@ -7,9 +7,9 @@ from typing import Any
 
 from opsassay.proxy.apis.base import (
     OWN_COUNTS,
-    Answer,
-    Api,
     Asked,
+    ModelAnswer,
+    ModelApi,
     ToolResult,
     ToolUse,
     arguments_of,
@@ -19,7 +19,7 @@ from opsassay.proxy.apis.base import (
     fields,
     index_of,
     listed,
-    told,
+    text_or_none,
 )
 from opsassay.proxy.steps import plain_text
 
@@ -33,22 +33,22 @@ def read_request(body: dict[str, Any]) -> Asked:
     ]
     said = [(str(message.get("role", "user")), _text(message.get("content"))) for message in messages]
     return Asked(
-        model=told(body.get("model")),
+        model=text_or_none(body.get("model")),
         messages=tuple(([("system", system)] if system else []) + said),
         results=tuple(
             ToolResult(str(r.get("tool_use_id", "")), plain_text(r.get("content")), failed=bool(r.get("is_error")))
             for r in results
         ),
-        user=told(fields(body.get("metadata")).get("user_id")),
+        user=text_or_none(fields(body.get("metadata")).get("user_id")),
         stream=bool(body.get("stream")),
         tools=tuple(str(tool.get("name", "")) for tool in listed(body.get("tools"))),
     )
 
 
-def read_answer(body: dict[str, Any]) -> Answer:
+def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return what a message says: the text of its blocks and the tools that it uses."""
     blocks = listed(body.get("content"))
-    return Answer(
+    return ModelAnswer(
         text="\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
         tool_uses=tuple(
             ToolUse(str(block.get("id", "")), str(block.get("name", "")), arguments_of(block.get("input")))
@@ -56,8 +56,8 @@ def read_answer(body: dict[str, Any]) -> Answer:
             if block.get("type") == "tool_use"
         ),
         usage=counts_of(body.get("usage"), OWN_COUNTS),
-        model=told(body.get("model")),
-        id=told(body.get("id")),
+        model=text_or_none(body.get("model")),
+        id=text_or_none(body.get("id")),
         error=error_text(body),
     )
 
@@ -105,7 +105,7 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, 
         partial[index] = partial.get(index, "") + str(delta.get("partial_json", ""))
     for key in ("text", "thinking", "signature"):
         if isinstance(delta.get(key), str):
-            block[key] = (told(block.get(key)) or "") + delta[key]
+            block[key] = (text_or_none(block.get(key)) or "") + delta[key]
 
 
 def _text(content: Any) -> str:
@@ -118,4 +118,4 @@ def _is_call(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "tool_use"
 
 
-MESSAGES = Api("messages", "/messages", read_request, read_answer, assemble, edit_text, add_message)
+MESSAGES = ModelApi("messages", "/messages", read_request, read_answer, assemble, edit_text, add_message)

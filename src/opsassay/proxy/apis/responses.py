@@ -7,9 +7,9 @@ from typing import Any
 
 from opsassay.proxy.apis.base import (
     OWN_COUNTS,
-    Answer,
-    Api,
     Asked,
+    ModelAnswer,
+    ModelApi,
     ToolResult,
     ToolUse,
     arguments_of,
@@ -19,7 +19,7 @@ from opsassay.proxy.apis.base import (
     fields,
     index_of,
     listed,
-    told,
+    text_or_none,
 )
 from opsassay.proxy.steps import plain_text
 
@@ -32,21 +32,21 @@ def read_request(body: dict[str, Any]) -> Asked:
     instructions = [("system", str(body["instructions"]))] if body.get("instructions") else []
     results = [item for item in items if item.get("type") == "function_call_output"]
     return Asked(
-        model=told(body.get("model")),
+        model=text_or_none(body.get("model")),
         messages=tuple(
             instructions + [(str(item.get("role") or item.get("type", "user")), _text(item)) for item in items]
         ),
         results=tuple(ToolResult(str(r.get("call_id", "")), plain_text(r.get("output"))) for r in results),
-        user=told(body.get("user")),
+        user=text_or_none(body.get("user")),
         stream=bool(body.get("stream")),
         tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in listed(body.get("tools"))),
     )
 
 
-def read_answer(body: dict[str, Any]) -> Answer:
+def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return what a response says: the text of its messages and its function calls."""
     output = listed(body.get("output"))
-    return Answer(
+    return ModelAnswer(
         text="\n".join(plain_text(item.get("content")) for item in output if item.get("type") == "message"),
         tool_uses=tuple(
             ToolUse(str(item.get("call_id", "")), str(item.get("name", "")), arguments_of(item.get("arguments")))
@@ -54,8 +54,8 @@ def read_answer(body: dict[str, Any]) -> Answer:
             if item.get("type") == "function_call"
         ),
         usage=counts_of(body.get("usage"), OWN_COUNTS),
-        model=told(body.get("model")),
-        id=told(body.get("id")),
+        model=text_or_none(body.get("model")),
+        id=text_or_none(body.get("id")),
         error=error_text(body),
     )
 
@@ -111,4 +111,4 @@ def _text(item: dict[str, Any]) -> str:
     return plain_text(item.get("output") if "output" in item else item.get("content"))
 
 
-RESPONSES = Api("responses", "/responses", read_request, read_answer, assemble, edit_text, add_message)
+RESPONSES = ModelApi("responses", "/responses", read_request, read_answer, assemble, edit_text, add_message)

@@ -78,13 +78,15 @@ def _step(number: int, record: dict[str, Any], ids: AgentIds) -> TraceStep:
 
 def _tool_call(log: dict[str, Any]) -> ToolCall:
     status = str(first_of(log, ("status", "execution_status")) or "ok").lower()
-    told: Literal["ok", "error"] = "ok" if status in {"ok", "success", "succeeded", "completed", "true"} else "error"
+    reported: Literal["ok", "error"] = (
+        "ok" if status in {"ok", "success", "succeeded", "completed", "true"} else "error"
+    )
     arguments = first_of(log, ("arguments", "input", "input_arguments", "args"))
     return ToolCall(
         tool=str(first_of(log, ("tool", "tool_name", "name")) or ""),
         arguments=arguments if isinstance(arguments, dict) else {} if arguments is None else {"raw": arguments},
         output=_text(first_of(log, ("output", "outputs", "result"))),
-        status=told,
+        status=reported,
     )
 
 

@@ -118,7 +118,7 @@ def _trace(spans: Sequence[_Span]) -> Trace:
     for number, span in enumerate(inferences, 1):
         name = _agent(span, by_id)
         steps.append(_step(number, span, name, ids.of(name), tools[span.id]))
-    told = _told(inferences[0])
+    messages = _messages_of(inferences[0])
     return Trace(
         task_id=str(
             root.get("opsassay.task_id")
@@ -126,7 +126,7 @@ def _trace(spans: Sequence[_Span]) -> Trace:
             or inferences[0].trace
         ),
         task_instruction=str(
-            root.get("opsassay.task_instruction") or next((text for role, text in told if role == "user"), "")
+            root.get("opsassay.task_instruction") or next((text for role, text in messages if role == "user"), "")
         ),
         system_name=str(root.get("opsassay.system_name") or root.get("gen_ai.agent.name") or "OpenTelemetry"),
         agent_configuration=arguments_of(root.get("opsassay.agent_configuration")),
@@ -145,7 +145,7 @@ def _step(number: int, span: _Span, name: str, agent_id: str, tools: Sequence[_S
         step_id=number,
         agent_id=agent_id,
         agent_name=name,
-        input_context=span.attributes.get("opsassay.input_context") or render_messages(_told(span)),
+        input_context=span.attributes.get("opsassay.input_context") or render_messages(_messages_of(span)),
         output_content=_said(span),
         tool_logs=logs,
         started_at=span.start_ns or None,
@@ -188,7 +188,7 @@ def _agent(span: _Span, by_id: dict[str, _Span]) -> str:
     return "agent"
 
 
-def _told(span: _Span) -> list[tuple[str, str]]:
+def _messages_of(span: _Span) -> list[tuple[str, str]]:
     """Return (role, text) of the input, from attributes or from events of earlier conventions."""
     system = _parts(_parsed(span.attributes.get("gen_ai.system_instructions")))
     messages = [
@@ -208,8 +208,8 @@ def _said(span: _Span) -> str:
     messages = _objects(span.attributes.get("gen_ai.output.messages"))
     if messages:
         return "\n".join(filter(None, (_parts(m.get("parts"), calls=False) for m in messages)))
-    told = {"gen_ai.content.completion": "gen_ai.completion", "gen_ai.choice": "message"}
-    return "\n".join(str(attributes.get(told[name], "")) for name, attributes in span.events if name in told)
+    given = {"gen_ai.content.completion": "gen_ai.completion", "gen_ai.choice": "message"}
+    return "\n".join(str(attributes.get(given[name], "")) for name, attributes in span.events if name in given)
 
 
 def _parts(parts: Any, *, calls: bool = True) -> str:
@@ -303,10 +303,10 @@ def _message(role: str, parts: list[dict[str, Any]]) -> str:
 
 
 def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
-    told = ((key, value) for key, value in values.items() if value is not None)
+    given = ((key, value) for key, value in values.items() if value is not None)
     return [
         {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
-        for key, value in told
+        for key, value in given
     ]
 
 

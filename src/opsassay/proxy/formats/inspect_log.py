@@ -112,7 +112,7 @@ def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachme
     output = event.get("output") or {}
     message = next((choice.get("message") or {} for choice in listed(output.get("choices"))), {})
     usage = output.get("usage") or {}
-    told = [
+    shown = [
         (str(m.get("role", "user")), _attached(plain_text(m.get("content")), attachments))
         for m in listed(event.get("input"))
     ]
@@ -120,7 +120,7 @@ def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachme
         step_id=number,
         agent_id=agent_id,
         agent_name=name,
-        input_context=render_messages(told),
+        input_context=render_messages(shown),
         output_content=_attached(plain_text(message.get("content")), attachments),
         started_at=_ns(event.get("timestamp")),
         ended_at=_ns(event.get("completed")),

@@ -38,7 +38,7 @@ class ImportReport:
 
 
 @dataclass(frozen=True)
-class Made:
+class ReadCase:
     """A case as it was read: *incident* None is a truth without telemetry, *truth* None telemetry without a truth."""
 
     incident: Incident | None
@@ -59,7 +59,7 @@ class Source:
 
     name: str
     id: str
-    read: Callable[[], Made]
+    read: Callable[[], ReadCase]
 
 
 def import_sources(sources: Iterable[Source], out: Path, on_case: OnCase | None = None) -> ImportReport:
@@ -89,12 +89,12 @@ def import_sources(sources: Iterable[Source], out: Path, on_case: OnCase | None 
     return ImportReport(**{outcome: tuple(cases) for outcome, cases in became.items()}, notes=tuple(notes))
 
 
-def _import_one(source: Source, tree: Tree) -> tuple[str, Made]:
+def _import_one(source: Source, tree: Tree) -> tuple[str, ReadCase]:
     if tree.incident_path(source.id).exists():
-        return "skipped", Made(None, None)
+        return "skipped", ReadCase(None, None)
     made = source.read()
     if made.incident is None and (tree.truth_path(source.id) / TRUTH).exists():
-        return "skipped", Made(None, None)
+        return "skipped", ReadCase(None, None)
     tree.remove(source.id)  # truth without an incident is left over from an import that was cut off
     if made.truth is not None:
         with whole_folder(tree.truth_path(source.id)) as partial:

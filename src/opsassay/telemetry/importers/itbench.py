@@ -21,8 +21,8 @@ from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, Cau
 from opsassay.model.incident import Label, RootLabel, Truth
 from opsassay.telemetry.importers.cases import (
     ImportReport,
-    Made,
     OnCase,
+    ReadCase,
     Source,
     case_id,
     folders_below,
@@ -53,7 +53,7 @@ def _source(folder: Path) -> Source:
     return Source(folder.name, id_, partial(_read, folder, id_))
 
 
-def _read(folder: Path, id_: str) -> Made:
+def _read(folder: Path, id_: str) -> ReadCase:
     notes: list[str] = []
     first, second = (_spec(folder / name, notes) for name in (V1, V2))
     if first is None and second is None:
@@ -68,8 +68,8 @@ def _read(folder: Path, id_: str) -> Made:
     aliases = [[str(name) for name in group] for group in _listed((first or {}).get("aliases"))]
     named = {name for group in aliases for name in group}
     notes += [f"{V1}: the alias {name!r} is no group" for name in sorted(named - groups.keys())]
-    told = tuple(f"itbench: faulted object {name}" for name in objects)
-    truth = Truth(id=id_, system=system, roots=roots or tuple(RootLabel(service=(n,)) for n in objects), notes=told)
+    names = tuple(f"itbench: faulted object {name}" for name in objects)
+    truth = Truth(id=id_, system=system, roots=roots or tuple(RootLabel(service=(n,)) for n in objects), notes=names)
     annotation = Annotation(
         label=Label.ATTRIBUTED if graph.edges and graph.root_causes else Label.UNEXPLAINED,
         reason=f"imported from {V1}",
@@ -81,7 +81,7 @@ def _read(folder: Path, id_: str) -> Made:
         "aliases": aliases,
     }
     further = {ENTITIES: json.dumps(entities, indent=1, sort_keys=True) + "\n"}
-    return Made(None, truth, annotation=annotation, further=further, notes=tuple(notes))
+    return ReadCase(None, truth, annotation=annotation, further=further, notes=tuple(notes))
 
 
 def _spec(path: Path, notes: list[str]) -> dict[str, Any] | None:

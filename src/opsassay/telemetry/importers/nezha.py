@@ -21,8 +21,8 @@ from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
-    Made,
     OnCase,
+    ReadCase,
     Source,
     at_ns,
     case_id,
@@ -84,7 +84,7 @@ def _cases(fault_list: Path) -> Iterator[Source]:
         yield Source(name, case_id("nezha", name), partial(_without_fault, name, day, normal))
 
 
-def _read(name: str, day: Path, fault: dict[str, str], normal: Any) -> Made:
+def _read(name: str, day: Path, fault: dict[str, str], normal: Any) -> ReadCase:
     begun = datetime.fromisoformat(fault["inject_time"]).replace(tzinfo=UTC)
     minutes = [(begun + timedelta(minutes=i)).strftime("%H_%M") for i in range(MINUTES)]
     there = [minute for minute in minutes if (day / "trace" / f"{minute}_trace.csv").exists()]
@@ -118,10 +118,10 @@ def _read(name: str, day: Path, fault: dict[str, str], normal: Any) -> Made:
         roots=(label,),
         notes=(f"nezha: {json.dumps(fault, sort_keys=True)}",),
     )
-    return Made(incident, truth, _frames(day, incident, normal(), after), {"namespace": system}, notes=tuple(notes))
+    return ReadCase(incident, truth, _frames(day, incident, normal(), after), {"namespace": system}, notes=tuple(notes))
 
 
-def _without_fault(name: str, day: Path, normal: Any) -> Made:
+def _without_fault(name: str, day: Path, normal: Any) -> ReadCase:
     whole = normal()
     middle = whole["traces"].get_column("time").sort()[whole["traces"].height // 2]
     first = {modality: frame.filter(pl.col("time") < middle) for modality, frame in whole.items()}
@@ -132,7 +132,7 @@ def _without_fault(name: str, day: Path, normal: Any) -> Made:
     nothing = Fault(type=NO_FAULT, service=None, start_ns=window.start_ns, end_ns=window.end_ns)
     note = "the second half of the no-fault recording stands for the abnormal period"
     truth = Truth(id=incident.id, system=system, faults=(nothing,), notes=(note,))
-    return Made(incident, truth, _frames(day, incident, first, second), {"namespace": system})
+    return ReadCase(incident, truth, _frames(day, incident, first, second), {"namespace": system})
 
 
 def service_of(pod: str) -> str:

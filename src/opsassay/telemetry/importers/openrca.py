@@ -20,8 +20,8 @@ from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
-    Made,
     OnCase,
+    ReadCase,
     Source,
     at_ns,
     case_id,
@@ -82,7 +82,7 @@ def _cases(system: Path) -> Iterator[Source]:
         yield Source(case, case_id("openrca", case), partial(_read, system, name, case, together))
 
 
-def _read(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> Made:
+def _read(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> ReadCase:
     id_, begun_s = case_id("openrca", case), float(records[0]["at_s"])
     begun_ns, second = int(begun_s * 1e9), 1_000_000_000
     day = system / "telemetry" / datetime.fromtimestamp(begun_s, ZONE).strftime("%Y_%m_%d")
@@ -100,15 +100,15 @@ def _read(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> 
         raise DatapackError(f"{day} has no rows around the failure of {case}; restore it from the source.")
     faults = [_fault(row, incident.abnormal.end_ns) for row in records]
     notes += [f"the reason {row['reason']!r} has no type" for row, f in zip(records, faults, strict=True) if f is None]
-    told = tuple(f"openrca: {row['component']}: {row['reason']}" for row in records)
+    reasons = tuple(f"openrca: {row['component']}: {row['reason']}" for row in records)
     truth = Truth(
         id=id_,
         system=name,
         faults=tuple(f for f in faults if f) if all(faults) else (),
         roots=tuple(_label(row["component"]) for row in records),
-        notes=told,
+        notes=reasons,
     )
-    return Made(incident, truth, frames, {"namespace": name}, notes=tuple(notes))
+    return ReadCase(incident, truth, frames, {"namespace": name}, notes=tuple(notes))
 
 
 def _fault(row: dict[str, Any], end_ns: int) -> Fault | None:

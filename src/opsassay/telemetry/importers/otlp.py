@@ -29,8 +29,8 @@ from opsassay.model.json_lines import numbered_lines
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
-    Made,
     OnCase,
+    ReadCase,
     Source,
     case_id,
     folders_below,
@@ -72,7 +72,7 @@ def _source(folder: Path) -> Source:
     return Source(folder.name, id_, partial(_read, folder, id_))
 
 
-def _read(folder: Path, id_: str) -> Made:
+def _read(folder: Path, id_: str) -> ReadCase:
     notes: list[str] = []
     frames: Frames = {}
     windows = []
@@ -90,7 +90,7 @@ def _read(folder: Path, id_: str) -> Made:
     system = folder.parent.name if folder.name.isdigit() else folder.name
     incident = Incident(id=id_, system=system, normal=windows[0], abnormal=windows[1], provenance={"format": "otlp"})
     truth = read_public_truth(folder, incident) if (folder / INJECTION).exists() else None
-    return Made(incident, truth, frames, {"namespace": system}, notes=tuple(notes))
+    return ReadCase(incident, truth, frames, {"namespace": system}, notes=tuple(notes))
 
 
 def _tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:

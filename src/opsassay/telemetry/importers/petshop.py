@@ -20,8 +20,8 @@ from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
 from opsassay.telemetry.datapack import read_object
 from opsassay.telemetry.importers.cases import (
     ImportReport,
-    Made,
     OnCase,
+    ReadCase,
     Source,
     at_ns,
     case_id,
@@ -75,7 +75,7 @@ def _no_issue(system: Path) -> pl.DataFrame:
     return read_metrics(path)
 
 
-def _read(issue: Path, system: str, usual: Callable[[], pl.DataFrame]) -> Made:
+def _read(issue: Path, system: str, usual: Callable[[], pl.DataFrame]) -> ReadCase:
     id_ = case_id("petshop", "/".join(issue.parts[-3:]))
     target = read_object(issue / "target.json")
     try:
@@ -88,10 +88,10 @@ def _read(issue: Path, system: str, usual: Callable[[], pl.DataFrame]) -> Made:
     incident = _incident(id_, system, normal, abnormal, description)
     notes = (f"target.json: {json.dumps(target, sort_keys=True)}",)
     truth = Truth(id=id_, system=system, roots=(label,), notes=notes)
-    return Made(incident, truth, _frames(normal, abnormal), {"namespace": system})
+    return ReadCase(incident, truth, _frames(normal, abnormal), {"namespace": system})
 
 
-def _without_fault(where: str, system: str, no_issue: Callable[[], pl.DataFrame]) -> Made:
+def _without_fault(where: str, system: str, no_issue: Callable[[], pl.DataFrame]) -> ReadCase:
     id_, usual = case_id("petshop", where), no_issue()
     boundary = usual.get_column("time").unique().sort()[-NO_ISSUE_ROWS]
     normal, abnormal = usual.filter(pl.col("time") < boundary), usual.filter(pl.col("time") >= boundary)
@@ -99,7 +99,7 @@ def _without_fault(where: str, system: str, no_issue: Callable[[], pl.DataFrame]
     window = incident.abnormal
     nothing = Fault(type=NO_FAULT, service=None, start_ns=window.start_ns, end_ns=window.end_ns)
     note = f"the last {NO_ISSUE_ROWS} no-issue rows stand for the abnormal period"
-    return Made(
+    return ReadCase(
         incident, Truth(id=id_, system=system, faults=(nothing,), notes=(note,)), _frames(normal, abnormal),
         {"namespace": system},
     )  # fmt: skip

@@ -18,8 +18,8 @@ from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
-    Made,
     OnCase,
+    ReadCase,
     Source,
     at_ns,
     case_id,
@@ -56,7 +56,7 @@ def _cases(folders: Iterator[Path]) -> Iterator[Source]:
         yield Source(name, case_id("rcaeval", digest), partial(_read, folder, case_id("rcaeval", digest)))
 
 
-def _read(folder: Path, id_: str) -> Made:
+def _read(folder: Path, id_: str) -> ReadCase:
     service, _, fault = folder.parent.name.rpartition("_")
     if not service:
         raise DatapackError(f"{folder.parent.name} is not SERVICE_FAULT, so the truth of {folder} is not known.")
@@ -94,7 +94,7 @@ def _read(folder: Path, id_: str) -> Made:
     truth = Truth(
         id=id_, system=system, faults=known, roots=(RootLabel(service=(service,)),), notes=(f"rcaeval: {fault}",)
     )
-    return Made(incident, truth, frames, {"namespace": system}, notes=tuple(notes))
+    return ReadCase(incident, truth, frames, {"namespace": system}, notes=tuple(notes))
 
 
 def _injected_ns(path: Path) -> int:

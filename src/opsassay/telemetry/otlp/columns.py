@@ -52,21 +52,21 @@ def integer(value: Any) -> int | None:
 
 
 class Attributes:
-    """Sparse columns of one batch, one per wanted attribute *key*; keys that are not wanted are never decoded."""
+    """Sparse columns of one batch, one per selected attribute *key*; keys that are not selected are never decoded."""
 
     def __init__(self, readers: dict[str, Callable[[Any], Any]]) -> None:
         self._columns: dict[str, list[Any]] = {key: [] for key in readers}
-        self._wanted = {key: (self._columns[key], reader) for key, reader in readers.items()}
+        self._selected = {key: (self._columns[key], reader) for key, reader in readers.items()}
 
     def extend(self, items: Sequence[Any]) -> None:
         """Add a row for each message of *items*, which have ``attributes``."""
         for column in self._columns.values():
             base = len(column)
             column.extend([None] * len(items))
-        wanted = self._wanted
+        selected = self._selected
         for row, item in enumerate(items, base):
             for pair in item.attributes:
-                if found := wanted.get(pair.key):
+                if found := selected.get(pair.key):
                     found[0][row] = found[1](pair.value)
 
     def series(self, key: str, dtype: pl.DataType) -> pl.Series:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.errors import OpsAssayError, UserError
-from opsassay.telemetry.otlp.sessions import Recorder
+from opsassay.telemetry.otlp.sessions import SessionRecorder
 
 SOCKET_NAME = "control.sock"
 
@@ -43,7 +43,7 @@ def bind(state: Path) -> socket.socket:
 class Control:
     """Executes the commands open_session, close_session and stats on a *recorder*."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: SessionRecorder) -> None:
         self._recorder = recorder
         self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "open_session": self._open,

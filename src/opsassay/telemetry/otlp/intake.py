@@ -17,7 +17,7 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from opsassay.logs import Log
 from opsassay.telemetry.otlp.counts import SIGNALS
 from opsassay.telemetry.otlp.requests import BrokenBodyError, LargeBodyError, count_items, parse, unpack
-from opsassay.telemetry.otlp.sessions import OverloadError, Recorder
+from opsassay.telemetry.otlp.sessions import OverloadError, SessionRecorder
 from opsassay.telemetry.otlp.spool import MAX_PAYLOAD_BYTES, Kind
 
 CONTENT_TYPE = "application/x-protobuf"
@@ -53,7 +53,7 @@ class Budget:
 class Intake:
     """The handlers of the data port over one *recorder*."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: SessionRecorder) -> None:
         self._recorder, self._budget = recorder, Budget(MAX_BODIES_BYTES)
 
     def application(self) -> web.Application:

@@ -21,7 +21,7 @@ from opsassay.errors import StartError
 from opsassay.logs import Log
 from opsassay.telemetry.otlp import control
 from opsassay.telemetry.otlp.intake import Intake
-from opsassay.telemetry.otlp.sessions import Recorder
+from opsassay.telemetry.otlp.sessions import SessionRecorder
 
 _log = Log(__name__)
 STATE_NAME = "receiver.json"
@@ -64,7 +64,7 @@ async def _serve(state: Path, listener: socket.socket, *, die_with_stdin: bool) 
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    recorder = Recorder()
+    recorder = SessionRecorder()
     runner = web.AppRunner(
         Intake(recorder).application(),
         access_log=None,

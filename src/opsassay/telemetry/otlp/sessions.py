@@ -19,7 +19,7 @@ class OverloadError(OperationError):
     """The disk refuses or cannot keep up: the client should send again later."""
 
 
-class Session:
+class SpoolSession:
     """One recording into one folder; its files are touched by the writer thread only, its tallies by the loop only."""
 
     def __init__(self, name: str, directory: Path) -> None:
@@ -66,7 +66,7 @@ class Session:
         )
 
 
-class Recorder:
+class SessionRecorder:
     """The open sessions and the one thread that writes for them; all methods are called from the event loop.
 
     At most *max_pending_bytes* wait for the disk; what comes on top is refused and counted.
@@ -74,7 +74,7 @@ class Recorder:
 
     def __init__(self, max_pending_bytes: int = MAX_PENDING_BYTES) -> None:
         self.tallies = tallies()
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, SpoolSession] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="spool")
         self._pending_bytes, self._max_pending_bytes = 0, max_pending_bytes
         self._started_ns = time.time_ns()
@@ -99,7 +99,7 @@ class Recorder:
         self._count(sessions, failures, signal, items, len(payload))
 
     def _count(
-        self, sessions: list[Session], failures: list[OSError | None], signal: str, items: int, size_bytes: int
+        self, sessions: list[SpoolSession], failures: list[OSError | None], signal: str, items: int, size_bytes: int
     ) -> None:
         for session, failure in zip(sessions, failures, strict=True):
             if failure:
@@ -125,7 +125,7 @@ class Recorder:
         for session in self._sessions.values():
             if session.directory == directory:
                 raise UserError(f"Session {session.name!r} already records into {directory}; choose another folder.")
-        self._sessions[name] = Session(name, directory)
+        self._sessions[name] = SpoolSession(name, directory)
 
     async def close_session(self, name: str) -> SessionStats:
         """Stop recording *name* with everything on the disk; raises UserError for an unknown one."""
@@ -161,6 +161,6 @@ class Recorder:
         )
 
 
-def _append_to_all(sessions: list[Session], signal: str, kind: Kind, payload: bytes) -> list[OSError | None]:
+def _append_to_all(sessions: list[SpoolSession], signal: str, kind: Kind, payload: bytes) -> list[OSError | None]:
     header = frame_header(time.time_ns(), kind, payload)
     return [session.append(signal, header, payload) for session in sessions]
