@@ -9,12 +9,12 @@ from opsassay.blame.features import FEATURES
 from opsassay.blame.rules import RULES
 from opsassay.blame.scores import score, summarise
 from opsassay.model.trajectory import Attribution, LabelledTrace, Trace, TraceStep
-from opsassay.proxy.formats.whoandwhen import read_whoandwhen
+from opsassay.proxy.formats.finding import read_labelled
 
 
 @pytest.fixture(scope="module")
 def whoandwhen(real_data):
-    return read_whoandwhen(real_data / "whoandwhen")
+    return read_labelled(real_data / "whoandwhen")
 
 
 def accuracies(cases, answers):

@@ -7,14 +7,14 @@ import pytest
 from opsassay.blame.rules import RULES
 from opsassay.blame.scores import breakdown, score, summarise
 from opsassay.model.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
-from opsassay.proxy.formats.whoandwhen import read_whoandwhen
+from opsassay.proxy.formats.finding import read_labelled
 
 GENERATED, CRAFTED = "algorithm-generated", "hand-crafted"
 
 
 @pytest.fixture(scope="module")
 def whoandwhen(real_data):
-    return read_whoandwhen(real_data / "whoandwhen")
+    return read_labelled(real_data / "whoandwhen")
 
 
 def accuracy(cases, subset, rule, **options):

@@ -10,6 +10,7 @@ from typing import Any
 
 from opsassay.telemetry.schema import MODALITIES, PERIODS
 from opsassay.telemetry.sql import LockedSql
+from opsassay.telemetry.sql_worker import tree_nodes
 
 TABLES = frozenset(f"{period}_{modality}" for period in PERIODS for modality in MODALITIES)
 NAME_COLUMNS = frozenset(
@@ -79,7 +80,8 @@ class Statement:
         if "service" not in self._parameters or "period" not in self._parameters:
             return "the query must use $service and $period"
         if any(
-            node.get("class") == "CASE" or node.get("function_name") in {"if", "error"} for node in _nodes(self.tree)
+            node.get("class") == "CASE" or node.get("function_name") in {"if", "error"}
+            for node in tree_nodes(self.tree)
         ):
             return "CASE and if are not allowed in a bound query"
         free = _columns_outside(self.tree)
@@ -105,33 +107,22 @@ class Statement:
     def _own_names(self) -> frozenset[str]:
         return frozenset(
             entry["key"].lower()
-            for node in _nodes(self.tree)
+            for node in tree_nodes(self.tree)
             for entry in (node.get("cte_map") or {}).get("map") or ()
             if "key" in entry
         )
 
     @cached_property
     def _parameters(self) -> list[str]:
-        return [node["identifier"] for node in _nodes(self.tree) if node.get("class") == "PARAMETER"]
-
-
-def _nodes(tree: Any) -> Iterator[Node]:
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            yield node
-            waiting.extend(node.values())
-        elif isinstance(node, list):
-            waiting.extend(node)
+        return [node["identifier"] for node in tree_nodes(self.tree) if node.get("class") == "PARAMETER"]
 
 
 def _selects(tree: Node) -> Iterator[Node]:
-    return (node for node in _nodes(tree) if node.get("type") == "SELECT_NODE")
+    return (node for node in tree_nodes(tree) if node.get("type") == "SELECT_NODE")
 
 
 def _reads(tree: Any, own_names: frozenset[str]) -> bool:
-    return any(_is_telemetry(node, own_names) for node in _nodes(tree))
+    return any(_is_telemetry(node, own_names) for node in tree_nodes(tree))
 
 
 def _is_telemetry(node: Node, own_names: frozenset[str]) -> bool:
@@ -147,7 +138,7 @@ def _depends(expression: Any) -> bool:
     """Return whether rows have a say in *expression*."""
     return any(
         node.get("class") in {"COLUMN_REF", "STAR", "SUBQUERY", "WINDOW"} or _counts(node)
-        for node in _nodes(expression)
+        for node in tree_nodes(expression)
     )
 
 
@@ -158,9 +149,9 @@ def _counts(node: Node) -> bool:
 def _conditions(select: Node) -> Iterator[Any]:
     yield from (select.get(name) for name in ("where_clause", "having", "qualify") if select.get(name))
     yield from (
-        n["condition"] for n in _nodes(select.get("from_table")) if n.get("type") == "JOIN" and n.get("condition")
+        n["condition"] for n in tree_nodes(select.get("from_table")) if n.get("type") == "JOIN" and n.get("condition")
     )
-    yield from (n["filter"] for n in _nodes(select.get("select_list")) if isinstance(n.get("filter"), dict))
+    yield from (n["filter"] for n in tree_nodes(select.get("select_list")) if isinstance(n.get("filter"), dict))
 
 
 def _restricts(condition: Any, matches: Matches) -> bool:
@@ -198,7 +189,7 @@ def _names(node: Node, matches: Matches) -> bool:
 def _columns_outside(tree: Node) -> set[str]:
     """Return the identifying columns that are used elsewhere than compared with ``$service`` or with each other."""
     allowed: set[int] = set()
-    for node in _nodes(tree):
+    for node in tree_nodes(tree):
         if node.get("type") != "COMPARE_EQUAL":
             continue
         sides = (node["left"], node["right"])
@@ -208,7 +199,7 @@ def _columns_outside(tree: Node) -> set[str]:
             allowed.update(id(column) for column in columns)
     return {
         name
-        for node in _nodes(tree)
+        for node in tree_nodes(tree)
         if node.get("class") == "COLUMN_REF" and id(node) not in allowed
         if (name := str(node["column_names"][-1]).lower()) in _IDENTITIES
     }
@@ -217,11 +208,11 @@ def _columns_outside(tree: Node) -> set[str]:
 def _parameters_compared(tree: Node) -> bool:
     """Return whether every parameter is one side of an equality whose other side is a column."""
     compared = set()
-    for node in _nodes(tree):
+    for node in tree_nodes(tree):
         if node.get("type") == "COMPARE_EQUAL":
             for side, other in ((node["left"], node["right"]), (node["right"], node["left"])):
                 if side.get("class") == "PARAMETER" and other.get("class") == "COLUMN_REF":
                     is_name = _names_column(other)
                     if is_name == (side["identifier"] == "service"):
                         compared.add(id(side))
-    return all(id(node) in compared for node in _nodes(tree) if node.get("class") == "PARAMETER")
+    return all(id(node) in compared for node in tree_nodes(tree) if node.get("class") == "PARAMETER")

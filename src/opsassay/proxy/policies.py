@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -153,6 +153,3 @@ class Intervene:
         for old, new in self.intervention.replace.items():
             text = text.replace(old, new)
         return text
-
-
-PolicyFactory = Callable[[], Policy]

@@ -182,7 +182,7 @@ def checked(connection: Any, sql: str, tables: frozenset[str]) -> tuple[str, fro
         tree = _parsed(connection, spliced)
         if spliced != _spliced(spliced, tree, tables):
             raise RefusedStatementError("reads of parquet files cannot be nested like this; use the table names")
-    called = {n["function"].get("function_name", "") for n in _nodes(tree) if n.get("type") == "TABLE_FUNCTION"}
+    called = {n["function"].get("function_name", "") for n in tree_nodes(tree) if n.get("type") == "TABLE_FUNCTION"}
     for name in sorted(called):
         if name.lower() not in TABLE_FUNCTIONS:
             raise RefusedStatementError(f"the table function {name} is not available; tables: {_listed(tables)}")
@@ -196,7 +196,8 @@ def _parsed(connection: Any, sql: str) -> dict[str, Any]:
     return tree
 
 
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+def tree_nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of the JSON value *tree*, the parse tree of a statement."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -213,7 +214,7 @@ def _spliced(sql: str, tree: dict[str, Any], tables: frozenset[str]) -> str:
     Text that only looks like a read (in a literal, a comment or a name) has no such node and is left alone.
     """
     text, cuts = sql.encode(), []
-    for node in _nodes(tree):
+    for node in tree_nodes(tree):
         if node.get("type") == "TABLE_FUNCTION" and node["function"].get("function_name", "").lower() in READERS:
             cuts.append(_cut_of_call(text, node, tables))
         elif node.get("type") == "BASE_TABLE" and (table := _table_of(node.get("table_name"), tables)):

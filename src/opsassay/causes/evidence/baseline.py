@@ -15,7 +15,7 @@ DRIFT_LIMIT = 0.1
 
 @dataclass(frozen=True, eq=False)
 class OperationBaseline:
-    """What is normal: one row per node, the false-alarm rate of the screens on the second half, and its windows.
+    """What is normal: one row per node, the false-alarm rate of the screens on the second half.
 
     *nodes*: node, n, mean_ms, sd_ms, log_mean, log_sd, failed_share, rate_per_s, pauses (whether
     windows without a call are normal for it).
@@ -23,7 +23,6 @@ class OperationBaseline:
 
     nodes: pl.DataFrame
     false_alarm_rate: float | None
-    windows_tried: int
 
     @property
     def drifted(self) -> bool:
@@ -44,7 +43,7 @@ def calibrate(calls: Calls, thresholds: Thresholds) -> OperationBaseline:
     raised = (
         tried.select((pl.col("slow") | pl.col("erroring") | pl.col("missing")).mean()).item() if tried.height else None
     )
-    return OperationBaseline(nodes=nodes, false_alarm_rate=raised, windows_tried=tried.height)
+    return OperationBaseline(nodes=nodes, false_alarm_rate=raised)
 
 
 MINIMUM_WINDOWS = 5

@@ -16,9 +16,6 @@ from opsassay.grading.verifiers.judgement import Judged, Judgement, not_applicab
 from opsassay.model.run import Metric, MetricStatus, Verdict
 from opsassay.model.scenario import Profile, Scenario, Verification
 
-PAPER = ("v_outcome", "v_temporal", "v_depth", "v_probe")
-"""The predicates of "side-effects"; profile `paper` judges by these alone."""
-
 
 class TrajectoryVerdict(Verdict):
     """The verdict on one trial: its metrics, and what every predicate says.

@@ -13,7 +13,6 @@ from typing import Any
 
 from opsassay.errors import DatapackError
 from opsassay.model.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
-from opsassay.proxy.reading import numbered, read_json
 from opsassay.proxy.steps import AgentIds, strip_role_suffix
 
 _EXIT_CODE = re.compile(r"^exitcode: (\d+)")
@@ -23,12 +22,6 @@ _TERMINALS = frozenset({"Computer_terminal", "ComputerTerminal"})
 def is_whoandwhen(payload: Any) -> bool:
     """Return whether *payload* looks like a file of Who&When."""
     return isinstance(payload, dict) and {"history", "mistake_agent", "mistake_step"} <= payload.keys()
-
-
-def read_whoandwhen(folder: Path) -> list[LabelledTrace]:
-    """Return every labelled trace below *folder*, by subset and number; raises DatapackError."""
-    paths = sorted(folder.rglob("*.json"), key=lambda path: (path.parent.name, numbered(path)))
-    return [labelled(read_json(path), path) for path in paths]
 
 
 def labelled(payload: Any, path: Path) -> LabelledTrace:
