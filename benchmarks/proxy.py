@@ -54,28 +54,28 @@ def main() -> None:
     options.add_argument("--memory", type=int, default=100_000)
     chosen = options.parse_args()
     with upstream() as base, tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        doors = {"direct": (base, "x")}
+        entrances = {"direct": (base, "x")}
         url, token, process = stack.enter_context(opsassay_proxy(base, Path(folder, "opsassay")))
-        doors["opsassay"] = (url, token)
+        entrances["opsassay"] = (url, token)
         for name, start in (("mitmproxy", mitmproxy), ("litellm", litellm)):
             if (PEERS / name).is_dir():
-                doors[name] = (stack.enter_context(start(base, Path(folder))), MASTER_KEY)
+                entrances[name] = (stack.enter_context(start(base, Path(folder))), MASTER_KEY)
             else:
                 print(f"{name}: not installed in {PEERS / name}, left out")
-        asyncio.run(compare(doors, chosen.calls))
-        asyncio.run(hold_streams(doors["opsassay"], chosen.streams, Path(folder, "opsassay")))
-        asyncio.run(watch_memory(doors["opsassay"], chosen.memory, process))
+        asyncio.run(compare(entrances, chosen.calls))
+        asyncio.run(hold_streams(entrances["opsassay"], chosen.streams, Path(folder, "opsassay")))
+        asyncio.run(watch_memory(entrances["opsassay"], chosen.memory, process))
 
 
-async def compare(doors: dict[str, tuple[str, str]], calls: int) -> None:
+async def compare(entrances: dict[str, tuple[str, str]], calls: int) -> None:
     """Print p50 and p99 of every door and what it adds to the direct call."""
-    taken: dict[str, list[float]] = {name: [] for name in doors}
+    taken: dict[str, list[float]] = {name: [] for name in entrances}
     async with aiohttp.ClientSession() as client:
-        for door in doors.values():
+        for door in entrances.values():
             for _ in range(50):
                 await call(client, *door)
         for _ in range(ROUNDS):
-            for name, door in doors.items():
+            for name, door in entrances.items():
                 taken[name] += [await call(client, *door) for _ in range(calls // ROUNDS)]
     direct = statistics.median(taken["direct"])
     for name, times in taken.items():

@@ -57,18 +57,18 @@ def told(writes):
 
 
 def test_what_stands_and_what_we_change_before_the_agent_is_let_in_is_not_its_doing(writes):
-    writes.told("Service", "ADDED", service(), 1)
-    writes.told("Service", "MODIFIED", service("wrong"), 2)
+    writes.note("Service", "ADDED", service(), 1)
+    writes.note("Service", "MODIFIED", service("wrong"), 2)
     assert writes.recorded == []
 
 
 def test_a_patch_a_creation_and_a_deletion_are_recorded_with_the_time_of_their_event(writes):
-    writes.told("Service", "ADDED", service("wrong"), 1)
+    writes.note("Service", "ADDED", service("wrong"), 1)
     writes.begin()
-    writes.told("Service", "MODIFIED", service("auth", version=2), 5)
+    writes.note("Service", "MODIFIED", service("auth", version=2), 5)
     policy = {"metadata": {"name": "deny", "namespace": "mine", "uid": "p"}, "spec": {}}
-    writes.told("NetworkPolicy", "ADDED", policy, 6)
-    writes.told("NetworkPolicy", "DELETED", policy, 7)
+    writes.note("NetworkPolicy", "ADDED", policy, 6)
+    writes.note("NetworkPolicy", "DELETED", policy, 7)
     assert told(writes) == [
         ("update", "Service", "auth", ("auth",)),
         ("create", "NetworkPolicy", "deny", ("deny",)),
@@ -81,13 +81,13 @@ def test_a_patch_a_creation_and_a_deletion_are_recorded_with_the_time_of_their_e
 
 def test_status_and_what_the_cluster_itself_writes_is_nobodys_action(writes):
     item = service()
-    writes.told("Service", "ADDED", item, 1)
+    writes.note("Service", "ADDED", item, 1)
     writes.begin()
     later = copy.deepcopy(item)
     later["status"] = {"loadBalancer": {}}
     later["metadata"]["resourceVersion"] = "9"
-    writes.told("Service", "MODIFIED", later, 2)
-    writes.told("Service", "MODIFIED", service("other", manager="kube-controller-manager"), 3)
+    writes.note("Service", "MODIFIED", later, 2)
+    writes.note("Service", "MODIFIED", service("other", manager="kube-controller-manager"), 3)
     assert writes.recorded == []
 
 
@@ -121,22 +121,22 @@ S = 1_000_000_000
 def three(writes):
     """Stand three pods of a replica set that wants three on one node."""
     for kind, item in (("Node", node()), ("ReplicaSet", replicas(3)), *(("Pod", pod(f"web-1-{n}")) for n in "abc")):
-        writes.told(kind, "ADDED", item, 0)
+        writes.note(kind, "ADDED", item, 0)
     writes.begin()
     return writes
 
 
 def removed(writes, name, now_ns):
-    writes.told("Pod", "MODIFIED", pod(name, leaving=True), now_ns)
-    writes.told("Pod", "DELETED", pod(name, leaving=True), now_ns + 1)
+    writes.note("Pod", "MODIFIED", pod(name, leaving=True), now_ns)
+    writes.note("Pod", "DELETED", pod(name, leaving=True), now_ns + 1)
 
 
 def test_pods_of_a_controller_that_somebody_deletes_are_recorded_when_it_is_known_what_that_wants(three):
     for at, name in enumerate(("web-1-a", "web-1-b", "web-1-c")):
         removed(three, name, (1 + at) * 10**8)
-        three.told("Pod", "ADDED", pod(f"web-1-new-{name}"), (1 + at) * 10**8 + 5)
+        three.note("Pod", "ADDED", pod(f"web-1-new-{name}"), (1 + at) * 10**8 + 5)
     assert told(three) == [], "the watch of replica sets may be behind"
-    three.told("ConfigMap", "ADDED", {"metadata": {"name": "x", "namespace": "mine", "uid": "x"}}, 3 * S)
+    three.note("ConfigMap", "ADDED", {"metadata": {"name": "x", "namespace": "mine", "uid": "x"}}, 3 * S)
     assert told(three)[1:] == [("delete", "Pod", f"web-1-{n}", (f"web-1-{n}",)) for n in "abc"]
     assert [a.started_ns for a in three.recorded[1:]] == [10**8, 2 * 10**8, 3 * 10**8]
 
@@ -144,13 +144,13 @@ def test_pods_of_a_controller_that_somebody_deletes_are_recorded_when_it_is_know
 def test_pods_that_a_controller_has_too_many_of_are_its_own_doing_however_late_that_is_told(three):
     removed(three, "web-1-a", S)
     removed(three, "web-1-b", S + 10)
-    three.told("ReplicaSet", "MODIFIED", replicas(1), S + 20)
+    three.note("ReplicaSet", "MODIFIED", replicas(1), S + 20)
     three.end()
     assert told(three) == []
 
 
 def test_a_pod_that_is_deleted_while_its_set_grows_smaller_is_told_from_those_that_go_with_it(three):
-    three.told("ReplicaSet", "MODIFIED", replicas(2), S)
+    three.note("ReplicaSet", "MODIFIED", replicas(2), S)
     removed(three, "web-1-a", S + 10)
     removed(three, "web-1-b", S + 20)
     three.end()
@@ -170,7 +170,7 @@ def test_a_pod_that_is_deleted_while_its_set_grows_smaller_is_told_from_those_th
 )
 def test_pods_that_the_cluster_takes_away_are_nobodys_deletions(three, event):
     removed(three, "web-1-a", S)
-    three.told(*event, S + 5)
+    three.note(*event, S + 5)
     three.end()
     assert [one for one in told(three) if one[1] == "Pod"] == []
 
@@ -179,8 +179,8 @@ def test_a_pod_without_a_controller_that_leaves_slowly_is_deleted_once(writes):
     writes.begin()
     alone, leaving = pod("tool", None), pod("tool", None, leaving=True)
     for what, item in (("ADDED", alone), ("MODIFIED", leaving), ("MODIFIED", leaving), ("DELETED", leaving)):
-        writes.told("Pod", what, item, 3)
-    writes.told("Pod", "ADDED", pod("web-1-z"), 4)
+        writes.note("Pod", what, item, 3)
+    writes.note("Pod", "ADDED", pod("web-1-z"), 4)
     assert [one[0] for one in told(writes)] == ["create", "delete"]
 
 
@@ -202,14 +202,14 @@ def test_elsewhere_only_what_is_granted_there_counts():
         *(("Pod", pod(f"dns-{n}", namespace=place)) for n in "ab"),
     ]
     for kind, item in stand:
-        watched.told(kind, "ADDED", item, 0)
+        watched.note(kind, "ADDED", item, 0)
     watched.begin()
-    watched.told("ReplicaSet", "MODIFIED", {**replicas(2, place), "spec": {"replicas": 2, "paused": True}}, S)
+    watched.note("ReplicaSet", "MODIFIED", {**replicas(2, place), "spec": {"replicas": 2, "paused": True}}, S)
     labelled = pod("dns-b", namespace=place)
     labelled["metadata"]["labels"] = {"network": "up"}
-    watched.told("Pod", "MODIFIED", labelled, S)
-    watched.told("Pod", "DELETED", pod("dns-a", namespace=place), S)
-    watched.told("Service", "ADDED", service(), S)
+    watched.note("Pod", "MODIFIED", labelled, S)
+    watched.note("Pod", "DELETED", pod("dns-a", namespace=place), S)
+    watched.note("Service", "ADDED", service(), S)
     watched.end()
     assert told(watched) == [("create", "Service", "auth", ("auth",)), ("delete", "Pod", "dns-a", ("dns-a",))]
     assert recorded[1].arguments["namespace"] == place
@@ -229,11 +229,11 @@ def test_pods_elsewhere_are_followed_with_their_controllers_where_something_is_g
 
 
 def test_an_object_that_was_made_anew_under_its_name_is_a_creation(writes):
-    writes.told("Service", "ADDED", service(), 1)
+    writes.note("Service", "ADDED", service(), 1)
     writes.begin()
     again = service()
     again["metadata"]["uid"] = "u-2"
-    writes.told("Service", "MODIFIED", again, 2)
+    writes.note("Service", "MODIFIED", again, 2)
     assert [one[0] for one in told(writes)] == ["create"]
 
 

@@ -10,8 +10,8 @@ from conftest import until
 from opsassay.model.files import load_yaml
 from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
+from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import MECHANISMS
 from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING
-from opsassay.testbed.substrates.kubernetes.actuators.ways import WAYS
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 CORNER = load_yaml(Path(__file__).parents[1] / "testbed" / "faults.yaml", System)
@@ -61,7 +61,7 @@ MAY_NOT_BITE = {("CPUStress", "node")}
 
 
 def test_no_type_and_no_way_is_left_out():
-    ours = {(fault, way.name) for fault, ways in WAYS.items() for way in ways if way.name != "chaos-mesh"}
+    ours = {(fault, way.name) for fault, ways in MECHANISMS.items() for way in ways if way.name != "chaos-mesh"}
     assert {case[:2] for case in CASES} == ours
 
 

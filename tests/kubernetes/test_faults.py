@@ -19,7 +19,7 @@ from opsassay.model.system import System
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.recording.record import Schedule, record
 from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING
-from opsassay.testbed.substrates.kubernetes.endpoints.door import Doors
+from opsassay.testbed.substrates.kubernetes.endpoints.pod_endpoint import PodEndpoints
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
@@ -145,8 +145,8 @@ def test_what_a_killed_injector_ordered_ends_by_itself(cluster, faulty):
     )
     assert done.stdout == "applied\n", done.stderr
     (pod,) = [p["metadata"]["name"] for p in faulty.api.list("Pod", "faults", "app=back")]
-    doors = Doors.of(faulty.api, "faults")
-    assert doors.tell(pod)["wanted"]["hooks"]
+    pod_endpoints = PodEndpoints.of(faulty.api, "faults")
+    assert pod_endpoints.counters(pod)["wanted"]["hooks"]
     with pytest.raises(RefusedError, match="still active"):
         next(iter(faulty.inject(FaultPlan(fault="PodKill", target={"service": "back"}))))
-    until(lambda: not doors.tell(pod)["wanted"]["hooks"], 150)
+    until(lambda: not pod_endpoints.counters(pod)["wanted"]["hooks"], 150)

@@ -42,7 +42,7 @@ from opsassay.testbed.core import state
 from opsassay.testbed.workload import stores
 import opsassay.testbed.substrates.kubernetes.agent.__main__
 import opsassay.telemetry.otlp.receiver, opsassay.telemetry.otlp.control, uvloop, httptools
-from opsassay.testbed.substrates.kubernetes.agent import keeper
+from opsassay.testbed.substrates.kubernetes.agent import pod_agent as keeper
 from opsassay.testbed.substrates.kubernetes.agent import node_agent
 from opsassay.testbed.substrates.kubernetes.agent import receiver
 from opsassay.testbed.kernel import partition, probe, shaping

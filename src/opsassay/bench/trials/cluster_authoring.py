@@ -14,7 +14,7 @@ from opsassay.testbed.operations.sight import LOOKS
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access.kubectl import judge
 from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS
-from opsassay.testbed.substrates.kubernetes.actuators.ways import CLUSTER
+from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FILLER
 

@@ -80,7 +80,7 @@ class Network(Protocol):
     def endpoint(self, caller: str, callee: str) -> Endpoint | None:
         """Return where *caller* reaches *callee* now, None when it has no way to it."""
 
-    def doors(self, entry: str) -> list[Endpoint]:
+    def entrances(self, entry: str) -> list[Endpoint]:
         """Return where a user of this machine reaches the service *entry*."""
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:

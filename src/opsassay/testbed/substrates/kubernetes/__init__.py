@@ -2,5 +2,5 @@
 
 Begin with `substrate.py`, which starts and removes systems, and `running.py`, the handle on one; `observer.py` writes its
 timeline, `settings.py` is what a plan says about the cluster. Beneath them, each folder importing only those after it:
-`access`, `scenario`, `faults`, `pods`, `doors`, `manifests`, `api`.
+`access`, `scenario`, `actuators`, `agent`, `endpoints`, `manifests`, `api`.
 """

@@ -18,12 +18,12 @@ from opsassay.testbed.core.event import InjectionEvent
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.substrates.kubernetes.actuators.inject import activity, injecting
-from opsassay.testbed.substrates.kubernetes.actuators.offers import WayName, offers_of
-from opsassay.testbed.substrates.kubernetes.actuators.ways import CLUSTER, require_ways
+from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER, require_mechanisms
+from opsassay.testbed.substrates.kubernetes.actuators.offers import MechanismName, offers_of
 from opsassay.testbed.substrates.kubernetes.api import topology
 from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError, Object
 from opsassay.testbed.substrates.kubernetes.api.readings import cores, is_over, is_ready
-from opsassay.testbed.substrates.kubernetes.endpoints.door import Doors, ledger_of
+from opsassay.testbed.substrates.kubernetes.endpoints.pod_endpoint import PodEndpoints, ledger_of
 from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import LOAD, PROBE, watch_of
@@ -40,8 +40,8 @@ class KubernetesSystem:
 
     api: Api
     name: str
-    prefer: WayName | None = None
-    """The way that faults go where they have several, see `faults/ways.py`."""
+    prefer: MechanismName | None = None
+    """The way that faults go where they have several, see `actuators/mechanisms.py`."""
     kept: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
     """Ledgers of pods that are gone, by file."""
 
@@ -114,7 +114,7 @@ class KubernetesSystem:
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
         """Raise when *plan*, read from the file *source*, cannot be carried out here: by itself, or for want of a way."""
         require(self.definition(), plan, CLUSTER.refusal, source=source)
-        require_ways(self.api, plan, self.prefer)
+        require_mechanisms(self.api, plan, self.prefer)
 
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
         """Inject *plan* and yield its events; closing the iterator, its end however it comes, or *over* undoes it."""
@@ -137,7 +137,7 @@ class KubernetesSystem:
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
         """Return what faults cost since *since_ns*, from the pods that are there and those that faults removed."""
-        return ledger_of(Doors.of(self.api, self.name), self.definition(), self.kept, since_ns)
+        return ledger_of(PodEndpoints.of(self.api, self.name), self.definition(), self.kept, since_ns)
 
     def watched(self, protected: Sequence[str] = ()) -> Watched:
         """Return what an observer of this system needs to know: its entries, or the *protected* services by their names."""

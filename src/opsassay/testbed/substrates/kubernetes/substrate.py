@@ -19,8 +19,8 @@ from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import Capabilities, require_settings
 from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.substrates.kubernetes.actuators.changes import clear_cluster_roles
-from opsassay.testbed.substrates.kubernetes.actuators.offers import WayName
-from opsassay.testbed.substrates.kubernetes.actuators.ways import CLUSTER, require_ways
+from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER, require_mechanisms
+from opsassay.testbed.substrates.kubernetes.actuators.offers import MechanismName
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
 from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_ready, why_not_ready
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
@@ -66,7 +66,7 @@ class KubernetesSubstrate:
         *,
         image: str = IMAGE,
         endpoint: str | None = None,
-        prefer: WayName | None = None,
+        prefer: MechanismName | None = None,
     ) -> None:
         self._kubeconfig, self._context = kubeconfig, context
         self.image, self._endpoint = image, endpoint
@@ -165,7 +165,7 @@ class KubernetesSubstrate:
         _refuse_level(isolation)
         if not any(part.target is not None and part.target.host for part in plan.parts):
             require(system, plan, CLUSTER.refusal, source=source, within=within)
-        require_ways(self.api, plan, self._prefer)
+        require_mechanisms(self.api, plan, self._prefer)
 
     def remove(self, name: str) -> list[str]:
         """Remove the system *name* and wait until its namespaces are gone; raises OperationError with what holds them."""

@@ -33,7 +33,7 @@ CHUNK_BYTES = 65_536
 PACKETS_TIMEOUT_S = 10.0
 
 
-def open_doors(system: System) -> dict[str, socket.socket]:
+def open_entrances(system: System) -> dict[str, socket.socket]:
     """Return a listening loopback socket per entry service, in the namespace of whoever calls: the machine's own."""
     return {entry: socket.create_server((LOOPBACK, 0)) for entry in sorted(system.entries())}
 
@@ -41,7 +41,7 @@ def open_doors(system: System) -> dict[str, socket.socket]:
 class NamespacedNetwork:
     """Every replica, store, load generator and probe in a namespace of its own, which outlives its processes.
 
-    *doors* are listening sockets from outside, by entry service: what connects there is passed on from the users' site.
+    *entrances* are listening sockets from outside, by entry service: what connects there is passed on from the users' site.
     *kernel_can* are the kinds of impairments that this kernel has a queueing discipline for; others take a detour.
     """
 
@@ -55,11 +55,11 @@ class NamespacedNetwork:
         fleet: Fleet,
         template: Template,
         channels: Channels,
-        doors: Mapping[str, socket.socket],
+        entrances: Mapping[str, socket.socket],
         kernel_can: Collection[str],
     ) -> None:
         self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
-        self._doors, self._kernel_can = doors, kernel_can
+        self._entrances, self._kernel_can = entrances, kernel_can
         self._fabric = Fabric([*fleet.system.hosts, *BESIDE])
         self._places: dict[str, Place] = {}
         self._ports: dict[str, int | None] = {}
@@ -81,7 +81,7 @@ class NamespacedNetwork:
     async def open(self, stores: dict[str, int]) -> None:
         """Let users of the machine in."""
         self._ports.update(stores)
-        for entry, door in self._doors.items():
+        for entry, door in self._entrances.items():
             self._servers.append(await asyncio.start_server(self._visitor(entry), sock=door))
 
     async def admit(self, name: str, host: str) -> None:
@@ -108,9 +108,9 @@ class NamespacedNetwork:
         port = self._ports.get(callee)
         return None if port is None else (self._places[callee].data_address, port)
 
-    def doors(self, entry: str) -> list[Endpoint]:
+    def entrances(self, entry: str) -> list[Endpoint]:
         """Return the door to *entry*."""
-        address, port = self._doors[entry].getsockname()
+        address, port = self._entrances[entry].getsockname()
         return [(address, port)]
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
@@ -183,7 +183,7 @@ class NamespacedNetwork:
         return None if place is None else {"pid": os.getpid(), "namespace": place.path}
 
     async def close(self) -> None:
-        """Close the doors; everything else goes with the last process."""
+        """Close the entrances; everything else goes with the last process."""
         for server in self._servers:
             server.close()
         await asyncio.to_thread(self._fabric.close)

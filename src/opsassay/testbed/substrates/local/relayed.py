@@ -67,7 +67,7 @@ class RelayedNetwork:
         port = self._ports.get(f"{caller}>{callee}")
         return None if port is None else (LOOPBACK, port)
 
-    def doors(self, entry: str) -> list[Endpoint]:
+    def entrances(self, entry: str) -> list[Endpoint]:
         """Return the relay's ports of the users' links to *entry*."""
         found = (self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.of(entry) if replica.ready)
         return [endpoint for endpoint in found if endpoint is not None]

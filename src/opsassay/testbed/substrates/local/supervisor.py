@@ -33,7 +33,7 @@ from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.injection.unexpected_exits import UnexpectedExits, sentences
 from opsassay.testbed.kernel.namespaces import isolate
 from opsassay.testbed.substrates.local.control import ControlServer
-from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork, open_doors
+from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork, open_entrances
 from opsassay.testbed.substrates.local.operations import Operations
 from opsassay.testbed.substrates.local.orders import Orders
 from opsassay.testbed.substrates.local.relayed import RelayedNetwork
@@ -56,11 +56,11 @@ class Supervisor:
 
     The order holds ``system``, ``seed`` (names and load are repeatable), ``rate_rps``, ``isolation``, ``kernel_can`` (kinds
     of impairments), ``machine`` (what the kernel lends, for the record) and ``owner_pid``: a process whose end is the end
-    of the system, None for a system that outlives the command that started it. *doors* are what users of the machine enter
-    a system of the `namespaced` level by.
+    of the system, None for a system that outlives the command that started it. *entrances* are where users of the machine
+    reach a system of the `namespaced` level.
     """
 
-    def __init__(self, state: SystemState, order: dict[str, Any], doors: Mapping[str, socket.socket]) -> None:
+    def __init__(self, state: SystemState, order: dict[str, Any], entrances: Mapping[str, socket.socket]) -> None:
         system, seed = System.model_validate(order["system"]), order["seed"]
         self.state, self.system, self.seed = state, system, seed
         self.rate_rps: float = order["rate_rps"] or system.load.rate_rps
@@ -70,7 +70,7 @@ class Supervisor:
         self.channels = Channels(state, lambda hello: self.spawn(self._on_hello(hello)))
         self.template = Template(state, lambda *ended: self.spawn(self._on_exit(*ended)))
         self.network: Network = (
-            NamespacedNetwork(state, self.fleet, self.template, self.channels, doors, order["kernel_can"])
+            NamespacedNetwork(state, self.fleet, self.template, self.channels, entrances, order["kernel_can"])
             if order["isolation"] == NamespacedNetwork.level
             else RelayedNetwork(state, self.fleet, self.template, self.channels)
         )
@@ -396,7 +396,7 @@ class Supervisor:
             stores={store.name: (store.site.management, store.port) for store in self.stores.values()},
             probe_paths=self.system.probe_paths(),
             endpoints={
-                entry: [f"http://{address}:{port}" for address, port in self.network.doors(entry)]
+                entry: [f"http://{address}:{port}" for address, port in self.network.entrances(entry)]
                 for entry in sorted(self.system.entries())
             },
             backends={
@@ -429,19 +429,19 @@ def main() -> None:
     state = SystemState.of(order["name"])
     os.set_inheritable(order["lock_fd"], False)  # noqa: FBT003 - held by this process alone, until its end
 
-    async def live(doors: Mapping[str, socket.socket]) -> None:
-        supervisor = Supervisor(state, order, doors)
+    async def live(entrances: Mapping[str, socket.socket]) -> None:
+        supervisor = Supervisor(state, order, entrances)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stopping.set)
         await supervisor.run()
 
     try:
-        doors: dict[str, socket.socket] = {}
+        entrances: dict[str, socket.socket] = {}
         if order["isolation"] == NamespacedNetwork.level:
-            doors = open_doors(System.model_validate(order["system"]))
+            entrances = open_entrances(System.model_validate(order["system"]))
             isolate()
-        asyncio.run(live(doors))
+        asyncio.run(live(entrances))
     except OpsAssayError as error:
         _log.error("failed", reason=str(error))
         state.write("failed.json", {"message": str(error)})

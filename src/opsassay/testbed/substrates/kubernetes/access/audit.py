@@ -91,7 +91,7 @@ class WatchedWrites:
         """Whether writes are the agent's."""
         return self._open
 
-    def told(self, kind: str, what: str, item: Object, now_ns: int) -> None:
+    def note(self, kind: str, what: str, item: Object, now_ns: int) -> None:
         """Take in one event: *what* is ADDED, MODIFIED or DELETED. Watches of several kinds may tell at once."""
         with self._lock:
             self._take_in(kind, what, item, now_ns)
@@ -273,7 +273,7 @@ class Audit:
             mirror.stop()
 
     def _mirror(self, api: Api, kind: str, namespace: str | None) -> Mirror:
-        return Mirror(api, kind, namespace, lambda what, item: self._writes.told(kind, what, item, time.time_ns()))
+        return Mirror(api, kind, namespace, lambda what, item: self._writes.note(kind, what, item, time.time_ns()))
 
     def _read(self) -> None:
         assert self._log is not None

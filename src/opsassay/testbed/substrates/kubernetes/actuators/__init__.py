@@ -1,1 +1,1 @@
-"""How a fault is carried out: `ways.py` is the table, `inject.py` the life of one, `changes.py` its undo in the cluster."""
+"""How a fault is carried out: `mechanisms.py` is the table, `inject.py` its life, `changes.py` its undo in the cluster."""

@@ -1,6 +1,6 @@
 """Faults of the catalogue as Chaos Mesh objects (chaos-mesh.org/v1alpha1), for clusters that have it. Pure, but `kinds`.
 
-Which kinds there are is asked by discovery, and each object is tried on the server before it is made; see `ways.py`. Its
+Which kinds there are is asked by discovery, and each object is tried on the server before it is made. Its
 `duration` ends it in the cluster, beside our own undo. What the object's schema cannot say is refused: the status of an
 aborted HTTP request, and faults of a JVM, which no service of ours runs on.
 """

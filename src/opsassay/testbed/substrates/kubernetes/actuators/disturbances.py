@@ -25,7 +25,7 @@ class ClusterLoadSurge:
         system = self._system
         if system.load_pod is None:
             raise OperationError(f"The load generator of {system.name} is not ready; wait and retry.")
-        told = await asyncio.to_thread(system.doors.tell, system.load_pod)
+        told = await asyncio.to_thread(system.pod_endpoints.counters, system.load_pod)
         system.rate_rps = told["rate_rps"] * self._factor
         await system.push_rate()
 

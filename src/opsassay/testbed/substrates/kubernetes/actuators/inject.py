@@ -1,4 +1,4 @@
-"""Carrying a plan out on a cluster: the life of an injection as on `local` (`faults/inject.py`), told event by event.
+"""Carrying a plan out on a cluster: the life of an injection as on `local` (`injection/inject.py`), told event by event.
 
 One injection at a time: a ConfigMap beside the receiver says which, and until when; one that has passed is replaced.
 """
@@ -19,9 +19,9 @@ from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
 from opsassay.testbed.core.event import DoneEvent, InjectionEvent
 from opsassay.testbed.injection.inject import BEFORE_S, EFFECT_TIMEOUT_S, RECOVERY_TIMEOUT_S, inject
+from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER
 from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
-from opsassay.testbed.substrates.kubernetes.actuators.ways import CLUSTER
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
 from opsassay.testbed.substrates.kubernetes.manifests.system import MANAGED, watch_of
 

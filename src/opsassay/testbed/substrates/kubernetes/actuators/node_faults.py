@@ -20,7 +20,7 @@ from opsassay.testbed.injection.under_test import Account
 from opsassay.testbed.substrates.kubernetes.actuators.offers import require_nodes
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api.client import Object
-from opsassay.testbed.substrates.kubernetes.endpoints.door import Doors
+from opsassay.testbed.substrates.kubernetes.endpoints.pod_endpoint import PodEndpoints
 from opsassay.testbed.substrates.kubernetes.manifests.system import KEY_SECRET, MANAGED
 
 PORTS = range(39_000, 39_900)
@@ -82,14 +82,17 @@ class NodeFault:
             (system.state.ledger_dir / f"{self._name}.jsonl").write_bytes(lines)
 
     def _ask(self, system: ClusterUnderTest, method: str, what: str) -> Any:
-        doors = Doors.of(system.api, system.watch_namespace)
-        return doors.request(self._name, method, what, port=self._port, raw_answer=True)
+        pod_endpoints = PodEndpoints.of(system.api, system.watch_namespace)
+        return pod_endpoints.request(self._name, method, what, port=self._port, raw_answer=True)
 
     async def _wait_for_agent(self, system: ClusterUnderTest, node: str) -> None:
-        doors, deadline = Doors.of(system.api, system.watch_namespace), time.monotonic() + READY_TIMEOUT_S
+        pod_endpoints, deadline = (
+            PodEndpoints.of(system.api, system.watch_namespace),
+            time.monotonic() + READY_TIMEOUT_S,
+        )
         while True:
             try:
-                await asyncio.to_thread(doors.request, self._name, "GET", "", port=self._port, tries=1)
+                await asyncio.to_thread(pod_endpoints.request, self._name, "GET", "", port=self._port, tries=1)
             except OpsAssayError as error:
                 if time.monotonic() > deadline:
                     why = f"no agent runs on {node} after {READY_TIMEOUT_S:g} s; nothing was broken"

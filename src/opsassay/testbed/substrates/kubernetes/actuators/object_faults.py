@@ -18,7 +18,7 @@ from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, injected
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api.client import Object
-from opsassay.testbed.substrates.kubernetes.endpoints.wanted import DOOR_PORT
+from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT
 from opsassay.testbed.substrates.kubernetes.manifests.system import PURPOSE_LABEL, RECEIVER_PORT
 
 NO_IMAGE = "unavailable"
@@ -136,7 +136,7 @@ def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | Non
     A policy works on connections, and one needs both directions: so both are cut. Telemetry, names and doors pass.
     """
     outward = {"ports": [*_ports("UDP", DNS_PORT), *_ports("TCP", DNS_PORT, RECEIVER_PORT)]}
-    inward = {"ports": _ports("TCP", DOOR_PORT)}
+    inward = {"ports": _ports("TCP", AGENT_PORT)}
     others = [] if peer is None else [_all_but(peer)]
     return {
         "apiVersion": "networking.k8s.io/v1",

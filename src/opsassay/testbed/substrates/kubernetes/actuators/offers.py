@@ -13,7 +13,7 @@ from opsassay.errors import RefusedError
 from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 
-WayName = Literal["object", "pod", "node", "chaos-mesh"]
+MechanismName = Literal["object", "pod", "node", "chaos-mesh"]
 SETTING = "OPSASSAY_NODE_CONTEXTS"
 
 
@@ -22,10 +22,10 @@ class Offers(NamedTuple):
 
     chaos: frozenset[str]
     nodes: str | None
-    prefer: WayName | None = None
+    prefer: MechanismName | None = None
 
 
-def offers_of(api: Api, prefer: WayName | None = None) -> Offers:
+def offers_of(api: Api, prefer: MechanismName | None = None) -> Offers:
     """Return what the cluster of *api* offers."""
     return Offers(chaos_mesh.kinds(api), node_refusal(api.context), prefer)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
-from opsassay.testbed.substrates.kubernetes.endpoints.wanted import Lookup, Pressure
+from opsassay.testbed.substrates.kubernetes.endpoints.desired import Lookup, Pressure
 
 
 class KillContainer:
@@ -23,14 +23,14 @@ class KillContainer:
         system, pod = self._injection.system, self._injection.replica.pod
         await self._account.open()
         system.expected.add(pod)
-        await asyncio.to_thread(system.doors.request, pod, "POST", "kill", tries=1)
+        await asyncio.to_thread(system.pod_endpoints.request, pod, "POST", "kill", tries=1)
 
     async def undo(self) -> None:
         """Stop the callers' account: the kubelet restarts what died."""
         await self._account.close()
 
 
-class Lookups:
+class PodLookups:
     """The pod's name server answers wrongly: it fails, or leads to another service."""
 
     how: ClassVar[Lookup] = "fail"
@@ -60,7 +60,7 @@ class Lookups:
         await self._account.close()
 
 
-class StrayLookups(Lookups):
+class StrayPodLookups(PodLookups):
     """The answers are addresses of other services."""
 
     how = "stray"

@@ -1,4 +1,4 @@
-"""A system on a cluster as faults see it: the fleet from watched pods, counters through the pods' doors, orders to them.
+"""A system on a cluster as faults see it: the fleet from watched pods, counters and orders through its pods' agents.
 
 It stands where the supervisor of `local` stands, so that an injection is the same there and here. It lives in the process
 of whoever injects; what that process leaves behind ends by itself: an order to a pod at its deadline, a change of objects
@@ -24,8 +24,8 @@ from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers
 from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
 from opsassay.testbed.substrates.kubernetes.api.mirror import Mirror
 from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_ready
-from opsassay.testbed.substrates.kubernetes.endpoints.door import Doors
-from opsassay.testbed.substrates.kubernetes.endpoints.wanted import Lookup, Pressure, Wanted
+from opsassay.testbed.substrates.kubernetes.endpoints.desired import DesiredState, Lookup, Pressure
+from opsassay.testbed.substrates.kubernetes.endpoints.pod_endpoint import PodEndpoints
 from opsassay.testbed.substrates.kubernetes.manifests.system import LOAD, watch_of
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
@@ -64,7 +64,7 @@ class ClusterUnderTest:
         self.state = SystemState(name, folder)
         (folder / "ledger").mkdir()
         self.fleet = Fleet(system, 0)
-        self.doors = Doors.of(api, name)
+        self.pod_endpoints = PodEndpoints.of(api, name)
         self.journal = Journal(self.state.journal)
         self.ledger = LedgerWriter(str(self.state.ledger_dir / "injector.jsonl"), "injector")
         self.unexpected_exits = UnexpectedExits()
@@ -140,9 +140,9 @@ class ClusterUnderTest:
         self.failure = self.failure or failure
         self._lease.set()
 
-    def wanted(self, replica: Replica) -> Wanted:
-        """Return all that is wanted of the pod of *replica*."""
-        return Wanted(
+    def desired_state(self, replica: Replica) -> DesiredState:
+        """Return the desired state of the pod of *replica*."""
+        return DesiredState(
             until=self.deadline,
             hooks=tuple(replica.hooks),
             watch=tuple(replica.watch),
@@ -153,7 +153,7 @@ class ClusterUnderTest:
     async def push_hooks(self, replica: Replica) -> None:
         """Tell the pod of *replica* what is wanted of it; raises ConnectionError when it cannot be told now."""
         try:
-            await asyncio.to_thread(self.doors.want, replica.pod, self.wanted(replica))
+            await asyncio.to_thread(self.pod_endpoints.set_desired, replica.pod, self.desired_state(replica))
         except OpsAssayError as error:
             if not replica.ready:
                 raise ConnectionError(str(error)) from error
@@ -162,12 +162,12 @@ class ClusterUnderTest:
     async def push_rate(self) -> None:
         """Tell the load generator its rate."""
         if self.load_pod is not None:
-            wanted = Wanted(until=self.deadline, rate_rps=self.rate_rps)
-            await asyncio.to_thread(self.doors.want, self.load_pod, wanted)
+            wanted = DesiredState(until=self.deadline, rate_rps=self.rate_rps)
+            await asyncio.to_thread(self.pod_endpoints.set_desired, self.load_pod, wanted)
 
     async def save_ledger(self, pod: str) -> None:
         """Keep the ledger of *pod*, which is about to go with its disk."""
-        lines = await asyncio.to_thread(self.doors.ledger, pod)
+        lines = await asyncio.to_thread(self.pod_endpoints.ledger, pod)
         (self.state.ledger_dir / f"{pod}.jsonl").write_bytes(lines)
 
     def addresses_of(self, name: str, *, as_callee: bool) -> list[str]:
@@ -208,18 +208,18 @@ class ClusterUnderTest:
         pod, asked = replica.pod, time.time()
         try:
             limit_s = SUSPECT_TIMEOUT_S if replica.id in self.suspects else ANSWER_TIMEOUT_S
-            told = await asyncio.to_thread(self.doors.tell, pod, limit_s)
+            reading = await asyncio.to_thread(self.pod_endpoints.counters, pod, limit_s)
         except OpsAssayError:  # busy, gone, or behind the fault: the counters say nothing about this moment
             self._silent[replica.id] = self._silent.get(replica.id, 0) + 1
             return False
         self._silent[replica.id], now = 0, time.monotonic()
         if replica.pod != pod:
             return True
-        replica.history.append((now, told["stats"]))
-        replica.gauges.append((now, told["gauges"]))
-        self._compare_clocks(told["now"], asked)
+        replica.history.append((now, reading["stats"]))
+        replica.gauges.append((now, reading["gauges"]))
+        self._compare_clocks(reading["now"], asked)
         afflicted = replica.hooks or replica.watch or self.names.get(replica.id) or self.pressure.get(replica.id)
-        if afflicted and not told["wanted"]["until"] and self.left_s():
+        if afflicted and not reading["wanted"]["until"] and self.left_s():
             with contextlib.suppress(OpsAssayError, ConnectionError):  # the next look tells
                 await self.push_hooks(replica)  # its container is a new one: a fault does not let it off
         return True
@@ -228,8 +228,8 @@ class ClusterUnderTest:
         if self.load_pod is not None:
             limit_s = SUSPECT_TIMEOUT_S if self.suspects else ANSWER_TIMEOUT_S  # it may be on the node that is down
             with contextlib.suppress(OpsAssayError):
-                told = await asyncio.to_thread(self.doors.tell, self.load_pod, limit_s)
-                self.fleet.load.history.append((time.monotonic(), told["stats"]))
+                reading = await asyncio.to_thread(self.pod_endpoints.counters, self.load_pod, limit_s)
+                self.fleet.load.history.append((time.monotonic(), reading["stats"]))
 
     def _listens(self, replica: Replica) -> bool:
         pod = self._pods.objects.get((self.name, replica.pod))

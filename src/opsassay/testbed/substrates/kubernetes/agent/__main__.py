@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> None:
     system = load_yaml(SYSTEM_FILE, System)
     if role == "store":
         raise SystemExit(asyncio.run(_store(system, names[0])))
-    from opsassay.testbed.substrates.kubernetes.agent.keeper import keep
+    from opsassay.testbed.substrates.kubernetes.agent.pod_agent import keep
 
     raise SystemExit(keep(_run, _replica_order(system, names[0]) if role == "replica" else _load_order(system)))
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import dns.rcode
 
 from opsassay.testbed.core.networks import Endpoint
-from opsassay.testbed.substrates.kubernetes.endpoints.wanted import Lookup
+from opsassay.testbed.substrates.kubernetes.endpoints.desired import Lookup
 from opsassay.testbed.workload.names import Answer, NameServer
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT

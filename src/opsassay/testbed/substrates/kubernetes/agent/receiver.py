@@ -11,8 +11,8 @@ from aiohttp import web
 
 from opsassay.errors import LostError
 from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
+from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT
 from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
-from opsassay.testbed.substrates.kubernetes.endpoints.wanted import DOOR_PORT
 from opsassay.testbed.substrates.kubernetes.manifests.system import RECEIVER_PORT
 
 STATE, SPOOLS = Path("/tmp/receiver"), Path("/tmp/spools")  # noqa: S108 - a pod has a disk of its own
@@ -26,7 +26,7 @@ def main() -> None:
     async def serve() -> None:
         runner = web.AppRunner(door(ReceiverControl(STATE), SPOOLS, os.environ["DOOR_KEY"]))
         await runner.setup()
-        await web.TCPSite(runner, None, DOOR_PORT).start()
+        await web.TCPSite(runner, None, AGENT_PORT).start()
         while process.poll() is None:  # noqa: ASYNC110 - another process's end
             await asyncio.sleep(WATCH_EVERY_S)
 

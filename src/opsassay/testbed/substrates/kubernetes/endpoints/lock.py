@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from opsassay.errors import OpsAssayError
-from opsassay.testbed.substrates.kubernetes.endpoints.wanted import KEY_HEADER
+from opsassay.testbed.substrates.kubernetes.endpoints.desired import KEY_HEADER
 
 
 def locked(key: str) -> Middleware:

@@ -10,7 +10,7 @@ from opsassay.errors import LostError, OperationError, OpsAssayError, RefusedErr
 from opsassay.telemetry.otlp.counts import SessionStats
 from opsassay.testbed.substrates.kubernetes.api.client import TRIES, Api, ApiError
 from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
-from opsassay.testbed.substrates.kubernetes.endpoints.door import TIMEOUT_S, Doors
+from opsassay.testbed.substrates.kubernetes.endpoints.pod_endpoint import TIMEOUT_S, PodEndpoints
 from opsassay.testbed.substrates.kubernetes.manifests.system import RECEIVER
 
 PIECE_BYTES = 4 << 20
@@ -20,11 +20,11 @@ REFRESH_TIMEOUT_S, REFRESH_TRIES = 5.0, 2
 
 
 class Session(NamedTuple):
-    """One recording: where its spool is to lie, the *pod* behind the *doors* that records it, bytes *fetched* by file."""
+    """One recording: where its spool is to lie, the *pod* that records it, bytes *fetched* by file."""
 
     folder: Path
     pod: str
-    doors: Doors
+    pod_endpoints: PodEndpoints
     fetched: dict[str, int]
 
 
@@ -37,8 +37,8 @@ class RemoteReceiver:
 
     def open_session(self, directory: Path, name: str) -> None:
         """Start to record everything that arrives; it will lie in *directory* when the session is refreshed or closed."""
-        session = Session(directory, self._pod(), Doors.of(self._api, self._namespace), {})
-        session.doors.request(session.pod, "PUT", f"sessions/{name}")
+        session = Session(directory, self._pod(), PodEndpoints.of(self._api, self._namespace), {})
+        session.pod_endpoints.request(session.pod, "PUT", f"sessions/{name}")
         self._sessions[name] = session
 
     def refresh(self, name: str) -> None:
@@ -54,11 +54,11 @@ class RemoteReceiver:
         """Stop the session and fetch its spool; raises LostError when the receiver's pod is another one by now."""
         session = self._sessions[name]
         self._require_same(session)
-        stats = session.doors.request(session.pod, "POST", f"sessions/{name}/close", timeout_s=CLOSE_TIMEOUT_S)
+        stats = session.pod_endpoints.request(session.pod, "POST", f"sessions/{name}/close", timeout_s=CLOSE_TIMEOUT_S)
         del self._sessions[name]
         _fetch_new(session, name, TIMEOUT_S, TRIES)
         with suppress(OpsAssayError):  # it goes with the pod at the latest
-            session.doors.request(session.pod, "DELETE", f"sessions/{name}")
+            session.pod_endpoints.request(session.pod, "DELETE", f"sessions/{name}")
         return SessionStats.model_validate(stats)
 
     def _require_same(self, session: Session) -> None:
@@ -81,7 +81,9 @@ def _fetch_new(session: Session, name: str, timeout_s: float, tries: int) -> Non
     """Append to the files of *session* what the receiver has more of: a spool only grows."""
 
     def ask(path: str, *, raw_answer: bool = False) -> Any:
-        return session.doors.request(session.pod, "GET", path, timeout_s=timeout_s, tries=tries, raw_answer=raw_answer)
+        return session.pod_endpoints.request(
+            session.pod, "GET", path, timeout_s=timeout_s, tries=tries, raw_answer=raw_answer
+        )
 
     sizes = ask(f"sessions/{name}")
     session.folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The doors of a system's pods, as an injector reaches them: through the API server, with the key of the system."""
+"""The endpoints of a system's pods, as an injector reaches them: through the API server, with the key of the system."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsassay.errors import LostError
 from opsassay.model.system import System
 from opsassay.testbed.substrates.kubernetes.api.client import TRIES, Api
 from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
-from opsassay.testbed.substrates.kubernetes.endpoints.wanted import DOOR_PORT, KEY_HEADER, Wanted
+from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT, KEY_HEADER, DesiredState
 from opsassay.testbed.substrates.kubernetes.manifests.system import KEY_SECRET
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
-class Doors:
-    """The doors of the pods in *namespace*."""
+class PodEndpoints:
+    """The endpoints of the pods in *namespace*."""
 
     api: Api
     namespace: str
     key: str
 
     @classmethod
-    def of(cls, api: Api, namespace: str) -> Doors:
-        """Return the doors in *namespace*; raises LostError when it has no key."""
+    def of(cls, api: Api, namespace: str) -> PodEndpoints:
+        """Return the endpoints in *namespace*; raises LostError when it has no key."""
         secret = api.get("Secret", KEY_SECRET, namespace)
         if secret is None:
             raise LostError(
@@ -47,26 +47,26 @@ class Doors:
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
-        port: int = DOOR_PORT,
+        port: int = AGENT_PORT,
         timeout_s: float = TIMEOUT_S,
         tries: int = TRIES,
         raw_answer: bool = False,
     ) -> Any:
-        """Send one request to the door of *pod*; raises what `Api.request` raises, a refusal of the door included."""
+        """Send one request to the agent of *pod*; raises what `Api.request` raises, a refusal of the agent included."""
         proxied = f"{self.api.path_of('Pod', self.namespace, f'{pod}:{port}')}/proxy/{path}"
         headers = {KEY_HEADER: self.key}
         return self.api.request(
             method, proxied, body, headers=headers, timeout_s=timeout_s, tries=tries, raw_answer=raw_answer
         )  # fmt: skip
 
-    def tell(self, pod: str, timeout_s: float = 5.0) -> dict[str, Any]:
+    def counters(self, pod: str, timeout_s: float = 5.0) -> dict[str, Any]:
         """Return what *pod* counts of itself, and what is wanted of it."""
         answer: dict[str, Any] = self.request(pod, "GET", "", timeout_s=timeout_s, tries=1)
         return answer
 
-    def want(self, pod: str, wanted: Wanted) -> None:
-        """Make what is *wanted* of *pod* so; it is when this returns."""
-        self.request(pod, "PUT", "wanted", wanted.model_dump(mode="json"))
+    def set_desired(self, pod: str, desired: DesiredState) -> None:
+        """Make *pod* what is *desired*; it is when this returns."""
+        self.request(pod, "PUT", "wanted", desired.model_dump(mode="json"))
 
     def ledger(self, pod: str) -> bytes:
         """Return the ledger lines of all processes in *pod*."""
@@ -74,16 +74,16 @@ class Doors:
         return lines
 
 
-def ledger_of(doors: Doors, system: System, kept: Mapping[str, bytes], since_ns: int) -> pl.DataFrame:
-    """Return the ledger of *system* since *since_ns*: of the pods behind *doors*, and what was *kept* of others."""
+def ledger_of(pod_endpoints: PodEndpoints, system: System, kept: Mapping[str, bytes], since_ns: int) -> pl.DataFrame:
+    """Return the ledger of *system* since *since_ns*: of the pods behind *pod_endpoints*, and what was *kept* of others."""
     from opsassay.testbed.recording.ledger import read_ledger
 
     with tempfile.TemporaryDirectory(prefix="opsassay-ledger-") as name:
         folder = Path(name)
         for file, lines in kept.items():
             (folder / file).write_bytes(lines)
-        for pod in doors.api.list("Pod", doors.namespace):
+        for pod in pod_endpoints.api.list("Pod", pod_endpoints.namespace):
             metadata = pod["metadata"]
             if metadata["labels"].get("app") in system.services and is_ready(pod):
-                (folder / f"{metadata['name']}.jsonl").write_bytes(doors.ledger(metadata["name"]))
+                (folder / f"{metadata['name']}.jsonl").write_bytes(pod_endpoints.ledger(metadata["name"]))
         return read_ledger(folder, since_ns)

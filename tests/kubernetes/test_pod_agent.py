@@ -24,9 +24,9 @@ POD = """
 import json, os, sys
 from pathlib import Path
 from opsassay.testbed.substrates.kubernetes.agent import __main__ as pod
-from opsassay.testbed.substrates.kubernetes.agent import keeper
-keeper.HOME, keeper.DOOR_PORT = Path(sys.argv[1]), int(sys.argv[2])
-raise SystemExit(keeper.keep(pod._run, json.loads(sys.argv[3])))
+from opsassay.testbed.substrates.kubernetes.agent import pod_agent
+pod_agent.HOME, pod_agent.AGENT_PORT = Path(sys.argv[1]), int(sys.argv[2])
+raise SystemExit(pod_agent.keep(pod._run, json.loads(sys.argv[3])))
 """
 
 

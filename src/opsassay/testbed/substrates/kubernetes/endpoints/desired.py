@@ -1,4 +1,4 @@
-"""What is wanted of a pod while a fault lasts: said as a whole, and with an end after which nothing is wanted any more."""
+"""The desired state of a pod while a fault lasts: given as a whole, with an end after which nothing is desired any more."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pydantic import Field
 
 from opsassay.model.base import Noun
 
-DOOR_PORT = 9090
-"""Where the keeper of a pod takes orders; no service leads there."""
+AGENT_PORT = 9090
+"""Where the agent of a pod takes its desired state; no service leads there."""
 KEY_HEADER = "X-Door-Key"
 
 Lookup = Literal["fail", "stray"]
@@ -23,8 +23,8 @@ class Pressure(Noun):
     parameters: dict[str, Any]
 
 
-class Wanted(Noun):
-    """All that a pod shall suffer until the wall clock says *until* (seconds); the next one replaces it.
+class DesiredState(Noun):
+    """The desired state of a pod until the wall clock says *until* (seconds); the next one replaces it.
 
     *hooks* and *watch* are the runtime's, *names* says which look-ups fail or lead astray, *rate_rps* is what the load
     generator sends instead of its own rate.

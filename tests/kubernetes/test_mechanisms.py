@@ -9,9 +9,9 @@ from opsassay.model.faults import CATALOGUE
 from opsassay.model.incident import PlannedFault
 from opsassay.model.parameters import complete
 from opsassay.testbed.substrates.kubernetes.actuators.chaos_mesh import Where, manifest
+from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CHAOS, MECHANISMS, choose
 from opsassay.testbed.substrates.kubernetes.actuators.object_faults import isolation
 from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING, Offers, node_refusal
-from opsassay.testbed.substrates.kubernetes.actuators.ways import CHAOS, WAYS, choose
 from opsassay.testbed.substrates.kubernetes.manifests.system import PURPOSE_LABEL
 
 CHAOS_KINDS = frozenset(row.category.value for row in CATALOGUE.values())
@@ -31,12 +31,12 @@ def way(fault, offers, target=None):
 
 
 def test_every_type_of_the_catalogue_is_in_the_table_and_can_be_seen_to_act():
-    assert set(WAYS) == set(CATALOGUE)
+    assert set(MECHANISMS) == set(CATALOGUE)
 
 
 def test_a_bare_cluster_takes_all_types_but_those_that_need_packets():
-    refused = {fault for fault in WAYS if fault.startswith("Network") and fault != "NetworkPartition"}
-    for fault in WAYS:
+    refused = {fault for fault in MECHANISMS if fault.startswith("Network") and fault != "NetworkPartition"}
+    for fault in MECHANISMS:
         if fault not in refused:
             assert way(fault, BARE) in ("object", "pod")
             continue
@@ -116,7 +116,7 @@ def test_an_object_of_chaos_mesh_says_what_the_plan_says_for_one_pod_and_a_time(
 
 
 def test_every_type_that_may_go_by_chaos_mesh_has_an_object_and_no_other_one():
-    for fault, ways in WAYS.items():
+    for fault, ways in MECHANISMS.items():
         if CHAOS in ways:
             assert manifest(planned(fault), WHERE, "task", 60)["kind"] == CATALOGUE[fault].category.value
             continue

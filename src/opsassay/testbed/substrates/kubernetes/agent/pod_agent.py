@@ -26,8 +26,8 @@ from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.kernel.cgroups import CPU, MEMORY
 from opsassay.testbed.substrates.kubernetes.agent.names import PodNames
 from opsassay.testbed.substrates.kubernetes.agent.own_container import Alone, OwnContainer
+from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT, DesiredState, Pressure
 from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
-from opsassay.testbed.substrates.kubernetes.endpoints.wanted import DOOR_PORT, Pressure, Wanted
 from opsassay.testbed.workload.processes import Channels
 from opsassay.testbed.workload.runtime.forks import die_with_parent
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
@@ -52,10 +52,10 @@ def keep(run: Callable[[dict[str, Any]], None], order: dict[str, Any]) -> int:
             run(json.loads(pipe.read()))
         os._exit(0)
     os.close(reading)
-    return asyncio.run(Keeper(child, order).run(writing))
+    return asyncio.run(PodAgent(child, order).run(writing))
 
 
-class Keeper:
+class PodAgent:
     """Keeps the process *child*, which waits for its *order*."""
 
     def __init__(self, child: int, order: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ class Keeper:
         state.dir.mkdir(parents=True, exist_ok=True)
         self.child, self.name = child, str(order["id"])
         self.starts = _count_start()
-        self.wanted = Wanted()
+        self.wanted = DesiredState()
         self.channels = Channels(state, lambda _: None)
         self.fleet = Alone(order["resource"], order.get("service"), order["system"], child, self.starts)
         self.container = OwnContainer(state, self.fleet)
@@ -86,7 +86,7 @@ class Keeper:
         loop.add_signal_handler(signal.SIGTERM, lambda: os.kill(self.child, signal.SIGTERM))
         runner = web.AppRunner(self.door())
         await runner.setup()
-        await web.TCPSite(runner, None, DOOR_PORT).start()
+        await web.TCPSite(runner, None, AGENT_PORT).start()
         sampling = asyncio.create_task(self._sample())
         _, status = await asyncio.to_thread(os.waitpid, self.child, 0)
         sampling.cancel()
@@ -121,7 +121,7 @@ class Keeper:
 
     async def order(self, request: web.Request) -> web.Response:
         """Make what is wanted so; it is when this is answered."""
-        wanted = Wanted.model_validate(await request.json())
+        wanted = DesiredState.model_validate(await request.json())
         await self.change(wanted)
         return web.json_response({"until": wanted.until})
 
@@ -134,11 +134,11 @@ class Keeper:
         """Answer with the lines of every process here; a torn last one is left out."""
         return web.Response(body=await asyncio.to_thread(_ledger_lines))
 
-    async def change(self, wanted: Wanted) -> None:
+    async def change(self, wanted: DesiredState) -> None:
         """Replace what is wanted, and have it end in time; raises OperationError when it cannot be had."""
         async with self._changing:
             if wanted.until <= time.time():
-                wanted = Wanted()
+                wanted = DesiredState()
             if self._order.get("service"):
                 hooks, watch = list(wanted.hooks), list(wanted.watch)
                 await self.channels.request(self.name, "hooks", hooks=hooks, watch=watch)
@@ -156,7 +156,7 @@ class Keeper:
         await asyncio.sleep(max(until - time.time(), 0.0))
         while self.wanted.until == until:
             with suppress(ConnectionError, TimeoutError, RuntimeError):  # busy, or on its way out
-                await self.change(Wanted())
+                await self.change(DesiredState())
                 return
             await asyncio.sleep(1.0)
 

@@ -2,9 +2,9 @@
 
 =========== ======================================================================================================
 object      a few changes of API objects, with an undo in the cluster (`changes.py`)
-pod         an order to the keeper of the pod that is hit, with an end (`pods/keeper.py`): the runtime's own faults,
+pod         an order to the keeper of the pod that is hit, with an end (`agent/pod_agent.py`): the runtime's own faults,
             look-ups, and companions in the pod's container
-node        a pod on the node, with an end of its own (`pods/node_agent.py`); only where nodes may be
+node        a pod on the node, with an end of its own (`agent/node_agent.py`); only where nodes may be
             broken (`offers.py`)
 chaos-mesh  an object of Chaos Mesh with a duration, beside our undo (`chaos_mesh.py`); where the cluster has its kinds
 =========== ======================================================================================================
@@ -33,12 +33,12 @@ from opsassay.testbed.substrates.kubernetes.actuators.object_faults import (
     delete_pod,
     no_image,
 )
-from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers, WayName, offers_of
+from opsassay.testbed.substrates.kubernetes.actuators.offers import MechanismName, Offers, offers_of
 from opsassay.testbed.substrates.kubernetes.actuators.pod_faults import (
     KillContainer,
-    Lookups,
+    PodLookups,
     PodPressure,
-    StrayLookups,
+    StrayPodLookups,
 )
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api.client import Api
@@ -46,21 +46,21 @@ from opsassay.testbed.substrates.kubernetes.api.client import Api
 Maker = Callable[[Injection[ClusterUnderTest]], Intervention]
 
 
-class Way(NamedTuple):
+class Mechanism(NamedTuple):
     """One way to carry a fault type out."""
 
-    name: WayName
+    name: MechanismName
     make: Maker
 
 
-HOOK, STRAIN = Way("pod", RuntimeHook), Way("pod", ProcessStrain)
-CHAOS, NODE = Way("chaos-mesh", partial(Objects, make=by_chaos_mesh)), Way("node", NodeFault)
-PRESSURE = Way("pod", PodPressure)
+HOOK, STRAIN = Mechanism("pod", RuntimeHook), Mechanism("pod", ProcessStrain)
+CHAOS, NODE = Mechanism("chaos-mesh", partial(Objects, make=by_chaos_mesh)), Mechanism("node", NodeFault)
+PRESSURE = Mechanism("pod", PodPressure)
 
-WAYS: Mapping[str, tuple[Way, ...]] = {
-    "PodKill": (Way("object", partial(Objects, make=delete_pod)), CHAOS),
-    "PodFailure": (Way("object", partial(Objects, make=no_image)), CHAOS, NODE),
-    "ContainerKill": (Way("pod", KillContainer), CHAOS),
+MECHANISMS: Mapping[str, tuple[Mechanism, ...]] = {
+    "PodKill": (Mechanism("object", partial(Objects, make=delete_pod)), CHAOS),
+    "PodFailure": (Mechanism("object", partial(Objects, make=no_image)), CHAOS, NODE),
+    "ContainerKill": (Mechanism("pod", KillContainer), CHAOS),
     "CPUStress": (PRESSURE, CHAOS, NODE),
     "MemoryStress": (PRESSURE, CHAOS),
     "HTTPRequestAbort": (HOOK,),
@@ -72,14 +72,14 @@ WAYS: Mapping[str, tuple[Way, ...]] = {
     "HTTPRequestReplacePath": (HOOK, CHAOS),
     "HTTPRequestReplaceMethod": (HOOK, CHAOS),
     "HTTPResponseReplaceCode": (HOOK, CHAOS),
-    "DNSError": (Way("pod", Lookups), CHAOS),
-    "DNSRandom": (Way("pod", StrayLookups), CHAOS),
+    "DNSError": (Mechanism("pod", PodLookups), CHAOS),
+    "DNSRandom": (Mechanism("pod", StrayPodLookups), CHAOS),
     "NetworkDelay": (CHAOS, NODE),
     "NetworkLoss": (CHAOS, NODE),
     "NetworkDuplicate": (CHAOS, NODE),
     "NetworkCorrupt": (CHAOS, NODE),
     "NetworkBandwidth": (CHAOS, NODE),
-    "NetworkPartition": (CHAOS, NODE, Way("object", CutOff)),
+    "NetworkPartition": (CHAOS, NODE, Mechanism("object", CutOff)),
     "TimeSkew": (HOOK, CHAOS),
     "JVMLatency": (HOOK,),
     "JVMReturn": (HOOK,),
@@ -92,7 +92,7 @@ WAYS: Mapping[str, tuple[Way, ...]] = {
 }
 
 
-def obstacle(way: Way, fault: PlannedFault, offers: Offers) -> str | None:
+def obstacle(way: Mechanism, fault: PlannedFault, offers: Offers) -> str | None:
     """Return why *fault* cannot go this *way*, None when it can."""
     on_host = fault.target is not None and fault.target.host is not None
     if way.name == "node":
@@ -108,9 +108,9 @@ def obstacle(way: Way, fault: PlannedFault, offers: Offers) -> str | None:
     return None
 
 
-def choose(fault: PlannedFault, offers: Offers) -> Way:
+def choose(fault: PlannedFault, offers: Offers) -> Mechanism:
     """Return the way that *fault* goes; raises RefusedError with every reason when there is none."""
-    ways, reasons = WAYS[fault.fault], list[str]()
+    ways, reasons = MECHANISMS[fault.fault], list[str]()
     for way in sorted(ways, key=lambda way: way.name != offers.prefer):
         if (reason := obstacle(way, fault, offers)) is None:
             return way
@@ -118,7 +118,7 @@ def choose(fault: PlannedFault, offers: Offers) -> Way:
     raise RefusedError(f"{fault.name} cannot be injected on this cluster ({'; '.join(reasons)}).")
 
 
-def require_ways(api: Api, plan: FaultPlan, prefer: WayName | None = None) -> None:
+def require_mechanisms(api: Api, plan: FaultPlan, prefer: MechanismName | None = None) -> None:
     """Raise RefusedError unless the cluster of *api* has a way for every fault of *plan*."""
     offers = offers_of(api, prefer)
     for part in plan.parts:
@@ -132,7 +132,7 @@ def _make(injection: Injection[ClusterUnderTest]) -> Intervention:
 
 CLUSTER: Repertoire[ClusterUnderTest] = Repertoire(
     "Kubernetes",
-    dict.fromkeys(WAYS, _make),
+    dict.fromkeys(MECHANISMS, _make),
     {"quiet": Quiet, "load_surge": ClusterLoadSurge, "harmless_restart": RollingRestart},
 )
 """What can be done to a system on a cluster; by which mechanism depends on what the cluster offers."""
