@@ -15,7 +15,6 @@ from opsassay.model.base import Written
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
 LOOKING: frozenset[str] = frozenset({"get", "list", "watch"})
-NODE_OPS = ("stop", "start", "partition", "restore", "delay", "undelay")
 NodeOp = Literal["stop", "start", "partition", "restore", "delay", "undelay"]
 """What is done at a node: its kubelet stopped or started, its network cut or restored, slowed or no longer."""
 UNDO_OF_NODE_OP: dict[NodeOp, NodeOp] = {"stop": "start", "partition": "restore", "delay": "undelay"}
