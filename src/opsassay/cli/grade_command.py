@@ -12,9 +12,9 @@ from opsassay.cli.output import NewFile, cases_apart, json_option, percent, prin
 from opsassay.cli.summaries import plain_summary, print_summaries
 
 if TYPE_CHECKING:
-    from opsassay.bench.grades import Graded
-    from opsassay.bench.repeats import Summary
-    from opsassay.bench.scores import ModalAnswer
+    from opsassay.bench.domains.diagnosis.grades import Graded
+    from opsassay.bench.domains.diagnosis.repeats import Summary
+    from opsassay.bench.domains.diagnosis.scores import ModalAnswer
     from opsassay.model.run import Verdict
 
 SHOWN = {
@@ -47,9 +47,9 @@ def command(
 
     Every grade is a value, or the reason why there is none.
     """
-    from opsassay.bench.grades import grade_stores
-    from opsassay.bench.repeats import most_repeats, summarise_runs
-    from opsassay.bench.scores import modal_answers
+    from opsassay.bench.domains.diagnosis.grades import grade_stores
+    from opsassay.bench.domains.diagnosis.repeats import most_repeats, summarise_runs
+    from opsassay.bench.domains.diagnosis.scores import modal_answers
     from opsassay.grading.profiles import profile_named
 
     graded = grade_stores(runs, cases, profile_named(profile), _judge(judge))
@@ -78,7 +78,7 @@ def _judge(name: str | None) -> Callable[[Verdict], Verdict] | None:
     if name is None:
         return None
     from opsassay.agents.models.named import model_named, require_endpoint
-    from opsassay.bench.judging import judged, questions
+    from opsassay.bench.domains.diagnosis.judging import judged, questions
 
     model = model_named(name)
     require_endpoint(name)
@@ -94,7 +94,7 @@ def _print(
     graded: Graded, profile: str, summaries: Sequence[Summary], repeats: int, collapsed: Sequence[ModalAnswer],
     cases: Path | None,
 ) -> None:  # fmt: skip
-    from opsassay.bench.judging import SUPPORTED
+    from opsassay.bench.domains.diagnosis.judging import SUPPORTED
     from opsassay.grading.aggregate import only, summarise
 
     pooled = {
@@ -120,8 +120,8 @@ def _print(
 
 
 def _write_scores(path: Path, graded: Graded, metric: str) -> None:
-    from opsassay.bench.repeats import why_not_ranked
-    from opsassay.bench.scores import families_of, score_table, write_scores
+    from opsassay.bench.domains.diagnosis.repeats import why_not_ranked
+    from opsassay.bench.domains.diagnosis.scores import families_of, score_table, write_scores
 
     if left_out := sum(bool(why_not_ranked(run)) for run, _ in graded.counted()):
         say(f"opsassay: {left_out} runs are left out of the score table: they ran unsealed or are flagged")
@@ -130,7 +130,7 @@ def _write_scores(path: Path, graded: Graded, metric: str) -> None:
 
 
 def _write_tables(path: Path, graded: Graded, profile: str) -> None:
-    from opsassay.bench.results import markdown, results_tables
+    from opsassay.bench.domains.diagnosis.results import markdown, results_tables
     from opsassay.telemetry.content import whole_file
 
     tables = results_tables(graded.labelled(), graded.cases, graded.not_ranked())
@@ -141,7 +141,7 @@ def _write_tables(path: Path, graded: Graded, profile: str) -> None:
 
 
 def _items(graded: Graded) -> list[dict[str, Any]]:
-    from opsassay.bench.repeats import why_not_ranked
+    from opsassay.bench.domains.diagnosis.repeats import why_not_ranked
 
     return [
         {

@@ -11,7 +11,7 @@ import click
 from opsassay.cli.output import FOLDER, cases_apart, say
 
 if TYPE_CHECKING:
-    from opsassay.bench.store import RunStore
+    from opsassay.bench.core.store import RunStore
     from opsassay.errors import OpsAssayError
 
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(context: click.Context, store: Path, output: Path, cases: Path | None, profile: str, title: str) -> None:
     """Write one HTML file about the runs of STORE that opens from disk without network."""
-    from opsassay.bench.grades import cases_of
-    from opsassay.bench.judging import JUDGED
-    from opsassay.bench.store import RunStore
+    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.domains.diagnosis.grades import cases_of
+    from opsassay.bench.domains.diagnosis.judging import JUDGED
     from opsassay.errors import UserError
     from opsassay.grading.profiles import profile_named
     from opsassay.web.report import write_report
@@ -56,7 +56,7 @@ def command(context: click.Context, store: Path, output: Path, cases: Path | Non
 
 def _commands(store: RunStore, cases: Path | None, output: Path) -> list[str]:
     """Return the commands that make such a report: agents have names and files of their own, which a run does not tell."""
-    from opsassay.bench.store import read_run
+    from opsassay.bench.core.store import read_run
     from opsassay.errors import OpsAssayError
 
     kinds = set()

@@ -11,8 +11,9 @@ from opsassay.cli.output import FOLDER, NewFile, cases_apart, json_option, print
 from opsassay.cli.summaries import plain_summary, print_summaries
 
 if TYPE_CHECKING:
-    from opsassay.bench.exams import Made, RunSettings
-    from opsassay.bench.repeats import Summary
+    from opsassay.bench.core.run import JobEnd
+    from opsassay.bench.domains.diagnosis.exams import RunSettings
+    from opsassay.bench.domains.diagnosis.repeats import Summary
     from opsassay.telemetry.tree import Case
 
 
@@ -34,9 +35,10 @@ def command(
     output: Path | None, scores: Path | None, changes: tuple[str, ...], *, as_json: bool,
 ) -> None:  # fmt: skip
     """Run agents over the incidents of SUITE, a suite or any folder of incidents; what has a result is not run again."""
-    from opsassay.bench.estimate import estimate
-    from opsassay.bench.exams import open_suite, plan, read_settings, require_apart_from, run_all
-    from opsassay.bench.store import RunStore
+    from opsassay.bench.core.run import run_jobs
+    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.domains.diagnosis.estimate import estimate
+    from opsassay.bench.domains.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
     from opsassay.cli.live_table import run_table
     from opsassay.cli.solvers import solver_named
     from opsassay.grading.profiles import profile_named
@@ -49,16 +51,13 @@ def command(
     for problem in problems:
         say(f"opsassay: left out: {problem}")
     store = RunStore(output or suite)
-    work = plan(opened, solvers, repeats, settings.seed)
+    work = plan(opened, solvers, repeats, settings)
     require_apart_from(store, work)
     if any(not isinstance(solver, str) and solver.paid for solver in solvers):
-        expected = estimate(store, work, settings.mask, settings.price, again=settings.again)
+        expected = estimate(store, work, settings.price, again=settings.again)
         say(f"opsassay: {expected.sentence()}.")
-    made = []
     with run_table(len(work)) as table:
-        for one in run_all(store, work, settings, jobs, table.began):
-            table.ended(one)
-            made.append(one)
+        made = list(run_jobs(store, work, jobs, table))
     cases = [case for case, _ in opened]
     summaries, verdicts = _graded(store, cases, made, settings, repeats)
     if scores is not None:
@@ -82,11 +81,11 @@ def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
 
 
 def _graded(
-    store: Any, cases: list[Case], made: list[Made], settings: RunSettings, repeats: int
+    store: Any, cases: list[Case], made: list[JobEnd], settings: RunSettings, repeats: int
 ) -> tuple[list[Summary], list[Any]]:
     """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""
-    from opsassay.bench.grades import grade_all
-    from opsassay.bench.repeats import run_id, summarise_runs
+    from opsassay.bench.domains.diagnosis.grades import grade_all
+    from opsassay.bench.domains.diagnosis.repeats import run_id, summarise_runs
     from opsassay.grading.profiles import profile_named
 
     runs = [one.run for one in made if one.run is not None]
@@ -100,10 +99,10 @@ def _graded(
     return summarise_runs(runs, verdicts, cases, repeats), verdicts
 
 
-def _export(path: Path, verdicts: list[Any], made: list[Made], cases: list[Case], settings: RunSettings) -> None:
+def _export(path: Path, verdicts: list[Any], made: list[JobEnd], cases: list[Case], settings: RunSettings) -> None:
     """Write the score table of the runs that may be ranked."""
-    from opsassay.bench.repeats import run_id, why_not_ranked
-    from opsassay.bench.scores import families_of, score_table, write_scores
+    from opsassay.bench.domains.diagnosis.repeats import run_id, why_not_ranked
+    from opsassay.bench.domains.diagnosis.scores import families_of, score_table, write_scores
     from opsassay.errors import UserError
 
     unfit = {run_id(one.run): why for one in made if one.run and (why := why_not_ranked(one.run))}
@@ -118,13 +117,13 @@ def _export(path: Path, verdicts: list[Any], made: list[Made], cases: list[Case]
     say(f"opsassay: score table: {path}{left_out}")
 
 
-def _item(one: Made) -> dict[str, Any]:
-    from opsassay.bench.repeats import why_not_ranked
+def _item(one: JobEnd) -> dict[str, Any]:
+    from opsassay.bench.domains.diagnosis.repeats import why_not_ranked
 
     run = one.run
     return {
         "case": one.job.case.name,
-        "solver": one.job.label,
+        "solver": one.job.solver_name,
         "seed": one.job.seed,
         "status": run.status.value if run else "not run",
         "error": run.error if run else one.error,

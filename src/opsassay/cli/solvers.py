@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from opsassay.bench.agent_runs import Setup
-    from opsassay.bench.exams import RunSettings
+    from opsassay.bench.domains.diagnosis.agent_runs import Setup
+    from opsassay.bench.domains.diagnosis.exams import RunSettings
 
 
 def solver_named(name: str, model: str | None, settings: RunSettings) -> str | Setup:
@@ -17,7 +17,7 @@ def solver_named(name: str, model: str | None, settings: RunSettings) -> str | S
     """
     from opsassay.agents.base import AGENTS
     from opsassay.agents.models.named import require_endpoint
-    from opsassay.bench.agent_runs import setup_of
+    from opsassay.bench.domains.diagnosis.agent_runs import setup_of
     from opsassay.errors import NotFoundError
     from opsassay.methods.base import METHODS
 

@@ -11,7 +11,7 @@ import click
 from opsassay.cli.output import percent, print_table
 
 if TYPE_CHECKING:
-    from opsassay.bench.repeats import Summary
+    from opsassay.bench.domains.diagnosis.repeats import Summary
 
 
 def plain_summary(summary: Summary) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def print_summaries(summaries: Sequence[Summary], *, graded: bool, repeats: int)
     kept = [at for at in range(len(columns)) if at < 4 or any(row[at] is not None for row in rows)]
     print_table("Solvers", [columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
     if not graded:
-        from opsassay.bench.store import FINISHED
+        from opsassay.bench.core.store import FINISHED
 
         ended = any(status in FINISHED for s in summaries for status in s.statuses)
         why = "no truth is at hand for these incidents" if ended else "no run came to a result"

@@ -10,8 +10,8 @@ import click
 from opsassay.cli.output import json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.bench.trials.rows import Trials
-    from opsassay.bench.trials.tables import Table
+    from opsassay.bench.domains.sre.rows import Trials
+    from opsassay.bench.domains.sre.tables import Table
 
 STORE = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
@@ -33,27 +33,28 @@ def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run:
 
     Exits with 1 when a trial came to no result.
     """
-    from opsassay.bench.store import RunStore
-    from opsassay.bench.trials.matrix import run_matrix
-    from opsassay.bench.trials.plan import load_trial_plan
-    from opsassay.bench.trials.preflight import require_sound
+    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.domains.sre.plan import load_trial_plan
+    from opsassay.bench.domains.sre.preflight import require_sound
+    from opsassay.bench.domains.sre.trials import run_trials
+    from opsassay.model.progress import ProgressLines
 
-    wanted, cells = load_trial_plan(plan)
-    require_sound(cells)
+    _, trials = load_trial_plan(plan)
+    require_sound(trials)
     store = RunStore(output)
     if not dry_run:
-        run_matrix(wanted, cells, store, jobs=jobs, tell=say)
+        run_trials(store, trials, jobs, progress=ProgressLines(say))
     items: list[dict[str, Any]] = []
-    for cell in cells:
-        folder = store.finished(cell.key)
+    for trial in trials:
+        folder = store.finished(trial.cell.hash)
         items.append(
             {
-                "scenario": cell.scenario.id,
-                "agent": cell.agent.name,
-                "arm": cell.arm,
-                "probes": cell.probes,
-                "seed": cell.seed,
-                "attempts": len(store.attempts_of(cell.key)),
+                "scenario": trial.scenario.id,
+                "agent": trial.agent.name,
+                "arm": trial.prompt_arm,
+                "probes": trial.probes,
+                "seed": trial.seed,
+                "attempts": len(store.attempts_of(trial.cell.hash)),
                 "run": str(folder) if folder else None,
                 "metrics": _metrics(folder) if folder else {},
             }
@@ -90,8 +91,8 @@ def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run:
 @click.pass_context
 def grade(context: click.Context, store: Path, profile: Any, file: str | None, *, what_if: bool, as_json: bool) -> None:
     """Grade the trials of STORE again, by what was committed before each run."""
-    from opsassay.bench.store import RunStore, read_run
-    from opsassay.bench.trials.grading import grade_trial, kept_scenario, recorded_trials, require_trials
+    from opsassay.bench.core.store import RunStore, read_run
+    from opsassay.bench.domains.sre.grading import grade_trial, kept_scenario, recorded_trials, require_trials
     from opsassay.errors import NotFoundError, OpsAssayError, UserError
     from opsassay.testbed.scenarios import load_scenario
 
@@ -155,8 +156,8 @@ def grade(context: click.Context, store: Path, profile: Any, file: str | None, *
 @click.pass_context
 def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_json: bool) -> None:
     """Print Tables 8 to 15 of "Side Effects Are the Output" over the trials of STORE, or those that are numbered."""
-    from opsassay.bench.trials.sweep import sweep
-    from opsassay.bench.trials.tables import tables
+    from opsassay.bench.domains.sre.sweep import sweep
+    from opsassay.bench.domains.sre.tables import tables
 
     trials = _trials(store)
     main = trials.main_slice()
@@ -189,7 +190,7 @@ def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_js
 @click.pass_context
 def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_json: bool) -> None:
     """Score the trials of STORE again under the paper's 144 settings of four thresholds, without a new run."""
-    from opsassay.bench.trials.sweep import sweep
+    from opsassay.bench.domains.sre.sweep import sweep
     from opsassay.errors import UserError
 
     trials = _trials(store)
@@ -245,8 +246,8 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
 @click.pass_context
 def report(context: click.Context, store: Path, output: Path) -> None:
     """Write one page per trial of STORE: lanes over one time axis, the deciding ticks, the agent's steps."""
-    from opsassay.bench.store import RunStore, read_run
-    from opsassay.bench.trials.grading import (
+    from opsassay.bench.core.store import RunStore, read_run
+    from opsassay.bench.domains.sre.grading import (
         grade_trial,
         kept_scenario,
         read_recording,
@@ -281,7 +282,7 @@ def _told(table: Table) -> tuple[list[str], list[list[Any]]]:
 
 
 def _trials(store: Path) -> Trials:
-    from opsassay.bench.trials.rows import Trials
+    from opsassay.bench.domains.sre.rows import Trials
 
     trials = Trials(store)
     for folder, problem in trials.problems.items():
@@ -291,7 +292,7 @@ def _trials(store: Path) -> Trials:
 
 def _metrics(folder: Path) -> dict[str, float | None]:
     """Return the metrics of the committed verdict, none when the run could not be graded."""
-    from opsassay.bench.store import read_verdicts
+    from opsassay.bench.core.store import read_verdicts
 
     committed = [v for v in read_verdicts(folder) if v.profile in {"default", "paper"}]
     return {name: metric.value for name, metric in committed[0].metrics.items()} if committed else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from opsassay.bench.repeats import Summary
+from opsassay.bench.domains.diagnosis.repeats import Summary
 from opsassay.web.page import inert_json, render, write_whole
 from opsassay.web.payload import CaseReport
 from opsassay.web.solvers import solvers_view

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from opsassay.bench.grades import OnError
-from opsassay.bench.repeats import Summary, counted, most_repeats, summarise_runs
-from opsassay.bench.store import RunStore, read_diagnosis, read_run, read_verdicts
+from opsassay.bench.core.store import RunStore, read_diagnosis, read_run, read_verdicts
+from opsassay.bench.domains.diagnosis.grades import OnError
+from opsassay.bench.domains.diagnosis.repeats import Summary, counted, most_repeats, summarise_runs
 from opsassay.errors import OpsAssayError
 from opsassay.model.run import RunStatus
 from opsassay.telemetry.content import content_hash

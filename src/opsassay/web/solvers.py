@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opsassay.bench.repeats import Summary
+from opsassay.bench.domains.diagnosis.repeats import Summary
 from opsassay.web.plain import plain
 
 COLUMNS = ("Solver", "Runs", "Cases", "Any root", "Ungrounded", "PR / AnySvc", "Exact")

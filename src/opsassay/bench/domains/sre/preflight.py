@@ -1,0 +1,33 @@
+"""What is looked at before the first trial of a plan: that each can begin at all. What cannot would abort one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opsassay.agents.models.named import model_named, require_endpoint
+from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.trials import TrialJob
+from opsassay.bench.sealing import sealing_refusal
+from opsassay.errors import RefusedError, UserError
+from opsassay.testbed.scenarios import system_of
+
+PERFORMED_ON = ("local", "kubernetes")
+
+
+def require_sound(jobs: Sequence[TrialJob]) -> None:
+    """Raise UserError for the first of *jobs* whose system is not known here, or whose agent cannot be let in."""
+    for scenario in {job.scenario.id: job.scenario for job in jobs}.values():
+        if (substrate := scenario.environment.substrate) not in PERFORMED_ON:
+            raise RefusedError(f"{scenario.id} needs {substrate}; {' and '.join(PERFORMED_ON)} are performed here.")
+        system_of(scenario)
+    for agent in {job.agent.model_dump_json(): job.agent for job in jobs}.values():
+        _require_agent(agent)
+
+
+def _require_agent(agent: TrialAgent) -> None:
+    if agent.command:
+        if agent.outside.sealing == "required" and (refusal := sealing_refusal()) is not None:
+            raise UserError(f"The agent {agent.name} is to be sealed, and no seal can be made here: {refusal}")
+    elif agent.model is not None:
+        model_named(agent.model)
+        require_endpoint(agent.model)
