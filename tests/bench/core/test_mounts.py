@@ -1,4 +1,4 @@
-"""What of the machine a sealed agent may be lent, and what it makes of it."""
+"""What of the machine a sealed agent sees, and what it makes of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def machine(tmp_path):
     make_tree(tmp_path / "suite", count=1)
     (tmp_path / "store").mkdir()
     (tmp_path / "tools" / "bin").mkdir(parents=True)
-    (tmp_path / "tools" / "bin" / "hello").write_text("#!/bin/sh\necho hello from a lent tool\n")
+    (tmp_path / "tools" / "bin" / "hello").write_text("#!/bin/sh\necho hello from a tool\n")
     (tmp_path / "tools" / "bin" / "hello").chmod(0o755)
     for folder in (tmp_path, *tmp_path.parents[:-2]):
         if os.access(folder, os.W_OK) and folder.owner() == tmp_path.owner():
@@ -160,7 +160,7 @@ print(json.dumps(GOOD))
 
 
 def told_by(machine, sealing):
-    """Return what an agent reached from the tools that it was lent, with links to truth and runs put among them."""
+    """Return what an agent reached from the tools that it sees, with links to truth and runs put among them."""
     tools, out = machine / "tools", machine / "out"
     (tools / "truth").symlink_to(machine / "suite" / "truth")
     (tools / "runs").symlink_to(out)
@@ -177,7 +177,7 @@ def told_by(machine, sealing):
 def test_sealed_it_uses_what_it_is_lent_and_reaches_nothing_by_it(machine):
     run, told = told_by(machine, "required")
     assert run.isolation == "sealed"
-    assert told["tool"] == repr("hello from a lent tool\n")
+    assert told["tool"] == repr("hello from a tool\n")
     assert told["truth by a link"] == "[]"
     assert told["runs by a link"] == told["up and over"] == "FileNotFoundError"
     assert {told["writing"], told["changing"]} <= {"OSError", "PermissionError"}
@@ -204,7 +204,7 @@ def test_a_folder_above_the_package_is_refused(machine, monkeypatch):
 
 
 @SEALS
-def test_what_is_hidden_is_empty_even_if_it_was_lent(machine, monkeypatch):
+def test_what_is_hidden_is_empty_even_in_a_mount(machine, monkeypatch):
     package = machine / "tools" / "opsassay"
     package.mkdir()
     (package / "scenarios.yaml").write_text("the oracle: restart orders")

@@ -1,4 +1,4 @@
-"""Folders of the machine that a sealed agent is lent: what must never be among them, checked before anything runs."""
+"""Folders of the machine that a sealed agent sees: what must never be among them, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TELLING = frozenset({TRUTH, ANNOTATION, LEDGER, INJECTION, CAUSAL_GRAPH, INCIDEN
 """Files that tell of incidents, of their truth or of runs, by the names that OpsAssay and public data give them."""
 
 MOST_ENTRIES = 500_000
-"""A folder with more is not looked through, and so not lent."""
+"""A folder with more is not looked through, and so not shown."""
 
 _LIVING = tuple(Path(name) for name in ("/proc", "/sys", "/dev", "/run", "/var/run"))
 _TAKEN = tuple(
@@ -31,7 +31,7 @@ _TAKEN = tuple(
 )  # fmt: skip
 
 
-def lent(agent: CommandAgent) -> dict[str, Path]:
+def mounts_of(agent: CommandAgent) -> dict[str, Path]:
     """Return what `Seal.readable` takes to show every folder that *agent* asks for, at its own path.
 
     Raises UserError for what cannot be shown there, for what is of OpsAssay (a folder above it has its sources too) or of
@@ -39,30 +39,30 @@ def lent(agent: CommandAgent) -> dict[str, Path]:
     it lead nowhere inside, unless to what is there too.
     """
     shown = {}
-    for name in agent.told.readable:
+    for name in agent.file.readable:
         place, source = Path(name), Path(name).resolve()
         if not place.is_absolute() or ".." in place.parts:
             raise _refused(agent, name, "is no absolute path; write it from the root")
         if not source.exists():
             raise _refused(agent, name, "is not there; name a folder or file of this machine")
         if any(source.is_relative_to(living) for living in _LIVING):
-            raise _refused(agent, name, "is a door to the running kernel; lend files")
+            raise _refused(agent, name, "is a way into the running kernel; name files")
         if Path(tempfile.gettempdir()).resolve().is_relative_to(source):
-            raise _refused(agent, name, "holds the folders of other runs; lend one below it")
+            raise _refused(agent, name, "holds the folders of other runs; name one below it")
         if any(_overlap(source, hidden.resolve()) for hidden in own_hidden()):
-            raise _refused(agent, name, "is of OpsAssay or its Python, or holds them; lend a folder apart from them")
+            raise _refused(agent, name, "is of OpsAssay or its Python, or holds them; name a folder apart from them")
         if len(place.parts) < 2 or len(source.parts) < 2 or any(place.is_relative_to(taken) for taken in _TAKEN):
-            raise _refused(agent, name, "has a place of its own in the seal; lend a folder elsewhere, as in /opt")
+            raise _refused(agent, name, "has a place of its own in the seal; name a folder elsewhere, as in /opt")
         if why := _why_not(source):
-            raise _refused(agent, name, f"{why}; lend a folder without it")
+            raise _refused(agent, name, f"{why}; name a folder without it")
         shown[name] = source
     return shown
 
 
 def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
-    """Raise UserError when what *agent* is lent holds, or lies in, one of *folders*: incidents, truth, the run store."""
+    """Raise UserError when what *agent* sees of the machine holds, or lies in, one of *folders*."""
     kept = [folder.resolve() for folder in folders]
-    for name in agent.told.readable:
+    for name in agent.file.readable:
         source = Path(name).resolve()
         for folder in kept:
             if _overlap(source, folder):

@@ -97,3 +97,13 @@ def kept_apart(scenario, agent, arm, *, probes, seed, run_dir):
     """Say of a command that it was sealed, as the one that ran it does."""
     quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
     (run_dir / REPORT).write_text(json.dumps({"sealed": agent.name == "apart"}))
+
+
+def operating(scenario, agent, arm, *, probes, seed, run_dir):
+    """Run the command of the agent for real, with tools at which there is nothing to do."""
+    from bench.domains.sre.test_diagnosing import NoTools
+    from opsassay.bench.domains.sre.assignment import Assignment
+    from opsassay.bench.domains.sre.outside import operate
+
+    quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+    operate(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), NoTools())

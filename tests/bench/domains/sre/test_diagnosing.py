@@ -18,7 +18,7 @@ from opsassay.bench.domains.sre.assignment import Assignment
 from opsassay.bench.domains.sre.contract import TrialAgent, mark_phase
 from opsassay.bench.domains.sre.diagnosing import REPORT_DIAGNOSIS, Diagnoses
 from opsassay.bench.domains.sre.grading import read_recording
-from opsassay.bench.domains.sre.outside import Counter
+from opsassay.bench.domains.sre.outside import CommandDesk
 from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.rows import Trials
 from opsassay.bench.domains.sre.tables import per_agent, per_run
@@ -88,7 +88,7 @@ def test_an_agent_that_was_asked_and_says_nothing_is_not_right(task, monkeypatch
 
 
 def test_a_command_hands_its_diagnosis_in_at_the_tools_and_is_told_what_is_wrong_with_it(task):
-    desk = Counter(NoTools(), Diagnoses(task))
+    desk = CommandDesk(NoTools(), Diagnoses(task))
     assert desk.specs()[-1] == REPORT_DIAGNOSIS
     refused = desk.call("report_diagnosis", {"root_causes": "names"})
     assert (refused.status, "needs the argument" in refused.output) == ("error", True)

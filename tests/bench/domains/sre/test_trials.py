@@ -132,7 +132,7 @@ def test_sealing_is_switched_off_by_the_word_that_yaml_takes_for_no(tmp_path):
         "scenarios: [made.yaml]\nagents: [{name: mine, command: [x], settings: {sealing: off}}]\n"
     )
     _, (cell,) = load_trial_plan(tmp_path / "plan.yaml")
-    assert cell.agent.outside.sealing == "off"
+    assert cell.agent.sealing == "off"
 
 
 def test_what_could_not_begin_is_told_before_the_first_trial(tmp_path, monkeypatch):

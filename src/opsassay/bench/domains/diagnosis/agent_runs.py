@@ -19,7 +19,7 @@ from opsassay.agents.models.named import FREE, model_named
 from opsassay.agents.record import ACTIONS, TRACE
 from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt, keep_end, never
 from opsassay.bench.core.cell import Cell
-from opsassay.bench.core.mounts import kept_of, lent, require_apart
+from opsassay.bench.core.mounts import kept_of, mounts_of, require_apart
 from opsassay.bench.core.store import LOG, RunStore
 from opsassay.bench.domains.diagnosis.answers import diagnosed, read_answer
 from opsassay.bench.domains.diagnosis.external import examine
@@ -64,7 +64,7 @@ class Setup:
     @property
     def asks_model(self) -> bool:
         """Whether a model is asked through us."""
-        return not isinstance(self.agent, CommandAgent) or "model" in self.agent.told.needs
+        return not isinstance(self.agent, CommandAgent) or "model" in self.agent.file.needs
 
     @property
     def paid(self) -> bool:
@@ -79,7 +79,7 @@ class Setup:
         if self.paid:
             told["endpoint"] = parts_of(base_url_set())[1]
         if isinstance(self.agent, CommandAgent):
-            told |= {"command": list(self.agent.told.command), "needs": list(self.agent.told.needs)}
+            told |= {"command": list(self.agent.file.command), "needs": list(self.agent.file.needs)}
         else:
             told |= dict(self.agent.configuration)
         name = self.agent.name
@@ -117,8 +117,8 @@ def setup_of(
     agent: Agent | CommandAgent
     if name.endswith((".yaml", ".yml")):
         agent = CommandAgent(Path(name))
-        lent(agent)  # what it may not be lent is refused before anything runs
-        own = agent.told.limits
+        mounts_of(agent)  # what it may not see is refused before anything runs
+        own = agent.file.limits
     else:
         agent, own = agent_named(name), Limits()
     merged = Limits.model_validate({**own.model_dump(), **(limits or {})})
@@ -158,7 +158,7 @@ def run_agent(
 
     An agent of the package runs in a worker process as a method does, an external one sealed where this machine can. A
     failure of the endpoint aborts the run, so that the next call tries it again, and so does its end when all was
-    *given_up*; all else is a result. Raises UserError for an agent that is lent what holds incidents, truth or runs.
+    *given_up*; all else is a result. Raises UserError for an agent that would see what holds incidents, truth or runs.
     """
     mask = mask or Mask()
     if isinstance(setup.agent, CommandAgent):

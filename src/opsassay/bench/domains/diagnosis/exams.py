@@ -164,7 +164,7 @@ def plan(
 
 
 def require_apart_from(store: RunStore, jobs: Iterable[IncidentJob]) -> None:
-    """Raise UserError, before anything runs, for an agent that is lent a folder with the store, incidents or truth."""
+    """Raise UserError, before anything runs, for an agent that would see a folder with the store, incidents or truth."""
     jobs = list(jobs)
     kept = {store.root, *kept_of([job.case.datapack.path for job in jobs])}
     for agent in {id(job.solver): job.solver.agent for job in jobs if isinstance(job.solver, Setup)}.values():

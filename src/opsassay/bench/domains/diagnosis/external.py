@@ -2,100 +2,56 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from opsassay.agents.command import CommandAgent
 from opsassay.agents.contract import Answer, AnswerError, read_answer
 from opsassay.agents.limits import Meter
-from opsassay.agents.mcp_server import Desk, serving
-from opsassay.agents.models.base import Message, Reply
+from opsassay.agents.mcp_server import Desk
 from opsassay.agents.prompts import task_prompt
-from opsassay.agents.record import ACTIONS, TRACE, Recorder
+from opsassay.agents.record import Recorder
 from opsassay.agents.tools import MAX_ROWS, Toolbox
-from opsassay.bench.core.attempt import LOG_KEPT_BYTES, MAX_ANSWER_BYTES, AttemptOutcome
-from opsassay.bench.core.commands import AGENT_INSIDE, PROMPT, describe_tools, places_of, run_command
-from opsassay.bench.core.mounts import lent
+from opsassay.bench.core.attempt import MAX_ANSWER_BYTES, AttemptOutcome
+from opsassay.bench.core.commands import WORK_INSIDE
+from opsassay.bench.core.outside import OutsideAgent, OutsideTask, output_of, run_outside
 from opsassay.bench.core.store import LOG
 from opsassay.bench.domains.diagnosis.runner import how_it_died
 from opsassay.bench.domains.diagnosis.views import Canary, opaque_view
 from opsassay.bench.domains.diagnosis.worker import INCIDENT_FOLDER
-from opsassay.bench.sealing import Ended, Seal, SealLimits
+from opsassay.bench.sealing import Ended
 from opsassay.model.run import RunStatus
-from opsassay.telemetry.content import whole_file
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql
 
-if TYPE_CHECKING:
-    from opsassay.bench.core.gateway import Gateway
-
-MODEL_PORT = 8000
 ANSWER = "answer.json"
-_TOOLS, _MODEL = "tools", "model"
 
 
 def examine(
     agent: CommandAgent, incident: Datapack, run_dir: Path, meter: Meter, *, model: str | None, sealed: bool
 ) -> AttemptOutcome:
     """Return what came of the agent's exam on *incident*; trace, actions and the end of its output lie in *run_dir*."""
-    limits = meter.limits
-    services = incident.services()
-    recorder = Recorder(run_dir)
+    limits, services = meter.limits, incident.services()
     with ExitStack() as stack:
         folder = stack.enter_context(opaque_view(incident))
-        view, work, files = (folder / name for name in (INCIDENT_FOLDER, "work", "agent"))
-        work.mkdir()
-        files.mkdir()
-        agent.copy_to(files)
         canary = Canary(incident.incident, services)
         canary.plant(folder)
-        places = places_of(view, work, files, sealed=sealed)
-        places["answer"] = f"{places['work']}/{ANSWER}"
-        environment = {"HOME": places["work"], "LANG": "C.UTF-8", "TZ": "UTC", **agent.told.environment}
-        sockets: dict[str, Path] = {}
         desk: Desk | None = None
-        if "mcp" in agent.told.needs:
+        if "mcp" in agent.file.needs:
             sql = stack.enter_context(LockedSql(incident, timeout_s=limits.query_seconds, max_rows=MAX_ROWS))
-            desk = Desk(Toolbox(sql), meter, recorder, services)
-            sockets[_TOOLS] = stack.enter_context(serving(desk, folder / f"{_TOOLS}.sock"))
-            places["mcp"] = describe_tools(work, places, sockets[_TOOLS], sealed=sealed)
-        door: Gateway | None = None
-        if model is not None and "model" in agent.told.needs:
-            from opsassay.bench.core.gateway import gateway
-
-            door = stack.enter_context(gateway(model, folder, meter))
-            sockets[_MODEL], places["model"] = door.path, model
-            environment |= door.environment(f"http://127.0.0.1:{MODEL_PORT}" if sealed else door.url, model)
-        prompt = task_prompt(incident.incident, limits, places)
-        (work / PROMPT).write_text(prompt, encoding="utf-8")
-        seal = Seal(
-            view=view, work=work, sockets=sockets, ports={MODEL_PORT: _MODEL} if door else {},
-            limits=_seal_limits(meter), environment=environment, readable={AGENT_INSIDE: files, **lent(agent)},
-        )  # fmt: skip
-        began = time.time_ns()
-        end = run_command(agent.words(places), seal, sealed=sealed)
-        if door is not None:
-            door.book(meter)
-        _keep_output(end, run_dir / LOG)
-        _write_trace(door, desk, recorder, run_dir, agent.name, prompt, end, began)
-        return _outcome(end, desk, work, services, canary, meter)
-
-
-def _seal_limits(meter: Meter) -> SealLimits:
-    limits = meter.limits
-    return replace(
-        SealLimits(),
-        wall_clock_s=limits.seconds,
-        memory_bytes=limits.memory_mb * 2**20,
-        processes=limits.processes,
-        output_bytes=MAX_ANSWER_BYTES,
-    )
+            desk = Desk(Toolbox(sql), meter, Recorder(run_dir), services)
+        task = OutsideTask(
+            folder / INCIDENT_FOLDER,
+            lambda places: task_prompt(incident.incident, limits, places),
+            desk,
+            further=lambda work, is_sealed: {"answer": f"{WORK_INSIDE if is_sealed else work}/{ANSWER}"},
+        )
+        end = run_outside(OutsideAgent.of(agent, model), task, folder, run_dir, meter, sealed=sealed)
+        if said := output_of(end):
+            (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
+        return _outcome(end, desk, folder / "work", services, canary, meter)
 
 
 def _outcome(
@@ -106,8 +62,6 @@ def _outcome(
     One that was killed at its time has answered if its file holds a valid answer; what it printed until then is none.
     """
     killed = end.limit == "wall_clock_s"
-    if end.limit:
-        meter.note("seconds" if killed else end.limit)
     answer: Answer | None = desk.answer if desk else None
     status, error = RunStatus.DONE, None
     notes = tuple(f"not collected: {what}" for what in end.left_behind)
@@ -146,34 +100,3 @@ def _written(work: Path, stdout: str) -> str | bytes:
         raise AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
     content = file.read_bytes()
     return content if content.strip() else stdout
-
-
-def _write_trace(
-    door: Gateway | None,
-    desk: Desk | None,
-    recorder: Recorder,
-    run_dir: Path,
-    name: str,
-    prompt: str,
-    end: Ended,
-    began: int,
-) -> None:
-    """Write the agent's steps: those of its conversation with the model, else one with all its tool calls."""
-    trace = door.trace() if door else None
-    if trace is None:
-        reply, calls = Reply(text=end.stdout_tail[-LOG_KEPT_BYTES:]), desk.calls if desk else ()
-        messages = [Message(role="user", content=prompt)]
-        recorder.step(name, messages, reply, model=None, started_ns=began, ended_ns=time.time_ns(), calls=calls)
-        return
-    with whole_file(run_dir / TRACE) as partial:
-        lines = (json.dumps(step.model_dump(mode="json"), ensure_ascii=False) for step in trace.steps)
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="replace")
-    if desk is None:
-        actions = (json.dumps(call.model_dump(mode="json")) for step in trace.steps for call in step.tool_logs)
-        (run_dir / ACTIONS).write_text("".join(f"{line}\n" for line in actions), encoding="utf-8")
-
-
-def _keep_output(end: Ended, log: Path) -> None:
-    text = f"{end.stdout_tail[-LOG_KEPT_BYTES:]}\n{end.stderr_tail[-LOG_KEPT_BYTES:]}".strip()
-    if text:
-        log.write_text(text + "\n", encoding="utf-8", errors="replace")

@@ -25,7 +25,7 @@ def let_in(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
         if oracle is None:
             raise NotFoundError(f"oracle of {task.scenario.id}", name, task.scenario.oracles)
         play(oracle, name, task, toolbox)
-    elif agent.command:
+    elif agent.is_outside:
         from opsassay.bench.domains.sre.outside import operate
 
         operate(agent, task, toolbox)

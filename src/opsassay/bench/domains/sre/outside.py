@@ -5,36 +5,32 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from opsassay.agents.mcp_server import serving
-from opsassay.agents.models.base import Message, Reply, ToolSpec
-from opsassay.agents.record import Recorder
+from opsassay.agents.limits import Limits, Meter
+from opsassay.agents.models.base import ToolSpec
 from opsassay.agents.sre_lint import lint
-from opsassay.bench.core.commands import AGENT_INSIDE, PROMPT, SOCKETS_INSIDE, describe_tools, places_of, run_command
+from opsassay.bench.core.commands import refusal_to_seal
+from opsassay.bench.core.outside import OutsideTask, output_of, run_outside
 from opsassay.bench.domains.sre.assignment import Assignment
 from opsassay.bench.domains.sre.contract import REPORT, TrialAgent
 from opsassay.bench.domains.sre.desk import OpsDesk
 from opsassay.bench.domains.sre.diagnosing import REPORT_DIAGNOSIS, Diagnoses
-from opsassay.bench.sealing import Seal, SealLimits, sealing_refusal
 from opsassay.errors import UserError
 from opsassay.model.trajectory import ToolCall
 from opsassay.testbed.operations.toolbox import CALLS_LIMIT, BaseToolbox, kept
 
 LOG = "agent.log"
-LOG_BYTES = 64 * 2**10
 
 
-class Counter(OpsDesk):
+class CommandDesk(OpsDesk):
     """The desk of a command: its calls are counted, and a diagnosis is handed in there too."""
 
-    def __init__(self, toolbox: BaseToolbox, diagnoses: Diagnoses) -> None:
+    def __init__(self, toolbox: BaseToolbox, diagnoses: Diagnoses, meter: Meter | None = None) -> None:
         super().__init__(toolbox)
-        self._diagnoses = diagnoses
+        self._diagnoses, self._meter = diagnoses, meter or Meter(Limits())
         self.calls: list[ToolCall] = []
 
     def specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
@@ -47,9 +43,20 @@ class Counter(OpsDesk):
             refused = f"Error: there are no more than {CALLS_LIMIT} calls."
             return ToolCall(tool=tool[:64], arguments={}, output=refused, status="error")
         own = tool == REPORT_DIAGNOSIS.name
+        if not own and (refusal := self._beyond()) is not None:
+            return ToolCall(tool=tool[:64], arguments={}, output=refusal, status="error")
         call = self._diagnosed(arguments) if own else super().call(tool, arguments, step_id or 1)
         self.calls.append(call)
         return call
+
+    def _beyond(self) -> str | None:
+        """Return why there is no further call; the cap on them is one only where it was set."""
+        meter = self._meter
+        if "tool_calls" in meter.limits.model_fields_set and meter.tool_calls >= meter.limits.tool_calls:
+            meter.note("tool_calls")
+            return f"Error: the hard cap of {meter.limits.tool_calls} tool calls is reached."
+        meter.tool_calls += 1
+        return None
 
     def _diagnosed(self, arguments: Mapping[str, Any]) -> ToolCall:
         given = {str(key): value for key, value in arguments.items()}
@@ -64,49 +71,36 @@ class Counter(OpsDesk):
 def operate(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
     """Run the command of *agent*; its own end, or that of its time, is the end.
 
-    Words of the command may name {python}, {prompt} (the task), {mcp} (a description of the server in the usual form),
-    {work}, {agent}: the folder of what ``settings.files`` lists, and {kubeconfig}: on a cluster, unsealed, its own way in.
-    Sealed, it sees these, the tools' socket and nothing else of the machine; where no seal can be made (or
-    ``settings.sealing`` is off) it runs as a process of this user.
+    It gets what an external agent gets in an exam: its files, its tools, a model if it needs one, limits, and the seal.
+    Words of the command may also name {tools}, the tools' socket, and {kubeconfig}: on a cluster, unsealed, its own access.
     """
-    wanted = agent.outside.sealing
-    refusal = sealing_refusal() if wanted != "off" else "switched off"
-    if refusal is not None and wanted == "required":
-        raise UserError(f"The agent {agent.name} is to be sealed, and no seal can be made here: {refusal}")
+    outside = agent.outside()
+    refusal = refusal_to_seal(agent.sealing)
+    if refusal is not None and agent.sealing == "required":
+        raise UserError(f"The agent {agent.solver_name} is to be sealed, and no seal can be made here: {refusal}")
     sealed = refusal is None
-    desk, began_ns = Counter(toolbox, Diagnoses(task)), time.time_ns()
+    meter = Meter(agent.limits(task.timeout_s), agent.own_settings.price)
+    desk = CommandDesk(toolbox, Diagnoses(task), meter)
     with tempfile.TemporaryDirectory(prefix="opsassay-op-") as made:
         folder = Path(made)
-        work, files, view = folder / "work", folder / "agent", folder / "view"
-        for one in (work, files, view):
-            one.mkdir()
-        for name, file in agent.files():
-            (files / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, files / name)
-        with serving(cast("Any", desk), folder / "tools.sock") as door:
-            places = places_of(view, work, files, sealed=sealed)
-            places["mcp"] = describe_tools(work, places, door, sealed=sealed)
-            places["tools"] = f"{SOCKETS_INSIDE}/{door.name}" if sealed else str(door)
-            places["kubeconfig"] = _lent(task.kubeconfig, work, sealed=sealed)
-            (work / PROMPT).write_text(task.prompt + "\n", encoding="utf-8")
-            environment = {"HOME": places["work"], "LANG": "C.UTF-8", "TZ": "UTC"}
-            limits = replace(SealLimits(), wall_clock_s=task.timeout_s, output_bytes=LOG_BYTES)
-            seal = Seal(view, work, {"tools": door}, {}, limits, environment, {AGENT_INSIDE: files})
-            ended = run_command([word.format(**places) for word in agent.command], seal, sealed=sealed)
-            if not ended.started:
-                raise UserError(f"The agent {agent.name} cannot be started: {ended.reason}; check its command.")
-            said = ended.stdout_tail + ended.stderr_tail
-            toolbox.close()
-    (task.run_dir / LOG).write_text(said, encoding="utf-8", errors="replace")
-    told = {"ended": ended.reason, "sealed": sealed, "why_not": refusal}
-    (task.run_dir / REPORT).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    asked = [Message(role="user", content=task.prompt)]
-    Recorder(task.run_dir).step(
-        agent.name, asked, Reply(text=said[-LOG_BYTES:]), model=agent.model, started_ns=began_ns, ended_ns=time.time_ns(),
-        calls=desk.calls,
-    )  # fmt: skip
+        (folder / "view").mkdir()
+        handed = OutsideTask(
+            folder / "view",
+            lambda _: task.prompt + "\n",
+            desk,
+            further=lambda work, is_sealed: {"kubeconfig": _access(task.kubeconfig, work, sealed=is_sealed)},
+        )
+        ended = run_outside(outside, handed, folder, task.run_dir, meter, sealed=sealed)
+        toolbox.close()
+    if not ended.started:
+        raise UserError(f"The agent {agent.solver_name} cannot be started: {ended.reason}; check its command.")
+    (task.run_dir / LOG).write_text(output_of(ended) + "\n", encoding="utf-8", errors="replace")
+    report = {
+        "ended": ended.reason, "sealed": sealed, "why_not": refusal, "spent": meter.spent(), "limits_hit": meter.hit,
+    }  # fmt: skip
+    (task.run_dir / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def _lent(kubeconfig: Path | None, work: Path, *, sealed: bool) -> str:
-    """Return where an unsealed command finds its own way into the cluster, '' where it has none: a seal lets nobody out."""
+def _access(kubeconfig: Path | None, work: Path, *, sealed: bool) -> str:
+    """Return where an unsealed command finds its own access to the cluster, '' where it has none, as in a seal."""
     return "" if kubeconfig is None or sealed else str(shutil.copy(kubeconfig, work / kubeconfig.name))

@@ -25,9 +25,14 @@ def require_sound(jobs: Sequence[TrialJob]) -> None:
 
 
 def _require_agent(agent: TrialAgent) -> None:
-    if agent.command:
-        if agent.outside.sealing == "required" and (refusal := sealing_refusal()) is not None:
-            raise UserError(f"The agent {agent.name} is to be sealed, and no seal can be made here: {refusal}")
-    elif agent.model is not None:
+    asks_model = not agent.is_outside
+    if agent.is_outside:
+        outside = agent.outside()
+        asks_model = outside.asks_model
+        if "model" in outside.needs and agent.model is None:
+            raise UserError(f"The agent {outside.name} asks a model: name one with `model:` in the plan.")
+        if agent.sealing == "required" and (refusal := sealing_refusal()) is not None:
+            raise UserError(f"The agent {outside.name} is to be sealed, and no seal can be made here: {refusal}")
+    if asks_model and agent.model is not None:
         model_named(agent.model)
         require_endpoint(agent.model)

@@ -73,11 +73,11 @@ class TrialJob:
         agent = self.agent
         return Cell(
             scenario_task(self.scenario),
-            Solver(name=agent.name, kind="agent", configuration=agent.model_dump(mode="json")),
+            Solver(name=agent.solver_name, kind="agent", configuration=agent.model_dump(mode="json")),
             self.agent_digest,
             Arm.of({"prompt": self.prompt_arm, "probes": "on" if self.probes else "off"}),
             self.seed,
-            identity=f"{agent.name}:{self.agent_digest}",
+            identity=f"{agent.solver_name}:{self.agent_digest}",
         )
 
     @property
@@ -88,7 +88,7 @@ class TrialJob:
     @property
     def solver_name(self) -> str:
         """What the agent is called, with its arms and the seed."""
-        return f"{self.agent.name}, {self.cell.arm.label}, seed {self.seed}"
+        return f"{self.agent.solver_name}, {self.cell.arm.label}, seed {self.seed}"
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Run the trial until it has a result or no attempt is left, and grade it."""
@@ -117,9 +117,9 @@ class TrialJob:
             store,
             self.cell,
             lambda run_dir, stop: self._perform(run_dir, timeout_s, stop),
-            isolation="unsealed" if self.agent.command else "in_process",
+            isolation="unsealed" if self.agent.is_outside else "in_process",
             limits={"timeout_s": timeout_s, "agent_timeout_s": self.scenario.environment.agent_timeout_s},
-            can_be_sealed=bool(self.agent.command) and refusal_to_seal(self.agent.outside.sealing) is None,
+            can_be_sealed=self.agent.is_outside and refusal_to_seal(self.agent.sealing) is None,
             given_up=given_up,
         )
 
@@ -167,6 +167,8 @@ def run_trials(
     answer. An interrupted call ends its trials, which remove their systems; so does one that is killed.
     """
     store.root.mkdir(parents=True, exist_ok=True)
+    for job in jobs:
+        job.agent.require_apart(store.root)
     performed = [replace(job, performer=performer) for job in jobs]
     return [end.run_dir for end in run_jobs(store, performed, workers, progress) if end.run_dir is not None]
 
