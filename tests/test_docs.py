@@ -56,6 +56,7 @@ ORDER = (
     "proxy",
     "blame",
     "scenarios",
+    "tasks",
     "trials",
     "discover",
 )

@@ -108,7 +108,10 @@ def test_incidents_are_graded_to_the_same_verdicts(store, capsys):
 def test_trials_are_graded_to_the_same_verdicts_and_tables(store, capsys):
     before = {path: path.read_bytes() for path in store.root.rglob("verdicts/*.json")}
     found, golden = same_as("sre_grade.json", capsys, "trials", "grade", str(store.root))
+    assert {tuple(item.pop("not_ranked")) for item in found["items"]} == {("it is an oracle, which knows the truth",)}
     assert found["items"] == golden["items"]
     found, golden = same_as("sre_table.json", capsys, "trials", "table", str(store.root))
+    per_agent = next(item["rows"] for item in found["items"] if item["table"] == 11)
+    assert [row.pop("ranked") for row in per_agent] == ["no: it is an oracle, which knows the truth"] * 3 + [None]
     assert found["items"] == golden["items"]
     assert {path: path.read_bytes() for path in store.root.rglob("verdicts/*.json")} == before

@@ -49,7 +49,7 @@ def check(context: click.Context, agent: str, model: str | None, changes: tuple[
     from opsassay.bench.domains.diagnosis.dry_run import DRY_RUN_MODEL
     from opsassay.bench.domains.diagnosis.dry_run import check as dry_run
     from opsassay.bench.domains.diagnosis.exams import read_settings
-    from opsassay.cli.solvers import solver_named
+    from opsassay.bench.domains.diagnosis.solvers import solver_named
     from opsassay.errors import UserError
 
     setup = solver_named(agent, model or DRY_RUN_MODEL, read_settings(changes))

@@ -39,7 +39,7 @@ def command(
     from opsassay.bench.core.store import RunStore
     from opsassay.bench.domains.diagnosis.estimate import estimate
     from opsassay.bench.domains.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
-    from opsassay.cli.solvers import solver_named
+    from opsassay.bench.domains.diagnosis.solvers import solver_named
     from opsassay.methods.base import METHODS, method_named
 
     limit = [] if timeout_s is None and agents else [f"limits.seconds={timeout_s or 120.0}"]

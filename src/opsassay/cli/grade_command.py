@@ -47,8 +47,9 @@ def command(
 
     Every grade is a value, or the reason why there is none.
     """
+    from opsassay.bench.core.ranking import most_repeats
     from opsassay.bench.domains.diagnosis.grades import grade_stores
-    from opsassay.bench.domains.diagnosis.repeats import most_repeats, summarise_runs
+    from opsassay.bench.domains.diagnosis.repeats import summarise_runs
     from opsassay.bench.domains.diagnosis.scores import modal_answers
     from opsassay.grading.profiles import profile_named
 
@@ -120,7 +121,7 @@ def _print(
 
 
 def _write_scores(path: Path, graded: Graded, metric: str) -> None:
-    from opsassay.bench.domains.diagnosis.repeats import why_not_ranked
+    from opsassay.bench.core.ranking import why_not_ranked
     from opsassay.bench.domains.diagnosis.scores import families_of, score_table, write_scores
 
     if left_out := sum(bool(why_not_ranked(run)) for run, _ in graded.counted()):
@@ -130,7 +131,8 @@ def _write_scores(path: Path, graded: Graded, metric: str) -> None:
 
 
 def _write_tables(path: Path, graded: Graded, profile: str) -> None:
-    from opsassay.bench.domains.diagnosis.results import markdown, results_tables
+    from opsassay.bench.core.tables import markdown
+    from opsassay.bench.domains.diagnosis.results import results_tables
     from opsassay.telemetry.content import whole_file
 
     tables = results_tables(graded.labelled(), graded.cases, graded.not_ranked())
@@ -141,7 +143,7 @@ def _write_tables(path: Path, graded: Graded, profile: str) -> None:
 
 
 def _items(graded: Graded) -> list[dict[str, Any]]:
-    from opsassay.bench.domains.diagnosis.repeats import why_not_ranked
+    from opsassay.bench.core.ranking import why_not_ranked
 
     return [
         {

@@ -10,8 +10,8 @@ import click
 from opsassay.cli.output import json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from opsassay.bench.core.tables import ResultTable
     from opsassay.bench.domains.sre.rows import Trials
-    from opsassay.bench.domains.sre.tables import Table
 
 STORE = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
@@ -91,6 +91,7 @@ def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run:
 @click.pass_context
 def grade(context: click.Context, store: Path, profile: Any, file: str | None, *, what_if: bool, as_json: bool) -> None:
     """Grade the trials of STORE again, by what was committed before each run."""
+    from opsassay.bench.core.ranking import why_not_ranked
     from opsassay.bench.core.store import RunStore, read_run
     from opsassay.bench.domains.sre.grading import grade_trial, kept_scenario, recorded_trials, require_trials
     from opsassay.errors import NotFoundError, OpsAssayError, UserError
@@ -126,6 +127,7 @@ def grade(context: click.Context, store: Path, profile: Any, file: str | None, *
                 "seed": begun.seed,
                 "profile": verdict.profile,
                 "what_if": verdict.what_if,
+                "not_ranked": list(why_not_ranked(begun)),
                 "metrics": metrics,
                 "judgements": [judgement.model_dump(mode="json") for judgement in verdict.judgements],
             }
@@ -273,7 +275,7 @@ def report(context: click.Context, store: Path, output: Path) -> None:
     context.exit(1 if problems else 0)
 
 
-def _told(table: Table) -> tuple[list[str], list[list[Any]]]:
+def _told(table: ResultTable) -> tuple[list[str], list[list[Any]]]:
     """Return the columns and rows of *table* without the columns that say nothing: a terminal is narrow."""
     kept = [
         i for i in range(len(table.columns)) if not table.rows or any(row[i] not in (None, "") for row in table.rows)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from opsassay.bench.core.ranking import counted, most_repeats
 from opsassay.bench.core.store import RunStore, read_diagnosis, read_run, read_verdicts
 from opsassay.bench.domains.diagnosis.grades import OnError
-from opsassay.bench.domains.diagnosis.repeats import Summary, counted, most_repeats, summarise_runs
+from opsassay.bench.domains.diagnosis.repeats import Summary, summarise_runs
 from opsassay.errors import OpsAssayError
 from opsassay.model.run import RunStatus
 from opsassay.telemetry.content import content_hash

@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.lease import LeasedError, LeaseLostError
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.parallel import heed_interrupts
 from opsassay.model.progress import SILENT, Progress
-from opsassay.model.run import Run
+from opsassay.model.run import Metric, Run
 
 LOOK_S = 0.5
 """How often a cell that another worker runs is looked at."""
@@ -24,6 +25,10 @@ LOOK_S = 0.5
 
 class Job(Protocol):
     """One cell that is to be run: a domain knows how."""
+
+    @property
+    def cell(self) -> Cell:
+        """The cell."""
 
     @property
     def task_name(self) -> str:
@@ -35,6 +40,9 @@ class Job(Protocol):
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Run the cell until it has a result, or find the one that it has; raises LeasedError."""
+
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Grade the run in *run_dir* and return its metrics; none when nothing is known to grade it by."""
 
     def end_all(self) -> None:
         """End what jobs of this kind run, at once; called again until they have ended."""

@@ -17,12 +17,13 @@ from bench.commands import GOOD, agent
 from opsassay.agents.limits import Price
 from opsassay.agents.models import Reply
 from opsassay.agents.models.server import running_server
+from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.core.run import run_jobs
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.diagnosis.agent_runs import setup_of
 from opsassay.bench.domains.diagnosis.estimate import ASSUMED_CALLS, ASSUMED_INPUT, estimate
 from opsassay.bench.domains.diagnosis.exams import RunSettings, open_suite, plan, read_settings
-from opsassay.bench.domains.diagnosis.repeats import case_complexity, summarise_runs, why_not_ranked
+from opsassay.bench.domains.diagnosis.repeats import case_complexity, summarise_runs
 from opsassay.cli import run as command_line
 from opsassay.errors import ConfigError, DatapackError
 from opsassay.grading.repeats import complexity

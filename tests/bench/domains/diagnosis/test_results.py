@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from bench.commands import agent
-from opsassay.bench.domains.diagnosis.repeats import counted, most_repeats
-from opsassay.bench.domains.diagnosis.results import markdown, results_tables
+from opsassay.bench.core.ranking import counted, most_repeats
+from opsassay.bench.core.tables import markdown
+from opsassay.bench.domains.diagnosis.results import results_tables
 from opsassay.cli import run as command_line
 from opsassay.errors import UserError
 from opsassay.grading import metrics

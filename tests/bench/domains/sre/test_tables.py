@@ -120,10 +120,10 @@ def test_table_11():
 def test_time_to_repair_is_a_mean_over_successes_with_their_number():
     rows = paper_rows()
     cleared = [replace(row, alerts=True, repair_s=t) for row, t in zip(rows, (30.0, None, 50.0), strict=False)]
-    told = {row[0]: row[-1] for row in per_agent([*cleared, *rows[3:]]).rows}
+    told = {row[0]: row[-2] for row in per_agent([*cleared, *rows[3:]]).rows}
     assert told["All"] == "40 s (2/3)"
-    assert per_agent(rows).rows[-1][-1] is None
-    assert per_agent([replace(rows[0], alerts=True)]).rows[-1][-1] == "(0/1)"
+    assert per_agent(rows).rows[-1][-2] is None
+    assert per_agent([replace(rows[0], alerts=True)]).rows[-1][-2] == "(0/1)"
 
 
 def test_table_12_with_its_p_values():

@@ -36,7 +36,7 @@ class Estimate:
 
 def estimate(store: RunStore, jobs: Sequence[IncidentJob], price: Price, *, again: bool = False) -> Estimate:
     """Return what those of *jobs* will spend that have no result yet and ask a paid model."""
-    open_ = [job for job in jobs if again or store.finished(job.cell().hash) is None]
+    open_ = [job for job in jobs if again or store.finished(job.cell.hash) is None]
     paid = [job for job in open_ if not isinstance(job.solver, str) and job.solver.paid]
     known: dict[str, list[dict[str, float]]] = {}
     for run_dir in store.runs():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,16 +19,18 @@ from opsassay.bench.core.processes import kill_sessions
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.diagnosis.agent_runs import Setup, cell_of, run_agent
+from opsassay.bench.domains.diagnosis.grades import grade_run
 from opsassay.bench.domains.diagnosis.items import IncidentItem
 from opsassay.bench.domains.diagnosis.runner import run_method
 from opsassay.bench.domains.diagnosis.solver import solver_hash, solver_of
 from opsassay.bench.domains.diagnosis.views import arm_of, masked
 from opsassay.bench.domains.diagnosis.workers import shared_workers
 from opsassay.errors import DatapackError, OpsAssayError
+from opsassay.grading.profiles import profile_named
 from opsassay.methods.base import method_named
 from opsassay.model.base import Written
 from opsassay.model.overrides import with_changes
-from opsassay.model.run import Run, Suite
+from opsassay.model.run import Metric, Run, Suite
 from opsassay.telemetry.mask import Mask
 from opsassay.telemetry.tree import Case, read_noun, resolve
 
@@ -85,8 +88,9 @@ class IncidentJob:
         """What the solver is called in results."""
         return self.solver if isinstance(self.solver, str) else self.solver.solver().name
 
+    @cached_property
     def cell(self) -> Cell:
-        """Return the cell that the job's run belongs to."""
+        """The cell that the job's run belongs to."""
         mask = self.settings.mask
         if isinstance(self.solver, Setup):
             return cell_of(self.item, self.solver, mask, self.seed)
@@ -119,6 +123,12 @@ class IncidentJob:
                 store, IncidentItem(seen, self.item.content_hash), name, seed=self.seed, arm=arm_of(settings.mask),
                 timeout_s=settings.limits.seconds, again=settings.again, given_up=given_up,
             )  # fmt: skip
+
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Grade the run in *run_dir* under the profile of the settings; nothing without truth."""
+        if self.case.truth is None:
+            return {}
+        return grade_run(run_dir, self.case, profile_named(self.settings.profile)).metrics
 
     def end_all(self) -> None:
         """Kill the processes that runs on incidents started: workers, wardens of seals and unsealed commands."""

@@ -16,6 +16,7 @@ from opsassay.agents.record import Recorder
 from opsassay.agents.tools import MAX_ROWS, Toolbox
 from opsassay.bench.core.attempt import MAX_ANSWER_BYTES, AttemptOutcome
 from opsassay.bench.core.commands import WORK_INSIDE
+from opsassay.bench.core.domain import at_hand
 from opsassay.bench.core.outside import OutsideAgent, OutsideTask, output_of, run_outside
 from opsassay.bench.core.store import LOG
 from opsassay.bench.domains.diagnosis.runner import how_it_died
@@ -33,25 +34,53 @@ def examine(
     agent: CommandAgent, incident: Datapack, run_dir: Path, meter: Meter, *, model: str | None, sealed: bool
 ) -> AttemptOutcome:
     """Return what came of the agent's exam on *incident*; trace, actions and the end of its output lie in *run_dir*."""
-    limits, services = meter.limits, incident.services()
-    with ExitStack() as stack:
-        folder = stack.enter_context(opaque_view(incident))
-        canary = Canary(incident.incident, services)
-        canary.plant(folder)
-        desk: Desk | None = None
-        if "mcp" in agent.file.needs:
-            sql = stack.enter_context(LockedSql(incident, timeout_s=limits.query_seconds, max_rows=MAX_ROWS))
-            desk = Desk(Toolbox(sql), meter, Recorder(run_dir), services)
+    bundle = IncidentBundle(incident, meter, Recorder(run_dir), with_tools="mcp" in agent.file.needs)
+    with at_hand(bundle) as desk:
         task = OutsideTask(
-            folder / INCIDENT_FOLDER,
-            lambda places: task_prompt(incident.incident, limits, places),
+            bundle.folder / INCIDENT_FOLDER,
+            lambda places: task_prompt(incident.incident, meter.limits, places),
             desk,
             further=lambda work, is_sealed: {"answer": f"{WORK_INSIDE if is_sealed else work}/{ANSWER}"},
         )
-        end = run_outside(OutsideAgent.of(agent, model), task, folder, run_dir, meter, sealed=sealed)
+        end = run_outside(OutsideAgent.of(agent, model), task, bundle.folder, run_dir, meter, sealed=sealed)
         if said := output_of(end):
             (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
-        return _outcome(end, desk, folder / "work", services, canary, meter)
+        return _outcome(end, desk, bundle.folder / "work", bundle.services, bundle.canary, meter)
+
+
+class IncidentBundle:
+    """One incident for one external agent: a copy in an opaque folder, with a false truth beside it."""
+
+    folder: Path
+    canary: Canary
+
+    def __init__(self, incident: Datapack, meter: Meter, recorder: Recorder, *, with_tools: bool) -> None:
+        self._incident, self._meter, self._recorder, self._with_tools = incident, meter, recorder, with_tools
+        self._stack = ExitStack()
+        self.services = incident.services()
+
+    def prepare(self) -> None:
+        """Copy what is seen of the incident, and plant the canary."""
+        self.folder = self._stack.enter_context(opaque_view(self._incident))
+        self.canary = Canary(self._incident.incident, self.services)
+        self.canary.plant(self.folder)
+
+    def start(self) -> None:
+        """Do nothing: what broke was recorded."""
+
+    def desk(self) -> Desk | None:
+        """Return the SQL tools with submit, None for an agent that asks for none."""
+        if not self._with_tools:
+            return None
+        sql = LockedSql(self._incident, timeout_s=self._meter.limits.query_seconds, max_rows=MAX_ROWS)
+        return Desk(Toolbox(self._stack.enter_context(sql)), self._meter, self._recorder, self.services)
+
+    def reset(self) -> None:
+        """Do nothing: the incident itself was never handed out."""
+
+    def remove(self) -> None:
+        """Remove the folder, and end the SQL worker."""
+        self._stack.close()
 
 
 def _outcome(

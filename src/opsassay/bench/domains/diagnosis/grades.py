@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from opsassay.bench.core.ranking import counted, run_id, solver_label, why_not_ranked
 from opsassay.bench.core.store import RUN, RunStore, read_diagnosis, read_run, write_verdict
-from opsassay.bench.domains.diagnosis.repeats import counted, run_id, solver_label, why_not_ranked
 from opsassay.errors import DatapackError, OpsAssayError, UserError
 from opsassay.grading.evidence import ROWS_KEPT, evidence_of
 from opsassay.grading.profiles import PROFILES, Profile

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from opsassay.bench.core.store import FINISHED
+from opsassay.bench.core.ranking import run_id, solver_label, why_not_ranked
 from opsassay.errors import UserError
 from opsassay.grading.repeats import MeanTime, complexity, mean_pass_at_k, mean_time
 from opsassay.model.faults import fault_type
-from opsassay.model.run import MetricStatus, Run, RunStatus, Verdict
+from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Verdict
 from opsassay.telemetry.tree import Case
-
-NOT_RANKED = {"unsealed": "it ran unsealed", "canary": "its answer repeats the canary truth"}
 
 
 @dataclass(frozen=True)
@@ -43,41 +40,6 @@ class Summary:
     not_ranked: tuple[str, ...]
 
 
-def why_not_ranked(run: Run) -> tuple[str, ...]:
-    """Return the reasons for which *run* is not ranked."""
-    reasons = (*(("unsealed",) if run.isolation == "unsealed" else ()), *run.flags)
-    return tuple(NOT_RANKED.get(reason, reason) for reason in reasons)
-
-
-def run_id(run: Run) -> str:
-    """Return the name of an attempt, as its verdict has it."""
-    return f"{run.cell}/{run.attempt}"
-
-
-def solver_label(run: Run) -> str:
-    """Return what the solver of *run* is called in tables: another arm is another row."""
-    return run.solver.name if run.arm == "default" else f"{run.solver.name} ({run.arm})"
-
-
-def counted(runs: Iterable[Run]) -> list[Run]:
-    """Return the one run of every cell that counts, in their order: the first result that was not unsealed, else the first.
-
-    A cell is run again to look again, or to seal what was not; to count every attempt would let anyone try until it fits.
-    """
-    found: dict[str, Run] = {}
-    for run in runs:
-        first = found.get(run.cell)
-        better = first is not None and first.isolation == "unsealed" != run.isolation
-        if run.status in FINISHED and (first is None or better):
-            found[run.cell] = run
-    return list(found.values())
-
-
-def most_repeats(runs: Iterable[Run]) -> int:
-    """Return how often the most often repeated solver was run on one case; 1 when there is nothing."""
-    return max(Counter((solver_label(run), run.item) for run in runs).values(), default=1)
-
-
 def summarise_runs(
     runs: Iterable[Run], verdicts: Iterable[Verdict], cases: Iterable[Case], most_k: int = 1
 ) -> list[Summary]:
@@ -97,9 +59,9 @@ def _summary(
     graded = [(run, verdict) for run in runs if (verdict := verdicts.get(run_id(run)))]
     outcomes: dict[str, list[bool]] = {}
     for run, verdict in graded:
-        success = _success(verdict)
-        if success is not None:
-            outcomes.setdefault(run.item, []).append(success)
+        succeeded = success(verdict.metrics)
+        if succeeded is not None:
+            outcomes.setdefault(run.item, []).append(succeeded)
     statuses = {status.value: sum(run.status is status for run in runs) for status in RunStatus}
     names = sorted({name for run in runs for name in run.spent})
     sizes = [size for item in {run.item for run in runs} if (size := case_complexity(cases.get(item))) is not None]
@@ -144,10 +106,10 @@ def case_complexity(case: Case | None) -> float | None:
     return complexity(longest, len(acted), len(families))
 
 
-def _success(verdict: Verdict) -> bool | None:
+def success(metrics: Mapping[str, Metric]) -> bool | None:
     """Return whether the run succeeded; one that failed to give an answer did not, None when nothing could be graded."""
     for name in ("exact_match", "any_service"):
-        metric = verdict.metrics[name]
+        metric = metrics[name]
         if metric.value is not None:
             return metric.value == 1.0
         if metric.status is MetricStatus.FAILED:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import NotFoundError, UserError
 from opsassay.grading.aggregate import GROUNDED_SHARE, only, summarise
 from opsassay.model.faults import NO_FAULT
@@ -30,18 +31,6 @@ GROUPED = ("any_service", "acc_at_1")
 NO_SKILL = ("constant", "chance")
 """What every page of results has to hold beside the rest."""
 
-Row = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table of a page: *note* says in a sentence what its figures are."""
-
-    title: str
-    note: str
-    columns: Row
-    rows: tuple[Row, ...]
-
 
 @dataclass(frozen=True)
 class _Group:
@@ -53,7 +42,13 @@ class _Group:
     disturbance: str
 
 
-def results_tables(verdicts: Sequence[Verdict], cases: Iterable[Case], not_ranked: Mapping[str, str]) -> list[Table]:
+def _table(title: str, note: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> ResultTable:
+    return ResultTable(title, columns, rows, note)
+
+
+def results_tables(
+    verdicts: Sequence[Verdict], cases: Iterable[Case], not_ranked: Mapping[str, str]
+) -> list[ResultTable]:
     """Return the tables of *verdicts* on *cases*; solvers that are *not_ranked*, with the reason, are last.
 
     Raises UserError when no verdict is of one of the cases.
@@ -74,15 +69,6 @@ def results_tables(verdicts: Sequence[Verdict], cases: Iterable[Case], not_ranke
         *(_of_broken(broken, groups, names) if broken else ()),
         *([_of_calm(calm, groups, names)] if calm else ()),
     ]
-
-
-def markdown(title: str, lines: Iterable[str], tables: Iterable[Table]) -> str:
-    """Return a page of *tables* under *title*, with *lines* before them."""
-    parts = [f"# {title}", *lines]
-    for table in tables:
-        head = [_line(table.columns), _line(("---",) * len(table.columns))]
-        parts += [f"## {table.title}", table.note, "\n".join([*head, *map(_line, table.rows)])]
-    return "\n\n".join(parts) + "\n"
 
 
 @dataclass(frozen=True)
@@ -118,7 +104,7 @@ def _kind_of(fault: Fault) -> str:
         return fault.type
 
 
-def _incidents(groups: Iterable[_Group]) -> Table:
+def _incidents(groups: Iterable[_Group]) -> ResultTable:
     """Return how many incidents of each label there are, by system; those without a fault by what was done instead."""
     counts: Counter[tuple[str, str]] = Counter()
     for group in groups:
@@ -130,7 +116,7 @@ def _incidents(groups: Iterable[_Group]) -> Table:
     names = sorted({row for row, _ in counts}, key=lambda row: (order.index(row) if row in order else len(order), row))
     rows = [(name, *(counts[name, s] for s in systems), sum(counts[name, s] for s in systems)) for name in names]
     total = ("all", *(sum(counts[n, s] for n in names) for s in systems), sum(counts.values()))
-    return Table(
+    return _table(
         "Incidents",
         "By the label of `opsassay annotate`; it stands in brackets where nothing was broken.",
         ("label", *systems, "all"),
@@ -138,7 +124,7 @@ def _incidents(groups: Iterable[_Group]) -> Table:
     )
 
 
-def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> Iterable[Table]:
+def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> Iterable[ResultTable]:
     """Yield the tables of the cases in which something was broken."""
     by = {
         "kind": {item: group.kind or "" for item, group in groups.items()},
@@ -152,7 +138,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
     cells = {(r["solver"], r["scope"], r["group"], r["metric"]): r for r in rows}
     failed = Counter(v.solver for v in verdicts if v.metrics["any_service"].status is MetricStatus.FAILED)
     solvers = names.ordered()
-    yield Table(
+    yield _table(
         "All injected cases",
         "Outcome metrics, whatever the label: successes of scored cases, percent and 95 % interval; `f1` is a mean.",
         ("solver", *(f"`{metric}`" for metric in OUTCOME), "runs without an answer"),
@@ -162,7 +148,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
     )
     systems = sorted({verdict.system for verdict in verdicts})
     for metric in GROUPED:
-        yield Table(
+        yield _table(
             f"Per system, `{metric}`",
             "The last column weights every system alike.",
             ("solver", *systems, "mean of systems"),
@@ -179,7 +165,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
         values = sorted({group for _, in_scope, group, _ in cells if in_scope == scope})
         size = Counter(by[scope][item] for item in {verdict.item for verdict in verdicts})
         for metric in GROUPED:
-            yield Table(
+            yield _table(
                 f"Per {title}, `{metric}`",
                 "Successes and 95 % interval in percent; of fewer cases than the row has where it says so.",
                 (title, "cases", *map(names.shown, solvers)),
@@ -189,7 +175,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
                 ),
             )
     attributed = [(s, "label", Label.ATTRIBUTED.value) for s in solvers]
-    yield Table(
+    yield _table(
         "Grounding, on attributed cases",
         "The cascade is verified in these alone. `ungrounded` is the right name without a way to the symptom.",
         ("solver", *(f"`{metric}`" for metric in GROUNDING)),
@@ -197,7 +183,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
     )
 
 
-def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> Table:
+def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> ResultTable:
     """Return how often "nothing is wrong" was the answer where nothing was broken."""
     summary = summarise(
         only(verdicts, ("exact_match",)), {"disturbance": {item: group.disturbance for item, group in groups.items()}}
@@ -205,7 +191,7 @@ def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _
     cells = {(r["solver"], r["scope"], r["group"]): r for r in summary.iter_rows(named=True)}
     values = sorted({group for _, scope, group in cells if scope == "disturbance"})
     failed = Counter(v.solver for v in verdicts if v.metrics["exact_match"].status is MetricStatus.FAILED)
-    return Table(
+    return _table(
         "Nothing was broken",
         "Cases in which the answer was that nothing is wrong, which is right.",
         ("solver", "all", *(value.replace("_", " ") for value in values), "runs without an answer"),
@@ -243,7 +229,3 @@ def _short(row: Mapping[str, Any] | None, size: int) -> str:
 def _estimate(row: Mapping[str, Any]) -> str:
     interval = "" if row["low"] is None else f" [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
     return f"{100 * row['mean']:.1f}{interval}"
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+from opsassay.bench.core.ranking import counted, run_id
 from opsassay.bench.core.store import RunStore, read_run, write_verdict
 from opsassay.errors import DatapackError, UserError
 from opsassay.grading.verifiers import Recording, TrajectoryVerdict, certify
@@ -124,10 +125,8 @@ def require_trials(root: Path) -> Path:
 
 
 def recorded_trials(store: RunStore) -> list[Path]:
-    """Return the folders of all results of *store*: whole attempts, the first of every cell."""
-    found: dict[str, Path] = {}
-    for run_dir in store.runs():
-        run = read_run(run_dir)
-        if run.status is RunStatus.DONE and (run_dir / TIMELINE).exists():
-            found.setdefault(run.cell, run_dir)
-    return list(found.values())
+    """Return the folders of all results of *store*: whole attempts, the one of every cell that counts."""
+    folders = {path: read_run(path) for path in store.runs()}
+    trials = {run_id(run): path for path, run in folders.items() if (path / TIMELINE).exists()}
+    done = (run for run in counted(folders.values()) if run.status is RunStatus.DONE)
+    return [path for run in done if (path := trials.get(run_id(run))) is not None]

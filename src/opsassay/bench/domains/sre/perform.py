@@ -5,6 +5,7 @@ Whatever happens, the system is removed at the end; it belongs to this process, 
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+from opsassay.bench.core.domain import at_hand
 from opsassay.bench.domains.sre.assignment import Assignment
 from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent, mark_phase
 from opsassay.bench.domains.sre.operators import let_in
@@ -58,25 +60,57 @@ def perform_on(
     run_dir: Path,
 ) -> None:
     """Perform one trial on the stage that *setup* sets up and takes down. Raises OpsAssayError."""
-    with ExitStack() as stack:
-        stage = stack.enter_context(setup)
-        deployed_ns = mark_phase(run_dir, "deployed")
-        with ExitStack() as observed:
-            observed.enter_context(stage.observed(run_dir, probes=probes))
-            time.sleep(scenario.environment.warmup_s)
-            _require_healthy(stage)
-            baseline_ns = mark_phase(run_dir, "baseline")
-            usual_from = deployed_ns + int(START_SHARE * (baseline_ns - deployed_ns))
-            usual = Window(start_ns=usual_from, end_ns=baseline_ns - int(ARRIVAL_S * 1e9 / 2))
-            desk = stack.enter_context(stage.operated(usual, run_dir))
-            mark_phase(run_dir, "triggered")  # from here on nothing that fails stood before
-            with stage.broken():
-                _await_alerts(scenario, desk.watch)
-                _work(scenario, agent, arm, stage, desk, seed, run_dir)
-                _aftermath(scenario, desk.watch)
-                _require_alive(stage, desk.watch)
-                observed.close()  # the last probe is sent while the fault still holds: undoing it is no repair
-        mark_phase(run_dir, "ended")
+    bundle = TrialBundle(setup, scenario, run_dir, probes=probes)
+    with at_hand(bundle) as desk:
+        _work(scenario, agent, arm, bundle.stage, desk, seed, run_dir)
+
+
+class TrialBundle:
+    """One scenario on a system of its own, which *setup* sets up and takes down. All verbs raise OpsAssayError."""
+
+    def __init__(
+        self, setup: AbstractContextManager[Stage], scenario: Scenario, run_dir: Path, *, probes: bool
+    ) -> None:
+        self._setup, self._scenario, self._run_dir, self._probes = setup, scenario, run_dir, probes
+        self._stack = ExitStack()
+        self.stage: Stage
+        self._desk: OperatorDesk
+
+    def prepare(self) -> None:
+        """Deploy the system, have it observed, let it warm up and require that it is healthy."""
+        self.stage = self._stack.enter_context(self._setup)
+        deployed_ns = mark_phase(self._run_dir, "deployed")
+        # what is entered first is left last: tools, the observer, the trigger
+        operated, self._observed, self._broken = (self._stack.enter_context(ExitStack()) for _ in range(3))
+        self._observed.enter_context(self.stage.observed(self._run_dir, probes=self._probes))
+        time.sleep(self._scenario.environment.warmup_s)
+        _require_healthy(self.stage)
+        baseline_ns = mark_phase(self._run_dir, "baseline")
+        usual_from = deployed_ns + int(START_SHARE * (baseline_ns - deployed_ns))
+        usual = Window(start_ns=usual_from, end_ns=baseline_ns - int(ARRIVAL_S * 1e9 / 2))
+        self._desk = operated.enter_context(self.stage.operated(usual, self._run_dir))
+
+    def start(self) -> None:
+        """Apply the trigger, and wait until the alerts that the scenario begins with have fired."""
+        mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
+        self._broken.enter_context(self.stage.broken())
+        _await_alerts(self._scenario, self._desk.watch)
+
+    def desk(self) -> OperatorDesk:
+        """Return the operator's tools, and what goes with them."""
+        return self._desk
+
+    def reset(self) -> None:
+        """Record the aftermath, send the last probe, and undo the trigger."""
+        _aftermath(self._scenario, self._desk.watch)
+        _require_alive(self.stage, self._desk.watch)
+        self._observed.close()  # the last probe is sent while the fault still holds: undoing it is no repair
+        self._broken.close()
+        mark_phase(self._run_dir, "ended")
+
+    def remove(self) -> None:
+        """Remove the system, and whatever of the trigger would outlive it."""
+        self._stack.__exit__(*sys.exc_info())
 
 
 def _require_healthy(stage: Stage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.sre.grading import (
     grade_trial,
@@ -83,6 +84,7 @@ def _row(run: Run, scenario: Scenario, recording: Recording, found: dict[str, Ju
         least_availability=found["v_temporal"].value,
         spread=_spread(scenario, recording),
         failed=tuple(name for name, judged in found.items() if judged.failed and name != "certificate"),
+        not_ranked=why_not_ranked(run),
     )
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from opsassay.bench.core.tables import ResultTable
 from opsassay.bench.domains.sre.statistics import fisher_exact, sign_test
 from opsassay.bench.domains.sre.sweep import STALLS_S, WINDOWS_S, Setting, Swept
 from opsassay.grading.rates import wilson
@@ -27,6 +28,7 @@ class TrialRow:
     *alerts* says whether the scenario commits alerts to clear, and *repair_s* how long that took, None when they did not.
     *right* is whether the agent said what the cause is, None where it was not asked, and *diagnosis_s* after how long.
     *failed* names every predicate that failed, those that a scenario commits beyond the paper's four among them.
+    *not_ranked* says why the agent is not ranked.
     """
 
     scenario: str
@@ -48,6 +50,7 @@ class TrialRow:
     right: bool | None = None
     diagnosis_s: float | None = None
     failed: tuple[str, ...] = ()
+    not_ranked: tuple[str, ...] = ()
 
     @property
     def hidden(self) -> bool:
@@ -65,18 +68,7 @@ class TrialRow:
         return self.arm == BASELINE and self.probes
 
 
-@dataclass(frozen=True)
-class Table:
-    """One table of the paper over these trials; *statistics* by name, None where there is nothing to test."""
-
-    number: int
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    statistics: dict[str, Any] = field(default_factory=dict)
-
-
-def tables(rows: Sequence[TrialRow], sweep: Callable[[Sequence[Setting]], list[Swept]]) -> list[Table]:
+def tables(rows: Sequence[TrialRow], sweep: Callable[[Sequence[Setting]], list[Swept]]) -> list[ResultTable]:
     """Return tables 8 to 15 of *rows*; *sweep* re-scores the trials of the main slice under the settings it is given."""
     return [
         per_class(rows),
@@ -92,7 +84,7 @@ def tables(rows: Sequence[TrialRow], sweep: Callable[[Sequence[Setting]], list[S
     ]  # fmt: skip
 
 
-def per_class(rows: Sequence[TrialRow]) -> Table:
+def per_class(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 8: hidden failures by class of the required check."""
     main = [row for row in rows if row.main]
     classes = {
@@ -121,20 +113,20 @@ def per_class(rows: Sequence[TrialRow]) -> Table:
         "sign_test_p": sign_test([(float(r.outcome), float(r.conjunction)) for r in main]),
     }  # fmt: skip
     columns = ("class", "scenarios", "n", "outcome", "conjunction", "hidden / outcome", "95% interval")
-    return Table(8, "Hidden failures by class, main slice", columns, found, statistics)
+    return ResultTable("Hidden failures by class, main slice", columns, found, number=8, statistics=statistics)
 
 
-def per_cell(rows: Sequence[TrialRow]) -> Table:
+def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 9: pass counts per scenario, agent, prompt arm and probe arm."""
     found = tuple(
         (scenario, agent, arm, "on" if probes else "off", members[0].depth, *_counts(members))
         for (scenario, agent, arm, probes), members in _grouped(rows, _cell)
     )
     columns = ("scenario", "agent", "prompt", "probes", "depth", "outcome", "V_temporal", "V_depth", "V_probe", "conj.")
-    return Table(9, "Pass counts per cell", columns, found)
+    return ResultTable("Pass counts per cell", columns, found, number=9)
 
 
-def per_run_summary(rows: Sequence[TrialRow]) -> Table:
+def per_run_summary(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 10: which runs of each cell pass, how long they take, and which predicates fail how often."""
     found = []
     for (scenario, agent, arm, probes), members in _grouped(rows, _cell):
@@ -147,10 +139,10 @@ def per_run_summary(rows: Sequence[TrialRow]) -> Table:
         found.append((scenario, agent, arm, on, passing, *_counts(members), mean, failed))
     columns = ("scenario", "agent", "prompt", "probes", "seeds passing", "outcome", "V_temporal", "V_depth", "V_probe",
                "conj.", "mean time", "failed")  # fmt: skip
-    return Table(10, "Outcomes per cell and run", columns, tuple(found))
+    return ResultTable("Outcomes per cell and run", columns, tuple(found), number=10)
 
 
-def per_agent(rows: Sequence[TrialRow]) -> Table:
+def per_agent(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 11: each agent on the main slice.
 
     MTTD and MTTR (ITBench, C.6) are means from the moment the agent was let in, with how many of how many they are over:
@@ -164,19 +156,20 @@ def per_agent(rows: Sequence[TrialRow]) -> Table:
             *_counts(members),
             _interval(sum(r.conjunction for r in members), len(members)),
             *_times(members),
+            "no: " + "; ".join(why) if (why := dict.fromkeys(w for r in members for w in r.not_ranked)) else "yes",
         )
         for (agent,), members in _grouped(main, lambda r: (r.agent,))
     ]
     held = sum(r.conjunction for r in main)
-    found.append(("All", len(main), *_counts(main), _interval(held, len(main)), *_times(main)))
+    found.append(("All", len(main), *_counts(main), _interval(held, len(main)), *_times(main), None))
     columns = ("agent", "n", "outcome", "V_temporal", "V_depth", "V_probe", "conj.", "95% interval of conj.",
-               "MTTD", "MTTR")  # fmt: skip
+               "MTTD", "MTTR", "ranked")  # fmt: skip
     hidden = {(agent,): any(r.hidden for r in members) for (agent,), members in _grouped(main, lambda r: (r.agent,))}
     told = {"agents_with_hidden_failures": sum(hidden.values()), "agents": len(hidden)}
-    return Table(11, "Headline per agent, main slice", columns, tuple(found), told)
+    return ResultTable("Headline per agent, main slice", columns, tuple(found), number=11, statistics=told)
 
 
-def probe_contrast(rows: Sequence[TrialRow]) -> Table:
+def probe_contrast(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 12: scenarios and agents that were run with probes and without, everything else the same."""
     base = [row for row in rows if row.arm == BASELINE]
     paired = [
@@ -197,10 +190,12 @@ def probe_contrast(rows: Sequence[TrialRow]) -> Table:
         ),
     }
     columns = ("scenario", "agent", "V_probe on", "V_probe off", "conj. on", "conj. off")
-    return Table(12, "Probe-on/off contrast, baseline prompt", columns, tuple(found), statistics)
+    return ResultTable(
+        "Probe-on/off contrast, baseline prompt", columns, tuple(found), number=12, statistics=statistics
+    )
 
 
-def per_run(rows: Sequence[TrialRow]) -> Table:
+def per_run(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 13: every run with where its replicas run, the least availability, diagnosis and time to repair."""
     found = tuple(
         (
@@ -214,12 +209,12 @@ def per_run(rows: Sequence[TrialRow]) -> Table:
     )  # fmt: skip
     columns = ("scenario", "agent", "prompt", "probes", "seed", "outcome", "V_temporal", "V_depth", "V_probe", "conj.",
                "spread", "least availability", "diagnosis", "after", "repair after", "failed")  # fmt: skip
-    return Table(13, "Every run", columns, found)
+    return ResultTable("Every run", columns, found, number=13)
 
 
 def _sweep_table(
     number: int, what: str, column: str, settings: Sequence[Setting], sweep: Callable[[Sequence[Setting]], list[Swept]]
-) -> Table:
+) -> ResultTable:
     swept = sweep(settings)
     found = tuple(
         (
@@ -236,9 +231,8 @@ def _sweep_table(
     )
     columns = (column, "outcome", "conjunction", "hidden / pass", "D1-check", "deeper-check")
     p_values = [s.p_value for s in swept if s.p_value is not None]
-    return Table(
-        number, f"{what} sweep, main slice", columns, found, {"largest_fisher_exact_p": max(p_values, default=None)}
-    )
+    statistics = {"largest_fisher_exact_p": max(p_values, default=None)}
+    return ResultTable(f"{what} sweep, main slice", columns, found, number=number, statistics=statistics)
 
 
 def _cell(row: TrialRow) -> tuple[Any, ...]:

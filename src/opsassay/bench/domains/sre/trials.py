@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from opsassay.bench.domains.sre.grading import grade_trial, keep_scenario
 from opsassay.bench.domains.sre.heads import scenario_task
 from opsassay.errors import OpsAssayError
 from opsassay.model.progress import SILENT, Progress
-from opsassay.model.run import Run, RunStatus, Solver
+from opsassay.model.run import Metric, Run, RunStatus, Solver
 from opsassay.model.scenario import Scenario
 from opsassay.model.task import Arm
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
@@ -92,6 +92,7 @@ class TrialJob:
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Run the trial until it has a result or no attempt is left, and grade it."""
+        self.agent.require_apart(store.root)
         keep_scenario(store.root, self.scenario)
         known = store.finished(self.cell.hash)
         for _ in range(self.retries + 1):
@@ -101,6 +102,10 @@ class TrialJob:
                 return self._graded(run_dir, run, known=run_dir == known)
             say(f"aborted: {run.error}")
         return JobEnd(self, None, run, run.error, f"no result: {run.error}")
+
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Grade the run in *run_dir* by what was committed, and return its metrics."""
+        return grade_trial(run_dir, self.scenario).metrics
 
     def _graded(self, run_dir: Path, run: Run, *, known: bool) -> JobEnd:
         before = "done before, " if known else ""
@@ -167,8 +172,6 @@ def run_trials(
     answer. An interrupted call ends its trials, which remove their systems; so does one that is killed.
     """
     store.root.mkdir(parents=True, exist_ok=True)
-    for job in jobs:
-        job.agent.require_apart(store.root)
     performed = [replace(job, performer=performer) for job in jobs]
     return [end.run_dir for end in run_jobs(store, performed, workers, progress) if end.run_dir is not None]
 

@@ -1,12 +1,13 @@
-"""The solvers that commands take: agents by name or file, methods by name."""
+"""The solvers that commands and plans name: agents by name or file, methods by name."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from opsassay.bench.domains.diagnosis.agent_runs import Setup
-    from opsassay.bench.domains.diagnosis.exams import RunSettings
+from opsassay.agents.base import AGENTS
+from opsassay.agents.models.named import require_endpoint
+from opsassay.bench.domains.diagnosis.agent_runs import Setup, setup_of
+from opsassay.bench.domains.diagnosis.exams import RunSettings
+from opsassay.errors import NotFoundError
+from opsassay.methods.base import METHODS
 
 
 def solver_named(name: str, model: str | None, settings: RunSettings) -> str | Setup:
@@ -15,12 +16,6 @@ def solver_named(name: str, model: str | None, settings: RunSettings) -> str | S
     Raises UserError for one that is neither, or that cannot be run as it is asked for; also when nobody listens where its
     model should be.
     """
-    from opsassay.agents.base import AGENTS
-    from opsassay.agents.models.named import require_endpoint
-    from opsassay.bench.domains.diagnosis.agent_runs import setup_of
-    from opsassay.errors import NotFoundError
-    from opsassay.methods.base import METHODS
-
     if name in METHODS.names():
         return name
     if name not in AGENTS.names() and ":" not in name and not name.endswith((".yaml", ".yml")):
