@@ -62,8 +62,8 @@ def command(
         for c in chosen.taken
     ]
     if as_json:
-        told = {"suite": str(output), "name": suite.name, "canary": suite.canary} if suite else {}
-        print_json("curate", items, **told, left_out=chosen.left_out)
+        about = {"suite": str(output), "name": suite.name, "canary": suite.canary} if suite else {}
+        print_json("curate", items, **about, left_out=chosen.left_out)
         return
     columns = ("case", "system", "family", "root", "longest path", "edges", "services")
     rows = [(i["id"], *i["stratum"], i["longest_path"], i["edges"], i["services"]) for i in items]  # type: ignore[misc]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opsassay.cli.output import FOLDER, cases_apart, say
+from opsassay.cli.trial_pages import write_trial_pages
 
 if TYPE_CHECKING:
     from opsassay.bench.core.store import RunStore
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 @click.option("--title", default="OpsAssay report", show_default=True, help="Title of the page.")
 @click.pass_context
 def command(context: click.Context, store: Path, output: Path, cases: Path | None, profile: str, title: str) -> None:
-    """Write one HTML file about the runs of STORE that opens from disk without network."""
+    """Write HTML about the runs of STORE that opens from disk without network: one file, and a page per trial."""
+    from opsassay.bench.core.store import RunStore
+
+    domains = RunStore(store).domains()
+    failed = write_trial_pages(store, output) if "sre" in domains else 0
+    if domains == {"sre"}:
+        context.exit(1 if failed else 0)
     from opsassay.bench.core.store import RunStore
     from opsassay.bench.domains.diagnosis.grades import cases_of
     from opsassay.bench.domains.diagnosis.judging import JUDGED
@@ -51,7 +58,7 @@ def command(context: click.Context, store: Path, output: Path, cases: Path | Non
     if len(reports) == 1 and all(set(summary.pass_at) <= {1} for summary in solvers):
         solvers = []  # the table of grades says the same
     click.echo(str(write_report(reports, output / "report.html", title=title, solvers=solvers)))
-    context.exit(1 if problems else 0)
+    context.exit(1 if problems or failed else 0)
 
 
 def _commands(store: RunStore, cases: Path | None, output: Path) -> list[str]:

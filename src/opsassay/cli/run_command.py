@@ -13,7 +13,7 @@ from opsassay.cli.summaries import plain_summary, print_summaries
 if TYPE_CHECKING:
     from opsassay.bench.core.run import JobEnd
     from opsassay.bench.domains.diagnosis.exams import RunSettings
-    from opsassay.bench.domains.diagnosis.repeats import Summary
+    from opsassay.bench.domains.diagnosis.repeats import SolverSummary
     from opsassay.telemetry.tree import Case
 
 
@@ -116,7 +116,7 @@ def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
 
 def _graded(
     store: Any, cases: list[Case], made: list[JobEnd], settings: RunSettings, repeats: int
-) -> tuple[list[Summary], list[Any]]:
+) -> tuple[list[SolverSummary], list[Any]]:
     """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""
     from opsassay.bench.core.ranking import run_id
     from opsassay.bench.domains.diagnosis.grades import grade_all

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.trial_pages import write_trial_pages
 
 if TYPE_CHECKING:
     from opsassay.bench.core.tables import ResultTable
@@ -179,7 +180,7 @@ def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_js
         print_json("trials table", items, problems=trials.problems)
     else:
         for one in found:
-            print_table(f"Table {one.number}. {one.title}", *_told(one))
+            print_table(f"Table {one.number}. {one.title}", *_shown(one))
             for name, value in one.statistics.items():
                 click.echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
     context.exit(1 if trials.problems else 0)
@@ -235,8 +236,8 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
         ]  # fmt: skip
         print_table("Sweep", columns, rows)
         largest = summary["largest_p"]
-        told = "no test is defined" if largest is None else f"largest Fisher exact p {largest:.2g}"
-        click.echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {told}.")
+        said = "no test is defined" if largest is None else f"largest Fisher exact p {largest:.2g}"
+        click.echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {said}.")
     context.exit(1 if trials.problems else 0)
 
 
@@ -248,34 +249,12 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
 @click.pass_context
 def report(context: click.Context, store: Path, output: Path) -> None:
     """Write one page per trial of STORE: lanes over one time axis, the deciding ticks, the agent's steps."""
-    from opsassay.bench.core.store import RunStore, read_run
-    from opsassay.bench.domains.sre.grading import (
-        grade_trial,
-        kept_scenario,
-        read_recording,
-        read_steps,
-        recorded_trials,
-        require_trials,
-    )
-    from opsassay.errors import OpsAssayError
-    from opsassay.web.run_page import write_run_page
-    from opsassay.web.run_view import trial_view
+    from opsassay.bench.domains.sre.grading import require_trials
 
-    problems = 0
-    for run_dir in recorded_trials(RunStore(require_trials(store))):
-        begun = read_run(run_dir)
-        try:
-            scenario = kept_scenario(store, begun.item_hash)
-            verdict = grade_trial(run_dir, scenario)
-            view = trial_view(begun, scenario, read_recording(run_dir), verdict, read_steps(run_dir))
-            click.echo(write_run_page(view, output / f"{begun.item}-{begun.cell}.html"))
-        except OpsAssayError as error:
-            say(f"{run_dir}: {error}")
-            problems += 1
-    context.exit(1 if problems else 0)
+    context.exit(1 if write_trial_pages(require_trials(store), output) else 0)
 
 
-def _told(table: ResultTable) -> tuple[list[str], list[list[Any]]]:
+def _shown(table: ResultTable) -> tuple[list[str], list[list[Any]]]:
     """Return the columns and rows of *table* without the columns that say nothing: a terminal is narrow."""
     kept = [
         i for i in range(len(table.columns)) if not table.rows or any(row[i] not in (None, "") for row in table.rows)

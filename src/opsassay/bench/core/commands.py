@@ -38,13 +38,13 @@ def places_of(view: Path, work: Path, files: Path, *, sealed: bool) -> dict[str,
     return {"python": python, "agent": agent, "view": seen, "work": home, "prompt": f"{home}/{PROMPT}"}
 
 
-def describe_tools(work: Path, places: Mapping[str, str], door: Path, *, sealed: bool) -> str:
-    """Put the bridge to the MCP server at the socket *door*, and its description in the usual form, into *work*.
+def describe_tools(work: Path, places: Mapping[str, str], path: Path, *, sealed: bool) -> str:
+    """Put the bridge to the MCP server at the socket *path*, and its description in the usual form, into *work*.
 
     Returns where the command finds the description. Sealed, the socket is the one that the seal offers as its own name.
     """
     (work / BRIDGE).write_bytes(Path(mcp_bridge.__file__).read_bytes())
-    reached = f"{SOCKETS_INSIDE}/{door.name}" if sealed else str(door)
+    reached = f"{SOCKETS_INSIDE}/{path.name}" if sealed else str(path)
     server = {"command": places["python"], "args": [f"{places['work']}/{BRIDGE}", reached]}
     (work / MCP).write_text(json.dumps({"mcpServers": {"opsassay": server}}, indent=1), encoding="utf-8")
     return f"{places['work']}/{MCP}"

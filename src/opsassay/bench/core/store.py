@@ -2,6 +2,7 @@
 
 ::
 
+    ROOT/scenarios/<digest>.json              the scenarios that trials were begun with, which hold their truth
     ROOT/leases/<cell>.json                   who runs the cell now
     ROOT/attempts.jsonl                       one line per beginning and per end of an attempt, appended only
     ROOT/runs/<cell>/<attempt>/run.json       who was run on what, and how it ended
@@ -19,21 +20,24 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from opsassay.bench.core.lease import LeaseTimes, is_alive
+from opsassay.errors import OpsAssayError
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.json_lines import whole_lines
 from opsassay.model.locks import folder_lock
 from opsassay.model.run import Run, RunStatus, Verdict
+from opsassay.model.task import TaskDomain
 from opsassay.telemetry.content import whole_file
 from opsassay.telemetry.tree import read_noun, write_noun
 
 RUN, DIAGNOSIS, LOG, VERDICTS, ATTEMPTS = "run.json", "diagnosis.json", "solver.log", "verdicts", "attempts.jsonl"
-LOG_LOCK = ".attempts.lock"
+LOG_LOCK, SCENARIOS = ".attempts.lock", "scenarios"
 
 FINISHED = frozenset({RunStatus.DONE, RunStatus.FAILED, RunStatus.TIMEOUT})
 """How an attempt ends that is a result; an aborted one is none, and its cell is run again."""
@@ -96,6 +100,18 @@ class RunStore:
         cells = sorted(self.runs_dir.iterdir()) if self.runs_dir.is_dir() else []
         for cell in cells:
             yield from (path for path in self.attempts_of(cell.name) if (path / RUN).exists())
+
+    def domain_of(self, run: Run) -> TaskDomain:
+        """Return the domain that *run* is of: a trial is begun with a scenario, which the store keeps."""
+        return "sre" if (self.root / SCENARIOS / f"{run.item_hash}.json").exists() else "diagnosis"
+
+    def domains(self) -> set[TaskDomain]:
+        """Return the domains of all runs that can be read."""
+        found: set[TaskDomain] = set()
+        for path in self.runs():
+            with suppress(OpsAssayError):
+                found.add(self.domain_of(read_run(path)))
+        return found
 
     def attempts(self) -> list[dict[str, Any]]:
         """Return the log of attempts, oldest first; a line that was torn by a crash is dropped."""

@@ -39,7 +39,7 @@ def test_once_the_time_is_over_tools_refuse(tmp_path, monkeypatch, agent, answer
         time.sleep(task.timeout_s + 0.5)
         tools.call("wait", {"seconds": 0.01})
 
-    monkeypatch.setattr(perform, "let_in", late)
+    monkeypatch.setattr(perform, "run_operator", late)
     made = scenario()
     made = made.model_copy(update={"environment": made.environment.model_copy(update={"agent_timeout_s": 0.5})})
     perform._work(made, agent, "baseline", NoStage(), OperatorDesk(toolbox), 0, tmp_path)

@@ -73,18 +73,18 @@ class Setup:
 
     def solver(self) -> Solver:
         """Return the solver that this is; *limits* are part of it, since they move answers."""
-        told: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
+        configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
         if self.asks_model:
-            told |= {"model": _model_label(self.model), "temperature": self.temperature}
+            configuration |= {"model": _model_label(self.model), "temperature": self.temperature}
         if self.paid:
-            told["endpoint"] = parts_of(base_url_set())[1]
+            configuration["endpoint"] = parts_of(base_url_set())[1]
         if isinstance(self.agent, CommandAgent):
-            told |= {"command": list(self.agent.file.command), "needs": list(self.agent.file.needs)}
+            configuration |= {"command": list(self.agent.file.command), "needs": list(self.agent.file.needs)}
         else:
-            told |= dict(self.agent.configuration)
+            configuration |= dict(self.agent.configuration)
         name = self.agent.name
         label = f"{name} ({_model_label(self.model)})" if self.asks_model and self.model else name
-        return Solver(name=label, kind="agent", configuration=told, version=__version__)
+        return Solver(name=label, kind="agent", configuration=configuration, version=__version__)
 
     def solver_hash(self) -> str:
         """Return the SHA-256 of the solver, of its source and of a script that plays its model."""
@@ -215,13 +215,17 @@ def _in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> AttemptOutcom
                     shutil.copyfile(folder / name, run_dir / name)
         if code:
             return AttemptOutcome(RunStatus.FAILED, how_it_died(code), spent=_spent_so_far(folder, setup.price))
-        told = read_answer(folder / ANSWER)
-    diagnosis, error = diagnosed(told)
-    if not isinstance(told, dict):
+        payload = read_answer(folder / ANSWER)
+    diagnosis, error = diagnosed(payload)
+    if not isinstance(payload, dict):
         return AttemptOutcome(RunStatus.FAILED, error)
     flags = ("canary",) if diagnosis is not None and canary.is_repeated_in(diagnosis) else ()
-    status = RunStatus.DONE if diagnosis is not None else RunStatus.ABORTED if told.get("world") else RunStatus.FAILED
-    return AttemptOutcome(status, error, diagnosis, tuple(told.get("limits_hit") or ()), told.get("spent") or {}, flags)
+    status = (
+        RunStatus.DONE if diagnosis is not None else RunStatus.ABORTED if payload.get("world") else RunStatus.FAILED
+    )
+    return AttemptOutcome(
+        status, error, diagnosis, tuple(payload.get("limits_hit") or ()), payload.get("spent") or {}, flags
+    )
 
 
 def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:

@@ -26,7 +26,7 @@ def solve(job: dict[str, Any], incident: Datapack) -> dict[str, Any]:
     """
     limits = Limits.model_validate(job["limits"])
     meter = Meter(limits, Price.model_validate(job["price"]))
-    told: dict[str, Any] = {}
+    payload: dict[str, Any] = {}
     try:
         agent = agent_named(job["name"])
         model = model_named(job["model"], retries=0, timeout_s=min(limits.seconds, 300.0))
@@ -34,14 +34,14 @@ def solve(job: dict[str, Any], incident: Datapack) -> dict[str, Any]:
             asker = Asker(model, meter, Recorder(Path.cwd()), temperature=job["temperature"])
             exam = Exam(incident.incident, tuple(incident.services()), Toolbox(sql), asker, meter)
             answer = agent.solve(exam)
-        told["diagnosis"] = answer.diagnosis.model_dump(mode="json", by_alias=True)
+        payload["diagnosis"] = answer.diagnosis.model_dump(mode="json", by_alias=True)
     except ModelError as error:
-        told |= {"error": str(error), "world": error.passing}
+        payload |= {"error": str(error), "world": error.passing}
     except (AnswerError, LimitError) as error:
-        told["error"] = f"no answer by the contract: {error}"
+        payload["error"] = f"no answer by the contract: {error}"
     except OpsAssayError as error:
-        told["error"] = str(error)
+        payload["error"] = str(error)
     except Exception as error:  # noqa: BLE001 - whatever the agent raises is its result
         traceback.print_exc()
-        told["error"] = f"{type(error).__name__}: {error}"
-    return told | {"spent": meter.spent(), "limits_hit": meter.hit}
+        payload["error"] = f"{type(error).__name__}: {error}"
+    return payload | {"spent": meter.spent(), "limits_hit": meter.hit}

@@ -56,14 +56,14 @@ class DiagnosisDomain:
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[IncidentJob]:
         """Return the runs of one part of a plan."""
-        wanted = part_as(IncidentPlan, part, where)
-        settings = wanted.settings
-        opened = [one for name in wanted.incidents for one in open_suite(folder / name)]
+        planned = part_as(IncidentPlan, part, where)
+        settings = planned.settings
+        opened = [one for name in planned.incidents for one in open_suite(folder / name)]
         solvers = [
             solver_named(str(folder / one.name) if one.is_file else one.name, one.model, settings)
-            for one in wanted.agents
+            for one in planned.agents
         ]
-        return plan(opened, solvers, wanted.repeats, settings)
+        return plan(opened, solvers, planned.repeats, settings)
 
 
 DIAGNOSIS = DiagnosisDomain()

@@ -124,6 +124,8 @@ def grade_all(
             run = read_run(run_dir)
             if run.status in {RunStatus.RUNNING, RunStatus.ABORTED} or not only(run):
                 continue
+            if store.domain_of(run) != "diagnosis":
+                continue
             if run.item_hash not in by_hash:
                 raise UserError(
                     f"{run_dir} was made on incident {run.item}, which is not among the given ones; add its folder."
@@ -216,22 +218,22 @@ def grade_stores(
     What cannot be graded is told, and the rest goes on. With a *judge* its verdicts are kept beside the others and
     returned. Raises UserError where there are no runs, and as `cases_of`.
     """
-    wanted: dict[Path, set[str] | None] = {}
+    chosen: dict[Path, set[str] | None] = {}
     for path in paths:
         if not (path / RUN).is_file():
-            wanted[path] = None
-        elif (ids := wanted.setdefault(path.resolve().parents[2], set())) is not None:
+            chosen[path] = None
+        elif (ids := chosen.setdefault(path.resolve().parents[2], set())) is not None:
             ids.add(run_id(read_run(path)))
-    if empty := next((root for root in wanted if not any(RunStore(root).runs())), None):
+    if empty := next((root for root in chosen if not any(RunStore(root).runs())), None):
         raise UserError(f"{empty} holds no runs; make some with `opsassay diagnose`.")
     problems: list[str] = []
 
     def unread(_: Path, error: OpsAssayError) -> None:
         problems.append(str(error))
 
-    known = [case for root in ([cases] if cases else wanted) for case in cases_of(root, cases, unread)]
+    known = [case for root in ([cases] if cases else chosen) for case in cases_of(root, cases, unread)]
     runs, verdicts, folders = [], [], []
-    for root, ids in wanted.items():
+    for root, ids in chosen.items():
         store = RunStore(root)
         for verdict in grade_all(store, known, profile, unread, only=_one_of(ids)):
             folder = store.runs_dir / verdict.run
@@ -241,7 +243,7 @@ def grade_stores(
                 write_verdict(folder, verdict)
             verdicts.append(verdict)
             folders.append(folder)
-    return Graded(tuple(wanted), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems))
+    return Graded(tuple(chosen), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems))
 
 
 def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:

@@ -43,10 +43,10 @@ def judged(verdict: Verdict, judge: Model) -> Verdict:
     A statement that did not give rows supports nothing, and is not asked about. Without evidence the metric is not
     applicable; when a call fails it is failed, with the reason, however many others came back.
     """
-    told = {"profile": verdict.profile + JUDGED}
+    named = {"profile": verdict.profile + JUDGED}
     if not verdict.evidence:
         grade = metrics.not_applicable((SUPPORTED,), "the answer gives no evidence")
-        return verdict.model_copy(update={**told, "metrics": {**verdict.metrics, **grade}})
+        return verdict.model_copy(update={**named, "metrics": {**verdict.metrics, **grade}})
     distinct = list({_question(result): result for result in verdict.evidence if result.status == "ok"})
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         answers = dict(zip(distinct, pool.map(lambda question: _asked(judge, question), distinct), strict=True))
@@ -57,7 +57,7 @@ def judged(verdict: Verdict, judge: Model) -> Verdict:
         if failed
         else {SUPPORTED: scored(sum(bool(r.supported) for r in results) / len(results))}
     )
-    return verdict.model_copy(update={**told, "metrics": {**verdict.metrics, **grade}, "evidence": results})
+    return verdict.model_copy(update={**named, "metrics": {**verdict.metrics, **grade}, "evidence": results})
 
 
 def _with_opinion(result: EvidenceResult, answers: dict[str, tuple[bool | None, str]]) -> EvidenceResult:
@@ -84,12 +84,12 @@ def _asked(judge: Model, question: str) -> tuple[bool | None, str]:
 
 def _read(text: str) -> tuple[bool | None, str]:
     try:
-        told = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
+        payload = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
     except (ValueError, RecursionError):
         return None, f"its answer is no JSON: {text[:80]!r}"
-    if not isinstance(told, dict) or not isinstance(told.get("supported"), bool):
+    if not isinstance(payload, dict) or not isinstance(payload.get("supported"), bool):
         return None, f"its answer does not say whether the claim is supported: {text[:80]!r}"
-    return told["supported"], str(told.get("why", ""))[:200]
+    return payload["supported"], str(payload.get("why", ""))[:200]
 
 
 def questions(verdict: Verdict) -> int:

@@ -15,7 +15,7 @@ from opsassay.telemetry.tree import Case
 
 
 @dataclass(frozen=True)
-class Summary:
+class SolverSummary:
     """The figures of one solver over the runs of a suite.
 
     *pass_at* maps k to pass@k, over cases that have k graded runs; a success is an exact match, or the right service where
@@ -42,7 +42,7 @@ class Summary:
 
 def summarise_runs(
     runs: Iterable[Run], verdicts: Iterable[Verdict], cases: Iterable[Case], most_k: int = 1
-) -> list[Summary]:
+) -> list[SolverSummary]:
     """Return one summary per solver, those that may be ranked first, by exact match and right service."""
     by_run = {verdict.run: verdict for verdict in verdicts}
     known = {case.datapack.incident.id: case for case in cases}
@@ -55,7 +55,7 @@ def summarise_runs(
 
 def _summary(
     solver: str, runs: Sequence[Run], verdicts: Mapping[str, Verdict], cases: Mapping[str, Case], most_k: int
-) -> Summary:
+) -> SolverSummary:
     graded = [(run, verdict) for run in runs if (verdict := verdicts.get(run_id(run)))]
     outcomes: dict[str, list[bool]] = {}
     for run, verdict in graded:
@@ -68,7 +68,7 @@ def _summary(
     reasons = dict.fromkeys(reason for run in runs for reason in why_not_ranked(run))
     on_cascades = [(run, verdict) for run, verdict in graded if _has_cascade(verdict)]
     named = _mean(on_cascades, "any_service")
-    return Summary(
+    return SolverSummary(
         solver=solver,
         runs=len(runs),
         statuses={name: count for name, count in statuses.items() if count},

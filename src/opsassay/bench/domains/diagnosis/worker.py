@@ -38,7 +38,7 @@ BEGUN = b"begun"
 _PR_SET_PDEATHSIG = 1
 
 
-class Template:
+class WorkerTemplate:
     """Forks a process for every job that comes through *control*; ends with the runner at its other end."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -70,14 +70,14 @@ class Template:
         message, descriptors, _, _ = socket.recv_fds(self._control, MAX_JOB_BYTES, 1)
         if not message:
             return False
-        job, told = socket.socket(fileno=descriptors[0]), json.loads(message)
-        for module in told.get("modules", ()):  # large ones, which must not take of the time of the run
+        job, payload = socket.socket(fileno=descriptors[0]), json.loads(message)
+        for module in payload.get("modules", ()):  # large ones, which must not take of the time of the run
             importlib.import_module(module)
         pid = os.fork()
         if pid == 0:
             self._leave()
             job.close()
-            _run_alone(told)
+            _run_alone(payload)
         self._jobs[pid] = job
         self._selector.register(job, selectors.EVENT_READ, pid)
         with suppress(OSError):  # its time begins now, not when the template was started
@@ -154,24 +154,24 @@ def _end_with_the_template() -> None:
 
 def main(job: dict[str, Any]) -> int:
     """Diagnose the incident in the current folder as *job* says and write what came of it."""
-    told: dict[str, Any]
+    payload: dict[str, Any]
     try:
         incident = Datapack.open(Path(INCIDENT_FOLDER))
         if job["kind"] == "agent":
-            told = solve(job, incident)
+            payload = solve(job, incident)
         else:
             answer: Any = method_named(job["name"]).diagnose(incident)
-            told = _told(answer)
+            payload = _payload(answer)
     except OpsAssayError as error:
-        told = {"error": str(error)}
+        payload = {"error": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever the solver raises is its result, recorded by the runner
         traceback.print_exc()
-        told = {"error": f"{type(error).__name__}: {error}"}
-    Path(ANSWER).write_text(json.dumps(told), encoding="utf-8")
+        payload = {"error": f"{type(error).__name__}: {error}"}
+    Path(ANSWER).write_text(json.dumps(payload), encoding="utf-8")
     return 0
 
 
-def _told(answer: Any) -> dict[str, Any]:
+def _payload(answer: Any) -> dict[str, Any]:
     if isinstance(answer, Diagnosis):
         return {"diagnosis": answer.model_dump(mode="json", by_alias=True)}
     return {"error": f"the answer is not a Diagnosis but {type(answer).__name__}"}
@@ -190,4 +190,4 @@ if __name__ == "__main__":
     # polars has three threads of its own from its import on, which sleep; nothing of polars runs in the template, so that
     # no fork comes while one of them holds a lock, and its allocator looks after itself in a fork
     warnings.filterwarnings("ignore", "This process", DeprecationWarning)
-    Template(socket.socket(fileno=0)).serve()
+    WorkerTemplate(socket.socket(fileno=0)).serve()

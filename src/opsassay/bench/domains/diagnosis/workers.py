@@ -46,19 +46,19 @@ class Workers:
         with ours:
             with theirs:
                 self._send(message, theirs)
-            told = ours.recv(64)
-            if told == BEGUN:
+            reply = ours.recv(64)
+            if reply == BEGUN:
                 ours.settimeout(timeout_s)
                 try:
-                    told = ours.recv(64)
+                    reply = ours.recv(64)
                 except TimeoutError:
                     ours.shutdown(socket.SHUT_WR)  # which tells the template to kill it
                     ours.settimeout(None)
                     ours.recv(64)
                     raise TimeoutError from None
-        if not told:
+        if not reply:
             raise LostError("The process of the solver went away with its template; run it again.")
-        return int(told)
+        return int(reply)
 
     def close(self) -> None:
         """End the template and with it everything that still runs."""

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from opsassay.bench.domains.sre.cluster_authoring import VERBS, entities_on_cluster, on_cluster
-from opsassay.bench.domains.sre.finding import Finding
+from opsassay.bench.domains.sre.finding import ScenarioFinding
 from opsassay.model.base import Written
 from opsassay.model.faults import NO_FAULT, Category, fault_type
 from opsassay.model.scenario import FaultLayer, Scenario
@@ -61,11 +61,11 @@ def layers(scenario: Scenario) -> tuple[FaultLayer, ...]:
     if scenario.trigger.layer is not None:
         return (scenario.trigger.layer,)
     parts = [part for plan in scenario.trigger.faults for part in plan.parts if part.fault != NO_FAULT]
-    told = [LAYER_OF_CATEGORY[fault_type(part.fault).category] for part in parts]
-    told += [
+    found = [LAYER_OF_CATEGORY[fault_type(part.fault).category] for part in parts]
+    found += [
         LAYER_OF_VERB[word] for call in scenario.trigger.operations if (word := call.verb.split()[0]) in LAYER_OF_VERB
     ]
-    return tuple(dict.fromkeys(told))
+    return tuple(dict.fromkeys(found))
 
 
 def proposed_depth(scenario: Scenario) -> Depth | None:
@@ -83,7 +83,7 @@ Verbs = Mapping[str, type[Written]]
 """What an operator can do: a verb, and the model of its arguments."""
 
 
-def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[Finding]:
+def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[ScenarioFinding]:
     """Return what does not fit: the depth, names that *system* does not have, calls that are none of *verbs*.
 
     Without a *system*, where a stage of the author's own brings it (Compose), names and calls are not looked at.
@@ -98,48 +98,48 @@ def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[Fi
     ]
 
 
-def _depth(scenario: Scenario) -> list[Finding]:
+def _depth(scenario: Scenario) -> list[ScenarioFinding]:
     committed, proposed = scenario.verification.committed_depth, proposed_depth(scenario)
     if scenario.no_fault or proposed == committed:
         return []
     if proposed is None:
-        return [Finding("trigger", "no layer is told, so no depth can be proposed; say `layer`", error=False)]
+        return [ScenarioFinding("trigger", "no layer is told, so no depth can be proposed; say `layer`", error=False)]
     where = ", ".join(layers(scenario))
     shallower = committed < proposed
-    told = "cannot show what happens there" if shallower else "is deeper than that; say why in the description"
+    remark = "cannot show what happens there" if shallower else "is deeper than that; say why in the description"
     return [
-        Finding(
+        ScenarioFinding(
             "verification.committed_depth",
-            f"a fault of the {where} layer asks for {proposed}; {committed} {told}",
+            f"a fault of the {where} layer asks for {proposed}; {committed} {remark}",
             error=shallower,
         )
     ]
 
 
-def _names(scenario: Scenario, system: System) -> list[Finding]:
+def _names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
     services, entries = set(system.services), system.entries()
     known = services | set(system.stores) | set(system.hosts) | {NAME_SERVER} | entities_on_cluster(scenario)
     found = [
-        Finding("truth", f"{name} is no service, store or host of {system.system}")
+        ScenarioFinding("truth", f"{name} is no service, store or host of {system.system}")
         for name in (*scenario.truth.root_causes, *scenario.truth.entities)
         if name not in known and name.rpartition("-")[0] not in services
     ]
     if not scenario.no_fault and not scenario.named_entities():
-        found.append(Finding("truth", "the truth names nothing; give root_causes"))
+        found.append(ScenarioFinding("truth", "the truth names nothing; give root_causes"))
     committed = scenario.verification
     found += [
-        Finding("verification.protected_services", f"{name} is no entry of {system.system}: no user calls it")
+        ScenarioFinding("verification.protected_services", f"{name} is no entry of {system.system}: no user calls it")
         for name in committed.protected_services
         if name not in entries
     ]
     if committed.control_plane is not None and scenario.cluster is None:
-        found.append(Finding("verification.control_plane", "only a cluster has one that could be asked"))
+        found.append(ScenarioFinding("verification.control_plane", "only a cluster has one that could be asked"))
     for rule in committed.alerts.triggering if committed.alerts else ():
         if rule.service not in known:
-            found.append(Finding("verification.alerts", f"{rule.service} is no service of {system.system}"))
+            found.append(ScenarioFinding("verification.alerts", f"{rule.service} is no service of {system.system}"))
     kinds = {kind.request for kind in system.load.mix}
     found += [
-        Finding("verification.impact.weights", f"{kind!r} is no request of the load of {system.system}")
+        ScenarioFinding("verification.impact.weights", f"{kind!r} is no request of the load of {system.system}")
         for kind in (committed.impact.weights if committed.impact else ())
         if kind not in kinds
     ]
@@ -147,13 +147,13 @@ def _names(scenario: Scenario, system: System) -> list[Finding]:
     placed = [rule.service for rule in committed.placement.spread] if committed.placement else []
     placed += [name for pair in committed.placement.apart for name in pair] if committed.placement else []
     return found + [
-        Finding("verification.placement", f"{name} is no service of {system.system}")
+        ScenarioFinding("verification.placement", f"{name} is no service of {system.system}")
         for name in placed
         if name not in services
     ]
 
 
-def _verbs(scenario: Scenario, verbs: Verbs) -> Iterator[Finding]:
+def _verbs(scenario: Scenario, verbs: Verbs) -> Iterator[ScenarioFinding]:
     """Yield the calls of oracles and of the trigger that there are not, or that do not take these arguments."""
     verbs = verbs if scenario.cluster is None else VERBS
     calls = [
@@ -164,10 +164,10 @@ def _verbs(scenario: Scenario, verbs: Verbs) -> Iterator[Finding]:
     ]
     for where, verb, arguments in calls:
         if problem := _call(verb, arguments, verbs):
-            yield Finding(where, problem)
+            yield ScenarioFinding(where, problem)
     for number, change in enumerate(scenario.trigger.operations):
         if change.verb not in BREAKING and (problem := _call(change.verb, change.arguments, verbs)):
-            yield Finding(f"trigger.operations.{number}", problem)
+            yield ScenarioFinding(f"trigger.operations.{number}", problem)
 
 
 def _call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) -> str | None:
@@ -184,7 +184,7 @@ def _call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) -> str | None:
     return None
 
 
-def _record(scenario: Scenario) -> list[Finding]:
+def _record(scenario: Scenario) -> list[ScenarioFinding]:
     """Return where the record would end before what is committed can be seen, for an agent that is done at once."""
     aftermath_s, committed = scenario.environment.aftermath_s, scenario.verification
     found = []
@@ -193,13 +193,14 @@ def _record(scenario: Scenario) -> list[Finding]:
     if committed.temporal_window_s is not None and committed.temporal_window_s > aftermath_s:
         found.append(("verification.temporal_window_s", f"{committed.temporal_window_s:g} s"))
     return [
-        Finding(field, f"{what} do not fit into environment.aftermath_s, {aftermath_s:g} s") for field, what in found
+        ScenarioFinding(field, f"{what} do not fit into environment.aftermath_s, {aftermath_s:g} s")
+        for field, what in found
     ]
 
 
-def _oracles(scenario: Scenario) -> list[Finding]:
+def _oracles(scenario: Scenario) -> list[ScenarioFinding]:
     hidden = [o for o in scenario.oracles.values() if o.fails and "v_outcome" not in o.fails]
     if hidden or scenario.no_fault:
         return []
     message = "no oracle passes V_outcome and fails another predicate, so nothing shows what the verifier is for"
-    return [Finding("oracles", message, error=False)]
+    return [ScenarioFinding("oracles", message, error=False)]

@@ -26,11 +26,11 @@ def run_sre(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
     system = system_of(task.scenario)
     names = [*system.services, *system.stores, *system.hosts]
     report = SreAgent(asker, OpsDesk(toolbox), names, Diagnoses(task).take).run(task.prompt)
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "diagnosis": report.diagnosis,
         "mitigation": report.mitigation,
         "notes": report.notes,
         "spent": asker.meter.spent(),
         "limits_hit": asker.meter.hit,
     }
-    (task.run_dir / REPORT).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    (task.run_dir / REPORT).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from opsassay.bench.domains.sre.finding import Finding
+from opsassay.bench.domains.sre.finding import ScenarioFinding
 from opsassay.errors import UserError
 from opsassay.model.cluster import CONTROL_PLANE, OnCluster
 from opsassay.model.scenario import OracleStep, Scenario
@@ -40,7 +40,7 @@ def _made_by_oracles(scenario: Scenario) -> set[str]:
     return {str(words[2]) for words in steps if len(words) > 2 and words[0] == "create"}
 
 
-def on_cluster(scenario: Scenario) -> Iterator[Finding]:
+def on_cluster(scenario: Scenario) -> Iterator[ScenarioFinding]:
     """Yield what does not fit in the `cluster` block of *scenario*, and in what its oracles do with it."""
     if (block := scenario.cluster) is None:
         return
@@ -51,23 +51,23 @@ def on_cluster(scenario: Scenario) -> Iterator[Finding]:
         for one in objections(system_of(scenario), plan, CLUSTER.refusal):
             yield Finding(f"trigger.faults.{number}.{one.field}", str(one.error).rstrip("."))
     if block.nodes and not block.exclusive:
-        yield Finding(
+        yield ScenarioFinding(
             "cluster.exclusive", "a broken node is felt by every system on the cluster; say `exclusive: true`"
         )
     most = max((int(number) for number in _WORKER.findall(scenario.model_dump_json())), default=0)
     if most > block.workers:
-        yield Finding("cluster.workers", f"{{worker{most}}} is named, and {block.workers} nodes are asked for")
+        yield ScenarioFinding("cluster.workers", f"{{worker{most}}} is named, and {block.workers} nodes are asked for")
     for name, oracle in scenario.oracles.items():
         for number, step in enumerate(oracle.steps):
             if problem := _step(step, block):
-                yield Finding(f"oracles.{name}.steps.{number}", problem)
+                yield ScenarioFinding(f"oracles.{name}.steps.{number}", problem)
 
 
-def _kinds(block: OnCluster) -> Iterator[Finding]:
+def _kinds(block: OnCluster) -> Iterator[ScenarioFinding]:
     for field in ("objects", "changes", "until"):
         for number, one in enumerate(getattr(block, field)):
             if one.kind not in KINDS:
-                yield Finding(f"cluster.{field}.{number}.kind", f"there is no kind {one.kind!r} here")
+                yield ScenarioFinding(f"cluster.{field}.{number}.kind", f"there is no kind {one.kind!r} here")
 
 
 def _step(step: OracleStep, block: OnCluster) -> str | None:

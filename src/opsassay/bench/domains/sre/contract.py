@@ -81,7 +81,7 @@ class TrialAgent(Written):
         return {"name": given} if isinstance(given, str) else given
 
     @model_validator(mode="after")
-    def _can_be_let_in(self) -> Self:
+    def _can_operate(self) -> Self:
         if self.oracle is None and not self.is_outside and self.name != SRE:
             hint = "Use oracle:NAME too, an agent.yaml, or give a `command`."
             known = NotFoundError("operator", self.name, [SRE], hint)

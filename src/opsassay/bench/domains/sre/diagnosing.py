@@ -36,16 +36,16 @@ class Diagnoses:
         # a scenario may leave names open: what is said is put down as the scenario has it
         self._open = {str(task.fill(name)): name for name in task.scenario.true_causes()}
 
-    def take(self, told: Mapping[str, Any]) -> None:
-        """Write down what was *told*: arguments that the linter let pass."""
+    def take(self, given: Mapping[str, Any]) -> None:
+        """Write down what was *given*: arguments that the linter let pass."""
         line = OperatorDiagnosis(
             time_ns=time.time_ns(),
-            root_causes=tuple(self._open.get(name, name) for name in _names(told["root_causes"])),
-            propagation=tuple(_names(told["propagation"])),
-            condition=told["condition"][:CONDITION_KEPT],
+            root_causes=tuple(self._open.get(name, name) for name in _names(given["root_causes"])),
+            propagation=tuple(_names(given["propagation"])),
+            condition=given["condition"][:CONDITION_KEPT],
         )
         append_line(self._path, line)
 
 
-def _names(told: Iterable[Any]) -> list[str]:
-    return [str(name)[:NAME_KEPT] for name in islice(told, NAMES_KEPT)]
+def _names(given: Iterable[Any]) -> list[str]:
+    return [str(name)[:NAME_KEPT] for name in islice(given, NAMES_KEPT)]

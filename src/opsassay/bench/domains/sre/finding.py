@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Finding:
+class ScenarioFinding:
     """What does not fit in a scenario, at the dotted *field*; only an *error* makes the check fail."""
 
     field: str

@@ -1,4 +1,4 @@
-"""Who is let in to repair: a scripted oracle, the built-in SRE agent, or an external agent by command and MCP."""
+"""Who operates: a scripted oracle, the built-in SRE agent, or an external agent by command and MCP."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from opsassay.model.trajectory import ToolCall, TraceStep
 from opsassay.testbed.operations.toolbox import BaseToolbox
 
 
-def let_in(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
-    """Let *agent* work on *task* with *toolbox*; an agent that fails is a result.
+def run_operator(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
+    """Have *agent* work on *task* with *toolbox*; an agent that fails is a result.
 
     Raises OpsAssayError for what is not its doing.
     """

@@ -60,12 +60,12 @@ class CommandDesk(OpsDesk):
 
     def _diagnosed(self, arguments: Mapping[str, Any]) -> ToolCall:
         given = {str(key): value for key, value in arguments.items()}
-        told = ToolCall(tool=REPORT_DIAGNOSIS.name, arguments=kept(given), output="Taken.")
-        problem = lint(told.tool, given, {told.tool: REPORT_DIAGNOSIS}, ())
+        call = ToolCall(tool=REPORT_DIAGNOSIS.name, arguments=kept(given), output="Taken.")
+        problem = lint(call.tool, given, {call.tool: REPORT_DIAGNOSIS}, ())
         if problem is not None:
-            return told.model_copy(update={"output": f"Error: {problem}", "status": "error"})
+            return call.model_copy(update={"output": f"Error: {problem}", "status": "error"})
         self._diagnoses.take(given)
-        return told
+        return call
 
 
 def operate(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from opsassay.bench.core.domain import at_hand
 from opsassay.bench.domains.sre.assignment import Assignment
 from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent, mark_phase
-from opsassay.bench.domains.sre.operators import let_in
+from opsassay.bench.domains.sre.operators import run_operator
 from opsassay.errors import OperationError
 from opsassay.model.incident import Window
 from opsassay.model.scenario import Scenario
@@ -161,7 +161,7 @@ def _work(
     if agent.oracle is None:
         over.start()
     try:
-        let_in(agent, task, desk.toolbox)
+        run_operator(agent, task, desk.toolbox)
     finally:
         over.cancel()
         desk.toolbox.close()

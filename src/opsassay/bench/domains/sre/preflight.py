@@ -15,7 +15,7 @@ PERFORMED_ON = ("local", "kubernetes")
 
 
 def require_sound(jobs: Sequence[TrialJob]) -> None:
-    """Raise UserError for the first of *jobs* whose system is not known here, or whose agent cannot be let in."""
+    """Raise UserError for the first of *jobs* whose system is not known here, or whose agent cannot begin."""
     for scenario in {job.scenario.id: job.scenario for job in jobs}.values():
         if (substrate := scenario.environment.substrate) not in PERFORMED_ON:
             raise RefusedError(f"{scenario.id} needs {substrate}; {' and '.join(PERFORMED_ON)} are performed here.")

@@ -48,7 +48,7 @@ class Trials:
         recording = read_recording(run_dir)
         verdict = grade_trial(run_dir, scenario)
         repair = verdict.metrics.get("time_to_repair_s")
-        right, told = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
+        right, answer_time = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
         row = _row(run, scenario, recording, {j.predicate: j for j in verdict.judgements})
         self.rows.append(
             replace(
@@ -56,7 +56,7 @@ class Trials:
                 alerts=repair is not None,
                 repair_s=repair.value if repair else None,
                 right=None if right is None or right.value is None else right.value == 1.0,
-                diagnosis_s=told.value if told else None,
+                diagnosis_s=answer_time.value if answer_time else None,
             )
         )
         self.recorded.append((str(run_dir), scenario, recording))

@@ -165,8 +165,8 @@ def per_agent(rows: Sequence[TrialRow]) -> ResultTable:
     columns = ("agent", "n", "outcome", "V_temporal", "V_depth", "V_probe", "conj.", "95% interval of conj.",
                "MTTD", "MTTR", "ranked")  # fmt: skip
     hidden = {(agent,): any(r.hidden for r in members) for (agent,), members in _grouped(main, lambda r: (r.agent,))}
-    told = {"agents_with_hidden_failures": sum(hidden.values()), "agents": len(hidden)}
-    return ResultTable("Headline per agent, main slice", columns, tuple(found), number=11, statistics=told)
+    statistics = {"agents_with_hidden_failures": sum(hidden.values()), "agents": len(hidden)}
+    return ResultTable("Headline per agent, main slice", columns, tuple(found), number=11, statistics=statistics)
 
 
 def probe_contrast(rows: Sequence[TrialRow]) -> ResultTable:
@@ -273,8 +273,8 @@ def _interval(hits: int, of: int) -> str | None:
 
 def _times(rows: Sequence[TrialRow]) -> tuple[str | None, str | None]:
     """Return MTTD and MTTR."""
-    told = _mean_time(row.diagnosis_s for row in rows if row.right is not None)
-    return told, _mean_time(row.repair_s for row in rows if row.alerts)
+    diagnosed = _mean_time(row.diagnosis_s for row in rows if row.right is not None)
+    return diagnosed, _mean_time(row.repair_s for row in rows if row.alerts)
 
 
 def _mean_time(times_s: Iterable[float | None]) -> str | None:
