@@ -105,8 +105,8 @@ def test_the_domains_define_every_metric_of_their_verdicts():
         assert domain.succeeded({}) is None
 
 
-class Told:
-    """A bundle that says which of its verbs was called."""
+class RecordingBundle:
+    """A bundle that records which of its verbs was called."""
 
     def __init__(self, fails=None):
         self.called, self._fails = [], fails
@@ -132,7 +132,7 @@ class Told:
     ],
 )
 def test_a_bundle_is_removed_whatever_fails(fails, called):
-    bundle = Told(fails)
+    bundle = RecordingBundle(fails)
     if fails is None:
         with at_hand(bundle) as desk:
             assert desk == "desk"

@@ -1,4 +1,4 @@
-"""The run matrix with made trials in real processes: cells, resume, the watchdog, commitments, nothing scored twice."""
+"""Made trials in real processes: cells, resume, the watchdog, commitments, nothing scored twice."""
 
 from __future__ import annotations
 
