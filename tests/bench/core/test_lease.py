@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from opsassay.bench.core.attempt import AttemptOutcome, attempt
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.lease import LEASES, LeasedError, LeaseLostError, LeaseTimes, take_lease
+from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.model.run import RunStatus, Solver
 from opsassay.model.task import Task
@@ -149,3 +151,54 @@ def test_a_stolen_lease_is_told_to_whoever_is_solving(tmp_path):
 
     with pytest.raises(LeaseLostError):
         attempt(RunStore(tmp_path, times), cell(), look, limits={})
+
+
+class NoOp:
+    """A job that does nothing for a moment."""
+
+    def __init__(self, seed):
+        self.cell, self.task_name, self.solver_name = replace(cell(), seed=seed), "t", f"m {seed}"
+
+    def run(self, store, given_up, _say):
+        def solve(_run_dir, _stop):
+            time.sleep(0.02)
+            return AttemptOutcome(RunStatus.DONE)
+
+        run_dir = attempt(store, self.cell, solve, limits={}, given_up=given_up)
+        return JobEnd(self, run_dir, read_run(run_dir))
+
+    def end_all(self):
+        """Nothing that runs has to be killed."""
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from bench.core.test_lease import NoOp
+from opsassay.bench.core.run import run_jobs
+from opsassay.bench.core.store import RunStore
+for end in run_jobs(RunStore(Path(sys.argv[1])), [NoOp(seed) for seed in range(int(sys.argv[2]))], 2):
+    print(end.run_dir, flush=True)
+"""
+
+
+def test_workers_of_several_processes_make_every_cell_once_while_one_of_them_is_killed(tmp_path):
+    environment, count = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, 40
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(tmp_path), str(count)],
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    workers[0].stdout.readline()
+    workers[0].kill()
+    said = [worker.communicate(timeout=120)[0].split() for worker in workers]
+    assert said[1] == said[2]
+    assert len(set(said[1])) == count
+    runs = [read_run(path) for path in RunStore(tmp_path).runs()]
+    done = [run.cell for run in runs if run.status is RunStatus.DONE]
+    assert len(done) == len(set(done)) == count
+    assert {run.status for run in runs} <= {RunStatus.DONE, RunStatus.ABORTED}

@@ -107,7 +107,8 @@ def run_jobs(store: RunStore, jobs: Sequence[Job], workers: int = 1, progress: P
     finally:
         stopped.set()
         kinds = {type(job): job for job in jobs}.values()
-        while not all(one.done() for one in running):  # what was just about to start has to end too
+        given_up = not all(future.done() for future in futures)
+        while given_up and not all(one.done() for one in running):  # what was just about to start has to end too
             for job in kinds:
                 job.end_all()
             for one in running:
