@@ -49,7 +49,7 @@ def on_cluster(scenario: Scenario) -> Iterator[ScenarioFinding]:
         if any(part.target is not None and part.target.host for part in plan.parts):
             continue  # which nodes there are is known when it runs
         for one in objections(system_of(scenario), plan, CLUSTER.refusal):
-            yield Finding(f"trigger.faults.{number}.{one.field}", str(one.error).rstrip("."))
+            yield ScenarioFinding(f"trigger.faults.{number}.{one.field}", str(one.error).rstrip("."))
     if block.nodes and not block.exclusive:
         yield ScenarioFinding(
             "cluster.exclusive", "a broken node is felt by every system on the cluster; say `exclusive: true`"
