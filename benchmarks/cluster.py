@@ -21,12 +21,13 @@ from pathlib import Path
 
 import psutil
 
-from opsassay.bench.store import RunStore
-from opsassay.bench.trials.contract import TrialAgent
-from opsassay.bench.trials.grading import grade_trial, read_recording
-from opsassay.bench.trials.matrix import run_matrix
-from opsassay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.grading import grade_trial, read_recording
+from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.bench.domains.sre.trials import TrialJob, run_trials
 from opsassay.model.files import load_yaml
+from opsassay.model.progress import ProgressLines
 from opsassay.model.run_folder import TIMELINE
 from opsassay.model.trajectory import parse_timeline
 from opsassay.testbed.apps import load_system
@@ -78,10 +79,10 @@ def oracles(settings: ClusterSettings, root: Path, only: list[str], repeats: int
     """Run every oracle *repeats* times, *jobs* at once; print how often each did as its file says, and least D1."""
     plan, store = plan_of(settings, only, repeats), RunStore(root)
     cells = cells_of(plan)
-    run_matrix(plan, cells, store, jobs=jobs, tell=lambda line: print(line, flush=True))
+    run_trials(store, cells, jobs, progress=ProgressLines(lambda line: print(line, flush=True)))
     right, seen, least = Counter[str](), Counter[str](), dict[str, float]()
     for cell in cells:
-        if (folder := store.finished(cell.key)) is None:
+        if (folder := store.finished(cell.cell.hash)) is None:
             continue
         row = f"{cell.scenario.id:26} {cell.agent.name:20}"
         failed, lowest = judged(folder, cell)
@@ -96,7 +97,7 @@ def oracles(settings: ClusterSettings, root: Path, only: list[str], repeats: int
     return 0 if right.total() == len(cells) else 1
 
 
-def judged(folder: Path, cell: Cell) -> tuple[set[str], float]:
+def judged(folder: Path, cell: TrialJob) -> tuple[set[str], float]:
     """Return the predicates that the run in *folder* fails, and the least D1 in the agent's time."""
     verdict = grade_trial(folder, cell.scenario)
     failed = {one.predicate for one in verdict.judgements if one.failed} - {"certificate"}

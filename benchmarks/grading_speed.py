@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 
 from nezha import timed
-from opsassay.bench.store import RunStore, read_verdicts
+from opsassay.bench.core.store import RunStore, read_verdicts
 from opsassay.model.diagnosis import Diagnosis, Evidence, RootCauseClaim
 from opsassay.model.incident import Fault, Incident, Truth, Window
 from opsassay.model.run import Run, RunStatus, Solver

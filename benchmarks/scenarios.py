@@ -12,11 +12,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from opsassay.bench.store import RunStore
-from opsassay.bench.trials.contract import TrialAgent
-from opsassay.bench.trials.grading import grade_trial
-from opsassay.bench.trials.matrix import run_matrix
-from opsassay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.grading import grade_trial
+from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.bench.domains.sre.trials import TrialJob, run_trials
+from opsassay.model.progress import ProgressLines
 from opsassay.testbed.scenarios import names
 
 PROBED = ("slow-archive", "oracle:patient")
@@ -40,24 +41,26 @@ def main() -> int:
         )
         cells += cells_of(off)
     store = RunStore(arguments.store)
-    run_matrix(plan, cells, store, jobs=arguments.jobs, tell=lambda line: print(f"{line}\n", end="", flush=True))
+    run_trials(
+        store, cells, arguments.jobs, progress=ProgressLines(lambda line: print(f"{line}\n", end="", flush=True))
+    )
     right, seen = Counter[str](), Counter[str]()
     for cell in cells:
-        if (folder := store.finished(cell.key)) is None:
+        if (folder := store.finished(cell.cell.hash)) is None:
             continue
         verdict = grade_trial(folder, cell.scenario)
         failed = {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
-        row = f"{cell.scenario.id:30} {cell.agent.name:22} {cell.arms}"
+        row = f"{cell.scenario.id:30} {cell.agent.name:22} {cell.cell.arm.label}"
         seen[row] += 1
         right[row] += failed == _expected(cell)
     for row in sorted(seen):
         print(f"{row:75} {right[row]} of {seen[row]} as its file says")
-    wanted = len({(c.scenario.id, c.agent.name, c.arms) for c in cells}) * arguments.repeats
+    wanted = len({(c.scenario.id, c.agent.name, c.cell.arm.label) for c in cells}) * arguments.repeats
     print(f"{right.total()} of {wanted} runs as they should be")
     return 0 if right.total() == wanted else 1
 
 
-def _expected(cell: Cell) -> set[str]:
+def _expected(cell: TrialJob) -> set[str]:
     fails: set[str] = set(cell.scenario.oracles[cell.agent.oracle or ""].fails)
     return fails if cell.probes else fails - {"v_probe"}
 

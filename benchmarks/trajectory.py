@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from opsassay.bench.trials.sweep import SETTINGS, sweep
+from opsassay.bench.domains.sre.sweep import SETTINGS, sweep
 from opsassay.grading.verifiers import RunRecording, certify
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import (

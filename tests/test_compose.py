@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.store import RunStore
-from opsassay.bench.trials.authoring import proposed_depth
-from opsassay.bench.trials.grading import grade_trial, read_recording
-from opsassay.bench.trials.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.sre.authoring import proposed_depth
+from opsassay.bench.domains.sre.grading import grade_trial, read_recording
+from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
 from opsassay.model.files import load_yaml
 from opsassay.model.scenario import Scenario
 
@@ -76,7 +76,7 @@ def test_both_repairs_end_healthy_and_v_temporal_alone_parts_them(example, tmp_p
     plan = TrialPlan(scenarios=(str(FOLDER / "scenario.yaml"),), agents=({"name": EVERY_ORACLE},))
     found = {}
     for cell in cells_of(plan):
-        folder = RunStore(tmp_path).finished(cell.key)
+        folder = RunStore(tmp_path).finished(cell.cell.hash)
         found[cell.agent.oracle] = grade_trial(folder, cell.scenario), read_recording(folder)
     for verdict, recording in found.values():
         assert verdict.judgement("v_outcome").passed

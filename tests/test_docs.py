@@ -15,8 +15,8 @@ import pytest
 
 from live import run_opsassay, state_folder
 from opsassay.bench.campaign import load_plan
-from opsassay.bench.trials.authoring import findings
-from opsassay.bench.trials.plan import TrialPlan, load_trial_plan
+from opsassay.bench.domains.sre.authoring import findings
+from opsassay.bench.domains.sre.plan import TrialPlan, load_trial_plan
 from opsassay.cli import COMMANDS, cli
 from opsassay.model.files import load_yaml, parse_yaml
 from opsassay.model.incident import FaultPlan
@@ -56,6 +56,7 @@ ORDER = (
     "proxy",
     "blame",
     "scenarios",
+    "tasks",
     "trials",
     "discover",
 )

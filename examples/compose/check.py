@@ -25,15 +25,16 @@ import stack as containers
 from image import fill
 from pyroute2 import IPRoute
 
-from opsassay.bench.store import RunStore
-from opsassay.bench.trials.contract import Arm, TrialAgent
-from opsassay.bench.trials.grading import grade_trial, read_recording
-from opsassay.bench.trials.matrix import run_matrix
-from opsassay.bench.trials.perform import perform_on
-from opsassay.bench.trials.plan import EVERY_ORACLE, Cell, TrialPlan, cells_of
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent
+from opsassay.bench.domains.sre.grading import grade_trial, read_recording
+from opsassay.bench.domains.sre.perform import perform_on
+from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.bench.domains.sre.trials import TrialJob, run_trials
 from opsassay.errors import OperationError, OpsAssayError, RefusedError
 from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
+from opsassay.model.progress import ProgressLines
 from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.operations.stage import OperatorDesk
@@ -47,7 +48,7 @@ HIDDEN = ("/run", "/var/lib")
 AARDVARK = ("/usr/lib/podman/netavark", "/usr/lib/podman/aardvark-dns")
 
 
-def perform(scenario: Scenario, agent: TrialAgent, arm: Arm, *, probes: bool, seed: int, run_dir: Path) -> None:
+def perform(scenario: Scenario, agent: TrialAgent, arm: PromptArm, *, probes: bool, seed: int, run_dir: Path) -> None:
     """Perform one trial, as the run matrix wants it; raises OpsAssayError."""
     perform_on(staged(scenario), scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
 
@@ -144,7 +145,7 @@ def clear() -> None:
                 Path(group).rmdir()
 
 
-def tell(cell: Cell, folder: Path) -> bool:
+def tell(cell: TrialJob, folder: Path) -> bool:
     """Print what came of a trial; return whether that is what its file says."""
     verdict = grade_trial(folder, cell.scenario)
     recording = read_recording(folder)
@@ -167,8 +168,8 @@ def check(store: RunStore, repeats: int) -> bool:
     cells = cells_of(plan)
     path = (str(HERE), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # where each trial finds this file
-    run_matrix(plan, cells, store, performer="check:perform", tell=lambda line: print(line, flush=True))
-    folders = [(cell, store.finished(cell.key)) for cell in cells]
+    run_trials(store, cells, performer="check:perform", progress=ProgressLines(lambda line: print(line, flush=True)))
+    folders = [(cell, store.finished(cell.cell.hash)) for cell in cells]
     right = [folder is not None and tell(cell, folder) for cell, folder in folders]
     return all(right)
 

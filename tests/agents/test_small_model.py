@@ -16,8 +16,8 @@ import pytest
 
 from opsassay.agents.contract import AnswerError, answer_schema, read_answer
 from opsassay.agents.tools import tool_specs
+from opsassay.bench.core.store import read_diagnosis, read_run, read_verdicts
 from opsassay.bench.sealing import sealing_refusal
-from opsassay.bench.store import read_diagnosis, read_run, read_verdicts
 from opsassay.model.run import MetricStatus, RunStatus
 from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_tree

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 
 from opsassay.audit.settings import AuditSettings, Columns
-from opsassay.bench.grades import grade_all
-from opsassay.bench.runner import run_method
-from opsassay.bench.store import RunStore
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.diagnosis.grades import grade_all
+from opsassay.bench.domains.diagnosis.runner import run_method
 from opsassay.cli import run
 from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_tree

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import subprocess
 import sys
@@ -12,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from live import run_opsassay, state_folder, strays
-from opsassay.bench.campaign import SALT, half_recorded, incident_ids, load_plan, run_campaign
+from opsassay.bench.campaign import LOCK, half_recorded, incident_ids, load_plan, run_campaign
 from opsassay.errors import ConfigError, UserError
+from opsassay.model.locks import folder_lock
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.recording.record import spool_of
 
@@ -135,7 +135,5 @@ def test_what_a_killed_recording_left_is_told_apart(tmp_path):
 def test_two_campaigns_do_not_write_to_one_tree(tmp_path):
     injections, tree = load_plan(written(tmp_path / "plan.yaml", PLAN)), Tree(tmp_path / "out")
     incident_ids(injections, tree)
-    with (tree.root / SALT).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="Another campaign records into"):
-            next(run_campaign(injections, tree, 1))
+    with folder_lock(tree.root, name=LOCK), pytest.raises(UserError, match="Another campaign records into"):
+        next(run_campaign(injections, tree, 1))

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from opsassay.bench.store import RunStore
+from opsassay.bench.core.store import RunStore
 from opsassay.blame.attribute import attribute
 from opsassay.blame.operations import FLOOR, join, read_run
 from opsassay.cli import cli

@@ -18,14 +18,14 @@ from test_injection import values
 from tiny_api import tiny_api, write_kubeconfig
 
 from opsassay.agents.mcp_server import serving
+from opsassay.bench.domains.sre.assignment import Assignment
+from opsassay.bench.domains.sre.authoring import findings
+from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.desk import OpsDesk
+from opsassay.bench.domains.sre.operators import play
+from opsassay.bench.domains.sre.outside import operate
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.sealing import sealing_refusal
-from opsassay.bench.trials.authoring import findings
-from opsassay.bench.trials.contract import TrialAgent
-from opsassay.bench.trials.desk import OpsDesk
-from opsassay.bench.trials.operators import play
-from opsassay.bench.trials.outside import operate
-from opsassay.bench.trials.plan import TrialPlan, cells_of
-from opsassay.bench.trials.tasks import Task
 from opsassay.errors import NotFoundError, OperationError, RefusedError
 from opsassay.model.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
 from opsassay.model.scenario import Oracle, Scenario
@@ -437,14 +437,16 @@ def test_an_unsealed_command_has_its_own_way_into_the_cluster_and_a_sealed_one_n
     agent = TrialAgent(name="mine", command=("{python}", "-c", script, "{kubeconfig}"), settings={"sealing": sealing})
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    task = Task(load_scenario("unreachable-service"), "Repair it.", 60, 0, run_dir, kubeconfig=tmp_path / "kubeconfig")
+    task = Assignment(
+        load_scenario("unreachable-service"), "Repair it.", 60, 0, run_dir, kubeconfig=tmp_path / "kubeconfig"
+    )
     operate(agent, task, toolbox)
     assert (run_dir / "agent.log").read_text().strip() == ("lent token: mine" if lent else "lent nothing")
 
 
 def test_oracles_and_prompts_are_told_with_the_names_of_the_cluster(toolbox, tmp_path):
     oracle = Oracle(expect="certified", steps=({"verb": "kubectl", "arguments": {"args": ["get", "node/{worker2}"]}},))
-    play(oracle, "gentle", Task(load_scenario("node-not-ready"), "", 60, 0, tmp_path, NAMES.fill), toolbox)
+    play(oracle, "gentle", Assignment(load_scenario("node-not-ready"), "", 60, 0, tmp_path, NAMES.fill), toolbox)
     assert toolbox.recorded[0].output == "get node/b\n"
     assert "Node b has been NotReady" in NAMES.fill(load_scenario("node-not-ready").prompt())
 

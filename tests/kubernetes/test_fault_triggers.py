@@ -9,12 +9,13 @@ from object_server import READY, SmallCluster
 from pydantic import ValidationError
 from tests.kubernetes.native.cache import Cache
 
-from opsassay.bench.store import RunStore
-from opsassay.bench.trials.authoring import findings
-from opsassay.bench.trials.grading import grade_trial
-from opsassay.bench.trials.matrix import run_matrix
-from opsassay.bench.trials.plan import TrialPlan, cells_of
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.sre.authoring import findings
+from opsassay.bench.domains.sre.grading import grade_trial
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
+from opsassay.bench.domains.sre.trials import run_trials
 from opsassay.errors import RefusedError
+from opsassay.model.progress import ProgressLines
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.scenarios import load_scenario, system_of
 from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh, inject
@@ -116,9 +117,9 @@ def test_each_oracle_does_to_a_fault_of_the_catalogue_what_the_file_says(cluster
     settings = {"kubeconfig": str(cluster.kubeconfig), "kubectl": str(Cache.default().binaries / "kubectl")}
     plan = TrialPlan(scenarios=(NAME,), agents=({"name": "oracle:*"},), cluster=settings)
     cells, store = cells_of(plan), RunStore(tmp_path / "store")
-    run_matrix(plan, cells, store, tell=print)
+    run_trials(store, cells, progress=ProgressLines(print))
     for cell in cells:
-        folder = store.finished(cell.key)
+        folder = store.finished(cell.cell.hash)
         assert folder is not None
         failed = {one.predicate for one in grade_trial(folder, cell.scenario).judgements if one.failed}
         assert failed - {"certificate"} == set(cell.scenario.oracles[cell.agent.oracle].fails)

@@ -6,10 +6,11 @@ import pytest
 import yaml
 from tests.kubernetes.native.cache import Cache
 
-from opsassay.bench.store import RunStore
-from opsassay.bench.trials.grading import grade_trial
-from opsassay.bench.trials.matrix import run_matrix
-from opsassay.bench.trials.plan import TrialPlan, cells_of
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.sre.grading import grade_trial
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
+from opsassay.bench.domains.sre.trials import run_trials
+from opsassay.model.progress import ProgressLines
 from opsassay.model.run_folder import ACTIONS, ALERTS, PHASES
 from opsassay.model.trajectory import Action, AlertReading, Phase
 from opsassay.testbed.apps import load_system
@@ -50,9 +51,9 @@ def test_an_alert_fires_before_the_agent_is_let_in_and_clears_behind_the_right_r
     agents = ({"name": "oracle:gentle"}, {"name": "oracle:shallow"})
     wanted = TrialPlan(scenarios=(str(file),), agents=agents, cluster=settings)
     cells, store = cells_of(wanted), RunStore(tmp_path / "store")
-    run_matrix(wanted, cells, store, tell=print)
+    run_trials(store, cells, progress=ProgressLines(print))
     for cell in cells:
-        folder = store.finished(cell.key)
+        folder = store.finished(cell.cell.hash)
         assert folder is not None
         readings, phases = lines(folder / ALERTS, AlertReading), lines(folder / PHASES, Phase)
         at = {phase.phase: phase.time_ns for phase in phases}

@@ -13,12 +13,12 @@ from receiver_pod import SECOND, ReceiverPod, Users, WatchedCluster, handled, lo
 from tiny_api import served
 
 from opsassay.agents.mcp_server import serving
-from opsassay.bench.trials import perform
-from opsassay.bench.trials.authoring import findings
-from opsassay.bench.trials.cluster_authoring import VERBS
-from opsassay.bench.trials.contract import TrialAgent
-from opsassay.bench.trials.desk import OpsDesk
-from opsassay.bench.trials.perform import perform_on
+from opsassay.bench.domains.sre import perform
+from opsassay.bench.domains.sre.authoring import findings
+from opsassay.bench.domains.sre.cluster_authoring import VERBS
+from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.desk import OpsDesk
+from opsassay.bench.domains.sre.perform import perform_on
 from opsassay.grading.verifiers import certify
 from opsassay.model.incident import Window
 from opsassay.model.run_folder import ACTIONS, ALERTS

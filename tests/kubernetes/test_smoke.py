@@ -7,10 +7,11 @@ from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import Cluster
 from tests.kubernetes.native.images import unpack_images
 
-from opsassay.bench.store import RunStore
-from opsassay.bench.trials.grading import grade_trial
-from opsassay.bench.trials.matrix import run_matrix
-from opsassay.bench.trials.plan import TrialPlan, cells_of
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.sre.grading import grade_trial
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
+from opsassay.bench.domains.sre.trials import run_trials
+from opsassay.model.progress import ProgressLines
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
@@ -25,7 +26,7 @@ def test_a_selector_and_a_policy_are_repaired_on_a_cluster_of_two_nodes(tmp_path
         cluster = {"kubeconfig": str(native.kubeconfig), "kubectl": str(native.cache.binaries / "kubectl")}
         plan = TrialPlan(scenarios=("unreachable-service",), agents=({"name": "oracle:gentle"},), cluster=cluster)
         (cell,), store = cells_of(plan), RunStore(tmp_path)
-        (folder,) = run_matrix(plan, (cell,), store, tell=print)
+        (folder,) = run_trials(store, (cell,), progress=ProgressLines(print))
     verdict = grade_trial(folder, cell.scenario)
     assert not [one.reason for one in verdict.judgements if one.failed]
     assert verdict.judgement("v_depth").passed

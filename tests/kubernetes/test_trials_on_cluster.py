@@ -11,12 +11,13 @@ from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.images import BOX_IMAGE
 
 from conftest import applied, until, web
-from opsassay.bench.store import RunStore
-from opsassay.bench.trials.contract import TrialAgent
-from opsassay.bench.trials.grading import grade_trial
-from opsassay.bench.trials.matrix import run_matrix
-from opsassay.bench.trials.plan import TrialPlan, cells_of
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.grading import grade_trial
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
+from opsassay.bench.domains.sre.trials import run_trials
 from opsassay.model.cluster import STANDARD, AccessRule
+from opsassay.model.progress import ProgressLines
 from opsassay.model.run_folder import ACTIONS
 from opsassay.model.trajectory import Action
 from opsassay.testbed.substrates.kubernetes.access import account
@@ -37,10 +38,10 @@ def plan(cluster, **changes):
 def test_the_repair_that_stops_at_the_selector_passes_the_outcome_and_fails_the_depth(cluster, tmp_path):
     wanted = plan(cluster)
     cells, store = cells_of(wanted), RunStore(tmp_path)
-    run_matrix(wanted, cells, store, tell=print)
+    run_trials(store, cells, progress=ProgressLines(print))
     found = {}
     for cell in cells:
-        folder = store.finished(cell.key)
+        folder = store.finished(cell.cell.hash)
         assert folder is not None
         verdict = grade_trial(folder, cell.scenario)
         found[cell.agent.name] = {one.predicate: one.passed for one in verdict.judgements}
@@ -221,8 +222,8 @@ def test_two_trials_at_once_do_not_disturb_one_another(cluster, tmp_path):
         wanted = plan(cluster).model_copy(update={"scenarios": (name,), "agents": (TrialAgent(name="oracle:gentle"),)})
         (cell,) = cells_of(wanted)
         store = RunStore(tmp_path / name)
-        run_matrix(wanted, [cell], store, tell=print)
-        codes[name] = grade_trial(store.finished(cell.key), cell.scenario).judgement("certificate").passed
+        run_trials(store, [cell], progress=ProgressLines(print))
+        codes[name] = grade_trial(store.finished(cell.cell.hash), cell.scenario).judgement("certificate").passed
 
     pair = [Thread(target=one, args=(name,)) for name in ("unreachable-service", "isolated-service")]
     for thread in pair:

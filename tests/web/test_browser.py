@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.bench.repeats import summarise_runs
+from opsassay.bench.domains.diagnosis.repeats import summarise_runs
 from opsassay.web.report import write_report
 
 from . import cases

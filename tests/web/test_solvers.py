@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsassay.bench.repeats import summarise_runs
+from opsassay.bench.domains.diagnosis.repeats import summarise_runs
 from opsassay.grading.metrics import ALL, not_applicable
 from opsassay.web.solvers import COLUMNS, solvers_view
 from opsassay.web.tables import answer_view, best_first, grades_view, solvers_right

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,7 @@ from opsassay.errors import ConfigError
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
 
-PLACES = ("python", "agent", "prompt", "answer", "view", "work", "mcp", "model")
+PLACES = ("python", "agent", "prompt", "answer", "view", "work", "mcp", "model", "tools", "kubeconfig")
 """What a command may name in braces."""
 
 MOST_FILES = 2000
@@ -32,7 +31,7 @@ class AgentFile(Written):
     )
     files: tuple[str, ...] = Field(default=(), description="its files and folders, beside this one; shown as {agent}")
     readable: tuple[str, ...] = Field(
-        default=(), description="folders or files of the machine that it is lent in the seal, by their absolute paths"
+        default=(), description="folders or files of the machine that it sees in the seal, by their absolute paths"
     )
     needs: tuple[Literal["model", "mcp"], ...] = Field(default=(), description="what is offered to it")
     source: str = Field(default="", description="where it comes from")
@@ -58,8 +57,8 @@ class CommandAgent:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.told = load_yaml(path, AgentFile)
-        for name in self.told.files:
+        self.file = load_yaml(path, AgentFile)
+        for name in self.file.files:
             file = (self.path.parent / name).resolve()
             if not file.exists() or not file.is_relative_to(self.path.parent.resolve()):
                 raise ConfigError(f"{path}: files: there is no {name} beside it; name what the agent is made of.")
@@ -67,31 +66,25 @@ class CommandAgent:
     @property
     def name(self) -> str:
         """Its name in results."""
-        return self.told.agent
+        return self.file.agent
 
     @cached_property
     def source_hash(self) -> str:
         """The SHA-256 of the description and of every file."""
-        total = hashlib.sha256(self.told.digest().encode())
-        for name, file in self._each_file():
+        total = hashlib.sha256(self.file.digest().encode())
+        for name, file in self.each_file():
             total.update(f"\0{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
         return total.hexdigest()
-
-    def copy_to(self, folder: Path) -> None:
-        """Copy its files into *folder*."""
-        for name, file in self._each_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, folder / name)
 
     def words(self, places: Mapping[str, str]) -> list[str]:
         """Return the command with every place filled in; what is not offered is empty."""
         known = {**dict.fromkeys(PLACES, ""), **places}
-        return [word.format(**known) for word in self.told.command]
+        return [word.format(**known) for word in self.file.command]
 
-    def _each_file(self) -> Iterator[tuple[str, Path]]:
+    def each_file(self) -> Iterator[tuple[str, Path]]:
         """Yield (name beside the description, path) of every file; caches of Python are none."""
         base, count = self.path.parent.resolve(), 0
-        for name in sorted(self.told.files):
+        for name in sorted(self.file.files):
             top = (base / name).resolve()
             for file in sorted(top.rglob("*")) if top.is_dir() else [top]:
                 if file.is_file() and "__pycache__" not in file.parts:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from opsassay.agents.contract import Answer, AnswerError, answer_schema, contract, read_diagnosis
 from opsassay.agents.limits import Meter
@@ -30,6 +30,18 @@ ARGUMENTS_KEPT = 2**16
 BEYOND_KEPT = 50
 """Calls that are kept beyond the cap: submissions, and the first that were refused."""
 _CLIENTS = 16
+
+
+class ToolDesk(Protocol):
+    """What is served to a client: tools, calls, and what came of them."""
+
+    calls: list[ToolCall]
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the tools."""
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> ToolCall:
+        """Return the call with what came of it; whatever is wrong with it is told, never raised."""
 
 
 class Desk:
@@ -93,7 +105,7 @@ def _kept(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(desk: Desk, path: Path) -> Iterator[Path]:
+def serving(desk: ToolDesk, path: Path) -> Iterator[Path]:
     """Serve the *desk* at the Unix socket *path* while the block runs."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -115,7 +127,7 @@ def serving(desk: Desk, path: Path) -> Iterator[Path]:
             path.unlink()
 
 
-def _accept(listener: socket.socket, desk: Desk, open_: set[socket.socket]) -> None:
+def _accept(listener: socket.socket, desk: ToolDesk, open_: set[socket.socket]) -> None:
     serving_now: list[threading.Thread] = []
     while True:
         try:
@@ -136,7 +148,7 @@ def _accept(listener: socket.socket, desk: Desk, open_: set[socket.socket]) -> N
         thread.join(10)
 
 
-def _serve_one(client: socket.socket, desk: Desk, open_: set[socket.socket]) -> None:
+def _serve_one(client: socket.socket, desk: ToolDesk, open_: set[socket.socket]) -> None:
     import anyio
 
     try:
@@ -150,7 +162,7 @@ def _serve_one(client: socket.socket, desk: Desk, open_: set[socket.socket]) -> 
         client.close()
 
 
-async def _session(client: socket.socket, desk: Desk) -> None:
+async def _session(client: socket.socket, desk: ToolDesk) -> None:
     """Speak MCP with one client."""
     import anyio
     import anyio.to_thread

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import yaml
 from pydantic import Field
 
-from opsassay.errors import ConfigError
 from opsassay.model.base import Written
-from opsassay.model.files import load_yaml, parse_yaml
+from opsassay.model.files import load_yaml
+from opsassay.model.overrides import with_changes
 
 
 class Columns(Written):
@@ -28,7 +26,7 @@ class Columns(Written):
 
 
 class AuditSettings(Written):
-    """Settings of one audit; every one is printed in its report."""
+    """AuditSettings of one audit; every one is printed in its report."""
 
     columns: Columns = Columns()
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
@@ -52,23 +50,5 @@ def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> AuditSett
 
     Raises ConfigError that names the file or the override and the key.
     """
-    merged = load_yaml(path, AuditSettings).model_dump(mode="json", exclude_unset=True) if path else {}
-    for override in overrides:
-        key, sign, text = override.partition("=")
-        if not sign or not key.strip():
-            raise ConfigError(f"-c {override}: expected KEY=VALUE, as in -c columns.score=accuracy.")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"-c {override}: the value is not valid YAML; put it in quotes.") from error
-        _put(merged, key.strip().split("."), value)
-        parse_yaml(yaml.safe_dump(merged), AuditSettings, f"-c {key}", lines=False)
-    return AuditSettings.model_validate(merged)
-
-
-def _put(target: dict[str, Any], keys: list[str], value: Any) -> None:
-    for key in keys[:-1]:
-        target = target.setdefault(key, {})
-        if not isinstance(target, dict):
-            raise ConfigError(f"-c {'.'.join(keys)}: {key} is a value, not a group of settings.")
-    target[keys[-1]] = value
+    file = load_yaml(path, AuditSettings).model_dump(mode="json", exclude_unset=True) if path else {}
+    return with_changes(AuditSettings, file, overrides, example="columns.score=accuracy")

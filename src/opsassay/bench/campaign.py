@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -21,6 +20,7 @@ from opsassay.errors import ConfigError, OpsAssayError, UserError
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml, where
 from opsassay.model.incident import FaultPlan, PlannedFault, Target
+from opsassay.model.locks import folder_lock
 from opsassay.model.system import IsolationLevel
 from opsassay.telemetry.content import opaque_id, whole_file
 from opsassay.telemetry.tree import Tree
@@ -29,7 +29,7 @@ from opsassay.testbed.core.substrate import load_substrate
 from opsassay.testbed.recording.record import SPOOL_PREFIX, Schedule, check_output, record, spool_of
 from opsassay.testbed.substrates.local.capabilities import choose_level
 
-SALT = "campaign.salt"
+SALT, LOCK = "campaign.salt", ".campaign.lock"
 
 
 class CampaignFault(Written):
@@ -75,7 +75,7 @@ class CampaignPlan(Written):
 
 
 @dataclass(frozen=True)
-class Injection:
+class PlannedIncident:
     """One incident that is to be recorded; *cell* names it within its campaign."""
 
     cell: str
@@ -96,12 +96,12 @@ class Recorded:
     seconds: float
 
 
-def load_plan(path: Path) -> list[Injection]:
+def load_plan(path: Path) -> list[PlannedIncident]:
     """Return the injections of the plan at *path*, all checked before any is run; raises ConfigError, NotFoundError."""
     plan = load_yaml(path, CampaignPlan)
     schedule, level = Schedule(plan.warmup_s, plan.normal_s, plan.abnormal_s), choose_level(plan.isolation)
     substrate = load_substrate()
-    injections: list[Injection] = []
+    injections: list[PlannedIncident] = []
     for i, entry in enumerate(plan.systems):
         system = load_system(entry.system)
         for j, kind in enumerate(entry.faults):
@@ -112,28 +112,25 @@ def load_plan(path: Path) -> list[Injection]:
                 if any(other.cell == cell for other in injections):
                     at = where(path, f"systems.{i}.faults.{j}")
                     raise ConfigError(f"{at}: {fault.name} is planned twice for {system.system}; use `repeats`.")
-                injections.append(Injection(cell, entry.system, fault, seed, schedule, level))
+                injections.append(PlannedIncident(cell, entry.system, fault, seed, schedule, level))
     return injections
 
 
-def run_campaign(injections: list[Injection], tree: Tree, jobs: int) -> Iterator[Recorded]:
+def run_campaign(injections: list[PlannedIncident], tree: Tree, jobs: int) -> Iterator[Recorded]:
     """Record what is not recorded yet, *jobs* systems side by side; yield each outcome in the order of the plan.
 
     An injection that fails is reported, the rest goes on, and the next call tries it again. What a killed call left half
     recorded is removed first; it is recorded again.
     """
     ids = incident_ids(injections, tree)
-    with (tree.root / SALT).open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"Another campaign records into {tree.root} now; wait for its end.") from None
+    refusal = UserError(f"Another campaign records into {tree.root} now; wait for its end.")
+    with folder_lock(tree.root, name=LOCK, wait=False, refusal=refusal):
         present = set(tree.ids())
         waiting = [(injection, ids[injection.cell]) for injection in injections if ids[injection.cell] not in present]
         yield from map_processes(partial(_record_one, tree.root), waiting, jobs)
 
 
-def incident_ids(injections: list[Injection], tree: Tree) -> dict[str, str]:
+def incident_ids(injections: list[PlannedIncident], tree: Tree) -> dict[str, str]:
     """Return the incident id of every cell.
 
     An id is known before its incident is recorded, so that after any end it is clear what is there; it follows from a
@@ -148,14 +145,14 @@ def incident_ids(injections: list[Injection], tree: Tree) -> dict[str, str]:
     return {injection.cell: opaque_id(f"{salt} {injection.cell}") for injection in injections}
 
 
-def half_recorded(injections: list[Injection], tree: Tree) -> tuple[list[Path], list[Path]]:
+def half_recorded(injections: list[PlannedIncident], tree: Tree) -> tuple[list[Path], list[Path]]:
     """Return the folders that killed recordings left in *tree*: those that this plan records again, and others."""
     ids = incident_ids(injections, tree).values()
     ours = [spool for id_ in ids if (spool := spool_of(tree, id_)).exists()]
     return ours, sorted(set(tree.root.glob(f"{SPOOL_PREFIX}*")) - set(ours))
 
 
-def _record_one(root: Path, order: tuple[Injection, str]) -> Recorded:
+def _record_one(root: Path, order: tuple[PlannedIncident, str]) -> Recorded:
     """Record one injection under its id on a fresh system that ends with this process."""
     injection, id_ = order
     began = time.monotonic()

@@ -46,10 +46,10 @@ def list_agents(*, as_json: bool) -> None:
 @click.pass_context
 def check(context: click.Context, agent: str, model: str | None, changes: tuple[str, ...], *, as_json: bool) -> None:
     """Let AGENT (a name or an agent.yaml) diagnose a made-up incident and say what of the contract it kept."""
-    from opsassay.bench.dry_run import DRY_RUN_MODEL
-    from opsassay.bench.dry_run import check as dry_run
-    from opsassay.bench.exams import read_settings
-    from opsassay.cli.solvers import solver_named
+    from opsassay.bench.domains.diagnosis.dry_run import DRY_RUN_MODEL
+    from opsassay.bench.domains.diagnosis.dry_run import check as dry_run
+    from opsassay.bench.domains.diagnosis.exams import read_settings
+    from opsassay.bench.domains.diagnosis.solvers import solver_named
     from opsassay.errors import UserError
 
     setup = solver_named(agent, model or DRY_RUN_MODEL, read_settings(changes))

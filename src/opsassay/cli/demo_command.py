@@ -102,9 +102,9 @@ def record_incident(
 def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[str, Any]:
     """Annotate the incident, run every method on it, grade them, write the report; return what the demo prints."""
     from opsassay.bench.annotating import annotate_path
-    from opsassay.bench.grades import grade_run
-    from opsassay.bench.runner import run_method
-    from opsassay.bench.store import RunStore, read_diagnosis, read_run
+    from opsassay.bench.core.store import RunStore, read_diagnosis, read_run
+    from opsassay.bench.domains.diagnosis.grades import grade_run
+    from opsassay.bench.domains.diagnosis.runner import run_method
     from opsassay.methods.base import METHODS
     from opsassay.telemetry.tree import Tree, resolve
     from opsassay.web.report import write_report

@@ -10,7 +10,7 @@ import click
 from opsassay.cli.output import FOLDER, cases_apart, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.bench.exams import Made
+    from opsassay.bench.core.run import JobEnd
 
 
 @click.command("diagnose")
@@ -35,10 +35,11 @@ def command(
     """Run methods, or agents, on the incidents at PATH; each sees telemetry and nothing else, in a process of its own."""
     import os
 
-    from opsassay.bench.estimate import estimate
-    from opsassay.bench.exams import open_suite, plan, read_settings, require_apart_from, run_all
-    from opsassay.bench.store import RunStore
-    from opsassay.cli.solvers import solver_named
+    from opsassay.bench.core.run import run_jobs
+    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.domains.diagnosis.estimate import estimate
+    from opsassay.bench.domains.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
+    from opsassay.bench.domains.diagnosis.solvers import solver_named
     from opsassay.methods.base import METHODS, method_named
 
     limit = [] if timeout_s is None and agents else [f"limits.seconds={timeout_s or 120.0}"]
@@ -52,12 +53,12 @@ def command(
     opened = open_suite(path, lambda _, error: problems.append(str(error)))
     for problem in problems:
         say(f"opsassay: left out: {problem}")
-    work = plan(opened, solvers, 1, settings.seed)
+    work = plan(opened, solvers, 1, settings)
     require_apart_from(store, work)
     if any(not isinstance(solver, str) and solver.paid for solver in solvers):
-        say(f"opsassay: {estimate(store, work, settings.mask, settings.price, again=again).sentence()}.")
+        say(f"opsassay: {estimate(store, work, settings.price, again=again).sentence()}.")
     items = []
-    for made in run_all(store, work, settings, 1 if agents else os.cpu_count() or 1):
+    for made in run_jobs(store, work, 1 if agents else os.cpu_count() or 1):
         item = _item(made)
         say(f"opsassay: {item['case']}: {item['method']}: {item['answer']}")
         items.append(item)
@@ -72,13 +73,13 @@ def command(
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
-def _item(made: Made) -> dict[str, Any]:
-    from opsassay.bench.store import read_diagnosis
+def _item(made: JobEnd) -> dict[str, Any]:
+    from opsassay.bench.core.store import read_diagnosis
 
     case, run = made.job.case, made.run
     if run is None or made.run_dir is None:
         return {
-            "case": case.name, "system": case.datapack.incident.system, "method": made.job.label, "ranking": [],
+            "case": case.name, "system": case.datapack.incident.system, "method": made.job.solver_name, "ranking": [],
             "answer": f"not run: {made.error}", "correct": None, "status": "not run", "seconds": 0.0, "run": None,
         }  # fmt: skip
     diagnosis = read_diagnosis(made.run_dir)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
@@ -16,42 +16,41 @@ from rich.table import Table
 
 from opsassay.cli.output import say
 
-if TYPE_CHECKING:
-    from opsassay.bench.exams import Job, Made
-
 _SHOWN = 8
 
 
 class RunTable:
-    """What runs now and what has ended; safe to be told by several threads."""
+    """The progress of runs: what runs now and what has ended; safe to be told by several threads."""
 
     def __init__(self, total: int) -> None:
         self._total, self._lock = total, threading.Lock()
-        self._running: dict[int, tuple[Job, float]] = {}
-        self._ended: list[tuple[str, str, str]] = []
+        self._running: dict[str, float] = {}
+        self._ended: list[tuple[str, str]] = []
         self._statuses: Counter[str] = Counter()
         self._tokens, self._money = 0.0, 0.0
         self.live: Live | None = None
 
-    def began(self, job: Job) -> None:
-        """Tell that a run begins."""
+    def started(self, name: str) -> None:
+        """Show a run that begins."""
         with self._lock:
-            self._running[id(job)] = (job, time.monotonic())
+            self._running[name] = time.monotonic()
         self._refresh()
 
-    def ended(self, made: Made) -> None:
-        """Tell what became of a run."""
-        status, said = summary_of(made)
-        with self._lock:
-            self._running.pop(id(made.job), None)
-            self._statuses[status] += 1
-            self._ended.append((made.job.case.name, made.job.label, said))
-            if made.run is not None:
-                spent = made.run.spent
-                self._tokens += spent.get("input_tokens", 0) + spent.get("output_tokens", 0)
-                self._money += spent.get("money_usd", 0)
+    def advanced(self, name: str, message: str) -> None:
+        """Say what has become of a run so far, where no table is shown."""
         if self.live is None:
-            say(f"opsassay: {len(self._ended)}/{self._total} {made.job.case.name}: {made.job.label}: {said}")
+            say(f"opsassay: {name}: {message}")
+
+    def finished(self, name: str, message: str, spent: Mapping[str, float] | None = None) -> None:
+        """Show what became of a run."""
+        with self._lock:
+            self._running.pop(name, None)
+            self._statuses[re.split(r"[:;(\[]", message, maxsplit=1)[0].strip()] += 1
+            self._ended.append((name, message))
+            self._tokens += sum((spent or {}).get(kind, 0) for kind in ("input_tokens", "output_tokens"))
+            self._money += (spent or {}).get("money_usd", 0)
+        if self.live is None:
+            say(f"opsassay: {name}: {message}")
         self._refresh()
 
     def __rich__(self) -> Table:
@@ -61,12 +60,12 @@ class RunTable:
             spent = f", {self._tokens:,.0f} tokens" + (f", USD {self._money:.2f}" if self._money else "")
             title = f"Runs {len(self._ended)}/{self._total}" + (f" ({counts}{spent})" if counts else "")
             table = Table(title=title, title_justify="left", header_style="bold", expand=True)
-            for column in ("incident", "solver", "state"):
+            for column in ("run", "state"):
                 table.add_column(column, overflow="ellipsis", no_wrap=True)
-            for case, solver, said in self._ended[-_SHOWN:]:
-                table.add_row(case, solver, said)
-            for job, since in list(self._running.values())[:_SHOWN]:
-                table.add_row(job.case.name, job.label, f"running, {time.monotonic() - since:.0f} s", style="cyan")
+            for name, message in self._ended[-_SHOWN:]:
+                table.add_row(name, message)
+            for name, since in list(self._running.items())[:_SHOWN]:
+                table.add_row(name, f"running, {time.monotonic() - since:.0f} s", style="cyan")
         return table
 
     def _refresh(self) -> None:
@@ -84,13 +83,3 @@ def run_table(total: int) -> Iterator[RunTable]:
     with Live(table, console=Console(stderr=True), refresh_per_second=2, get_renderable=table.__rich__) as live:
         table.live = live
         yield table
-
-
-def summary_of(made: Made) -> tuple[str, str]:
-    """Return the status of a run and what to say of it in a line."""
-    if made.run is None:
-        return "not run", str(made.error)
-    run = made.run
-    limits = f" (limits hit: {', '.join(run.limits_hit)})" if run.limits_hit else ""
-    flags = f" [{', '.join(run.flags)}]" if run.flags else ""
-    return run.status.value, run.status.value + (f": {run.error}" if run.error else "") + limits + flags

@@ -26,9 +26,9 @@ def command(
 
     A what-if: the verdicts are kept under a name of their own, are never ranked, and change nothing that was graded.
     """
-    from opsassay.bench.grades import cases_of, grade_all
-    from opsassay.bench.regrading import changed_profile, moved
-    from opsassay.bench.store import RunStore
+    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.domains.diagnosis.grades import cases_of, grade_all
+    from opsassay.bench.domains.diagnosis.regrading import changed_profile, moved
     from opsassay.errors import UserError
     from opsassay.grading.profiles import profile_named
 

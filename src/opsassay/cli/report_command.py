@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from opsassay.cli.output import FOLDER, cases_apart, say
+from opsassay.cli.trial_pages import write_trial_pages
 
 if TYPE_CHECKING:
-    from opsassay.bench.store import RunStore
+    from opsassay.bench.core.store import RunStore
     from opsassay.errors import OpsAssayError
 
 
@@ -25,10 +26,16 @@ if TYPE_CHECKING:
 @click.option("--title", default="OpsAssay report", show_default=True, help="Title of the page.")
 @click.pass_context
 def command(context: click.Context, store: Path, output: Path, cases: Path | None, profile: str, title: str) -> None:
-    """Write one HTML file about the runs of STORE that opens from disk without network."""
-    from opsassay.bench.grades import cases_of
-    from opsassay.bench.judging import JUDGED
-    from opsassay.bench.store import RunStore
+    """Write HTML about the runs of STORE that opens from disk without network: one file, and a page per trial."""
+    from opsassay.bench.core.store import RunStore
+
+    domains = RunStore(store).domains()
+    failed = write_trial_pages(store, output) if "sre" in domains else 0
+    if domains == {"sre"}:
+        context.exit(1 if failed else 0)
+    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.domains.diagnosis.grades import cases_of
+    from opsassay.bench.domains.diagnosis.judging import JUDGED
     from opsassay.errors import UserError
     from opsassay.grading.profiles import profile_named
     from opsassay.web.report import write_report
@@ -51,12 +58,12 @@ def command(context: click.Context, store: Path, output: Path, cases: Path | Non
     if len(reports) == 1 and all(set(summary.pass_at) <= {1} for summary in solvers):
         solvers = []  # the table of grades says the same
     click.echo(str(write_report(reports, output / "report.html", title=title, solvers=solvers)))
-    context.exit(1 if problems else 0)
+    context.exit(1 if problems or failed else 0)
 
 
 def _commands(store: RunStore, cases: Path | None, output: Path) -> list[str]:
     """Return the commands that make such a report: agents have names and files of their own, which a run does not tell."""
-    from opsassay.bench.store import read_run
+    from opsassay.bench.core.store import read_run
     from opsassay.errors import OpsAssayError
 
     kinds = set()

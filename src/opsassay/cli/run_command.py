@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, NewFile, cases_apart, json_option, print_json, say
+from opsassay.cli.output import FOLDER, NewFile, cases_apart, json_option, print_json, print_table, say
 from opsassay.cli.summaries import plain_summary, print_summaries
 
 if TYPE_CHECKING:
-    from opsassay.bench.exams import Made, RunSettings
-    from opsassay.bench.repeats import Summary
+    from opsassay.bench.core.run import JobEnd
+    from opsassay.bench.domains.diagnosis.exams import RunSettings
+    from opsassay.bench.domains.diagnosis.repeats import SolverSummary
     from opsassay.telemetry.tree import Case
 
 
 @click.command("run")
-@click.argument("suite", type=click.Path(path_type=Path))
+@click.argument("suite", type=click.Path(path_type=Path), metavar="SUITE|PLAN")
 @click.option(
-    "-a", "--agent", "agents", multiple=True, required=True, help="Agent, agent.yaml or method; repeat for more."
+    "-a", "--agent", "agents", multiple=True, help="Agent, agent.yaml or method; repeat for more. A PLAN has its own."
 )
 @click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
 @click.option("--repeats", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of every incident.")
@@ -33,12 +34,21 @@ def command(
     context: click.Context, suite: Path, agents: tuple[str, ...], model: str | None, repeats: int, jobs: int,
     output: Path | None, scores: Path | None, changes: tuple[str, ...], *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run agents over the incidents of SUITE, a suite or any folder of incidents; what has a result is not run again."""
-    from opsassay.bench.estimate import estimate
-    from opsassay.bench.exams import open_suite, plan, read_settings, require_apart_from, run_all
-    from opsassay.bench.store import RunStore
+    """Run agents over the incidents of SUITE, or all that the file PLAN says, of any domain; what has a result is kept.
+
+    SUITE is a suite or any folder of incidents.
+    """
+    if suite.suffix in (".yaml", ".yml"):
+        given = {"-a": agents, "--model": model, "--scores": scores, "-c": changes, "--repeats": repeats > 1}
+        context.exit(_run_plan(suite, output, jobs, [name for name, value in given.items() if value], as_json=as_json))
+    if not agents:
+        raise click.UsageError("Missing option '-a' / '--agent'.", context)
+    from opsassay.bench.core.run import run_jobs
+    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.domains.diagnosis.estimate import estimate
+    from opsassay.bench.domains.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
+    from opsassay.bench.domains.diagnosis.solvers import solver_named
     from opsassay.cli.live_table import run_table
-    from opsassay.cli.solvers import solver_named
     from opsassay.grading.profiles import profile_named
 
     settings = read_settings(changes)
@@ -49,16 +59,13 @@ def command(
     for problem in problems:
         say(f"opsassay: left out: {problem}")
     store = RunStore(output or suite)
-    work = plan(opened, solvers, repeats, settings.seed)
+    work = plan(opened, solvers, repeats, settings)
     require_apart_from(store, work)
     if any(not isinstance(solver, str) and solver.paid for solver in solvers):
-        expected = estimate(store, work, settings.mask, settings.price, again=settings.again)
+        expected = estimate(store, work, settings.price, again=settings.again)
         say(f"opsassay: {expected.sentence()}.")
-    made = []
     with run_table(len(work)) as table:
-        for one in run_all(store, work, settings, jobs, table.began):
-            table.ended(one)
-            made.append(one)
+        made = list(run_jobs(store, work, jobs, table))
     cases = [case for case, _ in opened]
     summaries, verdicts = _graded(store, cases, made, settings, repeats)
     if scores is not None:
@@ -74,6 +81,32 @@ def command(
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
+def _run_plan(path: Path, output: Path | None, workers: int, stray: list[str], *, as_json: bool) -> int:
+    """Run the plan at *path* into the store *output*; return the exit code."""
+    from opsassay.bench.core.plan import load_plan
+    from opsassay.bench.core.results import row_of, solver_tables
+    from opsassay.bench.core.run import run_jobs
+    from opsassay.bench.core.store import RunStore
+    from opsassay.cli.live_table import run_table
+    from opsassay.errors import UserError
+
+    if stray:
+        raise UserError(f"{', '.join(stray)}: a plan says that itself; write it into {path}, or give a suite.")
+    if output is None:
+        raise UserError("A plan is run into a store of its own; name its folder with -o DIR.")
+    jobs = load_plan(path)
+    store = RunStore(output)
+    with run_table(len(jobs)) as table:
+        rows = [row_of(end) for end in run_jobs(store, jobs, workers, table)]
+    if as_json:
+        print_json("run", [row.as_item() for row in rows], plan=str(path))
+    else:
+        for one in solver_tables(rows):
+            print_table(one.title, one.columns, one.rows)
+        click.echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
+    return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
+
+
 def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
     """Return what to do next."""
     if aborted := sum(item["status"] == "aborted" for item in items):
@@ -82,11 +115,12 @@ def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
 
 
 def _graded(
-    store: Any, cases: list[Case], made: list[Made], settings: RunSettings, repeats: int
-) -> tuple[list[Summary], list[Any]]:
+    store: Any, cases: list[Case], made: list[JobEnd], settings: RunSettings, repeats: int
+) -> tuple[list[SolverSummary], list[Any]]:
     """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""
-    from opsassay.bench.grades import grade_all
-    from opsassay.bench.repeats import run_id, summarise_runs
+    from opsassay.bench.core.ranking import run_id
+    from opsassay.bench.domains.diagnosis.grades import grade_all
+    from opsassay.bench.domains.diagnosis.repeats import summarise_runs
     from opsassay.grading.profiles import profile_named
 
     runs = [one.run for one in made if one.run is not None]
@@ -100,10 +134,10 @@ def _graded(
     return summarise_runs(runs, verdicts, cases, repeats), verdicts
 
 
-def _export(path: Path, verdicts: list[Any], made: list[Made], cases: list[Case], settings: RunSettings) -> None:
+def _export(path: Path, verdicts: list[Any], made: list[JobEnd], cases: list[Case], settings: RunSettings) -> None:
     """Write the score table of the runs that may be ranked."""
-    from opsassay.bench.repeats import run_id, why_not_ranked
-    from opsassay.bench.scores import families_of, score_table, write_scores
+    from opsassay.bench.core.ranking import run_id, why_not_ranked
+    from opsassay.bench.domains.diagnosis.scores import families_of, score_table, write_scores
     from opsassay.errors import UserError
 
     unfit = {run_id(one.run): why for one in made if one.run and (why := why_not_ranked(one.run))}
@@ -118,13 +152,13 @@ def _export(path: Path, verdicts: list[Any], made: list[Made], cases: list[Case]
     say(f"opsassay: score table: {path}{left_out}")
 
 
-def _item(one: Made) -> dict[str, Any]:
-    from opsassay.bench.repeats import why_not_ranked
+def _item(one: JobEnd) -> dict[str, Any]:
+    from opsassay.bench.core.ranking import why_not_ranked
 
     run = one.run
     return {
         "case": one.job.case.name,
-        "solver": one.job.label,
+        "solver": one.job.solver_name,
         "seed": one.job.seed,
         "status": run.status.value if run else "not run",
         "error": run.error if run else one.error,

@@ -17,14 +17,14 @@ def command(context: click.Context, *, as_json: bool) -> None:
     """List the remediation scenarios with their complexity (ITBench, Eq. 6)."""
     if context.invoked_subcommand is not None:
         return
-    from opsassay.bench.trials.authoring import complexity
+    from opsassay.bench.domains.sre.heads import scenario_complexity
     from opsassay.testbed.scenarios import load_scenario, names
 
     items: list[dict[str, Any]] = [
         {
             "id": one.id,
             "substrate": one.environment.substrate,
-            "complexity": round(complexity(one.difficulty), 3),
+            "complexity": round(scenario_complexity(one.difficulty), 3),
             "committed_depth": one.verification.committed_depth,
             "oracles": list(one.oracles),
             "title": one.title,
@@ -56,7 +56,8 @@ def check(context: click.Context, file: str, *, as_json: bool) -> None:
 
     Exits with 1 when something in it cannot be right.
     """
-    from opsassay.bench.trials.authoring import complexity, findings, layers, proposed_depth
+    from opsassay.bench.domains.sre.authoring import findings, layers, proposed_depth
+    from opsassay.bench.domains.sre.heads import scenario_complexity
     from opsassay.model.files import where
     from opsassay.testbed.operations.tools import TOOLS
     from opsassay.testbed.scenarios import load_scenario, scenario_path, system_of
@@ -72,7 +73,7 @@ def check(context: click.Context, file: str, *, as_json: bool) -> None:
     item = {
         "id": scenario.id,
         "substrate": scenario.environment.substrate,
-        "complexity": round(complexity(scenario.difficulty), 3),
+        "complexity": round(scenario_complexity(scenario.difficulty), 3),
         "committed_depth": scenario.verification.committed_depth,
         "proposed_depth": None if scenario.no_fault else proposed_depth(scenario),
         "layers": list(layers(scenario)),

@@ -32,8 +32,8 @@ def scores_of(path: Path, settings: AuditSettings, metric: str) -> pl.DataFrame:
 def _of_runs(path: Path, metric: str) -> pl.DataFrame:
     import polars as pl
 
-    from opsassay.bench.repeats import counted, solver_label, why_not_ranked
-    from opsassay.bench.store import RunStore, read_run, read_verdicts
+    from opsassay.bench.core.ranking import counted, solver_label, why_not_ranked
+    from opsassay.bench.core.store import RunStore, read_run, read_verdicts
     from opsassay.errors import NotFoundError
 
     rows: list[tuple[str, str, str, str, float | None]] = []

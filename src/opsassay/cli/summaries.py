@@ -11,15 +11,15 @@ import click
 from opsassay.cli.output import percent, print_table
 
 if TYPE_CHECKING:
-    from opsassay.bench.repeats import Summary
+    from opsassay.bench.domains.diagnosis.repeats import SolverSummary
 
 
-def plain_summary(summary: Summary) -> dict[str, Any]:
+def plain_summary(summary: SolverSummary) -> dict[str, Any]:
     """Return *summary* as JSON has it."""
     return asdict(summary) | {"pass_at": {str(k): value for k, value in summary.pass_at.items()}}
 
 
-def print_summaries(summaries: Sequence[Summary], *, graded: bool, repeats: int) -> None:
+def print_summaries(summaries: Sequence[SolverSummary], *, graded: bool, repeats: int) -> None:
     """Print the table; figures that no solver has are no column."""
     ks = sorted({1, repeats}) if repeats > 1 else []
     columns = ["solver", "runs", "ended", "right service", "un-grounded", "PR / AnySvc", "exact"]
@@ -34,14 +34,14 @@ def print_summaries(summaries: Sequence[Summary], *, graded: bool, repeats: int)
     kept = [at for at in range(len(columns)) if at < 4 or any(row[at] is not None for row in rows)]
     print_table("Solvers", [columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
     if not graded:
-        from opsassay.bench.store import FINISHED
+        from opsassay.bench.core.store import FINISHED
 
         ended = any(status in FINISHED for s in summaries for status in s.statuses)
         why = "no truth is at hand for these incidents" if ended else "no run came to a result"
         click.echo(f"Nothing was graded: {why}.")
 
 
-def _spent(summary: Summary) -> str | None:
+def _spent(summary: SolverSummary) -> str | None:
     tokens = summary.spent.get("input_tokens", 0) + summary.spent.get("output_tokens", 0)
     money = summary.spent.get("money_usd")
     return f"{tokens:,.0f}" + (f", {money:.4f}" if money else "") if tokens else None

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.trial_pages import write_trial_pages
 
 if TYPE_CHECKING:
-    from opsassay.bench.trials.rows import Trials
-    from opsassay.bench.trials.tables import Table
+    from opsassay.bench.core.tables import ResultTable
+    from opsassay.bench.domains.sre.rows import Trials
 
 STORE = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
@@ -33,27 +34,28 @@ def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run:
 
     Exits with 1 when a trial came to no result.
     """
-    from opsassay.bench.store import RunStore
-    from opsassay.bench.trials.matrix import run_matrix
-    from opsassay.bench.trials.plan import load_trial_plan
-    from opsassay.bench.trials.preflight import require_sound
+    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.domains.sre.plan import load_trial_plan
+    from opsassay.bench.domains.sre.preflight import require_sound
+    from opsassay.bench.domains.sre.trials import run_trials
+    from opsassay.model.progress import ProgressLines
 
-    wanted, cells = load_trial_plan(plan)
-    require_sound(cells)
+    _, trials = load_trial_plan(plan)
+    require_sound(trials)
     store = RunStore(output)
     if not dry_run:
-        run_matrix(wanted, cells, store, jobs=jobs, tell=say)
+        run_trials(store, trials, jobs, progress=ProgressLines(say))
     items: list[dict[str, Any]] = []
-    for cell in cells:
-        folder = store.finished(cell.key)
+    for trial in trials:
+        folder = store.finished(trial.cell.hash)
         items.append(
             {
-                "scenario": cell.scenario.id,
-                "agent": cell.agent.name,
-                "arm": cell.arm,
-                "probes": cell.probes,
-                "seed": cell.seed,
-                "attempts": len(store.attempts_of(cell.key)),
+                "scenario": trial.scenario.id,
+                "agent": trial.agent.name,
+                "arm": trial.prompt_arm,
+                "probes": trial.probes,
+                "seed": trial.seed,
+                "attempts": len(store.attempts_of(trial.cell.hash)),
                 "run": str(folder) if folder else None,
                 "metrics": _metrics(folder) if folder else {},
             }
@@ -90,8 +92,9 @@ def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run:
 @click.pass_context
 def grade(context: click.Context, store: Path, profile: Any, file: str | None, *, what_if: bool, as_json: bool) -> None:
     """Grade the trials of STORE again, by what was committed before each run."""
-    from opsassay.bench.store import RunStore, read_run
-    from opsassay.bench.trials.grading import grade_trial, kept_scenario, recorded_trials, require_trials
+    from opsassay.bench.core.ranking import why_not_ranked
+    from opsassay.bench.core.store import RunStore, read_run
+    from opsassay.bench.domains.sre.grading import grade_trial, kept_scenario, recorded_trials, require_trials
     from opsassay.errors import NotFoundError, OpsAssayError, UserError
     from opsassay.testbed.scenarios import load_scenario
 
@@ -125,6 +128,7 @@ def grade(context: click.Context, store: Path, profile: Any, file: str | None, *
                 "seed": begun.seed,
                 "profile": verdict.profile,
                 "what_if": verdict.what_if,
+                "not_ranked": list(why_not_ranked(begun)),
                 "metrics": metrics,
                 "judgements": [judgement.model_dump(mode="json") for judgement in verdict.judgements],
             }
@@ -155,8 +159,8 @@ def grade(context: click.Context, store: Path, profile: Any, file: str | None, *
 @click.pass_context
 def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_json: bool) -> None:
     """Print Tables 8 to 15 of "Side Effects Are the Output" over the trials of STORE, or those that are numbered."""
-    from opsassay.bench.trials.sweep import sweep
-    from opsassay.bench.trials.tables import tables
+    from opsassay.bench.domains.sre.sweep import sweep
+    from opsassay.bench.domains.sre.tables import tables
 
     trials = _trials(store)
     main = trials.main_slice()
@@ -176,7 +180,7 @@ def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_js
         print_json("trials table", items, problems=trials.problems)
     else:
         for one in found:
-            print_table(f"Table {one.number}. {one.title}", *_told(one))
+            print_table(f"Table {one.number}. {one.title}", *_shown(one))
             for name, value in one.statistics.items():
                 click.echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
     context.exit(1 if trials.problems else 0)
@@ -189,7 +193,7 @@ def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_js
 @click.pass_context
 def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_json: bool) -> None:
     """Score the trials of STORE again under the paper's 144 settings of four thresholds, without a new run."""
-    from opsassay.bench.trials.sweep import sweep
+    from opsassay.bench.domains.sre.sweep import sweep
     from opsassay.errors import UserError
 
     trials = _trials(store)
@@ -232,8 +236,8 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
         ]  # fmt: skip
         print_table("Sweep", columns, rows)
         largest = summary["largest_p"]
-        told = "no test is defined" if largest is None else f"largest Fisher exact p {largest:.2g}"
-        click.echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {told}.")
+        said = "no test is defined" if largest is None else f"largest Fisher exact p {largest:.2g}"
+        click.echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {said}.")
     context.exit(1 if trials.problems else 0)
 
 
@@ -245,34 +249,12 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
 @click.pass_context
 def report(context: click.Context, store: Path, output: Path) -> None:
     """Write one page per trial of STORE: lanes over one time axis, the deciding ticks, the agent's steps."""
-    from opsassay.bench.store import RunStore, read_run
-    from opsassay.bench.trials.grading import (
-        grade_trial,
-        kept_scenario,
-        read_recording,
-        read_steps,
-        recorded_trials,
-        require_trials,
-    )
-    from opsassay.errors import OpsAssayError
-    from opsassay.web.run_page import write_run_page
-    from opsassay.web.run_view import trial_view
+    from opsassay.bench.domains.sre.grading import require_trials
 
-    problems = 0
-    for run_dir in recorded_trials(RunStore(require_trials(store))):
-        begun = read_run(run_dir)
-        try:
-            scenario = kept_scenario(store, begun.item_hash)
-            verdict = grade_trial(run_dir, scenario)
-            view = trial_view(begun, scenario, read_recording(run_dir), verdict, read_steps(run_dir))
-            click.echo(write_run_page(view, output / f"{begun.item}-{begun.cell}.html"))
-        except OpsAssayError as error:
-            say(f"{run_dir}: {error}")
-            problems += 1
-    context.exit(1 if problems else 0)
+    context.exit(1 if write_trial_pages(require_trials(store), output) else 0)
 
 
-def _told(table: Table) -> tuple[list[str], list[list[Any]]]:
+def _shown(table: ResultTable) -> tuple[list[str], list[list[Any]]]:
     """Return the columns and rows of *table* without the columns that say nothing: a terminal is narrow."""
     kept = [
         i for i in range(len(table.columns)) if not table.rows or any(row[i] not in (None, "") for row in table.rows)
@@ -281,7 +263,7 @@ def _told(table: Table) -> tuple[list[str], list[list[Any]]]:
 
 
 def _trials(store: Path) -> Trials:
-    from opsassay.bench.trials.rows import Trials
+    from opsassay.bench.domains.sre.rows import Trials
 
     trials = Trials(store)
     for folder, problem in trials.problems.items():
@@ -291,7 +273,7 @@ def _trials(store: Path) -> Trials:
 
 def _metrics(folder: Path) -> dict[str, float | None]:
     """Return the metrics of the committed verdict, none when the run could not be graded."""
-    from opsassay.bench.store import read_verdicts
+    from opsassay.bench.core.store import read_verdicts
 
     committed = [v for v in read_verdicts(folder) if v.profile in {"default", "paper"}]
     return {name: metric.value for name, metric in committed[0].metrics.items()} if committed else {}

@@ -8,9 +8,7 @@ by the real key. The answer keeps its status line, headers in their order and ca
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import itertools
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +23,7 @@ from yarl import URL
 
 from opsassay.errors import OperationError, UserError
 from opsassay.logs import Log
+from opsassay.model.locks import folder_lock
 from opsassay.proxy import sse
 from opsassay.proxy.apis import ModelApi, api_of
 from opsassay.proxy.codings import decoded
@@ -325,17 +324,9 @@ async def _chunks(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 def lock(directory: Path) -> Iterator[None]:
     """Hold *directory* for one proxy; raises UserError when another one records there."""
     directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory / "proxy.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"Another proxy records into {directory}; end it or choose another folder with -o."
-            ) from error
+    refusal = UserError(f"Another proxy records into {directory}; end it or choose another folder with -o.")
+    with folder_lock(directory, name="proxy.lock", wait=False, refusal=refusal):
         yield
-    finally:
-        os.close(descriptor)
 
 
 async def serve(

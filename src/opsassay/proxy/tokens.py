@@ -5,7 +5,6 @@ Only their hashes are kept, in ``DIR/tokens.jsonl``.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -13,6 +12,7 @@ import secrets
 from pathlib import Path
 
 from opsassay.model.json_lines import read_json_lines
+from opsassay.model.locks import folder_lock
 from opsassay.proxy.record import session_folder
 
 TOKENS = "tokens.jsonl"
@@ -24,8 +24,7 @@ def issue_token(directory: Path, session: str) -> str:
     token = f"opsassay-{secrets.token_urlsafe(24)}"
     directory.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"sha256": _digest(token), "session": session}).encode() + b"\n"
-    with (directory / TOKENS).open("ab", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with folder_lock(directory, name=".tokens.lock"), (directory / TOKENS).open("ab", buffering=0) as file:
         file.write(line)
         os.fsync(file.fileno())
     return token

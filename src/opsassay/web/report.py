@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from opsassay.bench.repeats import Summary
+from opsassay.bench.domains.diagnosis.repeats import SolverSummary
 from opsassay.web.page import inert_json, render, write_whole
 from opsassay.web.payload import CaseReport
 from opsassay.web.solvers import solvers_view
@@ -25,7 +25,7 @@ SCRIPTS = (
 STYLES = ("vendor/uPlot.min.css", "static/report.css")
 
 
-def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers: Sequence[Summary] = ()) -> Path:
+def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers: Sequence[SolverSummary] = ()) -> Path:
     """Write the report of *cases* to the file *out* and return its path; the same cases give the same bytes.
 
     *solvers* are the figures over all cases. The folder of *out* is made if need be; the file appears whole or not at all.
@@ -34,7 +34,7 @@ def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers:
     return write_whole(Path(out), render_report(cases, title=title, solvers=solvers))
 
 
-def render_report(cases: Sequence[CaseReport], *, title: str, solvers: Sequence[Summary] = ()) -> str:
+def render_report(cases: Sequence[CaseReport], *, title: str, solvers: Sequence[SolverSummary] = ()) -> str:
     """Return the HTML text of the report of *cases*; data stands in an inert JSON block."""
     payload = {"cases": page_view(cases), "solvers": solvers_view(solvers) if solvers else None}
     return render("report.html", title, styles=STYLES, scripts=SCRIPTS, payload=inert_json(payload))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from opsassay.bench.grades import OnError
-from opsassay.bench.repeats import Summary, counted, most_repeats, summarise_runs
-from opsassay.bench.store import RunStore, read_diagnosis, read_run, read_verdicts
+from opsassay.bench.core.ranking import counted, most_repeats
+from opsassay.bench.core.store import RunStore, read_diagnosis, read_run, read_verdicts
+from opsassay.bench.domains.diagnosis.grades import OnError
+from opsassay.bench.domains.diagnosis.repeats import SolverSummary, summarise_runs
 from opsassay.errors import OpsAssayError
 from opsassay.model.run import RunStatus
 from opsassay.telemetry.content import content_hash
@@ -48,7 +49,7 @@ def _answer(run_dir: Path, profile: str) -> AnswerPayload | None:
     return AnswerPayload(run=run, diagnosis=read_diagnosis(run_dir), verdict=verdict)
 
 
-def solver_summaries(reports: Sequence[CaseReport], cases: Sequence[Case]) -> list[Summary]:
+def solver_summaries(reports: Sequence[CaseReport], cases: Sequence[Case]) -> list[SolverSummary]:
     """Return the figures of every solver over all *reports*, with pass@k where cases were repeated k times."""
     answers = [answer for report in reports for answer in report.answers]
     runs = counted(answer.run for answer in answers)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from opsassay.bench.repeats import why_not_ranked
+from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.model.diagnosis import Evidence
 from opsassay.model.run import EvidenceResult, Metric, MetricStatus, RunStatus
 from opsassay.web.glossary import BASELINES, METRICS, SORTED_BY, word, written

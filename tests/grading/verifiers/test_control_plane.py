@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grading.verifiers.made import at, change, recording, scenario, timeline
-from opsassay.bench.trials.authoring import findings
+from opsassay.bench.domains.sre.authoring import findings
 from opsassay.grading.verifiers.certify import certify
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import ControlPlaneReading

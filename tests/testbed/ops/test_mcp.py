@@ -14,12 +14,12 @@ from mcp.client.stdio import stdio_client
 
 from opsassay.agents import mcp_bridge
 from opsassay.agents.mcp_server import serving
-from opsassay.bench.trials import outside
-from opsassay.bench.trials.contract import TrialAgent
-from opsassay.bench.trials.desk import OpsDesk
-from opsassay.bench.trials.diagnosing import Diagnoses
-from opsassay.bench.trials.outside import operate
-from opsassay.bench.trials.tasks import Task
+from opsassay.bench.domains.sre import outside
+from opsassay.bench.domains.sre.assignment import Assignment
+from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.desk import OpsDesk
+from opsassay.bench.domains.sre.diagnosing import Diagnoses
+from opsassay.bench.domains.sre.outside import operate
 from opsassay.errors import UserError
 from opsassay.telemetry.schema import empty
 from opsassay.testbed.operations import toolbox as toolbox_module
@@ -121,8 +121,8 @@ def test_calls_without_end_fill_neither_the_record_nor_the_trace(tmp_path, monke
     monkeypatch.setattr(outside, "CALLS_LIMIT", 8)
     recorded = []
     toolbox = VerbToolbox(Running(), None, recorded.append)
-    task = Task(load_scenario("drained-pool"), "Alert.", 60.0, 0, tmp_path)
-    desk = outside.Counter(toolbox, Diagnoses(task))
+    task = Assignment(load_scenario("drained-pool"), "Alert.", 60.0, 0, tmp_path)
+    desk = outside.CommandDesk(toolbox, Diagnoses(task))
     huge = {"propagation": ["x" * 10**6] * 500, "root_causes": [10**5] * 500, "condition": "y" * 10**6}
     for _ in range(4):
         desk.call("ps", {"stray": "z" * 10**6})
@@ -143,7 +143,7 @@ def test_calls_without_end_fill_neither_the_record_nor_the_trace(tmp_path, monke
 @pytest.mark.parametrize("sealing", ["auto", "off"])
 def test_a_command_reads_its_task_and_operates(desk, tmp_path, sealing):
     _, recorded, toolbox = desk
-    task = Task(load_scenario("drained-pool"), "Alert: orders fail.", 60.0, 0, tmp_path)
+    task = Assignment(load_scenario("drained-pool"), "Alert: orders fail.", 60.0, 0, tmp_path)
     settings = {"files": [str(AGENT)], "sealing": sealing}
     agent = TrialAgent(
         name="mine", command=("{python}", f"{{agent}}/{AGENT.name}", "{prompt}", "{tools}"), settings=settings
@@ -158,7 +158,7 @@ def test_a_command_reads_its_task_and_operates(desk, tmp_path, sealing):
 
 def test_a_command_that_does_not_end_is_ended(desk, tmp_path):
     _, _, toolbox = desk
-    task = Task(load_scenario("drained-pool"), "Alert.", 3.0, 0, tmp_path)
+    task = Assignment(load_scenario("drained-pool"), "Alert.", 3.0, 0, tmp_path)
     agent = TrialAgent(name="mine", command=("sleep", "600"), settings={"sealing": "off"})
     began = time.monotonic()
     operate(agent, task, toolbox)

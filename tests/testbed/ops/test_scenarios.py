@@ -13,8 +13,8 @@ from typing import get_args
 import pytest
 
 from live import state_folder, strays
-from opsassay.bench.trials.contract import TrialAgent
-from opsassay.bench.trials.perform import perform
+from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.perform import perform
 from opsassay.grading.verifiers import RunRecording, certify
 from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE
 from opsassay.model.scenario import Predicate, Scenario
@@ -136,8 +136,8 @@ def test_the_last_probe_is_sent_while_a_catalogue_fault_holds_also_with_probes_o
 KILLED = """
 import sys
 from pathlib import Path
-from opsassay.bench.trials.contract import TrialAgent
-from opsassay.bench.trials.perform import perform
+from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.perform import perform
 from opsassay.testbed.scenarios import load_scenario
 perform(load_scenario("drained-pool"), TrialAgent(name="oracle:gentle"), "baseline", probes=True, seed=0,
         run_dir=Path(sys.argv[1]))

@@ -1,0 +1,87 @@
+"""Domains: what the bench asks of each kind of task, and the registry in which they are found.
+
+A `Domain` lists tasks, makes jobs of a part of a plan and knows its metrics; a `Bundle` is one task of it made ready for
+one attempt. Whoever adds a domain registers it under the entry points ``opsassay.domains``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from opsassay.bench.core.run import Job
+from opsassay.model.run import Metric
+from opsassay.model.task import MetricDefinition, Task, TaskDomain
+from opsassay.registry import Registry
+
+Desk_co = TypeVar("Desk_co", covariant=True)
+
+
+class Bundle(Protocol[Desk_co]):
+    """One task, made ready for one attempt; its verbs are called in this order, `remove` whatever happened."""
+
+    def prepare(self) -> None:
+        """Deploy what the task happens on, and wait until it is healthy."""
+
+    def start(self) -> None:
+        """Break it, and wait until what the agent is told of can be seen."""
+
+    def desk(self) -> Desk_co:
+        """Return the tools that the agent gets."""
+
+    def reset(self) -> None:
+        """End the record when the agent has ended, and undo what was broken."""
+
+    def remove(self) -> None:
+        """Remove all of it."""
+
+
+class Domain(Protocol):
+    """One kind of tasks."""
+
+    name: TaskDomain
+
+    def metrics(self) -> tuple[MetricDefinition, ...]:
+        """Return the metrics that its results may have, the ones to look at first at the front."""
+
+    def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
+        """Return whether a run succeeded, for pass@k; None when nothing could be judged."""
+
+    def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
+        """Yield the heads of the tasks at *paths*, and of those that ship."""
+
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
+        """Return the jobs of one *part* of a plan, whose files are looked for in *folder*; all that is wrong is raised.
+
+        Raises ConfigError, which names the part by *where*, and what makes its tasks and agents impossible.
+        """
+
+
+DOMAINS = Registry(
+    "domain",
+    "opsassay.domains",
+    {
+        "diagnosis": "opsassay.bench.domains.diagnosis.domain:DIAGNOSIS",
+        "sre": "opsassay.bench.domains.sre.domain:SRE_DOMAIN",
+    },
+)
+
+
+def domain_named(name: str) -> Domain:
+    """Return the domain called *name*; raises NotFoundError."""
+    domain: Domain = DOMAINS.load(name)
+    return domain
+
+
+@contextmanager
+def at_hand(bundle: Bundle[Desk_co]) -> Iterator[Desk_co]:
+    """Give the desk of *bundle* while the block runs: prepared and started before, reset after, removed in any case."""
+    try:
+        bundle.prepare()
+        bundle.start()
+        yield bundle.desk()
+        bundle.reset()
+    finally:
+        bundle.remove()

@@ -1,0 +1,70 @@
+"""Plans: parts, each of one domain, that are run into one store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import Field, model_validator
+
+from opsassay.bench.core.domain import domain_named
+from opsassay.bench.core.run import Job
+from opsassay.errors import ConfigError
+from opsassay.model.base import Written
+from opsassay.model.files import load_yaml, parse_yaml
+
+W = TypeVar("W", bound=Written)
+DEFAULT_DOMAIN = "sre"
+"""The domain of a plan that names none: a plan of trials, as `opsassay trials run` reads it."""
+
+
+class PlannedAgent(Written):
+    """A solver of a plan: a name, an agent.yaml or a method, with the model that it asks."""
+
+    name: str = Field(min_length=1)
+    model: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_name_alone(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) else given
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is named by an agent.yaml."""
+        return self.name.endswith((".yaml", ".yml"))
+
+
+class TaskPlan(Written):
+    """A plan of several parts; each has a ``domain`` and the keys of its domain's own plan."""
+
+    parts: tuple[dict[str, Any], ...] = Field(min_length=1)
+
+
+def load_plan(path: Path) -> list[Job]:
+    """Return the jobs of the plan at *path*, in their order; raises ConfigError, NotFoundError and what domains raise."""
+    jobs: list[Job] = []
+    for where, part in _parts(path):
+        name = str(part.pop("domain", DEFAULT_DOMAIN))
+        jobs += domain_named(name).jobs(part, path.parent, where)
+    return jobs
+
+
+def _parts(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):  # which reading it as a plan says with its line
+        given = None
+    if not isinstance(given, dict) or "parts" in given:
+        plan = load_yaml(path, TaskPlan)
+        return [(f"{path}: part {number}", dict(part)) for number, part in enumerate(plan.parts, 1)]
+    return [(str(path), given)]
+
+
+def part_as(model: type[W], part: Mapping[str, Any], where: str) -> W:
+    """Return *part* as its domain's own *model*; raises ConfigError that names *where* and the key."""
+    if not part:
+        raise ConfigError(f"{where}: there is nothing in it.")
+    return parse_yaml(yaml.safe_dump(dict(part), sort_keys=False), model, where, lines=False)

@@ -1,0 +1,95 @@
+"""Processes of attempts: each leads a session of its own, is watched, and is ended with all that it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+GRACE_S = 20.0
+"""How long a watched process that was told to end may take to undo what it did."""
+LOOK_S = 0.5
+"""How often a watched process is looked at."""
+
+_watched: set[int] = set()
+"""Processes that `run_watched` ends itself, giving them time to undo."""
+
+
+def kill_session(pid: int) -> None:
+    """Kill the process *pid*, which leads a session, and every process that it started and left in it."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+
+
+def kill_sessions() -> None:
+    """Kill the sessions that children of this process lead: wardens of seals and unsealed commands.
+
+    Other children end by themselves, and watched ones are ended by their watchdog.
+    """
+    for child in psutil.Process().children():
+        with suppress(psutil.Error, ProcessLookupError):
+            own = child.pid not in _watched and psutil.Process(child.pid).is_running()
+            if own and _leads_session(child.pid):
+                kill_session(child.pid)
+
+
+def run_watched(module: str, order: bytes, log: Path, timeout_s: float, given_up: Callable[[], bool]) -> int | None:
+    """Run ``python -m MODULE`` with *order* on its standard input and its output in *log*; return its exit code.
+
+    None when it had not ended after *timeout_s*. It is asked to end, so that it can undo what it did, and then killed;
+    so it is when all is *given_up*, which raises KeyboardInterrupt.
+    """
+    command = [sys.executable, "-m", module]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True)
+        _watched.add(process.pid)
+        assert process.stdin is not None
+        try:
+            with suppress(BrokenPipeError):  # it ended at once, which its exit code tells
+                process.stdin.write(order)
+                process.stdin.close()
+            return _wait(process, timeout_s, given_up)
+        finally:
+            _end(process)
+            _watched.discard(process.pid)
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of *log*, '' when there is none."""
+    return " ".join(log.read_text(errors="replace").strip().splitlines()[-1:])
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float, given_up: Callable[[], bool]) -> int | None:
+    ends = time.monotonic() + timeout_s
+    while not given_up():
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(min(LOOK_S, max(0.0, ends - time.monotonic())))
+        if time.monotonic() >= ends:
+            return None
+    raise KeyboardInterrupt
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the whole group: first asked, so that it undoes what it did, then killed."""
+    with suppress(ProcessLookupError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _leads_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except OSError:
+        return False

@@ -1,0 +1,129 @@
+"""Results of any domain: rows of named metrics, and the figures of each solver over them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from opsassay.bench.core.domain import Domain, domain_named
+from opsassay.bench.core.ranking import solver_label, why_not_ranked
+from opsassay.bench.core.run import JobEnd
+from opsassay.bench.core.tables import ResultTable
+from opsassay.errors import OpsAssayError
+from opsassay.grading.repeats import mean_pass_at_k
+from opsassay.model.run import Metric, MetricStatus, Run
+
+SHOWN = 5
+"""Metrics of a domain that a table shows: the first ones that it defines."""
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """One run of one task with its metrics by name; *problem* says why it is not there, or not graded."""
+
+    domain: str
+    task: str
+    solver: str
+    arm: str
+    seed: int
+    run: Run | None
+    folder: Path | None
+    metrics: Mapping[str, Metric]
+    problem: str | None = None
+
+    @property
+    def not_ranked(self) -> tuple[str, ...]:
+        """Why it is not ranked."""
+        return why_not_ranked(self.run) if self.run is not None else ()
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the row as JSON has it."""
+        run = self.run
+        return {
+            "domain": self.domain,
+            "task": self.task,
+            "solver": self.solver,
+            "arm": self.arm,
+            "seed": self.seed,
+            "status": run.status.value if run else "not run",
+            "error": self.problem or (run.error if run else None),
+            "isolation": run.isolation if run else None,
+            "limits_hit": list(run.limits_hit) if run else [],
+            "not_ranked": list(self.not_ranked),
+            "spent": dict(run.spent) if run else {},
+            "metrics": {name: metric.model_dump(mode="json") for name, metric in self.metrics.items()},
+            "run": str(self.folder) if self.folder else None,
+        }
+
+
+def row_of(end: JobEnd) -> ResultRow:
+    """Return the row of a job that has ended; its run is graded."""
+    cell, metrics, problem = end.job.cell, {}, end.error
+    if end.run_dir is not None:
+        try:
+            metrics = dict(end.job.evaluate(end.run_dir))
+        except OpsAssayError as error:
+            problem = f"not graded: {error}"
+    task, arm = cell.task, cell.arm.label
+    return ResultRow(task.domain, task.id, cell.solver.name, arm, cell.seed, end.run, end.run_dir, metrics, problem)
+
+
+def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
+    """Return a table of the solvers of each domain: those that may be ranked first."""
+    domains = dict.fromkeys(row.domain for row in rows)
+    return [_of_domain(domain_named(name), [row for row in rows if row.domain == name]) for name in domains]
+
+
+def _of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
+    groups: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        groups.setdefault(solver_label(row.run) if row.run else row.solver, []).append(row)
+    shown = [definition.name for definition in domain.metrics()][:SHOWN]
+    most = max(Counter((row.solver, row.arm, row.task) for row in rows).values())
+    ks = sorted({1, most})
+    found = [(_figures(domain, name, of, shown, ks), _reasons(of)) for name, of in groups.items()]
+    ordered = sorted(found, key=lambda one: (bool(one[1]), one[0][0]))
+    columns = ("solver", "runs", "ended", *shown, *(f"pass@{k}" for k in ks), "ranked")
+    return ResultTable(f"Solvers, {domain.name}", columns, tuple(figures for figures, _ in ordered))
+
+
+def _figures(
+    domain: Domain, name: str, rows: Sequence[ResultRow], shown: Iterable[str], ks: Iterable[int]
+) -> tuple[Any, ...]:
+    ended = Counter(row.run.status.value if row.run else "not run" for row in rows)
+    outcomes: dict[str, list[bool]] = {}
+    for row in rows:
+        if row.metrics and (succeeded := domain.succeeded(row.metrics)) is not None:
+            outcomes.setdefault(row.task, []).append(succeeded)
+    reasons = _reasons(rows)
+    return (
+        name,
+        len(rows),
+        ", ".join(f"{count} {status}" for status, count in ended.items()),
+        *(_mean(rows, metric) for metric in shown),
+        *(_pass_at(outcomes, k) for k in ks),
+        "no: " + "; ".join(reasons) if reasons else "yes",
+    )
+
+
+def _reasons(rows: Iterable[ResultRow]) -> list[str]:
+    return list(dict.fromkeys(reason for row in rows for reason in row.not_ranked))
+
+
+def _mean(rows: Iterable[ResultRow], metric: str) -> str | None:
+    """Return the mean over tasks of the mean over repeats; what failed to be graded counts as 0."""
+    per_task: dict[str, list[float]] = {}
+    for row in rows:
+        grade = row.metrics.get(metric)
+        if grade is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
+            per_task.setdefault(row.task, []).append(grade.value or 0.0)
+    return f"{fmean(map(fmean, per_task.values())):.2f} ({len(per_task)})" if per_task else None
+
+
+def _pass_at(outcomes: Mapping[str, Sequence[bool]], k: int) -> str | None:
+    enough = {task: tries for task, tries in outcomes.items() if len(tries) >= k}
+    return f"{100 * mean_pass_at_k(enough, k):.1f}% ({len(enough)})" if enough else None

@@ -1,0 +1,69 @@
+"""The domain of recorded incidents: who broke, how it spread, and the evidence, from telemetry alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from opsassay.bench.core.plan import PlannedAgent, part_as
+from opsassay.bench.domains.diagnosis.exams import IncidentJob, RunSettings, open_suite, plan
+from opsassay.bench.domains.diagnosis.items import IncidentItem
+from opsassay.bench.domains.diagnosis.solvers import solver_named
+from opsassay.grading import metrics as known
+from opsassay.model.base import Written
+from opsassay.model.run import Metric
+from opsassay.model.task import MetricDefinition, Task, TaskDomain
+from opsassay.telemetry.tree import resolve
+
+LESS = frozenset({"ungrounded", "evidence_vacuous"})
+"""Shares of which less is better."""
+
+
+class IncidentPlan(Written):
+    """Which solvers are run on which incidents."""
+
+    incidents: tuple[str, ...] = Field(min_length=1, description="suites or folders of incidents, beside the plan")
+    agents: tuple[PlannedAgent, ...] = Field(min_length=1, description="agents, agent.yaml files, or methods")
+    repeats: int = Field(default=1, ge=1)
+    settings: RunSettings = Field(default=RunSettings(), description="as -c of opsassay run")
+
+
+class DiagnosisDomain:
+    """Incidents of suites and folders."""
+
+    name: TaskDomain = "diagnosis"
+
+    def metrics(self) -> tuple[MetricDefinition, ...]:
+        """Return every metric of a verdict, right names first."""
+        shares = (name for name in known.ALL if name not in known.TIME)
+        found = (MetricDefinition(name=n, direction="lower" if n in LESS else "higher") for n in shares)
+        return (*found, *(MetricDefinition(name=n, unit="s", direction="lower") for n in known.TIME))
+
+    def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
+        """Return whether the answer is an exact match, or names the right service where kinds are not named."""
+        from opsassay.bench.domains.diagnosis.repeats import success
+
+        return success(metrics) if metrics else None
+
+    def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
+        """Yield the incidents at *paths*; none ship."""
+        for path in paths:
+            if path.is_dir():
+                yield from (IncidentItem.of(case.datapack).task for case in resolve(path))
+
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[IncidentJob]:
+        """Return the runs of one part of a plan."""
+        planned = part_as(IncidentPlan, part, where)
+        settings = planned.settings
+        opened = [one for name in planned.incidents for one in open_suite(folder / name)]
+        solvers = [
+            solver_named(str(folder / one.name) if one.is_file else one.name, one.model, settings)
+            for one in planned.agents
+        ]
+        return plan(opened, solvers, planned.repeats, settings)
+
+
+DIAGNOSIS = DiagnosisDomain()

@@ -1,0 +1,182 @@
+"""Runs on incidents: every solver on every incident of a suite, so many times; resumable after any end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from opsassay.agents.command import CommandAgent
+from opsassay.agents.limits import Limits, Price
+from opsassay.bench.core.cell import Cell
+from opsassay.bench.core.lease import LeasedError, LeaseLostError
+from opsassay.bench.core.mounts import kept_of, require_apart
+from opsassay.bench.core.processes import kill_sessions
+from opsassay.bench.core.run import JobEnd
+from opsassay.bench.core.store import RunStore, read_run
+from opsassay.bench.domains.diagnosis.agent_runs import Setup, cell_of, run_agent
+from opsassay.bench.domains.diagnosis.grades import grade_run
+from opsassay.bench.domains.diagnosis.items import IncidentItem
+from opsassay.bench.domains.diagnosis.runner import run_method
+from opsassay.bench.domains.diagnosis.solver import solver_hash, solver_of
+from opsassay.bench.domains.diagnosis.views import arm_of, masked
+from opsassay.bench.domains.diagnosis.workers import shared_workers
+from opsassay.errors import DatapackError, OpsAssayError
+from opsassay.grading.profiles import profile_named
+from opsassay.methods.base import method_named
+from opsassay.model.base import Written
+from opsassay.model.overrides import with_changes
+from opsassay.model.run import Metric, Run, Suite
+from opsassay.telemetry.mask import Mask
+from opsassay.telemetry.tree import Case, read_noun, resolve
+
+SUITE = "suite.json"
+
+
+class RunSettings(Written):
+    """What `-c KEY=VALUE` may set."""
+
+    limits: Limits = Field(default=Limits(), description="over those of an agent.yaml")
+    mask: Mask = Field(default=Mask(), description="how much of the telemetry is seen")
+    price: Price = Field(default=Price(), description="USD per million tokens")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="the endpoint's own when left out")
+    sealing: Literal["auto", "required", "off"] = "auto"
+    seed: int = Field(default=0, description="of the first repeat; the others follow")
+    again: bool = Field(default=False, description="run also what has a result already")
+    profile: str = Field(default="default", description="of the grades in the summary")
+    metric: str = Field(default="any_service", description="of the score table")
+
+    @field_validator("sealing", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, given: Any) -> Any:
+        return "off" if given is False else given  # YAML takes it for a truth value
+
+    @field_validator("mask", mode="before")
+    @classmethod
+    def _one_or_several(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(given.get("drop"), str):
+            return {**given, "drop": [part.strip() for part in given["drop"].split(",")]}
+        return given
+
+
+def read_settings(changes: Sequence[str]) -> RunSettings:
+    """Return the settings that *changes* (``key.sub=value``, values as YAML) make; raises ConfigError naming the key."""
+    return with_changes(RunSettings, {}, changes, example="mask.drop=logs")
+
+
+@dataclass(frozen=True)
+class IncidentJob:
+    """One run that is to be made: a method by its name, or an agent, on a case."""
+
+    case: Case
+    item: IncidentItem
+    solver: str | Setup
+    seed: int
+    settings: RunSettings
+
+    @property
+    def task_name(self) -> str:
+        """What the incident is called."""
+        return self.case.name
+
+    @property
+    def solver_name(self) -> str:
+        """What the solver is called in results."""
+        return self.solver if isinstance(self.solver, str) else self.solver.solver().name
+
+    @cached_property
+    def cell(self) -> Cell:
+        """The cell that the job's run belongs to."""
+        mask = self.settings.mask
+        if isinstance(self.solver, Setup):
+            return cell_of(self.item, self.solver, mask, self.seed)
+        method = method_named(self.solver)
+        return Cell(self.item.task, solver_of(method), solver_hash(method), arm_of(mask), self.seed)
+
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+        """Make the run, or find the one that has a result; what cannot even be a run is told, not raised."""
+        del say
+        settings = self.settings
+        try:
+            if isinstance(self.solver, Setup):
+                run_dir = run_agent(
+                    store, self.item, self.solver, mask=settings.mask, seed=self.seed, again=settings.again,
+                    given_up=given_up,
+                )  # fmt: skip
+            else:
+                run_dir = self._run_method(store, self.solver, given_up)
+            run = read_run(run_dir)
+        except (LeasedError, LeaseLostError):
+            raise
+        except OpsAssayError as error:
+            return JobEnd(self, None, None, str(error), f"not run: {error}")
+        return JobEnd(self, run_dir, run, message=_message(run))
+
+    def _run_method(self, store: RunStore, name: str, given_up: Callable[[], bool]) -> Path:
+        settings = self.settings
+        with masked(self.item.datapack, settings.mask) as seen:
+            return run_method(
+                store, IncidentItem(seen, self.item.content_hash), name, seed=self.seed, arm=arm_of(settings.mask),
+                timeout_s=settings.limits.seconds, again=settings.again, given_up=given_up,
+            )  # fmt: skip
+
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Grade the run in *run_dir* under the profile of the settings; nothing without truth."""
+        if self.case.truth is None:
+            return {}
+        return grade_run(run_dir, self.case, profile_named(self.settings.profile)).metrics
+
+    def end_all(self) -> None:
+        """Kill the processes that runs on incidents started: workers, wardens of seals and unsealed commands."""
+        shared_workers().close()
+        kill_sessions()
+
+
+def _message(run: Run) -> str:
+    limits = f" (limits hit: {', '.join(run.limits_hit)})" if run.limits_hit else ""
+    flags = f" [{', '.join(run.flags)}]" if run.flags else ""
+    return run.status.value + (f": {run.error}" if run.error else "") + limits + flags
+
+
+def open_suite(
+    path: Path, on_error: Callable[[Path, OpsAssayError], None] | None = None
+) -> list[tuple[Case, IncidentItem]]:
+    """Return the cases of the suite or folder at *path*; raises DatapackError when a suite is not what it was.
+
+    *on_error* is told of cases that cannot be read, and the rest goes on.
+    """
+    opened = [(case, IncidentItem.of(case.datapack)) for case in resolve(path, on_error)]
+    if (path / SUITE).exists():
+        recorded = {item.id: item.content_hash for item in read_noun(Suite, path / SUITE).items}
+        for case, item in opened:
+            if recorded.get(item.incident.id) != item.content_hash:
+                raise DatapackError(
+                    f"{case.datapack.path} is not what {path / SUITE} lists; restore it, or make the suite anew."
+                )
+    return opened
+
+
+def plan(
+    opened: Iterable[tuple[Case, IncidentItem]], solvers: Sequence[str | Setup], repeats: int, settings: RunSettings
+) -> list[IncidentJob]:
+    """Return all runs of *solvers*: repeats are spread, so that an interrupted suite has some of every case."""
+    cases = list(opened)
+    return [
+        IncidentJob(case, item, solver, settings.seed + repeat, settings)
+        for repeat in range(repeats)
+        for case, item in cases
+        for solver in solvers
+    ]
+
+
+def require_apart_from(store: RunStore, jobs: Iterable[IncidentJob]) -> None:
+    """Raise UserError, before anything runs, for an agent that would see a folder with the store, incidents or truth."""
+    jobs = list(jobs)
+    kept = {store.root, *kept_of([job.case.datapack.path for job in jobs])}
+    for agent in {id(job.solver): job.solver.agent for job in jobs if isinstance(job.solver, Setup)}.values():
+        if isinstance(agent, CommandAgent):
+            require_apart(agent, sorted(kept))

@@ -1,0 +1,131 @@
+"""An external agent's exam: its command runs sealed where the machine can, and what it leaves is read as its answer."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from opsassay.agents.command import CommandAgent
+from opsassay.agents.contract import Answer, AnswerError, read_answer
+from opsassay.agents.limits import Meter
+from opsassay.agents.mcp_server import Desk
+from opsassay.agents.prompts import task_prompt
+from opsassay.agents.record import AgentRecorder
+from opsassay.agents.tools import MAX_ROWS, TelemetryToolbox
+from opsassay.bench.core.attempt import MAX_ANSWER_BYTES, AttemptOutcome
+from opsassay.bench.core.commands import WORK_INSIDE
+from opsassay.bench.core.domain import at_hand
+from opsassay.bench.core.outside import OutsideAgent, OutsideTask, output_of, run_outside
+from opsassay.bench.core.store import LOG
+from opsassay.bench.domains.diagnosis.runner import how_it_died
+from opsassay.bench.domains.diagnosis.views import Canary, opaque_view
+from opsassay.bench.domains.diagnosis.worker import INCIDENT_FOLDER
+from opsassay.bench.sealing import Ended
+from opsassay.model.run import RunStatus
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.sql import LockedSql
+
+ANSWER = "answer.json"
+
+
+def examine(
+    agent: CommandAgent, incident: Datapack, run_dir: Path, meter: Meter, *, model: str | None, sealed: bool
+) -> AttemptOutcome:
+    """Return what came of the agent's exam on *incident*; trace, actions and the end of its output lie in *run_dir*."""
+    bundle = IncidentBundle(incident, meter, AgentRecorder(run_dir), with_tools="mcp" in agent.file.needs)
+    with at_hand(bundle) as desk:
+        task = OutsideTask(
+            bundle.folder / INCIDENT_FOLDER,
+            lambda places: task_prompt(incident.incident, meter.limits, places),
+            desk,
+            further=lambda work, is_sealed: {"answer": f"{WORK_INSIDE if is_sealed else work}/{ANSWER}"},
+        )
+        end = run_outside(OutsideAgent.of(agent, model), task, bundle.folder, run_dir, meter, sealed=sealed)
+        if said := output_of(end):
+            (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
+        return _outcome(end, desk, bundle.folder / "work", bundle.services, bundle.canary, meter)
+
+
+class IncidentBundle:
+    """One incident for one external agent: a copy in an opaque folder, with a false truth beside it."""
+
+    folder: Path
+    canary: Canary
+
+    def __init__(self, incident: Datapack, meter: Meter, recorder: AgentRecorder, *, with_tools: bool) -> None:
+        self._incident, self._meter, self._recorder, self._with_tools = incident, meter, recorder, with_tools
+        self._stack = ExitStack()
+        self.services = incident.services()
+
+    def prepare(self) -> None:
+        """Copy what is seen of the incident, and plant the canary."""
+        self.folder = self._stack.enter_context(opaque_view(self._incident))
+        self.canary = Canary(self._incident.incident, self.services)
+        self.canary.plant(self.folder)
+
+    def start(self) -> None:
+        """Do nothing: what broke was recorded."""
+
+    def desk(self) -> Desk | None:
+        """Return the SQL tools with submit, None for an agent that asks for none."""
+        if not self._with_tools:
+            return None
+        sql = LockedSql(self._incident, timeout_s=self._meter.limits.query_seconds, max_rows=MAX_ROWS)
+        return Desk(TelemetryToolbox(self._stack.enter_context(sql)), self._meter, self._recorder, self.services)
+
+    def reset(self) -> None:
+        """Do nothing: the incident itself was never handed out."""
+
+    def remove(self) -> None:
+        """Remove the folder, and end the SQL worker."""
+        self._stack.close()
+
+
+def _outcome(
+    end: Ended, desk: Desk | None, work: Path, services: Sequence[str], canary: Canary, meter: Meter
+) -> AttemptOutcome:
+    """Return the outcome: an answer that was submitted, else the file, else what was printed.
+
+    One that was killed at its time has answered if its file holds a valid answer; what it printed until then is none.
+    """
+    killed = end.limit == "wall_clock_s"
+    answer: Answer | None = desk.answer if desk else None
+    status, error = RunStatus.DONE, None
+    notes = tuple(f"not collected: {what}" for what in end.left_behind)
+    if answer is None and not killed and end.exit_code != 0:
+        status, error = RunStatus.FAILED, _died(end)
+    elif answer is None:
+        try:
+            answer = read_answer(_written(work, "" if killed else end.stdout_tail), services)
+        except AnswerError as problem:
+            status, error = RunStatus.FAILED, f"no answer by the contract: {problem}"
+            if killed:
+                status, error = RunStatus.TIMEOUT, f"no answer after {meter.limits.seconds:g} s"
+                notes += (f"{ANSWER}: {problem}",) if (work / ANSWER).exists() else ()
+    flags = ("canary",) if answer is not None and canary.is_repeated_in(answer.diagnosis) else ()
+    return AttemptOutcome(
+        status, error, answer.diagnosis if answer else None, tuple(meter.hit), meter.spent(), flags, notes
+    )
+
+
+def _died(end: Ended) -> str:
+    """Return how a command ended that gave no answer, with the last line of its error output."""
+    if not end.started:
+        return end.reason
+    code = end.exit_code if end.signal is None else -int(signal.Signals[end.signal])
+    said = (end.stderr_tail.strip().splitlines() or [""])[-1][:300]
+    died = end.reason if code is None else how_it_died(code)
+    return died + (f": {said}" if said else "")
+
+
+def _written(work: Path, stdout: str) -> str | bytes:
+    """Return what the agent gave as its answer; anything but a plain file of its own is none."""
+    file = work / ANSWER
+    if file.is_symlink() or not file.is_file():
+        return stdout
+    if file.stat().st_size > MAX_ANSWER_BYTES:
+        raise AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+    content = file.read_bytes()
+    return content if content.strip() else stdout

@@ -1,0 +1,267 @@
+"""Verdicts of stored runs: the run folder and the truth tree are all that grading needs, at any time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from opsassay.bench.core.ranking import counted, run_id, solver_label, why_not_ranked
+from opsassay.bench.core.store import RUN, RunStore, read_diagnosis, read_run, write_verdict
+from opsassay.errors import DatapackError, OpsAssayError, UserError
+from opsassay.grading.evidence import ROWS_KEPT, evidence_of
+from opsassay.grading.profiles import PROFILES, Profile
+from opsassay.grading.topology import Topology, topology_of
+from opsassay.grading.verdict import grade
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.run import Run, RunStatus, Verdict
+from opsassay.proxy.formats.finding import read_one
+from opsassay.telemetry.content import content_hash
+from opsassay.telemetry.sql import LockedSql
+from opsassay.telemetry.tree import Case, resolve
+
+TRACE = "trace.jsonl"
+
+SQL_TIMEOUT_S = 30.0
+"""Wall clock that each SQL of an answer gets."""
+
+OnError = Callable[[Path, OpsAssayError], None]
+
+
+class Grader:
+    """Grades runs on one *case* under one *profile*; its SQL worker and topology are made once, when first needed.
+
+    Services that the incident itself lists as load generators are left out of graphs too. For use in a `with` block.
+    """
+
+    def __init__(self, case: Case, profile: Profile = PROFILES["default"]) -> None:
+        clients = tuple(sorted({*profile.load_generators, *case.datapack.load_generators()}))
+        self.case, self.profile = case, profile.model_copy(update={"load_generators": clients})
+        self._open = ExitStack()
+        self._sql: LockedSql | None = None
+        self._topology: Topology | None = None
+        self._hash = content_hash(case.datapack.path)
+
+    def __enter__(self) -> Grader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def grade(self, run_dir: Path) -> Verdict:
+        """Grade the run in *run_dir* and return its verdict.
+
+        Raises UserError when the case has no truth or when the run was made on another recording of it, DatapackError
+        for damaged files.
+        """
+        run, case = read_run(run_dir), self.case
+        if case.truth is None:
+            raise UserError(
+                f"{case.name} has no truth beside it, so {run_dir} cannot be graded; give the tree it was made in."
+            )
+        if run.item_hash != self._hash:
+            raise UserError(
+                f"{run_dir} was made on another recording than {case.datapack.path} ({run.item_hash[:12]} against "
+                f"{self._hash[:12]}); grade it against that one, or run it again."
+            )
+        diagnosis = read_diagnosis(run_dir) if run.status is RunStatus.DONE else None
+        sql = self._worker() if diagnosis is not None and evidence_of(diagnosis) else None
+        return grade(
+            run,
+            diagnosis,
+            case.truth,
+            case.annotation,
+            sql,
+            self.profile,
+            topology=self._system() if diagnosis is not None else None,
+            trace=read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None,
+        )
+
+    def _worker(self) -> LockedSql:
+        if self._sql is None:
+            self._sql = LockedSql(self.case.datapack, timeout_s=SQL_TIMEOUT_S, max_rows=ROWS_KEPT)
+            self._open.enter_context(self._sql)
+        return self._sql
+
+    def _system(self) -> Topology:
+        if self._topology is None:
+            self._topology = topology_of(self.case.datapack, self.profile.service)
+        return self._topology
+
+
+def grade_run(run_dir: Path, case: Case, profile: Profile = PROFILES["default"]) -> Verdict:
+    """Grade the run in *run_dir* against *case*, write the verdict beside it and return it; raises as `Grader.grade`."""
+    with Grader(case, profile) as grader:
+        verdict = grader.grade(run_dir)
+    write_verdict(run_dir, verdict)
+    return verdict
+
+
+def grade_all(
+    store: RunStore,
+    cases: Iterable[Case],
+    profile: Profile = PROFILES["default"],
+    on_error: OnError | None = None,
+    *,
+    only: Callable[[Run], bool] = lambda _: True,
+) -> list[Verdict]:
+    """Grade every run of *store* that has ended and whose incident is among *cases*, in the order of the store.
+
+    *on_error* is told of each run that cannot be graded, and the rest goes on; without it the first one is raised.
+    Aborted and running attempts, and runs that are not *only*, are left out. Cases are graded side by side.
+    """
+    by_hash = {content_hash(case.datapack.path): case for case in cases}
+    groups: dict[str, list[Path]] = {}
+    problems: list[tuple[Path, OpsAssayError]] = []
+    order: dict[Path, int] = {}
+    for run_dir in store.runs():
+        order[run_dir] = len(order)
+        try:
+            run = read_run(run_dir)
+            if run.status in {RunStatus.RUNNING, RunStatus.ABORTED} or not only(run):
+                continue
+            if store.domain_of(run) != "diagnosis":
+                continue
+            if run.item_hash not in by_hash:
+                raise UserError(
+                    f"{run_dir} was made on incident {run.item}, which is not among the given ones; add its folder."
+                )
+            groups.setdefault(run.item_hash, []).append(run_dir)
+        except OpsAssayError as error:
+            problems.append((run_dir, error))
+    graded: dict[Path, Verdict] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # the work is in the SQL workers, a process per case
+        jobs = [pool.submit(_grade_case, by_hash[item], run_dirs, profile) for item, run_dirs in groups.items()]
+        for job in jobs:
+            verdicts, failed = job.result()
+            graded |= verdicts
+            problems += failed
+    for run_dir, problem in sorted(problems, key=lambda found: order[found[0]]):
+        if on_error is None:
+            raise problem
+        on_error(run_dir, problem)
+    return [graded[run_dir] for run_dir in sorted(graded, key=order.__getitem__)]
+
+
+def _grade_case(
+    case: Case, run_dirs: Sequence[Path], profile: Profile
+) -> tuple[dict[Path, Verdict], list[tuple[Path, OpsAssayError]]]:
+    graded: dict[Path, Verdict] = {}
+    problems: list[tuple[Path, OpsAssayError]] = []
+    with Grader(case, profile) as grader:
+        for run_dir in run_dirs:
+            try:
+                verdict = grader.grade(run_dir)
+                write_verdict(run_dir, verdict)
+                graded[run_dir] = verdict
+            except OpsAssayError as error:
+                problems.append((run_dir, error))
+    return graded, problems
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Every verdict of some *stores* beside its run, on *cases*; *problems* say what could not be graded."""
+
+    stores: tuple[Path, ...]
+    cases: tuple[Case, ...]
+    runs: tuple[Run, ...]
+    verdicts: tuple[Verdict, ...]
+    folders: tuple[Path, ...]
+    problems: tuple[str, ...]
+
+    def counted(self) -> list[tuple[Run, Verdict]]:
+        """Return the runs that count in tables, one of every cell, with their verdicts."""
+        return list(self._counted)
+
+    def labelled(self, *, ranked: bool = False) -> list[Verdict]:
+        """Return the verdicts that count, of *ranked* runs alone if asked; another arm is another solver."""
+        return [
+            verdict.model_copy(update={"solver": solver_label(run)})
+            for run, verdict in self._counted
+            if not (ranked and why_not_ranked(run))
+        ]
+
+    def not_ranked(self) -> dict[str, str]:
+        """Return the solvers that are not ranked, with why."""
+        reasons: dict[str, dict[str, None]] = {}
+        for run, _ in self._counted:
+            for reason in why_not_ranked(run):
+                reasons.setdefault(solver_label(run), {})[reason] = None
+        return {solver: "; ".join(of) for solver, of in reasons.items()}
+
+    def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
+        """Yield solver, system and answer of every case that counts and has one; of repeats the first."""
+        folders = dict(zip(map(run_id, self.runs), self.folders, strict=True))
+        first: set[tuple[str, str]] = set()
+        for run, _ in self._counted:
+            solver = solver_label(run)
+            if (solver, run.item) not in first and (diagnosis := read_diagnosis(folders[run_id(run)])) is not None:
+                first.add((solver, run.item))
+                yield solver, run.system, diagnosis
+
+    @cached_property
+    def _counted(self) -> list[tuple[Run, Verdict]]:
+        of = {run_id(run): verdict for run, verdict in zip(self.runs, self.verdicts, strict=True)}
+        return [(run, of[run_id(run)]) for run in counted(self.runs)]
+
+
+def grade_stores(
+    paths: Sequence[Path], cases: Path | None, profile: Profile, judge: Callable[[Verdict], Verdict] | None = None
+) -> Graded:
+    """Grade the runs at *paths*, each a store or the folder of one attempt, against *cases* (their own stores' if None).
+
+    What cannot be graded is told, and the rest goes on. With a *judge* its verdicts are kept beside the others and
+    returned. Raises UserError where there are no runs, and as `cases_of`.
+    """
+    chosen: dict[Path, set[str] | None] = {}
+    for path in paths:
+        if not (path / RUN).is_file():
+            chosen[path] = None
+        elif (ids := chosen.setdefault(path.resolve().parents[2], set())) is not None:
+            ids.add(run_id(read_run(path)))
+    if empty := next((root for root in chosen if not any(RunStore(root).runs())), None):
+        raise UserError(f"{empty} holds no runs; make some with `opsassay diagnose`.")
+    problems: list[str] = []
+
+    def unread(_: Path, error: OpsAssayError) -> None:
+        problems.append(str(error))
+
+    known = [case for root in ([cases] if cases else chosen) for case in cases_of(root, cases, unread)]
+    runs, verdicts, folders = [], [], []
+    for root, ids in chosen.items():
+        store = RunStore(root)
+        for verdict in grade_all(store, known, profile, unread, only=_one_of(ids)):
+            folder = store.runs_dir / verdict.run
+            runs.append(read_run(folder))
+            if judge is not None:
+                verdict = judge(verdict)  # noqa: PLW2901
+                write_verdict(folder, verdict)
+            verdicts.append(verdict)
+            folders.append(folder)
+    return Graded(tuple(chosen), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems))
+
+
+def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:
+    """Return the incidents that runs of *store* are graded on: those in *cases*, else in the store itself.
+
+    Raises UserError, and tells *on_error*, as `resolve`; also for a store that was made apart from its incidents.
+    """
+    try:
+        return resolve(cases or store, on_error)
+    except DatapackError:
+        raise
+    except UserError as error:
+        if cases is not None or not any(RunStore(store).runs()):
+            raise
+        raise UserError(
+            f"{store} holds runs and no incidents; give --cases DIR, the folder that they were run on."
+        ) from error
+
+
+def _one_of(ids: set[str] | None) -> Callable[[Run], bool]:
+    return lambda run: ids is None or run_id(run) in ids

@@ -1,0 +1,231 @@
+"""The tables of a results page: all injected cases, then per system, fault kind and label, and where nothing broke.
+
+Outcome metrics are on all injected cases, whatever label their annotation has, so that no method profits from a truth
+that was made with its own ideas; only metrics of the path are on attributed ones. Every figure stands with its n and its
+95 % interval.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opsassay.bench.core.tables import ResultTable
+from opsassay.errors import NotFoundError, UserError
+from opsassay.grading.aggregate import GROUNDED_SHARE, only, summarise
+from opsassay.model.faults import NO_FAULT
+from opsassay.model.incident import Fault, Label, Truth
+from opsassay.model.run import MetricStatus, Verdict
+from opsassay.telemetry.tree import Case
+
+OUTCOME = ("any_service", "exact_match", "f1", "acc_at_1", "acc_at_3")
+GROUNDING = (
+    "path_reachability", "ungrounded", GROUNDED_SHARE, "node_f1", "edge_f1", "sql_exec", "evidence_relevant", "ntam_fl",
+    "ntam_fpc",
+)  # fmt: skip
+GROUPED = ("any_service", "acc_at_1")
+"""Metrics of the tables by system, kind and label: what was claimed, and what was ranked first."""
+
+NO_SKILL = ("constant", "chance")
+"""What every page of results has to hold beside the rest."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What an incident is, for the tables: *kind* None where nothing was broken, *disturbance* what was done instead."""
+
+    system: str
+    label: str
+    kind: str | None
+    disturbance: str
+
+
+def _table(title: str, note: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> ResultTable:
+    return ResultTable(title, columns, rows, note)
+
+
+def results_tables(
+    verdicts: Sequence[Verdict], cases: Iterable[Case], not_ranked: Mapping[str, str]
+) -> list[ResultTable]:
+    """Return the tables of *verdicts* on *cases*; solvers that are *not_ranked*, with the reason, are last.
+
+    Raises UserError when no verdict is of one of the cases.
+    """
+    groups = {case.datapack.incident.id: _group(case, case.truth) for case in cases if case.truth is not None}
+    known = [verdict for verdict in verdicts if verdict.item in groups]
+    if not known:
+        raise UserError(
+            "There is nothing to make tables of: none of the runs is on an incident whose truth is at hand."
+        )
+    seen = {verdict.item for verdict in known}
+    groups = {item: group for item, group in groups.items() if item in seen}
+    broken = [verdict for verdict in known if groups[verdict.item].kind is not None]
+    calm = [verdict for verdict in known if groups[verdict.item].kind is None]
+    names = _Names({verdict.solver for verdict in known}, not_ranked)
+    return [
+        _incidents(groups.values()),
+        *(_of_broken(broken, groups, names) if broken else ()),
+        *([_of_calm(calm, groups, names)] if calm else ()),
+    ]
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Solvers in the order of the tables: ranked ones, then what shows no skill, then those that are not ranked."""
+
+    solvers: set[str]
+    not_ranked: Mapping[str, str]
+
+    def ordered(self) -> list[str]:
+        return sorted(self.solvers, key=lambda name: (name in self.not_ranked, name in NO_SKILL, name))
+
+    def shown(self, solver: str) -> str:
+        reason = self.not_ranked.get(solver)
+        return f"`{solver}`" + (f" (not ranked: {reason})" if reason else "")
+
+
+def _group(case: Case, truth: Truth) -> _Group:
+    label = case.annotation.label.value if case.annotation else "not annotated"
+    kinds = {_kind_of(fault) for fault in truth.faults if fault.type != NO_FAULT}
+    if not truth.faults:  # public data without fault types
+        kinds = {"unknown"}
+    calm = next((fault for fault in truth.faults if fault.type == NO_FAULT), None)
+    disturbance = str(calm.parameters.get("disturbance", "quiet")) if calm else ""
+    kind = None if not kinds else next(iter(kinds)) if len(kinds) == 1 else "several"
+    return _Group(truth.system, label, kind, disturbance)
+
+
+def _kind_of(fault: Fault) -> str:
+    try:
+        return fault.kind.value if fault.kind else "unknown"
+    except NotFoundError:  # public data has types of its own
+        return fault.type
+
+
+def _incidents(groups: Iterable[_Group]) -> ResultTable:
+    """Return how many incidents of each label there are, by system; those without a fault by what was done instead."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for group in groups:
+        calm = f"nothing broken, {group.disturbance.replace('_', ' ')} ({group.label})"
+        row = calm if group.kind is None else group.label
+        counts[row, group.system] += 1
+    systems = sorted({system for _, system in counts})
+    order = [label.value for label in Label]
+    names = sorted({row for row, _ in counts}, key=lambda row: (order.index(row) if row in order else len(order), row))
+    rows = [(name, *(counts[name, s] for s in systems), sum(counts[name, s] for s in systems)) for name in names]
+    total = ("all", *(sum(counts[n, s] for n in names) for s in systems), sum(counts.values()))
+    return _table(
+        "Incidents",
+        "By the label of `opsassay annotate`; it stands in brackets where nothing was broken.",
+        ("label", *systems, "all"),
+        tuple(tuple(map(str, row)) for row in (*rows, total)),
+    )
+
+
+def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> Iterable[ResultTable]:
+    """Yield the tables of the cases in which something was broken."""
+    by = {
+        "kind": {item: group.kind or "" for item, group in groups.items()},
+        "label": {item: group.label for item, group in groups.items()},
+    }
+    parts = (
+        summarise(only(verdicts, (*OUTCOME, *GROUNDING)), {"label": by["label"]}),
+        summarise(only(verdicts, GROUPED), {"kind": by["kind"]}),
+    )
+    rows = (row for part in parts for row in part.iter_rows(named=True))
+    cells = {(r["solver"], r["scope"], r["group"], r["metric"]): r for r in rows}
+    failed = Counter(v.solver for v in verdicts if v.metrics["any_service"].status is MetricStatus.FAILED)
+    solvers = names.ordered()
+    yield _table(
+        "All injected cases",
+        "Outcome metrics, whatever the label: successes of scored cases, percent and 95 % interval; `f1` is a mean.",
+        ("solver", *(f"`{metric}`" for metric in OUTCOME), "runs without an answer"),
+        tuple(
+            (names.shown(s), *(_cell(cells.get((s, "all", "", m))) for m in OUTCOME), str(failed[s])) for s in solvers
+        ),
+    )
+    systems = sorted({verdict.system for verdict in verdicts})
+    for metric in GROUPED:
+        yield _table(
+            f"Per system, `{metric}`",
+            "The last column weights every system alike.",
+            ("solver", *systems, "mean of systems"),
+            tuple(
+                (
+                    names.shown(s),
+                    *(_cell(cells.get((s, "system", system, metric))) for system in systems),
+                    _cell(cells.get((s, "macro", "", metric))),
+                )
+                for s in solvers
+            ),
+        )
+    for scope, title in (("kind", "fault kind"), ("label", "label of the annotation")):
+        values = sorted({group for _, in_scope, group, _ in cells if in_scope == scope})
+        size = Counter(by[scope][item] for item in {verdict.item for verdict in verdicts})
+        for metric in GROUPED:
+            yield _table(
+                f"Per {title}, `{metric}`",
+                "Successes and 95 % interval in percent; of fewer cases than the row has where it says so.",
+                (title, "cases", *map(names.shown, solvers)),
+                tuple(
+                    (v, str(size[v]), *(_short(cells.get((s, scope, v, metric)), size[v]) for s in solvers))
+                    for v in values
+                ),
+            )
+    attributed = [(s, "label", Label.ATTRIBUTED.value) for s in solvers]
+    yield _table(
+        "Grounding, on attributed cases",
+        "The cascade is verified in these alone. `ungrounded` is the right name without a way to the symptom.",
+        ("solver", *(f"`{metric}`" for metric in GROUNDING)),
+        tuple((names.shown(key[0]), *(_cell(cells.get((*key, metric))) for metric in GROUNDING)) for key in attributed),
+    )
+
+
+def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> ResultTable:
+    """Return how often "nothing is wrong" was the answer where nothing was broken."""
+    summary = summarise(
+        only(verdicts, ("exact_match",)), {"disturbance": {item: group.disturbance for item, group in groups.items()}}
+    )
+    cells = {(r["solver"], r["scope"], r["group"]): r for r in summary.iter_rows(named=True)}
+    values = sorted({group for _, scope, group in cells if scope == "disturbance"})
+    failed = Counter(v.solver for v in verdicts if v.metrics["exact_match"].status is MetricStatus.FAILED)
+    return _table(
+        "Nothing was broken",
+        "Cases in which the answer was that nothing is wrong, which is right.",
+        ("solver", "all", *(value.replace("_", " ") for value in values), "runs without an answer"),
+        tuple(
+            (
+                names.shown(s),
+                _cell(cells.get((s, "all", ""))),
+                *(_cell(cells.get((s, "disturbance", v))) for v in values),
+                str(failed[s]),
+            )
+            for s in names.ordered()
+        ),
+    )
+
+
+def _cell(row: Mapping[str, Any] | None) -> str:
+    """Return "4 of 26: 15.4 [6.2, 33.5]" of a proportion, "15.4 [6.2, 33.5] (26)" of any other mean."""
+    if row is None or row["mean"] is None:
+        return "n/a"
+    if row["interval"] == "wilson":
+        return f"{round(row['mean'] * row['cases'])} of {row['cases']}: {_estimate(row)}"
+    return f"{_estimate(row)} ({row['cases']})"
+
+
+def _short(row: Mapping[str, Any] | None, size: int) -> str:
+    """Return "4 [6, 34]", or with its n where that is not *size*."""
+    if row is None or row["mean"] is None:
+        return "n/a"
+    if row["interval"] != "wilson":
+        return _cell(row)
+    of = "" if row["cases"] == size else f" of {row['cases']}"
+    return f"{round(row['mean'] * row['cases'])}{of} [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
+
+
+def _estimate(row: Mapping[str, Any]) -> str:
+    interval = "" if row["low"] is None else f" [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+    return f"{100 * row['mean']:.1f}{interval}"

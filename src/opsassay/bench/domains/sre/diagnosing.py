@@ -1,0 +1,51 @@
+"""What an operator says is the cause while it works, taken down at the moment when it says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from opsassay.agents.models.base import ToolSpec
+from opsassay.agents.sre_prompts import DIAGNOSIS_REPORT
+from opsassay.bench.domains.sre.assignment import Assignment
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import DIAGNOSES
+from opsassay.model.trajectory import OperatorDiagnosis
+
+REPORT_DIAGNOSIS: ToolSpec = DIAGNOSIS_REPORT.model_copy(
+    update={
+        "description": "Hand in what you think is the cause, as soon as you know. It is graded, and so is how soon it "
+        "came; a later one takes its place."
+    }
+)
+"""The tool of external operators; to the built-in agent it is the end of its first part."""
+
+
+NAMES_KEPT, NAME_KEPT, CONDITION_KEPT = 100, 200, 4_000
+"""What of a diagnosis is taken down: names, characters of each, and of the condition."""
+
+
+class Diagnoses:
+    """The diagnoses of one trial. From here on the run folder says that one was asked for, also when none comes."""
+
+    def __init__(self, task: Assignment) -> None:
+        self._path = task.run_dir / DIAGNOSES
+        self._path.touch()
+        # a scenario may leave names open: what is said is put down as the scenario has it
+        self._open = {str(task.fill(name)): name for name in task.scenario.true_causes()}
+
+    def take(self, given: Mapping[str, Any]) -> None:
+        """Write down what was *given*: arguments that the linter let pass."""
+        line = OperatorDiagnosis(
+            time_ns=time.time_ns(),
+            root_causes=tuple(self._open.get(name, name) for name in _names(given["root_causes"])),
+            propagation=tuple(_names(given["propagation"])),
+            condition=given["condition"][:CONDITION_KEPT],
+        )
+        append_line(self._path, line)
+
+
+def _names(given: Iterable[Any]) -> list[str]:
+    return [str(name)[:NAME_KEPT] for name in islice(given, NAMES_KEPT)]

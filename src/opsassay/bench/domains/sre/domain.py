@@ -1,0 +1,59 @@
+"""The domain of SRE scenarios: a live system is broken, and whoever operates it is judged by what it went through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsassay.bench.core.plan import part_as
+from opsassay.bench.domains.sre.heads import scenario_task
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
+from opsassay.bench.domains.sre.preflight import require_sound
+from opsassay.bench.domains.sre.trials import TrialJob
+from opsassay.model.files import load_yaml
+from opsassay.model.run import Metric
+from opsassay.model.scenario import Scenario
+from opsassay.model.task import MetricDefinition, Task, TaskDomain
+from opsassay.testbed.scenarios import load_scenario, names
+
+MARKS = (
+    "certificate", "v_outcome", "v_temporal", "v_depth", "v_probe", "alerts_cleared", "v_placement", "v_no_regression",
+    "v_impact", "v_blast_radius", "v_control_plane", "diagnosis_right",
+)  # fmt: skip
+COSTS = {
+    "time_to_diagnosis_s": "s", "time_to_repair_s": "s", "impact_user_minutes": "min", "impact_failed_requests": "requests",
+    "blast_radius": "services", "hidden_failure": "",
+}  # fmt: skip
+
+
+class SreDomain:
+    """Scenarios that ship, and those in files beside a plan."""
+
+    name: TaskDomain = "sre"
+
+    def metrics(self) -> tuple[MetricDefinition, ...]:
+        """Return the predicates, the right diagnosis, and what is better when it is less."""
+        marks = (MetricDefinition(name=name) for name in MARKS)
+        return (*marks, *(MetricDefinition(name=n, unit=unit, direction="lower") for n, unit in COSTS.items()))
+
+    def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
+        """Return whether the run was certified."""
+        certificate = metrics.get("certificate")
+        return None if certificate is None else certificate.value == 1.0
+
+    def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
+        """Yield the scenarios that ship, of every substrate, and those in the YAML files at *paths*."""
+        yield from map(scenario_task, map(load_scenario, names()))
+        for path in paths:
+            if path.suffix in (".yaml", ".yml"):
+                yield scenario_task(load_yaml(path, Scenario))
+
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[TrialJob]:
+        """Return the trials of one part of a plan, which has the keys of a plan of trials."""
+        jobs = cells_of(part_as(TrialPlan, part, where), folder)
+        require_sound(jobs)
+        return jobs
+
+
+SRE_DOMAIN = SreDomain()

@@ -1,0 +1,150 @@
+"""Grading a trial from its run folder, against the scenario that it was begun with.
+
+A store keeps the scenarios of its runs by digest, outside of the run folders: they hold the truth and the oracles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from opsassay.bench.core.ranking import counted, run_id
+from opsassay.bench.core.results import ResultRow
+from opsassay.bench.core.store import SCENARIOS, RunStore, read_run, write_verdict
+from opsassay.errors import DatapackError, OpsAssayError, UserError
+from opsassay.grading.verifiers import RunRecording, TrajectoryVerdict, certify
+from opsassay.model.base import Noun
+from opsassay.model.run import RunStatus
+from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE, TRACE
+from opsassay.model.scenario import Profile, Scenario
+from opsassay.model.trajectory import (
+    CONTROL_PLANE_SUFFIX,
+    Action,
+    AlertReading,
+    ControlPlaneReading,
+    OperatorDiagnosis,
+    Phase,
+    TraceStep,
+    parse_timeline,
+)
+from opsassay.telemetry.content import whole_file
+
+N = TypeVar("N", bound=Noun)
+
+PROBES_OFF = "probes-off"
+
+
+def keep_scenario(root: Path, scenario: Scenario) -> Path:
+    """Write *scenario* into the store at *root* under its digest, if it is not there, and return its file."""
+    path = root / SCENARIOS / f"{scenario.digest()}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as partial:
+            partial.write_text(scenario.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def kept_scenario(root: Path, digest: str) -> Scenario:
+    """Return the scenario that runs of the store at *root* were begun with; raises DatapackError."""
+    path = root / SCENARIOS / f"{digest}.json"
+    try:
+        scenario = Scenario.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DatapackError(f"{path}: the scenario that runs were begun with cannot be read.") from error
+    if scenario.digest() != digest:
+        raise DatapackError(f"{path} is not what its name says: its digest is {scenario.digest()[:16]}...")
+    return scenario
+
+
+def read_recording(run_dir: Path) -> RunRecording:
+    """Return what a trial left in *run_dir*; raises DatapackError naming the file. Torn last lines are dropped."""
+    timeline = run_dir / TIMELINE
+    try:
+        seen = parse_timeline(timeline.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError) as error:
+        raise DatapackError(f"{timeline} cannot be read as a timeline: {str(error).splitlines()[0]}.") from error
+    return RunRecording(
+        timeline=seen,
+        phases=_lines(run_dir / PHASES, Phase),
+        actions=_lines(run_dir / ACTIONS, Action),
+        alerts=_lines(run_dir / ALERTS, AlertReading),
+        diagnoses=_lines(run_dir / DIAGNOSES, OperatorDiagnosis) if (run_dir / DIAGNOSES).exists() else None,
+        control_plane=_lines(timeline.with_suffix(CONTROL_PLANE_SUFFIX), ControlPlaneReading),
+        probes_on=not read_run(run_dir).arm.endswith(PROBES_OFF),
+    )
+
+
+def read_steps(run_dir: Path) -> tuple[TraceStep, ...]:
+    """Return the steps of the agent, none when it left no trace."""
+    return _lines(run_dir / TRACE, TraceStep)
+
+
+def _lines(path: Path, noun: type[N]) -> tuple[N, ...]:
+    if not path.exists():
+        return ()
+    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    try:
+        return tuple(noun.model_validate_json(line) for line in whole.splitlines() if line)
+    except ValueError as error:
+        raise DatapackError(f"{path}: a line is no {noun.__name__}.") from error
+
+
+def grade_trial(
+    run_dir: Path, scenario: Scenario, *, profile: Profile | None = None, what_if: bool = False
+) -> TrajectoryVerdict:
+    """Grade the trial in *run_dir*, write the verdict and return it.
+
+    Another scenario than the one that the run was begun with is refused (UserError) unless it is a *what_if*; a what-if
+    is written under a profile name of its own and never ranked.
+    """
+    run = read_run(run_dir)
+    if run.item_hash != scenario.digest() and not what_if:
+        raise UserError(
+            f"{run_dir} was begun with another {run.item} (digest {run.item_hash[:12]}, this file has "
+            f"{scenario.digest()[:12]}); thresholds are committed before a run. --what-if grades it all the same."
+        )
+    verdict = certify(
+        read_recording(run_dir),
+        scenario,
+        profile=profile,
+        run=f"{run.cell}/{run.attempt}",
+        solver=run.solver.name,
+        committed_digest=run.item_hash,
+    )
+    if run.item_hash != scenario.digest():
+        verdict = verdict.model_copy(update={"profile": f"what-if-{verdict.profile}"})
+    write_verdict(run_dir, verdict)
+    return verdict
+
+
+def require_trials(root: Path) -> Path:
+    """Return *root*; raises UserError when no trial was ever begun there."""
+    if not (root / SCENARIOS).is_dir():
+        raise UserError(f"{root} holds no trials; `opsassay trials run PLAN -o {root}` writes them.")
+    return root
+
+
+def recorded_trials(store: RunStore) -> list[Path]:
+    """Return the folders of all results of *store*: whole attempts, the one of every cell that counts."""
+    folders = {path: read_run(path) for path in store.runs()}
+    trials = {run_id(run): path for path, run in folders.items() if (path / TIMELINE).exists()}
+    done = (run for run in counted(folders.values()) if run.status is RunStatus.DONE)
+    return [path for run in done if (path := trials.get(run_id(run))) is not None]
+
+
+def grade_trials(
+    root: Path, on_error: Callable[[Path, OpsAssayError], None]
+) -> list[tuple[ResultRow, TrajectoryVerdict]]:
+    """Grade every trial of the store at *root* that counts, by what was committed; *on_error* is told of the others."""
+    found = []
+    for run_dir in recorded_trials(RunStore(root)):
+        try:
+            run = read_run(run_dir)
+            verdict = grade_trial(run_dir, kept_scenario(root, run.item_hash))
+        except OpsAssayError as error:
+            on_error(run_dir, error)
+            continue
+        row = ResultRow("sre", run.item, run.solver.name, run.arm, run.seed, run, run_dir, verdict.metrics)
+        found.append((row, verdict))
+    return found

@@ -1,0 +1,194 @@
+"""Performs one trial: a fresh system, a trigger, an agent, and a record of what it all did; on this machine or a cluster.
+
+Whatever happens, the system is removed at the end; it belongs to this process, so that a killed trial leaves none behind.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+from opsassay.bench.core.domain import at_hand
+from opsassay.bench.domains.sre.assignment import Assignment
+from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent, mark_phase
+from opsassay.bench.domains.sre.operators import run_operator
+from opsassay.errors import OperationError
+from opsassay.model.incident import Window
+from opsassay.model.scenario import Scenario
+from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.live import ARRIVAL_S
+from opsassay.testbed.operations.stage import OperatorDesk, Stage, staged
+
+ALERTS_TIMEOUT_S = 45.0
+"""How long a trial waits for the alerts that its scenario begins with, and for them to clear behind the agent."""
+HEALTHY_TIMEOUT_S = 60.0
+START_SHARE = 0.25
+"""The first part of the warm-up is no measure of what is usual: connections are opened, caches are cold."""
+
+
+def perform(
+    scenario: Scenario,
+    agent: TrialAgent,
+    arm: PromptArm,
+    *,
+    probes: bool,
+    seed: int,
+    run_dir: Path,
+    cluster: Mapping[str, Any] | None = None,
+) -> None:
+    """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
+
+    *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on.
+    """
+    stage = staged(scenario, seed, run_dir, cluster)
+    perform_on(stage, scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+
+
+def perform_on(
+    setup: AbstractContextManager[Stage],
+    scenario: Scenario,
+    agent: TrialAgent,
+    arm: PromptArm,
+    *,
+    probes: bool,
+    seed: int,
+    run_dir: Path,
+) -> None:
+    """Perform one trial on the stage that *setup* sets up and takes down. Raises OpsAssayError."""
+    bundle = TrialBundle(setup, scenario, run_dir, probes=probes)
+    with at_hand(bundle) as desk:
+        _work(scenario, agent, arm, bundle.stage, desk, seed, run_dir)
+
+
+class TrialBundle:
+    """One scenario on a system of its own, which *setup* sets up and takes down. All verbs raise OpsAssayError."""
+
+    def __init__(
+        self, setup: AbstractContextManager[Stage], scenario: Scenario, run_dir: Path, *, probes: bool
+    ) -> None:
+        self._setup, self._scenario, self._run_dir, self._probes = setup, scenario, run_dir, probes
+        self._stack = ExitStack()
+        self.stage: Stage
+        self._desk: OperatorDesk
+
+    def prepare(self) -> None:
+        """Deploy the system, have it observed, let it warm up and require that it is healthy."""
+        self.stage = self._stack.enter_context(self._setup)
+        deployed_ns = mark_phase(self._run_dir, "deployed")
+        # what is entered first is left last: tools, the observer, the trigger
+        operated, self._observed, self._broken = (self._stack.enter_context(ExitStack()) for _ in range(3))
+        self._observed.enter_context(self.stage.observed(self._run_dir, probes=self._probes))
+        time.sleep(self._scenario.environment.warmup_s)
+        _require_healthy(self.stage)
+        baseline_ns = mark_phase(self._run_dir, "baseline")
+        usual_from = deployed_ns + int(START_SHARE * (baseline_ns - deployed_ns))
+        usual = Window(start_ns=usual_from, end_ns=baseline_ns - int(ARRIVAL_S * 1e9 / 2))
+        self._desk = operated.enter_context(self.stage.operated(usual, self._run_dir))
+
+    def start(self) -> None:
+        """Apply the trigger, and wait until the alerts that the scenario begins with have fired."""
+        mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
+        self._broken.enter_context(self.stage.broken())
+        _await_alerts(self._scenario, self._desk.watch)
+
+    def desk(self) -> OperatorDesk:
+        """Return the operator's tools, and what goes with them."""
+        return self._desk
+
+    def reset(self) -> None:
+        """Record the aftermath, send the last probe, and undo the trigger."""
+        _aftermath(self._scenario, self._desk.watch)
+        _require_alive(self.stage, self._desk.watch)
+        self._observed.close()  # the last probe is sent while the fault still holds: undoing it is no repair
+        self._broken.close()
+        mark_phase(self._run_dir, "ended")
+
+    def remove(self) -> None:
+        """Remove the system, and whatever of the trigger would outlive it."""
+        self._stack.__exit__(*sys.exc_info())
+
+
+def _require_healthy(stage: Stage) -> None:
+    """Wait until everything is ready and users are served well; raises OperationError when that does not come.
+
+    What fails before the trigger is nobody's fault but the machine's, and a trial on it would tell nothing.
+    """
+    deadline = time.monotonic() + HEALTHY_TIMEOUT_S
+    while (what := stage.health_problem()) is not None:
+        if time.monotonic() > deadline:
+            raise OperationError(f"The system is not healthy before anything is broken ({what}): is the machine busy?")
+        time.sleep(1.0)
+
+
+def _await_alerts(scenario: Scenario, watch: AlertWatch | None) -> None:
+    """Wait as long as the scenario says, and until the alerts that it begins with have fired.
+
+    Raises OperationError when one of them does not fire: an agent would be let in on a system that looks well.
+    """
+    time.sleep(scenario.environment.settle_s)
+    committed = scenario.verification.alerts
+    if committed is None or watch is None:
+        return
+    rules = committed.triggering
+    _wait_until(lambda: not watch.silent(rules), ALERTS_TIMEOUT_S, watch)
+    if watch.failure is not None:
+        raise watch.failure
+    if silent := watch.silent(rules):
+        waited_s = scenario.environment.settle_s + ALERTS_TIMEOUT_S
+        raise OperationError(
+            f"{', '.join(silent)} did not fire within {waited_s:g} s of the trigger: is the load as it should be?"
+        )
+
+
+def _work(
+    scenario: Scenario, agent: TrialAgent, arm: PromptArm, stage: Stage, desk: OperatorDesk, seed: int, run_dir: Path
+) -> None:
+    """Let the agent in, and out again when it is done; once its time is over its tools refuse every call.
+
+    The script of an oracle is played to its end: its time is no matter of budget.
+    """
+    stage.start_agent()
+    mark_phase(run_dir, "agent_started")
+    prompt, timeout_s = desk.fill(scenario.prompt(arm)), scenario.environment.agent_timeout_s
+    task = Assignment(scenario, prompt, timeout_s, seed, run_dir, desk.fill, desk.kubeconfig)
+    over = threading.Timer(timeout_s, desk.toolbox.close)
+    over.daemon = True
+    if agent.oracle is None:
+        over.start()
+    try:
+        run_operator(agent, task, desk.toolbox)
+    finally:
+        over.cancel()
+        desk.toolbox.close()
+        mark_phase(run_dir, "agent_ended")
+        stage.stop_agent()
+
+
+def _aftermath(scenario: Scenario, watch: AlertWatch | None) -> None:
+    """Go on recording: as long as the scenario says, and until the alerts have been quiet for their hold time."""
+    time.sleep(scenario.environment.aftermath_s)
+    committed = scenario.verification.alerts
+    if committed is not None and watch is not None:
+        hold_s = committed.hold_s + ARRIVAL_S + 2.0
+        _wait_until(lambda: watch.quiet_s(committed.triggering) >= hold_s, ALERTS_TIMEOUT_S + hold_s, watch)
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float, watch: AlertWatch) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < deadline and watch.failure is None:
+        time.sleep(0.2)
+
+
+def _require_alive(stage: Stage, watch: AlertWatch | None) -> None:
+    """Raise LostError when the system ended while it was watched: then the machinery failed, and nobody is graded.
+
+    Nor is anybody when the last of its alerts could not be read.
+    """
+    if watch is not None and (lost := watch.failure or watch.unread) is not None:
+        raise lost
+    stage.require_alive()

@@ -1,0 +1,106 @@
+"""The plan of trials: agents x scenarios x prompt arms x probe arms x repeats, as a person writes it in YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from opsassay.bench.domains.sre.contract import ORACLE, PromptArm, TrialAgent
+from opsassay.bench.domains.sre.trials import TrialJob
+from opsassay.errors import NotFoundError, UserError
+from opsassay.model.base import Written
+from opsassay.model.files import load_yaml
+from opsassay.model.scenario import Scenario
+from opsassay.testbed.scenarios import load_scenario, names
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+
+EVERY_ORACLE = ORACLE + "*"
+ALL = {"all": "local", "all-on-kubernetes": "kubernetes"}
+"""Words for every scenario of a substrate that ships."""
+
+
+class TrialPlan(Written):
+    """What is run on what. The order of cells is repeats outermost, so that an interrupted matrix is balanced."""
+
+    scenarios: tuple[str, ...] = Field(
+        min_length=1, description="names, files beside the plan, `all` (of this machine) or `all-on-kubernetes`"
+    )
+    agents: tuple[TrialAgent, ...] = Field(
+        min_length=1, description="oracle:NAME, oracle:*, built-in or external agents"
+    )
+    arms: tuple[PromptArm, ...] = Field(default=("baseline",), min_length=1, description="prompt arms")
+    probes: tuple[bool, ...] = Field(default=(True,), min_length=1, description="probe arms: on, off")
+    repeats: int = Field(default=1, ge=1)
+    seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="a trial that takes longer hangs; generous when left out"
+    )
+    cluster: ClusterSettings = Field(
+        default_factory=ClusterSettings, description="which cluster scenarios for Kubernetes happen on"
+    )
+    retries: int = Field(default=1, ge=0, description="further attempts of a trial whose machinery failed")
+
+    @model_validator(mode="after")
+    def _nothing_twice(self) -> Self:
+        for field in ("scenarios", "arms", "probes"):
+            if len(set(given := getattr(self, field))) < len(given):
+                raise ValueError(f"`{field}` names something twice; `repeats` is for that")
+        if len({agent.model_dump_json() for agent in self.agents}) < len(self.agents):
+            raise ValueError("`agents` names one twice; `repeats` is for that")
+        return self
+
+
+def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialJob, ...]]:
+    """Return the plan in the file at *path* and its cells; raises ConfigError, NotFoundError."""
+    plan = load_yaml(path, TrialPlan)
+    return plan, cells_of(plan, path.parent)
+
+
+def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
+    """Return every cell of *plan*, each once; scenario files are looked for in *folder*.
+
+    An arm in which nothing would differ is left out: a scenario without an addendum has no arm `constrained`, and one that
+    commits no probe but the last has one probe arm. Raises NotFoundError, ConfigError, UserError.
+    """
+    chosen = [name for given in plan.scenarios for name in (names(ALL[given]) if given in ALL else [given])]
+    scenarios = [
+        load_scenario(str(folder / name) if name.endswith((".yaml", ".yml")) else name)
+        for name in dict.fromkeys(chosen)
+    ]
+    jobs = (
+        TrialJob(scenario, agent, arm, probes, plan.seed + repeat, plan.cluster, plan.timeout_s, plan.retries)
+        for repeat in range(plan.repeats)
+        for scenario in scenarios
+        for agent in _agents(plan, scenario)
+        for arm in _arms(plan, scenario)
+        for probes in _probes(plan, scenario)
+    )
+    return tuple({job.cell.hash: job for job in jobs}.values())
+
+
+def _arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:
+    found = tuple(arm for arm in plan.arms if arm == "baseline" or scenario.constrained.strip())
+    if not found:
+        raise UserError(
+            f"{scenario.id} has no `constrained` addendum, so that prompt arm would tell an agent nothing else; "
+            "give the scenario one, or add `baseline` to the plan's `arms`."
+        )
+    return found
+
+
+def _probes(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
+    return plan.probes if scenario.verification.probe_every_s is not None else (max(plan.probes),)
+
+
+def _agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
+    found: list[TrialAgent] = []
+    for agent in plan.agents:
+        if agent.name == EVERY_ORACLE:
+            found += [TrialAgent(name=ORACLE + name) for name in scenario.oracles]
+        elif agent.oracle is not None and agent.oracle not in scenario.oracles:
+            raise NotFoundError(f"oracle of {scenario.id}", agent.oracle, scenario.oracles, "oracle:* is all of them.")
+        else:
+            found.append(agent)
+    return list({agent.model_dump_json(): agent for agent in found}.values())

@@ -1,0 +1,99 @@
+"""Judged trials of a store as rows of the tables, and their recordings for a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from opsassay.bench.core.ranking import why_not_ranked
+from opsassay.bench.core.store import RunStore, read_run
+from opsassay.bench.domains.sre.grading import (
+    grade_trial,
+    kept_scenario,
+    read_recording,
+    recorded_trials,
+    require_trials,
+)
+from opsassay.bench.domains.sre.tables import TrialRow
+from opsassay.errors import OpsAssayError
+from opsassay.grading.verifiers import Judgement, RunRecording
+from opsassay.grading.verifiers.diagnosed import RIGHT, TIME
+from opsassay.grading.verifiers.entities import entities_at
+from opsassay.grading.verifiers.judgement import Judged
+from opsassay.model.run import Run
+from opsassay.model.scenario import Scenario
+
+
+class Trials:
+    """The results of the store at *root*; those that cannot be graded are in *problems*, by folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = RunStore(require_trials(root))
+        self.rows: list[TrialRow] = []
+        self.recorded: list[tuple[str, Scenario, RunRecording]] = []
+        self.problems: dict[str, str] = {}
+        for run_dir in recorded_trials(self.store):
+            try:
+                self._add(run_dir)
+            except OpsAssayError as error:
+                self.problems[str(run_dir)] = str(error)
+
+    def main_slice(self) -> list[tuple[str, Scenario, RunRecording]]:
+        """Return the recordings of the main slice: baseline prompt, probes on."""
+        return [one for one, row in zip(self.recorded, self.rows, strict=True) if row.main]
+
+    def _add(self, run_dir: Path) -> None:
+        run = read_run(run_dir)
+        scenario = kept_scenario(self.store.root, run.item_hash)
+        recording = read_recording(run_dir)
+        verdict = grade_trial(run_dir, scenario)
+        repair = verdict.metrics.get("time_to_repair_s")
+        right, answer_time = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
+        row = _row(run, scenario, recording, {j.predicate: j for j in verdict.judgements})
+        self.rows.append(
+            replace(
+                row,
+                alerts=repair is not None,
+                repair_s=repair.value if repair else None,
+                right=None if right is None or right.value is None else right.value == 1.0,
+                diagnosis_s=answer_time.value if answer_time else None,
+            )
+        )
+        self.recorded.append((str(run_dir), scenario, recording))
+
+
+def _row(run: Run, scenario: Scenario, recording: RunRecording, found: dict[str, Judgement]) -> TrialRow:
+    times = {phase.phase: phase.time_ns for phase in recording.phases}
+    duration = None
+    if "agent_started" in times and "agent_ended" in times:
+        duration = (times["agent_ended"] - times["agent_started"]) / 1e9
+    arm, _, probes = run.arm.partition("/")
+    return TrialRow(
+        scenario=scenario.id,
+        depth=scenario.verification.committed_depth,
+        agent=run.solver.name,
+        arm=arm,
+        probes=probes != "probes-off",
+        seed=run.seed,
+        outcome=found["v_outcome"].passed,
+        temporal=found["v_temporal"].passed,
+        depth_holds=found["v_depth"].passed,
+        probe=found["v_probe"].status is not Judged.FAILED,
+        conjunction=found["certificate"].passed,
+        duration_s=duration,
+        least_availability=found["v_temporal"].value,
+        spread=_spread(scenario, recording),
+        failed=tuple(name for name, judged in found.items() if judged.failed and name != "certificate"),
+        not_ranked=why_not_ranked(run),
+    )
+
+
+def _spread(scenario: Scenario, recording: RunRecording) -> int | None:
+    """Return on how many hosts the service runs at the end whose spread the scenario commits."""
+    committed = scenario.verification.placement
+    ended = max((o.ended_ns for tick in recording.timeline.ticks[-1:] for o in tick.observations), default=0)
+    final = entities_at(recording.timeline.ticks, until_ns=ended)
+    if committed is None or not committed.spread or final is None:
+        return None
+    service = committed.spread[0].service
+    return len({e.host for e in final.values() if e.service == service and e.ready and e.host is not None})

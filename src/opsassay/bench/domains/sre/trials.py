@@ -1,0 +1,189 @@
+"""Trials: a scenario, an agent, two arms and a seed, each run in a process of its own under a watchdog, and graded.
+
+One that hangs, dies or whose machinery fails is *aborted*: it is logged, it is no result, and its cell is run again. What
+an agent did is a result whatever it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from opsassay.bench.core.attempt import AttemptOutcome, attempt
+from opsassay.bench.core.cell import Cell
+from opsassay.bench.core.commands import refusal_to_seal
+from opsassay.bench.core.processes import last_line, run_watched
+from opsassay.bench.core.run import JobEnd, run_jobs
+from opsassay.bench.core.store import LOG, RunStore, read_run
+from opsassay.bench.domains.sre.contract import REPORT, PromptArm, TrialAgent
+from opsassay.bench.domains.sre.grading import grade_trial, keep_scenario
+from opsassay.bench.domains.sre.heads import scenario_task
+from opsassay.errors import OpsAssayError
+from opsassay.model.progress import SILENT, Progress
+from opsassay.model.run import Metric, Run, RunStatus, Solver
+from opsassay.model.scenario import Scenario
+from opsassay.model.task import Arm
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+
+PERFORM = "opsassay.bench.domains.sre.perform:perform"
+WORKER = "opsassay.bench.domains.sre.worker"
+MACHINERY_S = {"local": 240.0, "kubernetes": 2400.0}
+"""What deployment, warm-up, alerts and removal may take beside what the scenario grants, before a trial counts as hung; on
+a cluster a trial also waits for its turn."""
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """One trial that is to be made. *timeout_s* says when it hangs, *retries* how often it is tried again.
+
+    *performer* is the dotted path of what performs it.
+    """
+
+    scenario: Scenario
+    agent: TrialAgent
+    prompt_arm: PromptArm
+    probes: bool
+    seed: int
+    cluster: ClusterSettings
+    timeout_s: float | None = None
+    retries: int = 1
+    performer: str = PERFORM
+
+    @cached_property
+    def agent_digest(self) -> str:
+        """The digest of the agent: an oracle is what it does, a command its files too; a changed one is another agent."""
+        if self.agent.oracle is not None:
+            return self.scenario.oracles[self.agent.oracle].digest()
+        if not (files := self.agent.files()):
+            return self.agent.digest()
+        total = hashlib.sha256(self.agent.digest().encode())
+        for name, file in files:
+            total.update(f"\0{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+        return total.hexdigest()
+
+    @cached_property
+    def cell(self) -> Cell:
+        """The cell that the job's run belongs to."""
+        agent = self.agent
+        return Cell(
+            scenario_task(self.scenario),
+            Solver(name=agent.solver_name, kind="agent", configuration=agent.model_dump(mode="json")),
+            self.agent_digest,
+            Arm.of({"prompt": self.prompt_arm, "probes": "on" if self.probes else "off"}),
+            self.seed,
+            identity=f"{agent.solver_name}:{self.agent_digest}",
+        )
+
+    @property
+    def task_name(self) -> str:
+        """What the scenario is called."""
+        return self.scenario.id
+
+    @property
+    def solver_name(self) -> str:
+        """What the agent is called, with its arms and the seed."""
+        return f"{self.agent.solver_name}, {self.cell.arm.label}, seed {self.seed}"
+
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+        """Run the trial until it has a result or no attempt is left, and grade it."""
+        self.agent.require_apart(store.root)
+        keep_scenario(store.root, self.scenario)
+        known = store.finished(self.cell.hash)
+        for _ in range(self.retries + 1):
+            run_dir = self._attempt(store, given_up)
+            run = read_run(run_dir)
+            if run.status is not RunStatus.ABORTED:
+                return self._graded(run_dir, run, known=run_dir == known)
+            say(f"aborted: {run.error}")
+        return JobEnd(self, None, run, run.error, f"no result: {run.error}")
+
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Grade the run in *run_dir* by what was committed, and return its metrics."""
+        return grade_trial(run_dir, self.scenario).metrics
+
+    def _graded(self, run_dir: Path, run: Run, *, known: bool) -> JobEnd:
+        before = "done before, " if known else ""
+        try:
+            certificate = grade_trial(run_dir, self.scenario).judgement("certificate")
+        except OpsAssayError as error:  # its record is torn: the run stays, ungraded
+            return JobEnd(self, None, run, str(error), f"{before}failed to grade: {error}", known)
+        said = "certified" if certificate.passed else certificate.reason
+        return JobEnd(self, run_dir, run, message=before + said, known=known)
+
+    def _attempt(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
+        timeout_s = self._timeout_s()
+        return attempt(
+            store,
+            self.cell,
+            lambda run_dir, stop: self._perform(run_dir, timeout_s, stop),
+            isolation="unsealed" if self.agent.is_outside else "in_process",
+            limits={"timeout_s": timeout_s, "agent_timeout_s": self.scenario.environment.agent_timeout_s},
+            can_be_sealed=self.agent.is_outside and refusal_to_seal(self.agent.sealing) is None,
+            given_up=given_up,
+        )
+
+    def _perform(self, run_dir: Path, timeout_s: float, stop: Callable[[], bool]) -> AttemptOutcome:
+        """Perform the trial in a process group of its own; what went wrong with the machinery aborts it."""
+        order: dict[str, Any] = {
+            "performer": self.performer,
+            "runner": os.getpid(),
+            "scenario": self.scenario.model_dump(mode="json", by_alias=True),
+            "agent": self.agent.model_dump(mode="json"),
+            "arm": self.prompt_arm,
+            "probes": self.probes,
+            "seed": self.seed,
+            "cluster": self.cluster.model_dump(mode="json") if self.scenario.cluster is not None else None,
+            "run_dir": str(run_dir.resolve()),
+        }
+        code = run_watched(WORKER, json.dumps(order).encode(), run_dir / LOG, timeout_s, stop)
+        if code is None:
+            return AttemptOutcome(RunStatus.ABORTED, f"it hung: no end after {timeout_s:g} s")
+        if code:
+            return AttemptOutcome(RunStatus.ABORTED, last_line(run_dir / LOG) or f"its process ended with {code}")
+        return _outcome(run_dir)
+
+    def _timeout_s(self) -> float:
+        """Return after how many seconds it counts as hung."""
+        environment = self.scenario.environment
+        granted = environment.warmup_s + environment.settle_s + environment.agent_timeout_s + environment.aftermath_s
+        return self.timeout_s or MACHINERY_S.get(environment.substrate, MACHINERY_S["local"]) + granted
+
+    def end_all(self) -> None:
+        """Do nothing: the watchdog of each trial asks it to end, so that it removes its system."""
+
+
+def run_trials(
+    store: RunStore,
+    jobs: Sequence[TrialJob],
+    workers: int = 1,
+    *,
+    performer: str = PERFORM,
+    progress: Progress = SILENT,
+) -> list[Path]:
+    """Run every job that has no result yet and grade it; return the folders of all results, in the order of *jobs*.
+
+    *workers* trials run side by side, each on a system of its own. A job whose attempts all failed has no folder in the
+    answer. An interrupted call ends its trials, which remove their systems; so does one that is killed.
+    """
+    store.root.mkdir(parents=True, exist_ok=True)
+    performed = [replace(job, performer=performer) for job in jobs]
+    return [end.run_dir for end in run_jobs(store, performed, workers, progress) if end.run_dir is not None]
+
+
+def _outcome(run_dir: Path) -> AttemptOutcome:
+    """Return the outcome of a trial that was performed: what its agent spent, and how it was kept apart."""
+    file = run_dir / REPORT
+    report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    sealed = report.get("sealed")
+    return AttemptOutcome(
+        RunStatus.DONE,
+        limits_hit=tuple(report.get("limits_hit", ())),
+        spent=report.get("spent", {}),
+        isolation=None if sealed is None else "sealed" if sealed else "unsealed",
+    )

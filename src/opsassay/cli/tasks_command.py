@@ -1,0 +1,34 @@
+"""opsassay tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from opsassay.cli.output import json_option, print_json, print_table
+
+
+@click.command("tasks")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
+@click.option("--domain", help="Tasks of this domain alone: diagnosis or sre.")
+@json_option
+def command(paths: tuple[Path, ...], domain: str | None, *, as_json: bool) -> None:
+    """List every task: the scenarios that ship, and the incidents and scenarios at PATH (suites, folders, files)."""
+    from opsassay.bench.core.domain import DOMAINS, domain_named
+
+    chosen = [domain] if domain is not None else DOMAINS.names()
+    tasks = [task for name in chosen for task in domain_named(name).tasks(paths)]
+    if as_json:
+        items = [task.model_dump(mode="json", by_alias=True) for task in tasks]
+        print_json("tasks", items)
+        return
+    columns = ("id", "domain", "class", "stratum", "complexity", "oracles")
+    print_table(
+        "Tasks",
+        columns,
+        [
+            (t.id, t.domain, t.task_class, t.stratum, t.complexity and f"{t.complexity:.2f}", ", ".join(t.oracles))
+            for t in sorted(tasks, key=lambda t: (t.domain, t.stratum or "", t.complexity or 0.0, t.id))
+        ],
+    )

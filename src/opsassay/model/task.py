@@ -1,0 +1,74 @@
+"""Task: the head that the tasks of all domains share, the arms that they are run in, and the metrics that come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from opsassay.model.base import Noun
+
+TaskDomain = Literal["diagnosis", "sre", "ciso", "finops"]
+"""The four domains; which of them are there is what the registry of domains says."""
+
+
+class MetricDefinition(Noun):
+    """A metric of a domain: its name, its unit ('' for a share or a mark) and whether more of it is better."""
+
+    name: str
+    unit: str = ""
+    direction: Literal["higher", "lower", "neither"] = "higher"
+
+
+class Task(Noun):
+    """What is told of a task before it is run; its body is its domain's own.
+
+    *oracles* are names: what they do is for the grader. *complexity* is
+    ITBench's (Equation 6), None where it would tell of the truth or is not known.
+    """
+
+    id: str
+    domain: TaskDomain
+    name: str
+    description: str = ""
+    task_class: str | None = Field(default=None, alias="class", description="what kind of failure it is")
+    stratum: str | None = Field(default=None, description="the group that results are shown by")
+    complexity: float | None = None
+    system: str
+    goal: str = Field(default="", description="what the agent reads")
+    limits: dict[str, float] = Field(default_factory=dict)
+    oracles: tuple[str, ...] = ()
+    commitment: str = Field(description="digest of the whole task, its body included")
+
+
+class Arm(Noun):
+    """One arm of an experiment: named knobs and their values, as text.
+
+    Its *label* is what run.json has and what a cell is named by: ``default`` without a knob, the bare value of the knob
+    ``prompt``, and ``name-value`` of every other one, joined by slashes.
+    """
+
+    knobs: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, knobs: Mapping[str, Any]) -> Arm:
+        """Return the arm with *knobs*, in their order."""
+        return cls(knobs=tuple((name, str(value)) for name, value in knobs.items()))
+
+    @classmethod
+    def parse(cls, label: str) -> Arm:
+        """Return the arm that *label* names."""
+        if label == "default":
+            return cls()
+        parts = (part.partition("-") for part in label.split("/"))
+        return cls(knobs=tuple((name, value) if dash else ("prompt", name) for name, dash, value in parts))
+
+    @property
+    def label(self) -> str:
+        """The one name of this arm."""
+        return "/".join(value if name == "prompt" else f"{name}-{value}" for name, value in self.knobs) or "default"
+
+    def knob(self, name: str) -> str | None:
+        """Return the value of one knob, None where it is not set."""
+        return dict(self.knobs).get(name)

@@ -1,0 +1,216 @@
+"""The tables of a results page, from made verdicts by hand and from a small tree through the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.commands import agent
+from opsassay.bench.core.ranking import counted, most_repeats
+from opsassay.bench.core.tables import markdown
+from opsassay.bench.domains.diagnosis.results import results_tables
+from opsassay.cli import run as command_line
+from opsassay.errors import UserError
+from opsassay.grading import metrics
+from opsassay.grading.metrics import failed, not_applicable, scored
+from opsassay.grading.rates import wilson
+from opsassay.model.causal_graph import Annotation, CausalGraph
+from opsassay.model.incident import Fault, Label, Truth
+from opsassay.model.run import Run, RunStatus, Solver, Verdict
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.tree import Case
+from telemetry.packs import make_incident, make_tree
+
+
+def case(name, system, label, *faults, **parameters):
+    """Return a case with faults as (type, service); none is an incident without a fault, as it was disturbed."""
+    incident = make_incident(name, system=system)
+    made = [Fault(type=kind, service=service, start_ns=1, end_ns=2) for kind, service in faults]
+    made = made or [Fault(type="NoFault", service=None, parameters=parameters, start_ns=1, end_ns=2)]
+    truth = Truth(id=incident.id, system=system, faults=tuple(made))
+    annotation = Annotation(label=label, reason="", graph=CausalGraph())
+    return Case(Datapack(Path("/nowhere"), incident, {}), truth, annotation, None, name)
+
+
+CASES = [
+    case("a", "shop", Label.ATTRIBUTED, ("CPUStress", "cart")),
+    case("b", "shop", Label.ABSORBED, ("CPUStress", "ads")),
+    case("c", "train", Label.ATTRIBUTED, ("NetworkDelay", "order")),
+    case("d", "train", Label.DRIFTED, ("NetworkDelay", "order"), ("PodKill", "seat")),
+    case("e", "shop", Label.NO_EFFECT, disturbance="load_surge"),
+    case("f", "train", Label.NO_EFFECT, disturbance="quiet"),
+]
+
+
+def verdict(of, solver, hit, *, first=None, ended=True):
+    """Return the verdict on *of*: the service right or not, and the same of the ranking unless *first* says so."""
+    incident, truth = of.datapack.incident, of.truth
+    if not ended:
+        found = failed(metrics.ALL, "it broke")
+    else:
+        found = not_applicable(metrics.ALL, "n/a")
+        calm = truth.faults[0].type == "NoFault"
+        found |= {"exact_match": scored(hit)} if calm else {"any_service": scored(hit), "exact_match": scored(0)}
+        if not calm and first is not False:
+            found |= {"acc_at_1": scored(hit if first is None else first), "f1": scored(hit / 2)}
+        if not calm and of.annotation.label is Label.ATTRIBUTED:
+            found |= {"path_reachability": scored(0), "ungrounded": scored(hit)}
+    return Verdict(
+        run=f"{incident.id}{solver}/1", item=incident.id, system=truth.system, solver=solver, profile="default",
+        metrics=found,
+    )  # fmt: skip
+
+
+def tables(verdicts, not_ranked=None):
+    return {table.title: table for table in results_tables(verdicts, CASES, not_ranked or {})}
+
+
+def row(table, name):
+    (found,) = [row for row in table.rows if row[0] == name]
+    return dict(zip(table.columns, found, strict=True))
+
+
+RIGHT = {"a": True, "b": False, "c": True, "d": True, "e": True, "f": False}
+MADE = [verdict(of, "baro", hit) for of, hit in zip(CASES, RIGHT.values(), strict=True)]
+
+
+def test_incidents_are_counted_by_label_and_by_what_was_done_where_nothing_was_broken():
+    table = tables(MADE)["Incidents"]
+    assert table.columns == ("label", "shop", "train", "all")
+    assert table.rows == (
+        ("attributed", "1", "1", "2"),
+        ("absorbed", "1", "0", "1"),
+        ("drifted", "0", "1", "1"),
+        ("nothing broken, load surge (no_effect)", "1", "0", "1"),
+        ("nothing broken, quiet (no_effect)", "0", "1", "1"),
+        ("all", "3", "3", "6"),
+    )
+
+
+def test_outcome_is_on_all_injected_cases_with_its_n_and_wilsons_interval():
+    low, high = wilson(3, 4)
+    found = row(tables(MADE)["All injected cases"], "`baro`")
+    assert found["`any_service`"] == f"3 of 4: 75.0 [{100 * low:.1f}, {100 * high:.1f}]"
+    assert found["`exact_match`"].startswith("0 of 4: 0.0 [")
+    assert found["`f1`"].startswith("37.5 [")
+    assert found["runs without an answer"] == "0"
+
+
+def test_systems_kinds_and_labels_are_apart():
+    found = tables(MADE)
+    of_system = row(found["Per system, `any_service`"], "`baro`")
+    assert of_system["shop"].startswith("1 of 2: 50.0 [")
+    assert of_system["train"].startswith("2 of 2: 100.0 [")
+    assert of_system["mean of systems"].startswith("75.0 [")
+    of_kind = found["Per fault kind, `any_service`"]
+    assert [(r[0], r[1], r[2].split()[0]) for r in of_kind.rows] == [
+        ("cpu_stress", "2", "1"), ("network_delay", "1", "1"), ("several", "1", "1"),
+    ]  # fmt: skip
+    of_label = found["Per label of the annotation, `acc_at_1`"]
+    assert [(r[0], r[1], r[2].split()[0]) for r in of_label.rows] == [
+        ("absorbed", "1", "0"), ("attributed", "2", "2"), ("drifted", "1", "1"),
+    ]  # fmt: skip
+
+
+def test_where_nothing_was_broken_the_right_answer_is_that_nothing_is_wrong():
+    found = row(tables(MADE)["Nothing was broken"], "`baro`")
+    assert found["all"].startswith("1 of 2: 50.0 [")
+    assert (found["load surge"][:6], found["quiet"][:6]) == ("1 of 1", "0 of 1")
+    assert "Nothing was broken" not in tables(MADE[:4])
+
+
+def test_a_path_is_graded_on_attributed_cases_alone():
+    found = row(tables(MADE)["Grounding, on attributed cases"], "`baro`")
+    assert found["`path_reachability`"].startswith("0 of 2: 0.0 [")
+    assert found["`ungrounded`"].startswith("2 of 2: 100.0 [")
+    assert found["`path_reachability_per_any_service`"].startswith("0.0 [")
+    assert found["`ntam_fl`"] == "n/a"
+
+
+def test_a_run_without_an_answer_is_counted_apart_and_a_smaller_n_is_said():
+    some = [*MADE[:2], verdict(CASES[2], "baro", hit=False, ended=False)]
+    found = tables([*some, *(verdict(of, "agent", hit=True, first=False) for of in CASES[:3])])
+    assert row(found["All injected cases"], "`baro`")["runs without an answer"] == "1"
+    assert row(found["All injected cases"], "`agent`")["`acc_at_1`"] == "n/a"
+    assert "n/a" in row(found["Per fault kind, `any_service`"], "network_delay")["`baro`"]
+
+
+def test_what_shows_no_skill_stands_beside_the_rest_and_what_is_not_ranked_is_last():
+    names = ("self-time", "a-loose-agent", "chance", "baro", "constant")
+    made = [verdict(CASES[0], name, hit=True) for name in names]
+    shown = [r[0] for r in tables(made, {"a-loose-agent": "it ran unsealed"})["All injected cases"].rows]
+    assert shown == ["`baro`", "`self-time`", "`chance`", "`constant`", "`a-loose-agent` (not ranked: it ran unsealed)"]
+
+
+def test_a_name_cannot_break_the_page():
+    page = markdown("T", ["made by hand"], results_tables([verdict(CASES[0], "a|b\nc", hit=True)], CASES, {}))
+    assert "| `a\\|b c` |" in page
+    assert page.startswith("# T\n\nmade by hand\n\n## Incidents\n\n")
+
+
+def test_there_is_nothing_to_tell_of_runs_on_other_incidents():
+    other = case("other", "shop", Label.ATTRIBUTED, ("CPUStress", "cart"))
+    with pytest.raises(UserError, match="whose truth is at hand"):
+        results_tables(MADE, [other], {})
+
+
+# Which runs count -------------------------------------------------------------------------------------------------------
+
+
+def test_one_result_of_every_cell_counts_and_a_sealed_one_before_an_unsealed():
+    run = Run(
+        cell="c", attempt=1, item="i", item_hash="h", system="s", solver=Solver(name="a"), solver_hash="x",
+        status=RunStatus.DONE,
+    )  # fmt: skip
+    again, sealed = (run.model_copy(update={"attempt": n, "isolation": i}) for n, i in ((2, "unsealed"), (3, "sealed")))
+    loose, other = run.model_copy(update={"isolation": "unsealed"}), run.model_copy(update={"cell": "d", "seed": 1})
+    gone = run.model_copy(update={"attempt": 0, "status": RunStatus.ABORTED})
+    assert counted([gone, run, again, sealed]) == [run]
+    assert counted([loose, again, sealed, other]) == [sealed, other]
+    assert most_repeats(counted([run, again, other])) == 2
+    assert most_repeats([]) == 1
+
+
+@pytest.fixture
+def call(capsys):
+    def call(*arguments, code=0):
+        assert command_line([str(argument) for argument in arguments]) == code
+        return capsys.readouterr()
+
+    return call
+
+
+def test_the_command_writes_the_page_and_says_pass_at_k_and_who_is_not_ranked(tmp_path, call):
+    tree = make_tree(tmp_path / "t", count=2)
+    path = agent(tmp_path / "agent", "print(json.dumps(GOOD))")
+    call("run", tree.root, "-a", path, "-a", "constant", "--repeats", 2, "-c", "sealing=off")
+    out, err = call("grade", tree.root, "--tables", tmp_path / "tables.md")
+    assert "pass@2" in out
+    assert "(not" in out
+    assert "unsealed" in out
+    assert "tables.md" in err
+    page = (tmp_path / "tables.md").read_text()
+    assert "| `made` (not ranked: it ran unsealed) |" in page
+    assert "| attributed | 2 | 2 |" in page
+    told = json.loads(call("grade", tree.root, "--json")[0])
+    by_name = {summary["solver"]: summary for summary in told["summary"]}
+    assert by_name["made"]["not_ranked"] == ["it ran unsealed"]
+    assert set(by_name["constant"]["pass_at"]) == {"1", "2"}
+    collapsed = {one["solver"]: one["cases"] for one in told["collapsed"]}
+    assert collapsed["constant on chain"] == 2  # cases, not their repeats
+    assert {tuple(item["not_ranked"]) for item in told["items"]} == {(), ("it ran unsealed",)}
+
+
+def test_single_runs_and_several_stores_are_graded(tmp_path, call):
+    tree = make_tree(tmp_path / "t", count=2)
+    call("diagnose", tree.root, "-m", "constant", "-o", tmp_path / "one")
+    call("diagnose", tree.root, "-m", "chance", "-o", tmp_path / "two")
+    single = next((tmp_path / "one" / "runs").glob("*/1"))
+    (item,) = json.loads(call("grade", single, "--cases", tree.root, "--json")[0])["items"]
+    assert (item["solver"], item["run"]) == ("constant", f"{single.parent.name}/1")
+    both = json.loads(call("grade", tmp_path / "one", tmp_path / "two", "--cases", tree.root, "--json")[0])
+    assert sorted(item["solver"] for item in both["items"]) == ["chance", "chance", "constant", "constant"]
+    _, err = call("grade", tmp_path / "one", tmp_path, "--cases", tree.root, code=2)
+    assert "holds no runs" in err

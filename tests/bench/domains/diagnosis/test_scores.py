@@ -1,0 +1,98 @@
+"""Score tables that the audit reads, what-if grades, and the check for a solver that always says the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from opsassay.audit.settings import Columns
+from opsassay.audit.table import long_scores, read_table
+from opsassay.bench.core.store import RunStore, read_verdicts
+from opsassay.bench.domains.diagnosis.grades import grade_all
+from opsassay.bench.domains.diagnosis.regrading import changed_profile, moved
+from opsassay.bench.domains.diagnosis.runner import run_method
+from opsassay.bench.domains.diagnosis.scores import modal_answers, score_table, write_scores
+from opsassay.errors import NotFoundError, UserError
+from opsassay.grading.profiles import PROFILES
+from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
+from opsassay.model.run import Metric, MetricStatus, Verdict
+from opsassay.telemetry.tree import resolve
+from telemetry.packs import make_tree
+
+
+def verdict(case: str, solver: str, value: float | None, status: MetricStatus = MetricStatus.SCORED) -> Verdict:
+    metrics = {"f1": Metric(value=value, status=status), "tool_calls": Metric(value=7, status=MetricStatus.SCORED)}
+    return Verdict(
+        run=f"{case}{solver}{value}", item=case, system="s", solver=solver, profile="default", metrics=metrics
+    )
+
+
+def test_a_score_table_has_a_row_per_case_and_method_and_the_audit_reads_it(tmp_path: Path) -> None:
+    verdicts = [
+        verdict("a", "m", 1.0), verdict("a", "m", 0.5), verdict("a", "n", None, MetricStatus.FAILED),
+        verdict("b", "m", 0.25), verdict("b", "n", None, MetricStatus.NOT_APPLICABLE),
+    ]  # fmt: skip
+    table = score_table(verdicts, "f1", {"b": "petshop"})
+    assert table.rows() == [
+        ("opsassay", "s", "a", "m", 0.75),
+        ("opsassay", "s", "a", "n", None),
+        ("petshop", "s", "b", "m", 0.25),
+    ]
+    path = write_scores(table, tmp_path / "scores.csv")
+    assert long_scores(read_table(path), Columns(), str(path)).height == 3
+    with pytest.raises(NotFoundError, match="f1"):
+        score_table(verdicts, "f2", {})
+    with pytest.raises(UserError, match="no share"):
+        score_table(verdicts, "tool_calls", {})
+
+
+def test_a_solver_that_always_says_the_same_has_collapsed() -> None:
+    def said(*services: str) -> list[tuple[str, str, Diagnosis]]:
+        claims = [(RootCauseClaim(service=s),) if s else () for s in services]
+        return [("m", "shop", Diagnosis(root_causes=c)) for c in claims]
+
+    (always,) = modal_answers(said(*["cart"] * 19, "store"))
+    assert (always.solver, always.service, always.share, always.cases, always.collapsed) == (
+        "m on shop",
+        "cart",
+        0.95,
+        20,
+        True,
+    )
+    assert not modal_answers(said("cart", "store"))[0].collapsed
+    assert modal_answers(said("", ""))[0].service == ""
+    assert not modal_answers(said("cart"))[0].collapsed  # one case says nothing
+
+
+def test_a_what_if_moves_grades_and_keeps_the_old_ones(tmp_path: Path) -> None:
+    cases = resolve(make_tree(tmp_path / "t", count=1).root)
+    store = RunStore(tmp_path / "s")
+    run_dir = run_method(store, cases[0].datapack, "loudest")
+    before = grade_all(store, cases)
+    changed = changed_profile(PROFILES["default"], ["load_generators=[frontend]"])
+    assert changed.name.startswith("what-if-")
+    assert changed.load_generators == ("frontend",)
+    items = moved(before, grade_all(store, cases, changed))
+    assert {item["metric"] for item in items} >= {"path_reachability"}
+    assert {v.profile for v in read_verdicts(run_dir)} == {"default", changed.name}
+    assert moved(before, before) == []
+
+
+def test_a_wrong_change_is_one_sentence() -> None:
+    assert changed_profile(PROFILES["compat"], []) == PROFILES["compat"]
+    for change, said in (
+        ("undirect=true", "did you mean 'undirected'"),
+        ("undirected", "KEY=VALUE"),
+        ("undirected=x", "undirected"),
+    ):
+        with pytest.raises(UserError, match=said):
+            changed_profile(PROFILES["default"], [change])
+
+
+def test_scores_without_a_value_are_missing_cells(tmp_path: Path) -> None:
+    table = score_table([verdict("a", "m", None, MetricStatus.FAILED)], "f1", {})
+    assert table.get_column("score").null_count() == 1
+    assert table.schema["score"] == pl.Float64
+    assert write_scores(table, tmp_path / "x.csv").read_text().endswith("opsassay,s,a,m,\n")

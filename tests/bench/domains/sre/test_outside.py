@@ -1,0 +1,116 @@
+"""An external agent in a trial has what it has in an exam: its model behind the gateway, limits, the seal, its account."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from bench.domains.sre.test_trials import MADE, TESTS, write_scenario
+from opsassay.bench.core.store import RunStore, read_run
+from opsassay.bench.domains.sre.grading import read_steps
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
+from opsassay.bench.domains.sre.preflight import require_sound
+from opsassay.bench.domains.sre.trials import run_trials
+from opsassay.bench.sealing import sealing_refusal
+from opsassay.errors import UserError
+
+ASKS = """
+import json, os, sys, urllib.error, urllib.request
+MESSAGES = [{"role": "user", "content": "What now?"}]
+def ask():
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+        data=json.dumps({"model": os.environ["OPENAI_MODEL"], "messages": MESSAGES}).encode(),
+        headers={"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply)["choices"][0]["message"]["content"]
+try:
+    for _ in range(int(sys.argv[1])):
+        print("model:", ask())
+except urllib.error.HTTPError as error:
+    print("refused:", error.read().decode())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _paths(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("OPENAI_API_KEY", "the-real-key")
+
+
+@pytest.fixture
+def trial(tmp_path):
+    """Return a function that runs a trial of an agent that asks its model: the run, its folder, what it said."""
+    write_scenario(tmp_path / "made.yaml", committed_depth="D3")
+    (tmp_path / "asks.py").write_text(ASKS)
+    (tmp_path / "model.yaml").write_text("rules:\n  - reply: restart the proxy\n")
+
+    def trial(agent):
+        plan = TrialPlan.model_validate({"scenarios": ["made.yaml"], "agents": [agent], "retries": 0})
+        jobs = cells_of(plan, tmp_path)
+        require_sound(jobs)
+        (folder,) = run_trials(RunStore(tmp_path / "store"), jobs, performer=MADE + "operating")
+        return read_run(folder), folder, (folder / "agent.log").read_text()
+
+    return trial
+
+
+def asking(tmp_path, times, sealing, **settings):
+    return {
+        "name": "mine",
+        "command": ["{python}", "{agent}/asks.py", str(times)],
+        "model": f"scripted:{tmp_path / 'model.yaml'}",
+        "settings": {"files": [str(tmp_path / "asks.py")], "needs": ["model"], "sealing": sealing, **settings},
+    }
+
+
+@pytest.mark.parametrize("sealing", ["auto", "off"])
+def test_it_reaches_its_model_and_the_run_has_what_was_spent(trial, tmp_path, sealing):
+    run, folder, said = trial(asking(tmp_path, 2, sealing))
+    assert said.count("model: restart the proxy") == 2, said
+    sealed = sealing == "auto" and sealing_refusal() is None
+    assert run.isolation == ("sealed" if sealed else "unsealed")
+    assert run.spent["model_calls"] == 2
+    assert run.spent["input_tokens"] > 0
+    assert run.spent["output_tokens"] > 0
+    assert run.limits_hit == ()
+    steps = read_steps(folder)
+    assert [step.output_content for step in steps] == ["restart the proxy"] * 2
+    assert "the-real-key" not in "".join(path.read_text() for path in folder.glob("*.json*"))
+
+
+def test_the_limit_of_tokens_refuses_further_calls(trial, tmp_path):
+    run, _, said = trial(asking(tmp_path, 50, "auto", limits={"tokens": 20}))
+    assert "refused:" in said
+    assert "The limit of tokens of this run is reached" in said
+    assert run.limits_hit == ("tokens",)
+    assert 0 < run.spent["model_calls"] < 50
+    assert run.spent["input_tokens"] + run.spent["output_tokens"] >= 20
+
+
+def test_an_agent_yaml_is_taken_as_it_is_for_exams(trial, tmp_path):
+    told = {
+        "agent": "written-down",
+        "command": ["{python}", "{agent}/asks.py", "1"],
+        "files": ["asks.py"],
+        "needs": ["model"],
+    }
+    (tmp_path / "agent.yaml").write_text(yaml.safe_dump({**told, "limits": {"model_calls": 1}}))
+    agent = {"name": str(tmp_path / "agent.yaml"), "model": f"scripted:{tmp_path / 'model.yaml'}"}
+    run, folder, said = trial(agent)
+    assert "model: restart the proxy" in said
+    assert run.solver.name == "written-down"
+    assert run.spent["model_calls"] == 1
+    assert json.loads((folder / "agent.json").read_text())["sealed"] == (sealing_refusal() is None)
+
+
+def test_without_a_model_or_with_limits_that_are_none_nothing_begins(trial, tmp_path):
+    agent = asking(tmp_path, 1, "auto")
+    with pytest.raises(UserError, match="asks a model: name one with `model:`"):
+        trial({**agent, "model": None})
+    for limits, said in (({"seconds": 5}, "the scenario's agent_timeout_s"), ({"tokns": 5}, "tokns")):
+        with pytest.raises(ValueError, match=said):
+            trial(asking(tmp_path, 1, "auto", limits=limits))

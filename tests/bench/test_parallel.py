@@ -1,0 +1,53 @@
+"""What becomes of work on several processes when the command is told to end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+from opsassay.bench.parallel import map_processes
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from bench.test_parallel import begin_and_wait
+from opsassay.bench.parallel import map_processes
+import signal
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    list(map_processes(begin_and_wait, [sys.argv[1] + "/" + name for name in "abcdef"], 2))
+"""
+
+
+def begin_and_wait(path):
+    from pathlib import Path
+
+    Path(path).write_text("begun")
+    try:
+        time.sleep(120)
+    finally:
+        Path(path).write_text("undone")
+
+
+def test_workers_undo_what_they_do_and_end_with_the_command(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(tmp_path)],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stderr=subprocess.DEVNULL,
+    )
+    files = [tmp_path / "a", tmp_path / "b"]
+    deadline = time.monotonic() + 60
+    while not all(file.exists() for file in files) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=60)
+    assert [file.read_text() for file in files] == ["undone", "undone"]
+    assert not list(tmp_path.glob("[c-f]")), "what waited was begun after the end was called for"
+
+
+def test_results_come_in_the_order_of_the_items():
+    assert list(map_processes(abs, [-3, 1, -2], 2)) == [3, 1, 2]
