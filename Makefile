@@ -41,7 +41,7 @@ WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
 test: $(VENV)/.developed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
-	$(BIN)/python -m pytest --durations=25 -m "(live or browser) and not faults and not slow"
+	$(BIN)/python -m pytest --durations=25 -m "(live or browser) and not faults and not slow and not kubernetes"
 
 test-faults: $(VENV)/.developed
 	$(BIN)/python -m pytest -m faults

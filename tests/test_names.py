@@ -14,28 +14,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "opsassay"
 
-TWICE_SO_FAR = {
-    "Agent",
-    "Cell",
-    "Handler",
-    "Injection",
-    "Level",
-    "Load",
-    "Lookups",
-    "Names",
-    "Observer",
-    "Operation",
-    "Outcome",
-    "Release",
-    "Replica",
-    "Request",
-    "StrayLookups",
-    "Stream",
-    "Table",
-    "Template",
-}
-"""Class names that are still defined more than once; nothing may be added."""
-
 PLAIN_TERM = {
     "told": "payload, event, reported, given",
     "wanted": "desired",
@@ -49,26 +27,6 @@ PLAIN_TERM = {
     "let_out": "stop",
 }
 IDENTIFIER_ONLY = {"ways": "mechanisms, paths"}
-
-NOT_YET = (
-    "docs/architecture.md",
-    "docs/kubernetes-scenarios.md",
-    "docs/kubernetes.md",
-    "examples/compose/",
-    "examples/multi_agent/",
-    "src/opsassay/agents/command.py",
-    "src/opsassay/agents/contract.py",
-    "src/opsassay/bench/",
-    "src/opsassay/cli/discover_command.py",
-    "src/opsassay/cli/live_table.py",
-    "src/opsassay/cli/report_command.py",
-    "src/opsassay/cli/substrates.py",
-    "src/opsassay/cli/trials_command.py",
-    "src/opsassay/discovery/",
-    "src/opsassay/model/scenario.py",
-    "src/opsassay/testbed/",
-)
-"""Folders and files, from the root, that still have such words; nothing may be added."""
 
 _WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(PLAIN_TERM)})(?![A-Za-z])", re.IGNORECASE)
 _IDENTIFIER = re.compile(rf"(?<![a-z])({'|'.join(PLAIN_TERM | IDENTIFIER_ONLY)})(?![a-z])", re.IGNORECASE)
@@ -84,9 +42,7 @@ def class_names() -> dict[str, list[str]]:
 
 
 def test_a_class_name_is_defined_once():
-    twice = {name: paths for name, paths in class_names().items() if len(paths) > 1}
-    assert {name: paths for name, paths in twice.items() if name not in TWICE_SO_FAR} == {}
-    assert set(twice) >= TWICE_SO_FAR, f"unique now, take them off the list: {sorted(TWICE_SO_FAR - set(twice))}"
+    assert {name: paths for name, paths in class_names().items() if len(paths) > 1} == {}
 
 
 def private_words(path: Path) -> Iterator[str]:
@@ -107,19 +63,8 @@ def private_words(path: Path) -> Iterator[str]:
         yield from (f"{path.relative_to(ROOT)}:{token.start[0]}: {word}" for word in found)
 
 
-def checked(path: Path) -> bool:
-    return not str(path.relative_to(ROOT)).startswith(NOT_YET)
-
-
 @pytest.mark.parametrize("folder", ["src/opsassay", "docs", "examples"])
 def test_private_words_are_not_used(folder):
-    paths = [path for suffix in ("py", "md") for path in sorted((ROOT / folder).rglob(f"*.{suffix}")) if checked(path)]
+    paths = [path for suffix in ("py", "md") for path in sorted((ROOT / folder).rglob(f"*.{suffix}"))]
     terms = ", ".join(f"{word}: {term}" for word, term in (PLAIN_TERM | IDENTIFIER_ONLY).items())
     assert [found for path in paths for found in private_words(path)] == [], f"say instead {terms}"
-
-
-def test_the_list_of_what_is_not_clean_yet_holds_nothing_clean():
-    for name in NOT_YET:
-        path = ROOT / name
-        paths = [path] if path.is_file() else [p for s in ("py", "md") for p in path.rglob(f"*.{s}")]
-        assert any(next(private_words(p), None) for p in paths), f"{name} is clean now: take it off the list"

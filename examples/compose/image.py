@@ -21,8 +21,8 @@ def fill(rootfs: Path) -> None:
     """Copy into *rootfs* what the server needs of an interpreter, each file at the path that it has here."""
     python, standard = Path(os.path.realpath(sys.executable)), Path(sysconfig.get_path("stdlib"))
     command = [python, "-I", "-c", LOADED, HERE / "server.py"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    modules = {path for path in map(Path, told.splitlines()) if path.is_relative_to(standard)}
+    payload = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    modules = {path for path in map(Path, payload.splitlines()) if path.is_relative_to(standard)}
     modules |= set((standard / "encodings").glob("*.py"))  # looked up by name when a text needs one
     compiled = [path for path in modules if path.suffix == ".so"]
     for file in {python, *modules, *_libraries([python, *compiled])}:

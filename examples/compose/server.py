@@ -17,7 +17,7 @@ UPSTREAM = Path("/conf/upstream")
 PORT = 8080
 TIMEOUT_S = 2.0
 DRAIN_S = 3.0
-"""How long a server that was told to end takes no request any more and has those under way finish."""
+"""How long a server that was asked to end takes no request any more and has those under way finish."""
 
 
 class Api(BaseHTTPRequestHandler):
@@ -58,7 +58,7 @@ def read() -> None:
 
 
 def main(role: str) -> None:
-    """Serve as *role* until told to end, or tell the process that serves here to read its file again."""
+    """Serve as *role* until asked to end, or tell the process that serves here to read its file again."""
     if role == "reload":
         os.kill(1, signal.SIGHUP)
         return

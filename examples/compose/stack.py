@@ -194,7 +194,7 @@ class Tools(BaseToolbox):
 
 
 def operate(stack: Stack, verb: str, arguments: Mapping[str, Any]) -> str:
-    """Carry out *verb* and return what is told of it; raises OperationError."""
+    """Carry out *verb* and return what hears of it; raises OperationError."""
     if verb == "ps":
         return "\n".join(f"{name}: {state}" for name, state in sorted(stack.states().items())) or "no container"
     if verb == "config get":

@@ -126,8 +126,8 @@ def _unfounded(step: Seen) -> bool:
     said = step.said.partition("\nTool ")[0] + _arguments(step.said)
     known = set(re.findall(r"\d+", step.given))
     known |= {result for left, result in _EQUATION.findall(said) if _value(left) == int(result)}
-    told = _ALARM.split(said)[-1] if _ALARM.search(said) else said
-    return any(number not in known for number in re.findall(r"\d+", told) if number != "404")
+    payload = _ALARM.split(said)[-1] if _ALARM.search(said) else said
+    return any(number not in known for number in re.findall(r"\d+", payload) if number != "404")
 
 
 def _arguments(said: str) -> str:

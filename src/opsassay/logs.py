@@ -87,7 +87,7 @@ class ConsoleForm(JsonForm):
 def configure(process: str, system: str | None = None) -> None:
     """Write what this process, called *process* in its *system*, logs to standard error, whatever wrote there before.
 
-    The system of a local process is told by its environment. Of other libraries warnings and errors are written.
+    The system of a local process is given by its environment. Of other libraries warnings and errors are written.
     """
     system = os.path.basename(os.environ.get(SYSTEM, "")) if system is None else system  # noqa: PTH119 - no pathlib here
     handler = logging.StreamHandler(sys.stderr)
@@ -124,7 +124,7 @@ def readable(text: str) -> list[str]:
 
 def in_words(entry: dict[str, Any]) -> str:
     """Return event and fields of *entry*, a traceback on lines of its own."""
-    told = ("time", "level", "logger", "process", "system", "event", "error")
-    fields = " ".join(f"{name}={value}" for name, value in entry.items() if name not in told)
+    payload = ("time", "level", "logger", "process", "system", "event", "error")
+    fields = " ".join(f"{name}={value}" for name, value in entry.items() if name not in payload)
     words = f"{entry['event']} ({fields})" if fields else str(entry["event"])
     return f"{words}\n{entry['error']}" if entry.get("error") else words

@@ -137,7 +137,7 @@ def test_the_authority_of_the_server_is_lent(tmp_path):
 
 
 def test_a_cluster_that_admits_ways_to_its_nodes_lets_no_agent_in(tmp_path):
-    with cluster(tmp_path, *(way.lower() for way in account.WAYS_TO_A_NODE)) as (tiny, config):
+    with cluster(tmp_path, *(way.lower() for way in account.PATHS_TO_A_NODE)) as (tiny, config):
         with pytest.raises(RefusedError, match="hostPath, privileged, hostNetwork, hostPID, which are a way"):
             account.require_closed(Api.connect(config), "mine", "image:1")
         asked = [(headers["Impersonate-User"], path) for _, path, _, headers, _ in tiny.asked]
@@ -149,7 +149,7 @@ def test_a_cluster_that_admits_ways_to_its_nodes_lets_no_agent_in(tmp_path):
 
 def test_one_way_that_is_open_is_enough_and_it_is_named(tmp_path):
     with cluster(tmp_path, "hostpid") as (_, config):
-        assert account.ways_to_a_node(Api.connect(config), "mine", "image:1") == ["hostPID"]
+        assert account.paths_to_a_node(Api.connect(config), "mine", "image:1") == ["hostPID"]
 
 
 def test_a_cluster_that_refuses_them_does(tmp_path):
@@ -160,6 +160,6 @@ def test_a_cluster_that_refuses_them_does(tmp_path):
 def test_refusals_of_whoever_may_not_ask_for_the_controller_tell_nothing(tmp_path):
     with (
         cluster(tmp_path, impersonates=False) as (_, config),
-        pytest.raises(RefusedError, match=r"cannot be told.*an ordinary one: .*cannot impersonate"),
+        pytest.raises(RefusedError, match=r"is not known.*an ordinary one: .*cannot impersonate"),
     ):
         account.require_closed(Api.connect(config), "mine", "image:1")

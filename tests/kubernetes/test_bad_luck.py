@@ -138,7 +138,7 @@ def test_an_injection_is_given_up_when_the_cluster_is_silent_though_no_watch_has
         secret["data"] = {"key": base64.b64encode(b"key").decode()}
 
     async def live():
-        lease, told = asyncio.Event(), {"stats": {}, "gauges": {}, "now": time.time(), "wanted": {"until": 0}}
+        lease, told = asyncio.Event(), {"stats": {}, "gauges": {}, "now": time.time(), "desired": {"until": 0}}
         cluster.refuse = lambda _method, path: (200, told) if "/proxy/" in path else ...
         offers = Offers(frozenset(), None)
         system = ClusterUnderTest(api, "mine", TINY, tmp_path, offers, lease, limit_s=60, image="i")

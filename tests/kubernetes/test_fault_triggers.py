@@ -60,7 +60,7 @@ def stage(small_cluster, monkeypatch):
     running = KubernetesSubstrate(small_cluster.config).deploy(system_of(load_scenario(NAME)), "mine")
     small_cluster.put("Secret", "mine", "door", data={"key": base64.b64encode(b"k" * 32).decode()})
     small_cluster.refuse = lambda method, path: (
-        (200, {}) if method == "PUT" and path.endswith(":9090/proxy/wanted") else ...
+        (200, {}) if method == "PUT" and path.endswith(":9090/proxy/desired") else ...
     )
     names = OpenNames("mine", "mine-watch", IMAGE, ("worker1",))
 

@@ -14,7 +14,7 @@ import pytest
 from opsassay.errors import OperationError
 from opsassay.testbed.substrates.kubernetes.actuators.node_faults import agent_objects
 from opsassay.testbed.substrates.kubernetes.agent import node_agent
-from opsassay.testbed.substrates.kubernetes.agent.node_agent import Agent, kubelet_here, process_of, top_group
+from opsassay.testbed.substrates.kubernetes.agent.node_agent import NodeAgent, kubelet_here, process_of, top_group
 
 UID = "0b5d1c3e-1111-2222-3333-444455556666"
 
@@ -105,7 +105,7 @@ def test_an_agent_takes_back_what_it_did(unused_port, processes, top, monkeypatc
         return children() - before
 
     async def live():
-        agent = asyncio.create_task(Agent(order, "secret").run())
+        agent = asyncio.create_task(NodeAgent(order, "secret").run())
         while True:
             try:
                 assert await ask(unused_port, "POST", "begin", "guessed") == 404

@@ -86,28 +86,28 @@ def pod():
 def test_an_order_lasts_until_its_end_and_only_who_has_the_key_can_give_one(pod):
     aborting = {"injection": "1", "type": "HTTPRequestAbort", "parameters": {"code": 418}}
     order = {"until": time.time() + 4, "hooks": [aborting]}
-    assert pod.status("PUT", "wanted", order, key="guessed")[0] == 404
+    assert pod.status("PUT", "desired", order, key="guessed")[0] == 404
     assert pod.answer()[0] == 500, "it calls who is not there"
-    assert pod.status("PUT", "wanted", order)[0] == 200
+    assert pod.status("PUT", "desired", order)[0] == 200
     assert pod.answer()[0] == 418
     told = json.loads(pod.status("GET", "")[1])
-    assert told["wanted"]["hooks"] == [aborting]
+    assert told["desired"]["hooks"] == [aborting]
     assert told["stats"]["server"][0] >= 2
     assert "memory_bytes" in told["gauges"]
     until(lambda: pod.answer()[0] == 500, 60)
     assert time.time() >= order["until"], "it ended by itself, and not before"
-    assert not json.loads(pod.status("GET", "")[1])["wanted"]["hooks"]
+    assert not json.loads(pod.status("GET", "")[1])["desired"]["hooks"]
     assert '"error"' in pod.status("GET", "ledger")[1]
 
 
 def test_look_ups_fail_while_that_is_wanted_and_an_order_that_is_none_is_refused(pod):
-    code, words = pod.status("PUT", "wanted", {"until": time.time() + 60, "names": {"middle": "explode"}})
+    code, words = pod.status("PUT", "desired", {"until": time.time() + 60, "names": {"middle": "explode"}})
     assert code == 422
     assert "names.middle" in words
-    assert pod.status("PUT", "wanted", {"until": time.time() + 60, "names": {"middle": "fail"}})[0] == 200
+    assert pod.status("PUT", "desired", {"until": time.time() + 60, "names": {"middle": "fail"}})[0] == 200
     until(lambda: pod.answer() and '"kind":"lookup"' in pod.status("GET", "ledger")[1], 60)
-    assert pod.status("PUT", "wanted", {"until": 0})[0] == 200
-    assert json.loads(pod.status("GET", "")[1])["wanted"]["names"] == {}
+    assert pod.status("PUT", "desired", {"until": 0})[0] == 200
+    assert json.loads(pod.status("GET", "")[1])["desired"]["names"] == {}
 
 
 def test_no_connection_lasts_while_a_policy_parts_the_pod_from_its_peers(pod):
@@ -122,9 +122,9 @@ def test_no_connection_lasts_while_a_policy_parts_the_pod_from_its_peers(pod):
 
     assert lasts()
     parted = {"injection": "1", "type": "NetworkPartition", "parameters": {"direction": "from"}}
-    assert pod.status("PUT", "wanted", {"until": time.time() + 60, "hooks": [parted]})[0] == 200
+    assert pod.status("PUT", "desired", {"until": time.time() + 60, "hooks": [parted]})[0] == 200
     assert not lasts()
-    assert pod.status("PUT", "wanted", {"until": 0})[0] == 200
+    assert pod.status("PUT", "desired", {"until": 0})[0] == 200
     assert lasts()
 
 

@@ -185,14 +185,14 @@ def test_pods_that_a_controller_removes_are_not_the_agents_deletions_and_those_t
 def test_the_cluster_is_closed_to_whoever_makes_pods_of_deployments_and_open_where_that_is_granted(api, namespace):
     until(lambda: api.get("ServiceAccount", "default", namespace))
     account.require_closed(api, namespace, BOX_IMAGE)
-    assert account.ways_to_a_node(api, "kube-system", BOX_IMAGE) == list(account.WAYS_TO_A_NODE)
+    assert account.paths_to_a_node(api, "kube-system", BOX_IMAGE) == list(account.PATHS_TO_A_NODE)
 
 
-@pytest.mark.parametrize("way", [*account.WAYS_TO_A_NODE, "none"])
+@pytest.mark.parametrize("way", [*account.PATHS_TO_A_NODE, "none"])
 def test_pods_that_are_a_way_to_their_node_are_refused_directly_and_by_way_of_a_deployment(
     operator, api, namespace, way
 ):
-    pod = account._pod(way, account.WAYS_TO_A_NODE.get(way, {}), namespace, BOX_IMAGE)
+    pod = account._pod(way, account.PATHS_TO_A_NODE.get(way, {}), namespace, BOX_IMAGE)
     pod["spec"]["terminationGracePeriodSeconds"] = 1
     until(lambda: api.get("ServiceAccount", "default", namespace))
     direct = operator("create", "-f", "-", feed=json.dumps(pod))

@@ -64,10 +64,10 @@ def answer_schema() -> dict[str, Any]:
         part["required"] = required
         part["properties"]["evidence"] |= {"minItems": 1, "maxItems": MAX_EVIDENCE}
     definitions["RootCauseClaim"]["properties"]["fault_kind"] = {"$ref": "#/$defs/FaultKind"}
-    wanted = {key: whole["properties"][key] for key in _KEYS}
-    wanted["root_causes"]["maxItems"], wanted["propagation"]["maxItems"] = MAX_ROOTS, MAX_EDGES
+    requested = {key: whole["properties"][key] for key in _KEYS}
+    requested["root_causes"]["maxItems"], requested["propagation"]["maxItems"] = MAX_ROOTS, MAX_EDGES
     used = {name: definitions[name] for name in definitions if name != "RankedService"}
-    return {"type": "object", "properties": wanted, "required": list(_KEYS), "$defs": used}
+    return {"type": "object", "properties": requested, "required": list(_KEYS), "$defs": used}
 
 
 def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
@@ -76,10 +76,10 @@ def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
     Prose around the one JSON object is passed over with a note, and so are unknown services and a cyclic propagation: such
     an answer is wrong at most. Raises AnswerError for everything else that breaks the contract.
     """
-    told, prose = _object_in(text)
-    _require_shape(told)
+    payload, prose = _object_in(text)
+    _require_shape(payload)
     try:
-        diagnosis = Diagnosis.model_validate({key: told[key] for key in ("ranking", *_KEYS) if key in told})
+        diagnosis = Diagnosis.model_validate({key: payload[key] for key in ("ranking", *_KEYS) if key in payload})
     except (ValidationError, RecursionError) as error:
         raise AnswerError(_first_problem(error)) from error
     complaints = tuple(_unknown_services(diagnosis, services))
@@ -91,9 +91,9 @@ def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
     return Answer(diagnosis.model_copy(update={"notes": notes}), complaints)
 
 
-def read_diagnosis(told: object, services: Collection[str]) -> Answer:
-    """Return the answer in *told*, an object that was handed over as such; raises AnswerError."""
-    return read_answer(json.dumps(told, default=str), services)
+def read_diagnosis(payload: object, services: Collection[str]) -> Answer:
+    """Return the answer in *payload*, an object that was handed over as such; raises AnswerError."""
+    return read_answer(json.dumps(payload, default=str), services)
 
 
 def _object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
@@ -106,7 +106,7 @@ def _object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
     if not text:
         raise AnswerError("the answer is empty; give one JSON object by the contract")
     try:
-        told = json.loads(text, parse_constant=_refuse_constant)
+        payload = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise AnswerError("the answer is no JSON that can be read: it is nested too deeply") from error
     except ValueError as error:
@@ -117,9 +117,9 @@ def _object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
                 f"the answer is no JSON: {several}; give exactly one JSON object and nothing else"
             ) from error
         return found[0], True
-    if not isinstance(told, dict):
-        raise AnswerError(f"the answer is {_kind_of(told)} instead of a JSON object with {' and '.join(_KEYS)}")
-    return told, False
+    if not isinstance(payload, dict):
+        raise AnswerError(f"the answer is {_kind_of(payload)} instead of a JSON object with {' and '.join(_KEYS)}")
+    return payload, False
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
@@ -142,12 +142,12 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"it holds the number {name}")
 
 
-def _require_shape(told: dict[str, Any]) -> None:
+def _require_shape(payload: dict[str, Any]) -> None:
     """Raise AnswerError for what the models let pass and the contract does not, and before anything large is read."""
     for key, most in zip(_KEYS, (MAX_ROOTS, MAX_EDGES), strict=True):
-        value = told.get(key)
+        value = payload.get(key)
         if not isinstance(value, list):
-            missing = "is missing" if key not in told else f"is {_kind_of(value)}"
+            missing = "is missing" if key not in payload else f"is {_kind_of(value)}"
             raise AnswerError(f"{key} {missing}; give a list, [] when there is none")
         if len(value) > most:
             raise AnswerError(f"{key} has {len(value)} entries; at most {most} are read, give those that matter")

@@ -41,7 +41,7 @@ class ToolDesk(Protocol):
         """Return the tools."""
 
     def call(self, tool: str, arguments: dict[str, Any]) -> ToolCall:
-        """Return the call with what came of it; whatever is wrong with it is told, never raised."""
+        """Return the call with what came of it; whatever is wrong with it is reported, never raised."""
 
 
 class Desk:

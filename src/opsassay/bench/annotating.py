@@ -93,7 +93,7 @@ def annotate_case(case: Case, root: str | None = None, settings: AnnotateSetting
 
 
 def _by_service(affected: Sequence[AffectedByFault]) -> list[Fault]:
-    """Return the faults, that of a host told once for each of its services."""
+    """Return the faults, that of a host listed once for each of its services."""
     return [
         fault.model_copy(update={"service": service})
         for fault, services, _ in affected

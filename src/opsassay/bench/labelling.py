@@ -44,7 +44,7 @@ class CaseVerdict(Artefact):
 
 
 @dataclass(frozen=True)
-class LabelAgreement:
+class KindAgreement:
     """How far two annotators agree on the cases that both judged; *kappa* None when it is not defined."""
 
     annotators: tuple[str, str]
@@ -105,7 +105,7 @@ def annotators(suite: Path) -> list[str]:
     return sorted(file.stem for file in (suite / "audit").glob("*.jsonl"))
 
 
-def agreement(suite: Path) -> LabelAgreement:
+def agreement(suite: Path) -> KindAgreement:
     """Return the agreement of the two annotators of *suite*; raises UserError unless two judged cases in common."""
     names = annotators(suite)
     if len(names) != 2:
@@ -120,7 +120,7 @@ def agreement(suite: Path) -> LabelAgreement:
     for case in both:
         table[int(not first[case].agree), int(not second[case].agree)] += 1
     differing = [case for case in both if first[case].agree != second[case].agree]
-    return LabelAgreement(
+    return KindAgreement(
         annotators=(names[0], names[1]),
         cases=len(both),
         raw=float(np.trace(table) / len(both)),

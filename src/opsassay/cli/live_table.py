@@ -20,7 +20,7 @@ _SHOWN = 8
 
 
 class RunTable:
-    """The progress of runs: what runs now and what has ended; safe to be told by several threads."""
+    """The progress of runs: what runs now and what has ended; safe to be used by several threads."""
 
     def __init__(self, total: int) -> None:
         self._total, self._lock = total, threading.Lock()

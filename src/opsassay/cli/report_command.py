@@ -68,7 +68,7 @@ def _commands(store: RunStore, cases: Path | None, output: Path) -> list[str]:
 
     kinds = set()
     for run_dir in store.runs():
-        with suppress(OpsAssayError):  # what cannot be read is told by the report itself
+        with suppress(OpsAssayError):  # what cannot be read is reported by the report itself
             kinds.add(read_run(run_dir).solver.kind)
     made = {"method": "opsassay diagnose {}", "agent": "opsassay run {} -a AGENT"}
     apart = f" -o {store.root}" if cases else ""

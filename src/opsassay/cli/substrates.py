@@ -33,7 +33,7 @@ def split_level(substrate: str) -> tuple[str, str | None]:
 
 
 def there(substrate: str) -> str:
-    """Return what further commands on a system of *substrate* need to be told."""
+    """Return what further commands on a system of *substrate* have to name."""
     return "" if substrate == HERE else f" --substrate {substrate}"
 
 

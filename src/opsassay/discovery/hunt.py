@@ -37,13 +37,13 @@ class Hunt:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self._scenario, self._target, self._out, self._settings = scenario, target, out, settings
-        told = {"scenario": scenario.id, "digest": scenario.digest(), "target": target, **commitment}
+        payload = {"scenario": scenario.id, "digest": scenario.digest(), "target": target, **commitment}
         out.mkdir(parents=True, exist_ok=True)
         path = out / SEARCH
-        if path.exists() and json.loads(path.read_text()) != told:
+        if path.exists() and json.loads(path.read_text()) != payload:
             raise UserError(f"{out} holds another search ({SEARCH} there says which); choose another folder.")
         with whole_file(path) as partial:
-            partial.write_text(json.dumps(told, indent=1) + "\n")
+            partial.write_text(json.dumps(payload, indent=1) + "\n")
         self._known = {attempt.number: attempt for attempt in read_attempts(out)}
         self._stack = ExitStack()
         self._desk: SearchDesk | None = None

@@ -60,15 +60,15 @@ class SearchDesk:
         Raises OperationError when the baseline does not come back.
         """
         began = time.monotonic()
-        told = {"number": number, "composition": composition, "families": families}
+        payload = {"number": number, "composition": composition, "families": families}
         if reason := self.laboratory.refusal(composition):
-            return Attempt(**told, result="refused", fitness=NOTHING, reason=reason)
+            return Attempt(**payload, result="refused", fitness=NOTHING, reason=reason)
         self.laboratory.verify()
         try:
             found = self._tried(composition)
         finally:
             self.laboratory.restore(composition)
-        return Attempt(**told, **found, seconds=round(time.monotonic() - began, 2))
+        return Attempt(**payload, **found, seconds=round(time.monotonic() - began, 2))
 
     def _tried(self, composition: Composition) -> dict[str, object]:
         """Observe the system while the candidate acts and the operator works, and judge what was recorded."""

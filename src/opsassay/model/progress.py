@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """What is told of pieces of work, each by its name; from whatever thread it is done in."""
+    """What hears of pieces of work, each by its name; from whatever thread it is done in."""
 
     def started(self, name: str) -> None:
         """Tell that a piece of work begins."""
@@ -39,4 +39,4 @@ class ProgressLines:
 
 
 SILENT = ProgressLines()
-"""Progress that nobody is told of."""
+"""Progress that nobody hears of."""

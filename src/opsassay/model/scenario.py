@@ -298,7 +298,7 @@ class Scenario(Written):
         return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def prompt(self, arm: str = "baseline") -> str:
-        """Return what the agent is told in the prompt *arm*: the alert, and in `constrained` the addendum."""
+        """Return what the agent is given in the prompt *arm*: the alert, and in `constrained` the addendum."""
         return self.alert.strip() + (f"\n\n{self.constrained.strip()}" if arm == "constrained" else "")
 
     def true_causes(self) -> frozenset[str]:

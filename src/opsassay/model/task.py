@@ -22,7 +22,7 @@ class MetricDefinition(Noun):
 
 
 class Task(Noun):
-    """What is told of a task before it is run; its body is its domain's own.
+    """What hears of a task before it is run; its body is its domain's own.
 
     *oracles* are names: what they do is for the grader. *complexity* is
     ITBench's (Equation 6), None where it would tell of the truth or is not known.

@@ -26,7 +26,7 @@ class Bundle(Protocol[Desk_co]):
         """Deploy what the task happens on, and wait until it is healthy."""
 
     def start(self) -> None:
-        """Break it, and wait until what the agent is told of can be seen."""
+        """Break it, and wait until what the agent hears of can be seen."""
 
     def desk(self) -> Desk_co:
         """Return the tools that the agent gets."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 GRACE_S = 20.0
-"""How long a watched process that was told to end may take to undo what it did."""
+"""How long a watched process that was asked to end may take to undo what it did."""
 LOOK_S = 0.5
 """How often a watched process is looked at."""
 
@@ -60,11 +60,6 @@ def run_watched(module: str, order: bytes, log: Path, timeout_s: float, given_up
         finally:
             _end(process)
             _watched.discard(process.pid)
-
-
-def last_line(log: Path) -> str:
-    """Return the last line of *log*, '' when there is none."""
-    return " ".join(log.read_text(errors="replace").strip().splitlines()[-1:])
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float, given_up: Callable[[], bool]) -> int | None:

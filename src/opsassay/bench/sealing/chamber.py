@@ -189,7 +189,7 @@ def _lend(path: str, shown: str) -> None:
 
 
 def _hide(paths: list[str]) -> list[str]:
-    """Lay emptiness over those of *paths* that a lent folder shows, and return where; to be made read-only at the end."""
+    """Lay emptiness over those of *paths* that a mounted folder shows, and return where; made read-only at the end."""
     emptied = []
     for path in paths:
         target = Path(NEW + path)

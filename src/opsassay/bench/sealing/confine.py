@@ -14,7 +14,7 @@ USER_INSIDE = 1000
 
 
 REPORT = 3
-"""The descriptor through which a failure is told; the start of the command closes it."""
+"""The descriptor through which a failure is reported; the start of the command closes it."""
 
 
 def become_and_run(plan: dict[str, Any], outer_uid: int | None) -> None:
@@ -45,7 +45,7 @@ def become_and_run(plan: dict[str, Any], outer_uid: int | None) -> None:
     os.chdir("/work")
     seccomp.install()
     command, environment = plan["command"], plan["environment"]
-    os.execvpe(command[0], command, environment)  # noqa: S606 - no shell is wanted
+    os.execvpe(command[0], command, environment)  # noqa: S606 - no shell is used
 
 
 def enter_user_namespace(others: int) -> None:
@@ -59,7 +59,7 @@ def enter_user_namespace(others: int) -> None:
 
 
 def _limit(limits: dict[str, Any]) -> None:
-    wanted = {
+    requested = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: limits["file_bytes"],
         resource.RLIMIT_MEMLOCK: 2**20,
@@ -71,8 +71,8 @@ def _limit(limits: dict[str, Any]) -> None:
         resource.RLIMIT_SIGPENDING: 1024,
     }
     if limits["address_space_bytes"]:
-        wanted[resource.RLIMIT_AS] = limits["address_space_bytes"]
-    for kind, most in wanted.items():
+        requested[resource.RLIMIT_AS] = limits["address_space_bytes"]
+    for kind, most in requested.items():
         _, hard = resource.getrlimit(kind)
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (bound, bound))

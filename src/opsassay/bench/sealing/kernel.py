@@ -105,8 +105,8 @@ def raise_loopback() -> None:
 
 def system_call(number: int, *arguments: int | bytes | None) -> int:
     """Return what the system call *number* returns; -1 is a failure, and errno of ctypes says which."""
-    told = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
-    return int(libc.syscall(ctypes.c_long(number), *told))
+    payload = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
+    return int(libc.syscall(ctypes.c_long(number), *payload))
 
 
 def _prctl(option: int, value: int) -> None:

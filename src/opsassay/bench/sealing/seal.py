@@ -123,7 +123,7 @@ class Seal:
         try:
             warden.stdin.write(json.dumps(plan).encode() + b"\n")
             warden.stdin.flush()
-            told = report.read()
+            payload = report.read()
         finally:
             warden.stdin.close()  # also on Ctrl-C: it ends the seal
             try:
@@ -132,9 +132,9 @@ class Seal:
                 warden.kill()
                 warden.wait()
             stdout, stderr = (tail.text() for tail in tails)
-        if not told:
+        if not payload:
             raise StartError(f"The seal's warden ended with {warden.returncode} and without a report.", stderr)
-        return _ended(json.loads(told), self.limits, stdout, stderr)
+        return _ended(json.loads(payload), self.limits, stdout, stderr)
 
     def _plan(self, command: Sequence[str], report: int) -> dict[str, Any]:
         """Return what the warden needs to know, all paths without symbolic links."""
@@ -210,23 +210,23 @@ def own_hidden() -> list[Path]:
     return [_PACKAGE, *packages, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]
 
 
-def _ended(told: dict[str, Any], limits: SealLimits, stdout: str, stderr: str) -> Ended:
-    if "refused" in told:
+def _ended(payload: dict[str, Any], limits: SealLimits, stdout: str, stderr: str) -> Ended:
+    if "refused" in payload:
         raise StartError(
-            f"This machine gives no seal: {told['refused']}; run as root (in a container with CAP_SYS_ADMIN and an "
+            f"This machine gives no seal: {payload['refused']}; run as root (in a container with CAP_SYS_ADMIN and an "
             "unmasked /proc), or allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
             "kernel.apparmor_restrict_unprivileged_userns) on Linux 5.12 or newer."
         )
-    if "failed" in told:
-        raise StartError(f"The seal cannot be made: {told['failed']}.", stderr)
-    if "unstarted" in told:
-        reason = f"the command cannot start in the seal: {told['unstarted']}"
-        left = tuple(told.get("left", ()))
-        return Ended(127, None, told["seconds"], reason, stdout, stderr, left_behind=left, started=False)
-    code = os.waitstatus_to_exitcode(told["status"]) if "status" in told else None
+    if "failed" in payload:
+        raise StartError(f"The seal cannot be made: {payload['failed']}.", stderr)
+    if "unstarted" in payload:
+        reason = f"the command cannot start in the seal: {payload['unstarted']}"
+        left = tuple(payload.get("left", ()))
+        return Ended(127, None, payload["seconds"], reason, stdout, stderr, left_behind=left, started=False)
+    code = os.waitstatus_to_exitcode(payload["status"]) if "status" in payload else None
     name = signal.Signals(-code).name if code is not None and code < 0 else None
     code = None if name else code
-    limit = told.get("limit")
+    limit = payload.get("limit")
     if limit is None and name == "SIGXFSZ":
         limit = "file_bytes"
     if limit == "wall_clock_s":
@@ -239,4 +239,4 @@ def _ended(told: dict[str, Any], limits: SealLimits, stdout: str, stderr: str) -
         reason = f"killed by {name}"
     else:
         reason = f"ended with exit code {code}" if code is not None else "the seal was ended from outside"
-    return Ended(code, name, told["seconds"], reason, stdout, stderr, limit, tuple(told.get("left", ())))
+    return Ended(code, name, payload["seconds"], reason, stdout, stderr, limit, tuple(payload.get("left", ())))

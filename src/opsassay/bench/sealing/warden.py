@@ -38,11 +38,11 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     plan = json.loads(_first_line())
     try:
-        told = Warden(plan).watch()
+        payload = Warden(plan).watch()
     except Exception as error:  # noqa: BLE001 - the last frame of a process; the runner tells it
-        told = {"failed": f"{type(error).__name__}: {error}"}
+        payload = {"failed": f"{type(error).__name__}: {error}"}
     with suppress(OSError):  # the runner is gone
-        os.write(plan["report"], json.dumps(told).encode())
+        os.write(plan["report"], json.dumps(payload).encode())
 
 
 class Warden:
@@ -50,7 +50,7 @@ class Warden:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
-        self.told: dict[str, Any] = {}
+        self.payload: dict[str, Any] = {}
         self.init: int | None = None
         self.init_pid = 0
         self.work: int | None = None
@@ -73,14 +73,14 @@ class Warden:
             channel, door = self._open(runner)
             self._follow(channel, door, runner)
             self._end(door)
-            self.told["seconds"] = time.monotonic() - self.began
+            self.payload["seconds"] = time.monotonic() - self.began
             if members.killed_for_memory(group):
-                self.told["limit"] = "memory_bytes"
-            if self.work is not None and "abandoned" not in self.told:
-                self.told["left"] = copy_out(self.work, Path(plan["work"]), plan["limits"]["collect_bytes"])
+                self.payload["limit"] = "memory_bytes"
+            if self.work is not None and "abandoned" not in self.payload:
+                self.payload["left"] = copy_out(self.work, Path(plan["work"]), plan["limits"]["collect_bytes"])
         finally:
             members.remove(group)
-        return self.told
+        return self.payload
 
     def _open(self, runner: int) -> tuple[socket.socket, int]:
         """Start the process that makes the namespaces; return our end of the channel to it, and its pid."""
@@ -116,12 +116,12 @@ class Warden:
             elif ended in ready:
                 return
             elif 0 in ready or runner in ready:
-                self.told["abandoned"] = True
+                self.payload["abandoned"] = True
                 return
             elif left_s <= 0:
-                if "status" not in self.told:
+                if "status" not in self.payload:
                     built = self.work is not None
-                    self.told.update({"limit": "wall_clock_s"} if built else {"failed": "it was not built in time"})
+                    self.payload.update({"limit": "wall_clock_s"} if built else {"failed": "it was not built in time"})
                 return
 
     def _hear(self, message: dict[str, Any], descriptors: list[int], channel: socket.socket) -> None:
@@ -137,7 +137,7 @@ class Warden:
             self.deadline = self.began + self.plan["limits"]["wall_clock_s"]
             channel.send(b"go")
         else:
-            self.told.update(message)
+            self.payload.update(message)
             self.deadline = time.monotonic() + ENDING_S
 
     def _relay(self, listeners: list[int]) -> None:

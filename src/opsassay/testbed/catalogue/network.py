@@ -98,8 +98,10 @@ def _store_activity(system: System, store: str) -> str:
 
 def _slowest_link(injection: Injection[Measured], times: Times, delay_ms: float) -> Reading:
     readings = [slowdown(who, times, activities, delay_ms) for who, activities in _over_links(injection)]
-    told = (r for r in readings if not (math.isnan(r[0]) or math.isnan(r[1])))  # without a before nothing can be slower
-    return max(told, key=lambda r: r[1] - r[2], default=NOTHING)
+    payload = (
+        r for r in readings if not (math.isnan(r[0]) or math.isnan(r[1]))
+    )  # without a before nothing can be slower
+    return max(payload, key=lambda r: r[1] - r[2], default=NOTHING)
 
 
 def _exchanges_packets(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:

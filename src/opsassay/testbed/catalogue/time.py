@@ -26,8 +26,8 @@ _FAMILY = FamilyTraits(
 def clock_apart(injection: Injection[Measured], _: Times) -> Reading:
     """Distance of the target's clock from the supervisor's, milliseconds."""
     values = [gauges["clock_offset_ms"] for _, gauges in injection.replica.gauges]
-    wanted = abs(float(injection.plan.parameters["offset_ms"]))
-    return 0.0, abs(values[-1]) if values else math.nan, MIN_GROWTH_SHARE * wanted
+    desired = abs(float(injection.plan.parameters["offset_ms"]))
+    return 0.0, abs(values[-1]) if values else math.nan, MIN_GROWTH_SHARE * desired
 
 
 FAMILY = (

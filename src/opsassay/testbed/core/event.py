@@ -1,4 +1,4 @@
-"""What an injection reports on its way, as JSON has it: one event a line, told apart by ``event``."""
+"""What an injection reports on its way, as JSON has it: one event a line, distinguished by ``event``."""
 
 from __future__ import annotations
 

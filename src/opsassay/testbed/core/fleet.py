@@ -37,7 +37,7 @@ class Counted(Protocol):
 
 
 @dataclass
-class Load:
+class LoadCounters:
     """The load generator, as far as its counters go."""
 
     history: Samples = field(default_factory=_recent)
@@ -56,7 +56,7 @@ class Replica:
     port: int | None = None
     ready: bool = False
     held: bool = False  # not to be started again for now
-    wanted: bool = True  # False: an operator stopped it, and starts it
+    desired: bool = True  # False: an operator stopped it, and starts it
     draining: bool = False  # on its way out: takes nothing new
     release: str = "v1"
     settings: dict[str, str] = field(default_factory=dict)  # what its process was started with
@@ -86,7 +86,7 @@ class Fleet:
         self._random = random.Random(f"pods:{seed}")  # noqa: S311
         self._replica_sets = {service: self._letters(8) for service in system.services}
         self.replicas: dict[str, Replica] = {}
-        self.load = Load()
+        self.load = LoadCounters()
         places = 0
         for service, spec in system.services.items():
             for index in range(spec.replicas):
@@ -113,7 +113,7 @@ class Fleet:
         return [replica for replica in self.replicas.values() if replica.service == service]
 
     def lost_ledger_lines(self) -> int:
-        """Return how many lines of the ledger the replicas could not write, as far as they have told."""
+        """Return how many lines of the ledger the replicas could not write, as far as they have said."""
         return sum(int(r.gauges[-1][1].get("ledger_lost", 0)) for r in self.replicas.values() if r.gauges)
 
     def not_ready(self) -> list[str]:

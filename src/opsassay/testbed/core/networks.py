@@ -31,7 +31,7 @@ class Site:
     """Where its first process listens, the next ones above it; 0 for any free port."""
 
     def parameters(self, start: int = 0) -> dict[str, Any]:
-        """Return what the process that is the *start*-th one here is told: two may overlap."""
+        """Return what the process that is the *start*-th one here is given: two may overlap."""
         port = self.port and self.port + start % PORTS
         return {"address": self.address, "port": port, "inside": self.namespace}
 

@@ -1,4 +1,4 @@
-"""Where a running system keeps its state on disk, and how its processes are told from all others.
+"""Where a running system keeps its state on disk, and how its processes are distinguished from all others.
 
 ``$OPSASSAY_STATE`` or ``~/.local/state/opsassay`` holds ``systems/<name>/``: the lock that the supervisor holds as long as
 it lives, its socket, the undo journal, logs, the ledger, the stores' data. Every process that OpsAssay starts carries the

@@ -1,4 +1,4 @@
-"""What a plan must be to be carried out on a system: told from the two alone, before anything is deployed or recorded."""
+"""What a plan must be to be carried out on a system: judged by the two alone, before anything is deployed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def require(
 ) -> None:
     """Raise when *plan* cannot be carried out on *system*, where *refusal* says what cannot be injected; pure.
 
-    Where replicas are is told by *fleet*, by the system's own rule without one. Raises NotFoundError or RefusedError. For a
+    *fleet* says where replicas are; without one, the system's own rule. Raises NotFoundError or RefusedError. For a
     plan that was read from the file *source* (of which it is the field *within*) it raises ConfigError naming file, line
     and field.
     """

@@ -1,4 +1,4 @@
-"""A partition: packets are dropped on the wire, where neither end is told."""
+"""A partition: packets are dropped on the wire, where neither end is informed."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ CPU, MEMORY = "cgroup_cpu", "cgroup_memory"
 ABILITIES = (NAMESPACES, NETEM, SHAPING, DROP, QUEUE, CPU, MEMORY)
 PROBE_WITHIN_S = 20.0
 
-WAYS_OUT = {
+REMEDIES = {
     NAMESPACES: "load bridge and veth (CONFIG_BRIDGE, CONFIG_VETH), or use the plain isolation level",
     NETEM: "packet faults take the detour through a queue instead; modprobe sch_netem (CONFIG_NET_SCH_NETEM) to have it",
     SHAPING: "load sch_htb, sch_tbf and cls_u32 (CONFIG_NET_SCH_HTB, CONFIG_NET_SCH_TBF, CONFIG_NET_CLS_U32)",
@@ -115,10 +115,10 @@ def _tried(name: str, how: str, attempt: Callable[[], str | None]) -> Ability:
     """Return the ability *name*, had by *how* unless *attempt* returns a better word; its error is the reason."""
     try:
         return Ability(available=True, how=attempt() or how)
-    except Exception as error:  # noqa: BLE001 - libraries raise what they like; the reason is told, whatever it was
+    except Exception as error:  # noqa: BLE001 - libraries raise what they like; the reason is reported, whatever it was
         number = getattr(error, "code", None) or getattr(error, "errno", None)
         detail = os.strerror(number) if isinstance(number, int) else str(error) or type(error).__name__
-        return Ability(available=False, reason=f"the kernel refuses it ({detail}); {WAYS_OUT[name]}")
+        return Ability(available=False, reason=f"the kernel refuses it ({detail}); {REMEDIES[name]}")
 
 
 def _fabric() -> None:

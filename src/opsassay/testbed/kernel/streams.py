@@ -14,7 +14,7 @@ TCP, UDP = 6, 17
 UDP_HEADER = 8
 
 
-class Stream(NamedTuple):
+class PacketStream(NamedTuple):
     """One direction of one link as seen from the replica; *address* is the other end's."""
 
     link: str
@@ -27,7 +27,7 @@ class Streams:
     """The streams that a fault impairs."""
 
     def __init__(self, streams: Sequence[dict[str, Any]]) -> None:
-        self.all = tuple(Stream(**stream) for stream in streams)
+        self.all = tuple(PacketStream(**stream) for stream in streams)
         self._by_end = {
             (stream.leaving, socket.inet_aton(stream.address), stream.direction): stream for stream in self.all
         }
@@ -36,7 +36,7 @@ class Streams:
         """Return the peers' addresses of the streams that leave the replica, or of those that arrive."""
         return sorted({stream.address for stream in self.all if stream.leaving == leaving})
 
-    def of(self, packet: Packet) -> Stream | None:
+    def of(self, packet: Packet) -> PacketStream | None:
         """Return the stream of *packet* when it carries TCP payload, else None.
 
         Two replicas that call one another have a stream of each link in either direction: the caller's end of a

@@ -55,10 +55,10 @@ class AlertWatch:
 
     def silent(self, rules: Iterable[AlertRule]) -> list[str]:
         """Return which of *rules* have not fired yet, in words; with no rules whether none at all has."""
-        seen, wanted = self.quiet_since, [(rule.service, rule.signal) for rule in rules]
-        if not wanted:
+        seen, desired = self.quiet_since, [(rule.service, rule.signal) for rule in rules]
+        if not desired:
             return [] if seen else ["any alert"]
-        return [" ".join(rule) for rule in wanted if rule not in seen]
+        return [" ".join(rule) for rule in desired if rule not in seen]
 
     def quiet_s(self, rules: Iterable[AlertRule]) -> float:
         """Return for how long *rules*, or all that have fired, have been quiet: 0 while one of them fires.
@@ -66,8 +66,8 @@ class AlertWatch:
         What has never fired is quiet since the watch began.
         """
         since = self.quiet_since
-        wanted = {(rule.service, rule.signal) for rule in rules} or since.keys()
-        latest = max((since[rule] for rule in wanted & since.keys()), default=self._began)
+        desired = {(rule.service, rule.signal) for rule in rules} or since.keys()
+        latest = max((since[rule] for rule in desired & since.keys()), default=self._began)
         return max(0.0, time.monotonic() - latest)
 
     def _watch(self) -> None:

@@ -43,5 +43,5 @@ def parse(text: str, name: str = "candidate") -> Composition:
 
 
 def _words(change: OpsCall) -> str:
-    told = [str(value) for value in change.arguments.values()]
-    return f"{change.verb}({', '.join(told)})"
+    payload = [str(value) for value in change.arguments.values()]
+    return f"{change.verb}({', '.join(payload)})"

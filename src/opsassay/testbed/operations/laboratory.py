@@ -56,7 +56,7 @@ class LaboratorySetup:
     """What a substrate brings for a search. *settings* are those of the substrate.
 
     *blocks* are what candidates are made of, by system and target; *invalid* one candidate of each invalid class of
-    "side-effects", App. H.3; *task* what a model that rewrites candidates is told; *deploy* runs the scenario's system,
+    "side-effects", App. H.3; *task* what a model that rewrites candidates is given; *deploy* runs the scenario's system,
     unbroken, while the block runs: from (scenario, target, seed, settings).
     """
 

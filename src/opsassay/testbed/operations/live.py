@@ -26,7 +26,7 @@ from opsassay.testbed.recording.alerts import TICK_S, firing, usual_values
 KEPT_S = 900.0
 """How far back the tables go."""
 ARRIVAL_S = 2.0
-"""What ended longer ago than this has arrived: replicas send twice a second. Alerts are told that much late."""
+"""What ended longer ago than this has arrived: replicas send twice a second. Alerts are reported that much late."""
 READ = ("traces", "logs", "metrics", "metrics_sum")
 _COLUMNS = {"traces": TraceColumns, "logs": LogColumns, "metrics": MetricColumns}
 
@@ -57,7 +57,7 @@ class LiveTelemetry:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OpsAssayError):  # nobody reads it any more, and what ended it is told by whoever was at work
+        with suppress(OpsAssayError):  # nobody reads it any more, and what ended it is reported by whoever was at work
             self._receiver.close_session(self._folder.name)
 
     def tables(self) -> dict[str, pl.DataFrame]:

@@ -1,4 +1,4 @@
-"""What every set of operator's tools has in common: arguments are checked, each call is recorded, an error is told.
+"""What every set of operator's tools has in common: arguments are checked, each call is recorded, an error is reported.
 
 A call that is asked for, also one that is refused, becomes an `Action` on the run's clock.
 """
@@ -34,7 +34,7 @@ class Tool(NamedTuple):
 
 
 class ToolDefinition(NamedTuple):
-    """A tool as a model or an MCP client is told of it; *parameters* is a JSON schema."""
+    """A tool as a model or an MCP client sees it; *parameters* is a JSON schema."""
 
     name: str
     description: str
@@ -57,7 +57,7 @@ class Done(NamedTuple):
 
 
 def definitions_of(tools: Mapping[str, Tool], *, changing: bool = True) -> tuple[ToolDefinition, ...]:
-    """Return *tools* as a model is told of them, without those that change something unless *changing*."""
+    """Return *tools* as a model sees them, without those that change something unless *changing*."""
     return tuple(
         ToolDefinition(name, (tool.arguments.__doc__ or "").strip(), _schema(tool.arguments))
         for name, tool in tools.items()
@@ -66,7 +66,7 @@ def definitions_of(tools: Mapping[str, Tool], *, changing: bool = True) -> tuple
 
 
 class BaseToolbox(ABC):
-    """The *tools* of an operator; every call is told to *record*. Calls come one after the other, from whatever thread."""
+    """The *tools* of an operator; every call is reported to *record*. Calls come one by one, from whatever thread."""
 
     def __init__(self, tools: Mapping[str, Tool], record: Callable[[Action], None]) -> None:
         self.tools, self._record = tools, record
@@ -84,7 +84,7 @@ class BaseToolbox(ABC):
         return tool.mutating
 
     def definitions(self, *, changing: bool = True) -> tuple[ToolDefinition, ...]:
-        """Return the tools as a model is told of them, without those that change something unless *changing*."""
+        """Return the tools as a model sees them, without those that change something unless *changing*."""
         return definitions_of(self.tools, changing=changing)
 
     def close(self) -> None:
@@ -92,14 +92,14 @@ class BaseToolbox(ABC):
         self._closed.set()
 
     def call(self, name: str, given: Mapping[str, Any], step_id: int | None = None) -> ToolOutcome:
-        """Carry out one call and record it; whatever is wrong with it is told, never raised."""
+        """Carry out one call and record it; whatever is wrong with it is reported, never raised."""
         with self._turn:
             self._calls += 1
             if self._calls > CALLS_LIMIT:
                 return ToolOutcome(f"Error: there are no more than {CALLS_LIMIT} calls.", "error")
             began_ns = time.time_ns()
             done = self._attempt(str(name), given)
-            told = ToolOutcome(_cut(done.output), done.status)
+            payload = ToolOutcome(_cut(done.output), done.status)
             tool = self.tools.get(str(name))
             self._record(
                 Action(
@@ -108,13 +108,13 @@ class BaseToolbox(ABC):
                     started_ns=began_ns,
                     ended_ns=time.time_ns(),
                     step_id=step_id,
-                    status=told.status,
-                    output=told.output,
+                    status=payload.status,
+                    output=payload.output,
                     mutating=tool is not None and self.changes(tool, given),
                     touched=done.touched,
                 )
             )
-            return told
+            return payload
 
     def _attempt(self, name: str, given: Mapping[str, Any]) -> Done:
         tool = self.tools.get(name)
@@ -132,7 +132,7 @@ class BaseToolbox(ABC):
             return _error(str(error))
 
     def pause(self, seconds: float) -> str:
-        """Wait, at most until the agent's time is over; return what is told of it."""
+        """Wait, at most until the agent's time is over; return what hears of it."""
         self._closed.wait(seconds)
         return f"Waited {seconds:g} s."
 

@@ -43,7 +43,7 @@ TOOLS: Mapping[str, Tool] = {
 
 
 def definitions(*, changing: bool = True) -> tuple[ToolDefinition, ...]:
-    """Return the tools as a model is told of them, without those that change something unless *changing*."""
+    """Return the tools as a model sees them, without those that change something unless *changing*."""
     return definitions_of(TOOLS, changing=changing)
 
 
@@ -56,7 +56,7 @@ class OperatedSystem(Protocol):
 
 
 class VerbToolbox(BaseToolbox):
-    """The tools over the running system *running* and the *sight* of its telemetry; every call is told to *record*."""
+    """The tools over the running system *running* and the *sight* of its telemetry; every call is reported to *record*."""
 
     def __init__(self, running: OperatedSystem, sight: Sight, record: Callable[[Action], None]) -> None:
         super().__init__(TOOLS, record)
@@ -77,12 +77,12 @@ class VerbToolbox(BaseToolbox):
         return tool.mutating or given.get("method", "GET") != "GET"
 
     def _operate(self, verb: str, asked: Written) -> dict[str, Any]:
-        told = asked.model_dump()
+        payload = asked.model_dump()
         if isinstance(asked, args.ExecCurl):
             url = args.parse_url(asked.url)
-            del told["url"]
-            told |= {"service": url.service, "port": url.port, "path": url.path}
-        return self._running.operate(verb, told)
+            del payload["url"]
+            payload |= {"service": url.service, "port": url.port, "path": url.path}
+        return self._running.operate(verb, payload)
 
 
 def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:

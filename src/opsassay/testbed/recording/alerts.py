@@ -40,7 +40,7 @@ def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window,
 def firing(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, baseline: pl.DataFrame, at_ns: int) -> list[Alert]:
     """Return what fires at the instant *at_ns*, over the window that trails it, in order of service and signal.
 
-    *baseline* is what `usual_values` told when the healthy stretch was still in the tables.
+    *baseline* is what `usual_values` reported when the healthy stretch was still in the tables.
     """
     ticks = pl.DataFrame({"tick": [at_ns]}, schema={"tick": pl.Int64})
     recent = _handled(traces).filter(pl.col("ended_ns").is_between(at_ns - _WINDOW_NS, at_ns, closed="left"))

@@ -236,7 +236,7 @@ async def observe(probes: SystemProbes, out: Path, cadence_s: float, probe_every
 
 
 def main() -> None:
-    """Run the observer until its standard input ends or it is told to stop."""
+    """Run the observer until its standard input ends or it is asked to stop."""
     parser = argparse.ArgumentParser(prog="python -m opsassay.testbed.recording.observer", description=__doc__)
     parser.add_argument("--on", required=True, help="running system")
     parser.add_argument("--output", required=True, type=Path, help="timeline file")

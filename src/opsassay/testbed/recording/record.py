@@ -59,7 +59,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What the last event of an injection told."""
+    """What the last event of an injection reported."""
 
     faults: tuple[Fault, ...]
     roots: tuple[RootLabel, ...]

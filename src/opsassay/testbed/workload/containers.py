@@ -65,8 +65,8 @@ class Containers:
         """Return the files into which a process writes its id to be in the group *path*, or in one hierarchy of it."""
         if self._groups is None:
             return []
-        wanted = {CPU: {CPU, ACCOUNTING}, MEMORY: {MEMORY}, None: {CPU, ACCOUNTING, MEMORY}}[controller]
-        parents = dict.fromkeys(parent for name, parent in self._groups.parents.items() if name in wanted)
+        desired = {CPU: {CPU, ACCOUNTING}, MEMORY: {MEMORY}, None: {CPU, ACCOUNTING, MEMORY}}[controller]
+        parents = dict.fromkeys(parent for name, parent in self._groups.parents.items() if name in desired)
         folders = [parent / path for parent in parents]
         return [str(folder / "cgroup.procs") for folder in folders]
 
@@ -81,7 +81,7 @@ class Containers:
         return usage.memory_bytes / (limit_mb * 2**20) if usage and self.limit(MEMORY) else None
 
     def parameters(self, path: str, controller: str, enters: str | None = None) -> dict[str, Any]:
-        """Return what a process is told that is to run in the group *path*, or in *enters*, and to watch *path*.
+        """Return what a process is given that is to run in the group *path*, or in *enters*, and to watch *path*.
 
         It enters the hierarchy of *controller* only, where the groups have several.
         """

@@ -64,7 +64,7 @@ async def start_store(state: SystemState, name: str, store: Store, site: Site) -
     running = RunningStore(name, store.engine, site, port, command, process)
     await _wait_until_open(state, running)
     if store.engine == "postgresql":
-        await _set_up(state, running, [*store.setup, *_let_in(store.password)])
+        await _set_up(state, running, [*store.setup, *_login_statements(store.password)])
     await configure(running, store.config)
     return running
 
@@ -102,7 +102,7 @@ def _ask_for_passwords(data: Path) -> None:
     rules.write_text("host all app 0.0.0.0/0 scram-sha-256\n" + rules.read_text())
 
 
-def _let_in(password: str | None) -> list[str]:
+def _login_statements(password: str | None) -> list[str]:
     """Return the statements that make the role of the services."""
     if password is None:
         return []

@@ -1,4 +1,4 @@
-"""What a suite of runs will cost, told before it begins: from runs that were made already, else from stated assumptions."""
+"""What a suite of runs will cost, estimated before it begins: from earlier runs, else from stated assumptions."""
 
 from __future__ import annotations
 

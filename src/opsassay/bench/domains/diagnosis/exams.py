@@ -98,7 +98,7 @@ class IncidentJob:
         return Cell(self.item.task, solver_of(method), solver_hash(method), arm_of(mask), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
-        """Make the run, or find the one that has a result; what cannot even be a run is told, not raised."""
+        """Make the run, or find the one that has a result; what cannot even be a run is reported, not raised."""
         del say
         settings = self.settings
         try:
@@ -147,7 +147,7 @@ def open_suite(
 ) -> list[tuple[Case, IncidentItem]]:
     """Return the cases of the suite or folder at *path*; raises DatapackError when a suite is not what it was.
 
-    *on_error* is told of cases that cannot be read, and the rest goes on.
+    *on_error* hears of cases that cannot be read, and the rest goes on.
     """
     opened = [(case, IncidentItem.of(case.datapack)) for case in resolve(path, on_error)]
     if (path / SUITE).exists():

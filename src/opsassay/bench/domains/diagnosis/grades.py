@@ -111,7 +111,7 @@ def grade_all(
 ) -> list[Verdict]:
     """Grade every run of *store* that has ended and whose incident is among *cases*, in the order of the store.
 
-    *on_error* is told of each run that cannot be graded, and the rest goes on; without it the first one is raised.
+    *on_error* hears of each run that cannot be graded, and the rest goes on; without it the first one is raised.
     Aborted and running attempts, and runs that are not *only*, are left out. Cases are graded side by side.
     """
     by_hash = {content_hash(case.datapack.path): case for case in cases}
@@ -215,7 +215,7 @@ def grade_stores(
 ) -> Graded:
     """Grade the runs at *paths*, each a store or the folder of one attempt, against *cases* (their own stores' if None).
 
-    What cannot be graded is told, and the rest goes on. With a *judge* its verdicts are kept beside the others and
+    What cannot be graded is reported, and the rest goes on. With a *judge* its verdicts are kept beside the others and
     returned. Raises UserError where there are no runs, and as `cases_of`.
     """
     chosen: dict[Path, set[str] | None] = {}

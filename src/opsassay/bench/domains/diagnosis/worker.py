@@ -3,7 +3,7 @@
 ``python -m opsassay.bench.domains.diagnosis.worker`` is the template. Through one socket, its standard input, `workers`
 hands it jobs: each is a JSON object with a socket of its own. A job is done by a fork: a process in a session of its own,
 in the opaque folder of its job, that writes the answer there. The template kills that session when the process ends, when
-it is told to, and when the runner is gone; it never runs a solver itself, reads no incident and knows no truth.
+it is asked to, and when the runner is gone; it never runs a solver itself, reads no incident and knows no truth.
 
 The answer is one JSON object, ``{"diagnosis": ...}`` or ``{"error": "..."}``. Whatever else happens (exit, signal, a file
 that is no JSON) is for the runner to name; it trusts nothing of the process.

@@ -13,7 +13,7 @@ from opsassay.testbed.operations.stage import as_it_is
 
 @dataclass(frozen=True)
 class Assignment:
-    """What an operator is told, for how long it may work, and where it writes."""
+    """What an operator is given, for how long it may work, and where it writes."""
 
     scenario: Scenario
     prompt: str

@@ -1,4 +1,4 @@
-"""What an author of a scenario is told: how complex it is, which depth its faults ask for, and what does not fit."""
+"""What an author of a scenario is given: how complex it is, which depth its faults ask for, and what does not fit."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def layers(scenario: Scenario) -> tuple[FaultLayer, ...]:
 
 
 def proposed_depth(scenario: Scenario) -> Depth | None:
-    """Return the deepest of the depths that the trigger's layers ask for, None when no layer is told."""
+    """Return the deepest of the depths that the trigger's layers ask for, None when no layer is given."""
     return max((DEPTH_OF_LAYER[layer] for layer in layers(scenario)), default=None)
 
 
-TOLD_LATE_S = 4.0
+ALERT_DELAY_S = 4.0
 """How long after an instant the alert rules have been evaluated for it."""
 NAME_SERVER = "names"
 """What a fault of the name service is at: no service, but an entity all the same."""
@@ -188,8 +188,8 @@ def _record(scenario: Scenario) -> list[ScenarioFinding]:
     """Return where the record would end before what is committed can be seen, for an agent that is done at once."""
     aftermath_s, committed = scenario.environment.aftermath_s, scenario.verification
     found = []
-    if committed.alerts is not None and committed.alerts.hold_s + TOLD_LATE_S > aftermath_s:
-        found.append(("verification.alerts.hold_s", f"{committed.alerts.hold_s:g} s and {TOLD_LATE_S:g} s of delay"))
+    if committed.alerts is not None and committed.alerts.hold_s + ALERT_DELAY_S > aftermath_s:
+        found.append(("verification.alerts.hold_s", f"{committed.alerts.hold_s:g} s and {ALERT_DELAY_S:g} s of delay"))
     if committed.temporal_window_s is not None and committed.temporal_window_s > aftermath_s:
         found.append(("verification.temporal_window_s", f"{committed.temporal_window_s:g} s"))
     return [

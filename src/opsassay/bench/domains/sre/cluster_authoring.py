@@ -1,4 +1,4 @@
-"""What an author of a scenario for a cluster is told besides: objects, names, calls of kubectl that do not fit."""
+"""What an author of a scenario for a cluster is given besides: objects, names, calls of kubectl that do not fit."""
 
 from __future__ import annotations
 

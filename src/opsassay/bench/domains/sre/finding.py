@@ -1,4 +1,4 @@
-"""What an author of a scenario is told about one place in it."""
+"""What an author of a scenario is given about one place in it."""
 
 from __future__ import annotations
 

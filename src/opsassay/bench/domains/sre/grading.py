@@ -136,7 +136,7 @@ def recorded_trials(store: RunStore) -> list[Path]:
 def grade_trials(
     root: Path, on_error: Callable[[Path, OpsAssayError], None]
 ) -> list[tuple[ResultRow, TrajectoryVerdict]]:
-    """Grade every trial of the store at *root* that counts, by what was committed; *on_error* is told of the others."""
+    """Grade every trial of the store at *root* that counts, by what was committed; *on_error* hears of the others."""
     found = []
     for run_dir in recorded_trials(RunStore(root)):
         try:

@@ -18,13 +18,14 @@ from typing import Any
 from opsassay.bench.core.attempt import AttemptOutcome, attempt
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.commands import refusal_to_seal
-from opsassay.bench.core.processes import last_line, run_watched
+from opsassay.bench.core.processes import run_watched
 from opsassay.bench.core.run import JobEnd, run_jobs
 from opsassay.bench.core.store import LOG, RunStore, read_run
 from opsassay.bench.domains.sre.contract import REPORT, PromptArm, TrialAgent
 from opsassay.bench.domains.sre.grading import grade_trial, keep_scenario
 from opsassay.bench.domains.sre.heads import scenario_task
 from opsassay.errors import OpsAssayError
+from opsassay.logs import last_words
 from opsassay.model.progress import SILENT, Progress
 from opsassay.model.run import Metric, Run, RunStatus, Solver
 from opsassay.model.scenario import Scenario
@@ -145,7 +146,10 @@ class TrialJob:
         if code is None:
             return AttemptOutcome(RunStatus.ABORTED, f"it hung: no end after {timeout_s:g} s")
         if code:
-            return AttemptOutcome(RunStatus.ABORTED, last_line(run_dir / LOG) or f"its process ended with {code}")
+            return AttemptOutcome(
+                RunStatus.ABORTED,
+                last_words((run_dir / LOG).read_text(errors="replace")) or f"its process ended with {code}",
+            )
         return _outcome(run_dir)
 
     def _timeout_s(self) -> float:

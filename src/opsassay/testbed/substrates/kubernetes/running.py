@@ -181,7 +181,7 @@ class KubernetesSystem:
 
 
 def what_holds(namespace: Object) -> str:
-    """Return in the cluster's words why *namespace*, which was told to go, is still there."""
+    """Return in the cluster's words why *namespace*, which was asked to go, is still there."""
     conditions = namespace.get("status", {}).get("conditions") or ()
     words = [c["message"] for c in conditions if c["status"] == "True" and c.get("message")]
     return " ".join(words) or "the cluster gives no reason"

@@ -131,7 +131,7 @@ class ClusterStage:
         return self._blindness()
 
     def _blindness(self) -> str | None:
-        """Return why what is usual could not be told from the telemetry; None when it could, or when there is none."""
+        """Return why what is usual could not be read from the telemetry; None when it could, or when there is none."""
         if self.telemetry is None:
             return None
         served = users_are_served(self.telemetry, system_of(self.scenario).entries())

@@ -128,7 +128,7 @@ class KubernetesSubstrate:
     ) -> Iterator[KubernetesSystem]:
         """Run *system* while the block runs; its namespaces are gone when the block ends.
 
-        Those of one with a *furnishing* are told to go: nothing else has their name, and the cluster ends what it began.
+        Those of one with a *furnishing* are asked to go: nothing else has their name, and the cluster ends what it began.
         """
         running = self.deploy(
             system, name, seed=seed, rate_rps=rate_rps, owned=True, isolation=isolation, furnishing=furnishing

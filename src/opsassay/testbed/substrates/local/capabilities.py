@@ -16,7 +16,7 @@ LEVELS: tuple[IsolationLevel, ...] = ("namespaced", "plain")
 
 
 @dataclass(frozen=True)
-class Level:
+class IsolationSupport:
     """One isolation level on this machine: whether systems can run on it, and why not."""
 
     name: IsolationLevel
@@ -30,29 +30,29 @@ def machine() -> Machine:
     return probe_machine()
 
 
-def probe() -> dict[IsolationLevel, Level]:
+def probe() -> dict[IsolationLevel, IsolationSupport]:
     """Return the isolation levels of this machine."""
     namespaced = machine().namespaced
     return {
-        "namespaced": Level("namespaced", namespaced.available, namespaced.reason),
-        "plain": Level("plain", available=True, reason=""),
+        "namespaced": IsolationSupport("namespaced", namespaced.available, namespaced.reason),
+        "plain": IsolationSupport("plain", available=True, reason=""),
     }
 
 
-def choose_level(wanted: str | None) -> IsolationLevel:
-    """Return the isolation level to run on: *wanted*, or the best that there is.
+def choose_level(desired: str | None) -> IsolationLevel:
+    """Return the isolation level to run on: *desired*, or the best that there is.
 
     Raises NotFoundError, and RefusedError with the reason why this machine does not have it.
     """
     levels = probe()
-    if wanted is None:
+    if desired is None:
         return next(name for name in LEVELS if levels[name].available)
     for name, level in levels.items():
-        if name == wanted:
+        if name == desired:
             if not level.available:
-                raise RefusedError(f"This machine has no {wanted} isolation: {level.reason}.")
+                raise RefusedError(f"This machine has no {desired} isolation: {level.reason}.")
             return name
-    raise NotFoundError("isolation level", wanted, LEVELS)
+    raise NotFoundError("isolation level", desired, LEVELS)
 
 
 def refusal(fault: str, level: IsolationLevel) -> str | None:

@@ -64,9 +64,9 @@ class ControlServer:
             return  # the client went away; what it leased has been undone by now
         except (OSError, RuntimeError, TimeoutError) as error:
             await report({"error": f"The supervisor could not finish: {error}.", "kind": "OperationError"})
-        except Exception as error:  # noqa: BLE001 - a defect: whoever waits is told, and the log has the rest
-            told = f"The supervisor failed at {command.get('op')!r}: {type(error).__name__}: {error}."
-            await report({"error": told, "kind": "OperationError"})
+        except Exception as error:  # noqa: BLE001 - a defect: whoever waits is informed, and the log has the rest
+            message = f"The supervisor failed at {command.get('op')!r}: {type(error).__name__}: {error}."
+            await report({"error": message, "kind": "OperationError"})
             _log.exception("a command failed", error, command=command.get("op"))
         finally:
             self._busy.discard(task)

@@ -73,10 +73,10 @@ class NamespacedNetwork:
     def _build(self) -> None:
         self._fabric.start()
         stores, users, probes = BESIDE
-        wanted = {replica.id: replica.host for replica in self._fleet.replicas.values()}
-        wanted |= dict.fromkeys(self._fleet.system.stores, stores)
-        wanted |= {LOAD_GENERATOR: users, PROBE: probes}
-        self._places = {name: self._fabric.attach(name, host) for name, host in wanted.items()}
+        desired = {replica.id: replica.host for replica in self._fleet.replicas.values()}
+        desired |= dict.fromkeys(self._fleet.system.stores, stores)
+        desired |= {LOAD_GENERATOR: users, PROBE: probes}
+        self._places = {name: self._fabric.attach(name, host) for name, host in desired.items()}
 
     async def open(self, stores: dict[str, int]) -> None:
         """Let users of the machine in."""

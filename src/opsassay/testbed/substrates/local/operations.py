@@ -153,9 +153,9 @@ class Operations:
         ready = [replica for replica in self._replicas(source) if replica.port is not None]
         if not ready:
             raise OperationError(f"No replica of {source} runs now; there is nowhere to send it from.")
-        told = {"service": service, "port": port, "path": path, "method": method, "limit_s": timeout_s}
+        payload = {"service": service, "port": port, "path": path, "method": method, "limit_s": timeout_s}
         try:
-            answer = await self._system.channels.request(ready[0].id, "curl", timeout_s + 5.0, **told)
+            answer = await self._system.channels.request(ready[0].id, "curl", timeout_s + 5.0, **payload)
         except (TimeoutError, ConnectionError) as error:
             raise OperationError(f"{ready[0].id} does not answer; see `ps`.") from error
         return {"from": ready[0].id, **answer}
@@ -298,8 +298,8 @@ class Operations:
     async def _set_clock(self, host: str, offset_ns: int) -> None:
         self.clocks[host] = offset_ns
         here = [one.id for one in self._system.fleet.replicas.values() if one.host == host and one.port is not None]
-        told = (self._system.channels.request(name, "clock", offset_ns=offset_ns) for name in here)
-        await asyncio.gather(*told, return_exceptions=True)  # one that has just ended is told when it starts
+        payload = (self._system.channels.request(name, "clock", offset_ns=offset_ns) for name in here)
+        await asyncio.gather(*payload, return_exceptions=True)  # one that has just ended is reported when it starts
 
     async def _stall(self, service: str) -> dict[str, Any]:
         """Let the consumers of *service* hang in what they do."""
@@ -311,8 +311,8 @@ class Operations:
 
     async def _happen(self, service: str, **mishap: Any) -> dict[str, Any]:
         running = [replica.id for replica in self._replicas(self._service(service)) if replica.port is not None]
-        told = (self._system.channels.request(name, "mishap", 60.0, **mishap) for name in running)
-        return dict(zip(running, await asyncio.gather(*told), strict=True))
+        payload = (self._system.channels.request(name, "mishap", 60.0, **mishap) for name in running)
+        return dict(zip(running, await asyncio.gather(*payload), strict=True))
 
     async def _load_dip(self, factor: float, seconds: float) -> dict[str, Any]:
         """Let users send *factor* times as many requests for some *seconds*."""

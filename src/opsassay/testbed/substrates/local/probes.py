@@ -66,11 +66,11 @@ class LocalProbes:
     async def read(self) -> SystemReading:
         """Ask the supervisor, the receiver and the stores; without the supervisor nothing is known of the replicas."""
         try:
-            told = await asyncio.to_thread(self._running.command, "observe")
+            payload = await asyncio.to_thread(self._running.command, "observe")
         except OpsAssayError:
             lost = DepthReading(None, (SUPERVISOR,))
             return SystemReading(lost, lost, await self._control_plane(None))
-        answer = SupervisorAnswer.model_validate(told)
+        answer = SupervisorAnswer.model_validate(payload)
         entities = [Entity(id=i, service=s, ready=r, host=h, version=v) for i, s, r, h, v in answer.entities]
         return SystemReading(
             DepthReading(_ready_share(entities), tuple(sorted(one.id for one in entities if not one.ready))),

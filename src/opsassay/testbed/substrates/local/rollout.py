@@ -44,7 +44,7 @@ async def redeploy(system: Supervisor, replicas: Sequence[Replica], *, rolling: 
 
 async def stop(system: Supervisor, replica: Replica) -> None:
     """Let *replica* drain and end its process; it stays down until it is started."""
-    replica.wanted, replica.draining, replica.ready = False, True, False
+    replica.desired, replica.draining, replica.ready = False, True, False
     if (pid := replica.pid) is None:
         return
     await asyncio.sleep(replica.spec.drain_s)
@@ -58,7 +58,7 @@ async def stop(system: Supervisor, replica: Replica) -> None:
 
 async def start(system: Supervisor, replica: Replica) -> bool:
     """Start a new pod in the place of *replica*; return whether it became ready. One that crashes is started again."""
-    replica.wanted, replica.draining, replica.deaths_in_a_row, replica.restarts = True, False, 0, 0
+    replica.desired, replica.draining, replica.deaths_in_a_row, replica.restarts = True, False, 0, 0
     replica.pod = system.fleet.pod_name(replica.service)
     await sleep_until(lambda: not replica.held, READY_TIMEOUT_S)
     if replica.held:
@@ -80,7 +80,7 @@ async def scale(system: Supervisor, service: str, count: int, host: str | None =
         : max(0, count - len(present))
     ]:
         replica = system.fleet.add(service, index, host or _emptiest(system, service))
-        replica.wanted = False
+        replica.desired = False
         system.containers.make_for(replica)
         await system.network.admit(replica.id, replica.host)
         fresh.append(replica)
@@ -99,8 +99,8 @@ async def _remove(system: Supervisor, replica: Replica) -> None:
 
 def _emptiest(system: Supervisor, service: str) -> str:
     """Return the host that has the fewest replicas of *service*, then the fewest of all; where its YAML wants it."""
-    if (wanted := system.system.services[service].host) is not None:
-        return wanted
+    if (desired := system.system.services[service].host) is not None:
+        return desired
     everywhere = [replica.host for replica in system.fleet.replicas.values()]
     here = [replica.host for replica in system.fleet.of(service)]
     return min(system.system.hosts, key=lambda host: (here.count(host), everywhere.count(host), host))

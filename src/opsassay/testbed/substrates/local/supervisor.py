@@ -93,7 +93,7 @@ class Supervisor:
     # --- the life of a system -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Start everything, serve until told to stop, end everything."""
+        """Start everything, serve until asked to stop, end everything."""
         control = ControlServer(self)
         await control.start()
         try:
@@ -237,10 +237,10 @@ class Supervisor:
         if pid != replica.pid:
             return  # its successor has taken over before it ended
         _log.warning("replica died", replica=name, pid=pid, status=status)
-        wanted = replica.wanted  # as it was when it ended: an operator may start it while we tell the others
+        desired = replica.desired  # as it was when it ended: an operator may start it while we tell the others
         replica.ready, replica.pid, replica.port = False, None, None
         await self.network.listens(replica.id, None)
-        if wanted:
+        if desired:
             self.spawn(self._restart(replica))
 
     async def _restart(self, replica: Replica) -> None:
@@ -248,7 +248,7 @@ class Supervisor:
         await asyncio.sleep(replica.backoff_s())
         while replica.held:  # noqa: ASYNC110 - a fault or the end of the system ends it
             await asyncio.sleep(0.05)
-        if replica.starts != starts or not replica.wanted:
+        if replica.starts != starts or not replica.desired:
             return  # an operator has started or stopped it in the meantime
         replica.restarts += 1
         if replica.successor is not None:
@@ -367,7 +367,7 @@ class Supervisor:
         return self.ledger.lost + self.fleet.lost_ledger_lines() + int(relay["ledger_lost"])
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Make the replica's process run the hooks that are wanted for it."""
+        """Make the replica's process run the hooks that are desired for it."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks, watch=replica.watch)
 
     def _lookup(self, service: str, caller: str) -> list[Endpoint] | None:

@@ -29,7 +29,7 @@ async def main(config: dict[str, Any]) -> None:
 
 
 def group_of(config: dict[str, Any]) -> Group:
-    """Return the control group whose limit the process is to exhaust, from what it was told."""
+    """Return the control group whose limit the process is to exhaust, from what it was given."""
     parents = {controller: Path(parent) for controller, parent in config["parents"].items()}
     return Group(config["group"], Groups(parents, config["versions"]))
 

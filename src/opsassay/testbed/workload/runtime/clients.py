@@ -155,13 +155,13 @@ class Clients:
 
     async def _upstream(self, service: str) -> Endpoint:
         """Return where calls to *service* go by the settings of this process; raises CallFailedError."""
-        name, wanted = self.settings.upstream(service)
+        name, desired = self.settings.upstream(service)
         address, port = await self.names.pick(name)
-        if wanted is None:
+        if desired is None:
             return address, port
         if self.settings.relayed:  # ports of loopback are the machine's: none but the relay's own is ever tried
-            raise CallFailedError(f"connection to {name}:{wanted} refused")
-        return address, wanted
+            raise CallFailedError(f"connection to {name}:{desired} refused")
+        return address, desired
 
     async def _store(self, kept: dict[str, Any], name: str, connect: Callable[[dict[str, Any]], Awaitable[Any]]) -> Any:
         """Return the connection to store *name*, made once however many ask at the same time."""

@@ -45,7 +45,7 @@ async def _answer(socket_path: str, hello: dict[str, Any], handlers: Mapping[str
             request = json.loads(line)
             try:
                 answer = {"id": request["id"], "result": await handlers[request["op"]](request)}
-            except Exception as error:  # noqa: BLE001 - the supervisor is told, whatever it was
+            except Exception as error:  # noqa: BLE001 - the supervisor is informed, whatever it was
                 answer = {"id": request["id"], "error": f"{type(error).__name__}: {error}"}
             writer.write(encode(answer))
             await writer.drain()

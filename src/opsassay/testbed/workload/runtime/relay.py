@@ -246,12 +246,12 @@ class Relay:
 
     def _reconsider(self) -> int:
         """Give every link what impairs it now; return how many are impaired."""
-        wanted: dict[str, dict[str, list[Impairment]]] = {}
+        desired: dict[str, dict[str, list[Impairment]]] = {}
         for link, direction, impaired in itertools.chain.from_iterable(self.faults.values()):
-            wanted.setdefault(link, {}).setdefault(direction, []).append(impaired)
+            desired.setdefault(link, {}).setdefault(direction, []).append(impaired)
         for name, one in self.links.items():
-            one.impair(wanted.get(name, {}))
-        return len(wanted)
+            one.impair(desired.get(name, {}))
+        return len(desired)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answer with the number of links and open connections."""

@@ -42,7 +42,7 @@ RENEW_EVERY_S = 0.5
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
 
 
-class Replica:
+class ReplicaProcess:
     """Serves the operations of one service and consumes its queue subjects."""
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ class Replica:
             with self.server_span(name, request, work) as span:
                 span.set_attribute("http.route", name.split()[1])
                 status = await self.request_boundary(work, span)
-                if status is None and not self.let_in(request, work):
+                if status is None and not self.admit(request, work):
                     status = 401
                 if status is None:
                     status = await self.perform(operation, work)
@@ -111,7 +111,7 @@ class Replica:
 
         return handle
 
-    def let_in(self, request: Request, work: Work) -> bool:
+    def admit(self, request: Request, work: Work) -> bool:
         """Return whether the token of *request* is one that this process takes; say why when it is not."""
         objection = self.settings.objection(request.headers.get(TOKEN_HEADER), self.instruments.clock.time_ns())
         if objection is not None:
@@ -276,20 +276,20 @@ class Replica:
             self.renewing = asyncio.create_task(self.renew())
 
     async def renew(self) -> None:
-        """Renew the connections to stores again and again: when a partition begins to act is not told here."""
+        """Renew the connections to stores again and again: when a partition begins to act is not reported here."""
         while True:
             await self.executor.clients.renew()
             await asyncio.sleep(RENEW_EVERY_S)
 
     async def set_strain(self) -> None:
         """Start or end the strain on this process that the active hooks ask for."""
-        wanted = next((hook for hook in self.hooks.active if hook["type"] in STRAINS), None)
-        if self.strain is not None and (wanted is None or wanted["type"] != self.strain.fault_type):
+        desired = next((hook for hook in self.hooks.active if hook["type"] in STRAINS), None)
+        if self.strain is not None and (desired is None or desired["type"] != self.strain.fault_type):
             strain, self.strain = self.strain, None
             await strain.stop()
-        if wanted is not None and self.strain is None:
-            parameters = {**wanted["parameters"], "limit_mb": self.service.memory_limit_mb}
-            self.strain = Strain(wanted["type"], parameters, self.ledger)
+        if desired is not None and self.strain is None:
+            parameters = {**desired["parameters"], "limit_mb": self.service.memory_limit_mb}
+            self.strain = Strain(desired["type"], parameters, self.ledger)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answer with the counters, and with what this process knows of itself."""
@@ -337,10 +337,10 @@ class GracefulServer(uvicorn.Server):
         await self._retire()
 
 
-async def warm_up(config: dict[str, Any]) -> Replica:
+async def warm_up(config: dict[str, Any]) -> ReplicaProcess:
     """Return the replica with its stores connected; a process that its settings do not let run says so and ends."""
     try:
-        replica = Replica(config)
+        replica = ReplicaProcess(config)
         replica.settings.require(replica.service.required)
         engines: dict[str, str] = {name: replica.system.stores[name].engine for name in config["stores"]}
         await replica.executor.clients.warm(engines)

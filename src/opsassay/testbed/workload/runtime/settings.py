@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 SERVICE_PORT = 8080
-"""The port by which services are configured to find one another; where a process listens is told by its SRV record."""
+"""The port by which services are configured to find one another; where a process listens is reported by its SRV record."""
 TOKEN_HEADER = "x-access-token"  # noqa: S105 - the name of a header
 _UPSTREAM = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,62}):(\d{1,5})")
 

@@ -29,7 +29,7 @@ GROUPS = {
 """API groups of what may be granted; the core for all else."""
 CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
 """Who makes the pods of deployments: what this one may not make, nobody who may change deployments gets."""
-WAYS_TO_A_NODE: dict[str, dict[str, Any]] = {
+PATHS_TO_A_NODE: dict[str, dict[str, Any]] = {
     "hostPath": {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]},
     "privileged": {},
     "hostNetwork": {"hostNetwork": True},
@@ -96,23 +96,23 @@ def write_kubeconfig(api: Api, namespace: str, token: str, path: Path) -> Path:
     return path
 
 
-def ways_to_a_node(api: Api, namespace: str, image: str) -> list[str]:
+def paths_to_a_node(api: Api, namespace: str, image: str) -> list[str]:
     """Return which pods that reach their node the cluster would let a deployment in *namespace* make; nothing is made.
 
     Raises RefusedError when it refuses an ordinary pod too: then its refusals tell nothing.
     """
     if (reason := _refusal(api, _pod("none", {}, namespace, image))) is not None:
         raise RefusedError(
-            f"What pods the cluster {api.context} admits cannot be told, since it refuses an ordinary one: {reason}"
+            f"What pods the cluster {api.context} admits is not known, since it refuses an ordinary one: {reason}"
         )
-    return [way for way, spec in WAYS_TO_A_NODE.items() if _refusal(api, _pod(way, spec, namespace, image)) is None]
+    return [way for way, spec in PATHS_TO_A_NODE.items() if _refusal(api, _pod(way, spec, namespace, image)) is None]
 
 
 def require_closed(api: Api, namespace: str, image: str) -> None:
     """Raise RefusedError when the cluster would admit pods that are a way to a node."""
-    if open_ways := ways_to_a_node(api, namespace, image):
+    if open_paths := paths_to_a_node(api, namespace, image):
         raise RefusedError(
-            f"The cluster {api.context} admits pods with {', '.join(open_ways)}, which are a way to its nodes: enforce Pod "
+            f"The cluster {api.context} admits pods with {', '.join(open_paths)}, a way to its nodes: enforce Pod "
             "Security (1.23 and newer) or a PodSecurityPolicy, or say `open_nodes: true` in the plan's cluster block."
         )
 

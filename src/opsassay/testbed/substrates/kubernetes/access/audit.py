@@ -35,10 +35,10 @@ WATCHED = (
 )  # fmt: skip
 """Whatever a scenario may let an agent write in the system's namespace, but for events and endpoints: those follow."""
 CONTROLLERS = ("ReplicaSet", "StatefulSet", "DaemonSet")
-"""What is followed wherever pods are: by what these want it is told whether they removed a pod."""
+"""What is followed wherever pods are: by what these desire it is known whether they removed a pod."""
 READ_EVERY_S = 0.5
 SETTLED_NS = 2_000_000_000
-"""How long after a pod was removed what its controller wants is known: the two are told by different watches."""
+"""How long after a pod was removed what its controller wants is known: the two are reported by different watches."""
 
 Elsewhere = Mapping[str, Mapping[str, frozenset[str]]]
 """Namespaces that are not the system's: what may be written there, verbs by kind."""
@@ -138,11 +138,11 @@ class WatchedWrites:
             return
         if not self._open or manager.startswith(MACHINERY) or (owner_of(item) is not None and verb == "create"):
             return
-        told = {"verb": verb, "kind": kind, "name": metadata["name"], "namespace": metadata.get("namespace")}
+        payload = {"verb": verb, "kind": kind, "name": metadata["name"], "namespace": metadata.get("namespace")}
         self._record(
             Action(
                 tool=TOOL,
-                arguments={**told, **({"manager": manager} if manager else {})},
+                arguments={**payload, **({"manager": manager} if manager else {})},
                 started_ns=now_ns,
                 ended_ns=now_ns,
                 mutating=True,

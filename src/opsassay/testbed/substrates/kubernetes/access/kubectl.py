@@ -68,7 +68,7 @@ FORMATS = re.compile(
 )
 
 
-class Request(NamedTuple):
+class ParsedCall(NamedTuple):
     """A judged call: what is given to kubectl, its *verb*, and whether it may *change* something."""
 
     arguments: tuple[str, ...]
@@ -76,7 +76,7 @@ class Request(NamedTuple):
     changes: bool
 
 
-def judge(words: Sequence[str], *, has_input: bool = False) -> Request:
+def judge(words: Sequence[str], *, has_input: bool = False) -> ParsedCall:
     """Return what may be run for the argument list *words*; raises UserError with what is not allowed and what is.
 
     Options are written out as ``--name=value``, so that what was looked at is what kubectl reads.
@@ -107,7 +107,7 @@ def judge(words: Sequence[str], *, has_input: bool = False) -> Request:
     if verb in ONE_WORD and part:
         raise UserError(f"kubectl {verb} takes no further word, only options.")
     tail = ["--", *after] if after else []
-    return Request((*positional, *options, *tail), verb, not looks)
+    return ParsedCall((*positional, *options, *tail), verb, not looks)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -169,7 +169,7 @@ class Kubectl:
     def __init__(self, kubeconfig: Path, program: str = "kubectl") -> None:
         self._program, self._kubeconfig = _found(program), kubeconfig.resolve()
 
-    def run(self, request: Request, given: str | None = None, timeout_s: float = TIMEOUT_S) -> str:
+    def run(self, request: ParsedCall, given: str | None = None, timeout_s: float = TIMEOUT_S) -> str:
         """Return what kubectl printed; raises OperationError with its words when it fails or takes too long."""
         with tempfile.TemporaryDirectory(prefix="opsassay-kubectl-") as home:
             command = [self._program, f"--kubeconfig={self._kubeconfig}", *request.arguments]

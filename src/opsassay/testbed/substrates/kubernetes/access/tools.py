@@ -55,7 +55,7 @@ TOOLS: Mapping[str, Tool] = {
 
 
 class ClusterToolbox(BaseToolbox):
-    """kubectl as the agent's own user, and of *nodes* the operations that are *granted*; every call is told to *record*.
+    """kubectl as the agent's own user, and of *nodes* the *granted* operations; every call is reported to *record*.
 
     What the system's telemetry tells comes by *sight*; stand-ins send none, and then the tools for it are not there.
     """

@@ -16,7 +16,7 @@ from typing import Any
 
 from opsassay.errors import OperationError, OpsAssayError, RefusedError
 from opsassay.testbed.substrates.kubernetes.actuators import undoing
-from opsassay.testbed.substrates.kubernetes.actuators.undoing import Request
+from opsassay.testbed.substrates.kubernetes.actuators.undoing import UndoRequest
 from opsassay.testbed.substrates.kubernetes.agent.undo import CONFLICT, GONE
 from opsassay.testbed.substrates.kubernetes.api.client import (
     FIELD_MANAGER,
@@ -50,7 +50,7 @@ class Change:
     delete: bool = False
 
 
-def undo_of(api: Api, change: Change) -> Request | None:
+def undo_of(api: Api, change: Change) -> UndoRequest | None:
     """Return the request that takes *change* back, from what stands now; None for a pod that is removed.
 
     Raises RefusedError when the change cannot be made, or not taken back.
@@ -61,7 +61,7 @@ def undo_of(api: Api, change: Change) -> Request | None:
             raise RefusedError(
                 f"{change.kind} {change.name} is there already; an injection never replaces what it did not make."
             )
-        return Request("DELETE", path, change.kind, change.name, change.namespace)
+        return UndoRequest("DELETE", path, change.kind, change.name, change.namespace)
     if standing is None:
         raise RefusedError(f"There is no {change.kind} {change.name} to change.")
     if change.delete:
@@ -76,7 +76,7 @@ def undo_of(api: Api, change: Change) -> Request | None:
         raise RefusedError(
             "A change that names a version of its object cannot be taken back; leave resourceVersion out."
         )
-    return Request(
+    return UndoRequest(
         "PATCH", f"{path}?fieldManager={FIELD_MANAGER}", change.kind, change.name, change.namespace,
         _inverse(change.patch, standing), PATCH_TYPES["merge"],
     )  # fmt: skip
@@ -97,7 +97,7 @@ def _inverse(patch: Any, standing: Any) -> Any:
 def injected(
     api: Api,
     changes: Sequence[Change],
-    keeper: str,
+    undo_namespace: str,
     limit_s: float,
     *,
     image: str = IMAGE,
@@ -106,14 +106,14 @@ def injected(
 ) -> Iterator[str]:
     """Make *changes* while the block runs; whatever becomes of this process they are undone within *limit_s*.
 
-    *keeper* is the namespace where the undo waits, one that nobody who is graded can see, on no node of *avoid*: those that
+    *undo_namespace* is where the undo waits, one that nobody who is graded can see, on no node of *avoid*: those that
     are broken meanwhile. *on_ready* is called when it waits and nothing has changed yet. Yields the undo's name. When nodes
     are lost under all of its pods it is late by the time in which the cluster notices that and starts another one.
     """
     name = f"undo-{secrets.token_hex(4)}"
     requests = [request for change in reversed(changes) if (request := undo_of(api, change)) is not None]
-    deadline, order = time.time() + limit_s, api.path_of("ConfigMap", keeper, name)
-    made = undoing.undo_objects(name, keeper, requests, deadline, image, avoid, order) if requests else []
+    deadline, order = time.time() + limit_s, api.path_of("ConfigMap", undo_namespace, name)
+    made = undoing.undo_objects(name, undo_namespace, requests, deadline, image, avoid, order) if requests else []
     try:
         if made:
             undoing.start(api, made)
@@ -140,7 +140,7 @@ def _make(api: Api, change: Change) -> None:
         api.patch(change.kind, change.name, change.patch, change.namespace, how=change.how)
 
 
-def _failure(api: Api, request: Request) -> OpsAssayError | None:
+def _failure(api: Api, request: UndoRequest) -> OpsAssayError | None:
     """Send *request*, which undoes something; return what kept it from being done, None when it is."""
     for attempt in range(CONFLICTS):
         try:
@@ -158,9 +158,9 @@ def _failure(api: Api, request: Request) -> OpsAssayError | None:
     raise AssertionError("the last attempt returns")
 
 
-def clear_cluster_roles(api: Api, keeper: str) -> None:
-    """Remove the rights of undo pods in *keeper* that lie outside of namespaces: those that a killed injector left."""
+def clear_cluster_roles(api: Api, undo_namespace: str) -> None:
+    """Remove the rights of undo pods in *pod agent* that lie outside of namespaces: those that a killed injector left."""
     with suppress(DeniedError):  # who may not see them has made none
         for kind in ("ClusterRoleBinding", "ClusterRole"):
-            for item in api.list(kind, selector=f"{INSTANCE_LABEL}={keeper}"):
+            for item in api.list(kind, selector=f"{INSTANCE_LABEL}={undo_namespace}"):
                 api.delete(kind, item["metadata"]["name"])

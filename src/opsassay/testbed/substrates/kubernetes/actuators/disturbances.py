@@ -25,8 +25,8 @@ class ClusterLoadSurge:
         system = self._system
         if system.load_pod is None:
             raise OperationError(f"The load generator of {system.name} is not ready; wait and retry.")
-        told = await asyncio.to_thread(system.pod_endpoints.counters, system.load_pod)
-        system.rate_rps = told["rate_rps"] * self._factor
+        payload = await asyncio.to_thread(system.pod_endpoints.counters, system.load_pod)
+        system.rate_rps = payload["rate_rps"] * self._factor
         await system.push_rate()
 
     async def undo(self) -> None:
@@ -48,11 +48,11 @@ class RollingRestart:
         api, name = self._system.api, self._system.name
         now = {"kubectl.kubernetes.io/restartedAt": datetime.now(UTC).isoformat(timespec="seconds")}
         change = {"spec": {"template": {"metadata": {"annotations": now}}}}
-        wanted = (await asyncio.to_thread(api.patch, "Deployment", self._service, change, name))["metadata"][
+        desired = (await asyncio.to_thread(api.patch, "Deployment", self._service, change, name))["metadata"][
             "generation"
         ]
         deadline = time.monotonic() + ROLLOUT_TIMEOUT_S
-        while not await asyncio.to_thread(self._over, wanted):
+        while not await asyncio.to_thread(self._over, desired):
             if time.monotonic() > deadline:
                 raise OperationError(f"The rollout of {self._service} did not end in {ROLLOUT_TIMEOUT_S:g} s.")
             await asyncio.sleep(LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""Carrying a plan out on a cluster: the life of an injection as on `local` (`injection/inject.py`), told event by event.
+"""Carrying a plan out on a cluster: the life of an injection as on `local` (`injection/inject.py`), event by event.
 
 One injection at a time: a ConfigMap beside the receiver says which, and until when; one that has passed is replaced.
 """
@@ -121,7 +121,7 @@ class _Runner:
 
         async with system:
             await _settled(system, self.lease)
-            with suppress(TimeoutError):  # what was usual is told by the moments before
+            with suppress(TimeoutError):  # the moments before say what was usual
                 await asyncio.wait_for(self.lease.wait(), BEFORE_S)
             system.quiet_since = time.monotonic() - BEFORE_S
             await inject(system, plan, CLUSTER, self.lease, report)

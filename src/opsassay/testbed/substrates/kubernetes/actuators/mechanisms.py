@@ -1,15 +1,15 @@
-"""How a cluster carries out each fault type: one table, and why a way that is named there cannot be gone.
+"""How a cluster carries out each fault type: one table, and why a mechanism that is named there cannot be gone.
 
 =========== ======================================================================================================
 object      a few changes of API objects, with an undo in the cluster (`changes.py`)
-pod         an order to the keeper of the pod that is hit, with an end (`agent/pod_agent.py`): the runtime's own faults,
+pod         an order to the pod agent of the pod that is hit, with an end (`agent/pod_agent.py`): the runtime's own faults,
             look-ups, and companions in the pod's container
 node        a pod on the node, with an end of its own (`agent/node_agent.py`); only where nodes may be
             broken (`offers.py`)
 chaos-mesh  an object of Chaos Mesh with a duration, beside our undo (`chaos_mesh.py`); where the cluster has its kinds
 =========== ======================================================================================================
 
-The first way that can be gone is taken, unless another one is preferred. Every type's parameters are the catalogue's.
+The first mechanism that can be gone is taken, unless another one is preferred. Every type's parameters are the catalogue's.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Maker = Callable[[Injection[ClusterUnderTest]], Intervention]
 
 
 class Mechanism(NamedTuple):
-    """One way to carry a fault type out."""
+    """One mechanism to carry a fault type out."""
 
     name: MechanismName
     make: Maker
@@ -92,16 +92,16 @@ MECHANISMS: Mapping[str, tuple[Mechanism, ...]] = {
 }
 
 
-def obstacle(way: Mechanism, fault: PlannedFault, offers: Offers) -> str | None:
-    """Return why *fault* cannot go this *way*, None when it can."""
+def obstacle(mechanism: Mechanism, fault: PlannedFault, offers: Offers) -> str | None:
+    """Return why *fault* cannot go this *mechanism*, None when it can."""
     on_host = fault.target is not None and fault.target.host is not None
-    if way.name == "node":
+    if mechanism.name == "node":
         if not on_host and CATALOGUE[fault.fault].category is not Category.NETWORK:
-            return "the way by the node is for whole nodes"
+            return "the mechanism by the node is for whole nodes"
         return offers.nodes
     if on_host:
-        return f"the way by {way.name} hits one pod, not a node"
-    if way.name == "chaos-mesh":
+        return f"the mechanism by {mechanism.name} hits one pod, not a node"
+    if mechanism.name == "chaos-mesh":
         kind = CATALOGUE[fault.fault].category.value
         if kind not in offers.chaos:
             return f"the cluster has no {kind} of Chaos Mesh; install it"
@@ -109,17 +109,17 @@ def obstacle(way: Mechanism, fault: PlannedFault, offers: Offers) -> str | None:
 
 
 def choose(fault: PlannedFault, offers: Offers) -> Mechanism:
-    """Return the way that *fault* goes; raises RefusedError with every reason when there is none."""
-    ways, reasons = MECHANISMS[fault.fault], list[str]()
-    for way in sorted(ways, key=lambda way: way.name != offers.prefer):
-        if (reason := obstacle(way, fault, offers)) is None:
-            return way
-        reasons.append(f"{way.name}: {reason}")
+    """Return the mechanism that *fault* goes; raises RefusedError with every reason when there is none."""
+    mechanisms, reasons = MECHANISMS[fault.fault], list[str]()
+    for mechanism in sorted(mechanisms, key=lambda mechanism: mechanism.name != offers.prefer):
+        if (reason := obstacle(mechanism, fault, offers)) is None:
+            return mechanism
+        reasons.append(f"{mechanism.name}: {reason}")
     raise RefusedError(f"{fault.name} cannot be injected on this cluster ({'; '.join(reasons)}).")
 
 
 def require_mechanisms(api: Api, plan: FaultPlan, prefer: MechanismName | None = None) -> None:
-    """Raise RefusedError unless the cluster of *api* has a way for every fault of *plan*."""
+    """Raise RefusedError unless the cluster of *api* has a mechanism for every fault of *plan*."""
     offers = offers_of(api, prefer)
     for part in plan.parts:
         if part.fault != NO_FAULT:

@@ -87,9 +87,9 @@ def _guard(undo: Sequence[str], limit_s: float) -> subprocess.Popen[bytes]:
 def _stand_guard(order: str) -> int:
     import select
 
-    told = json.loads(order)
-    select.select([sys.stdin], [], [], told["limit_s"])
-    return subprocess.run(told["undo"], stdin=subprocess.DEVNULL, check=False, timeout=COMMAND_TIMEOUT_S).returncode
+    payload = json.loads(order)
+    select.select([sys.stdin], [], [], payload["limit_s"])
+    return subprocess.run(payload["undo"], stdin=subprocess.DEVNULL, check=False, timeout=COMMAND_TIMEOUT_S).returncode
 
 
 if __name__ == "__main__":

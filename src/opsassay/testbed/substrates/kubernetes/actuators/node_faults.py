@@ -178,8 +178,8 @@ def agent_objects(name: str, namespace: str, node: str, order: dict[str, Any], i
         "volumes": [{"name": "order", "configMap": {"name": name}}],
         "containers": [container],
     }
-    told = {"order.json": json.dumps(order)}
+    payload = {"order.json": json.dumps(order)}
     return [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": told},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": payload},
         {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod},
     ]

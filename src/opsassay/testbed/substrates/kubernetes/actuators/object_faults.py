@@ -133,7 +133,7 @@ def chaos_manifest(system: ClusterUnderTest, plan: PlannedFault, service: str, p
 def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | None) -> Object:
     """Return the policy *name* that parts the pod with *label* from *peer*, or from all pods of its *namespace*.
 
-    A policy works on connections, and one needs both directions: so both are cut. Telemetry, names and doors pass.
+    A policy works on connections, and one needs both directions: so both are cut. Telemetry, names and endpoints pass.
     """
     outward = {"ports": [*_ports("UDP", DNS_PORT), *_ports("TCP", DNS_PORT, RECEIVER_PORT)]}
     inward = {"ports": _ports("TCP", AGENT_PORT)}

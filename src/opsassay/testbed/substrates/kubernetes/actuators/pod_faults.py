@@ -102,7 +102,7 @@ class PodPressure:
 
 
 async def push(system: ClusterUnderTest, injection: Injection[ClusterUnderTest]) -> None:
-    """Tell the pod what is still wanted; one that is gone or has no container now wants nothing anyway."""
+    """Tell the pod what is still desired; one that is gone or has no container now wants nothing anyway."""
     for replica in injection.replicas:
         try:
             await system.push_hooks(replica)

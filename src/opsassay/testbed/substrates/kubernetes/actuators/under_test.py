@@ -151,7 +151,7 @@ class ClusterUnderTest:
         )
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Tell the pod of *replica* what is wanted of it; raises ConnectionError when it cannot be told now."""
+        """Tell the pod of *replica* what is desired of it; raises ConnectionError when it cannot be reached now."""
         try:
             await asyncio.to_thread(self.pod_endpoints.set_desired, replica.pod, self.desired_state(replica))
         except OpsAssayError as error:
@@ -162,8 +162,8 @@ class ClusterUnderTest:
     async def push_rate(self) -> None:
         """Tell the load generator its rate."""
         if self.load_pod is not None:
-            wanted = DesiredState(until=self.deadline, rate_rps=self.rate_rps)
-            await asyncio.to_thread(self.pod_endpoints.set_desired, self.load_pod, wanted)
+            target_state = DesiredState(until=self.deadline, rate_rps=self.rate_rps)
+            await asyncio.to_thread(self.pod_endpoints.set_desired, self.load_pod, target_state)
 
     async def save_ledger(self, pod: str) -> None:
         """Keep the ledger of *pod*, which is about to go with its disk."""
@@ -219,7 +219,7 @@ class ClusterUnderTest:
         replica.gauges.append((now, reading["gauges"]))
         self._compare_clocks(reading["now"], asked)
         afflicted = replica.hooks or replica.watch or self.names.get(replica.id) or self.pressure.get(replica.id)
-        if afflicted and not reading["wanted"]["until"] and self.left_s():
+        if afflicted and not reading["desired"]["until"] and self.left_s():
             with contextlib.suppress(OpsAssayError, ConnectionError):  # the next look tells
                 await self.push_hooks(replica)  # its container is a new one: a fault does not let it off
         return True
@@ -281,7 +281,7 @@ class ClusterUnderTest:
             self._note_end(replica.pod, statuses[0].get("lastState", {}).get("terminated") or {})
 
     def _note_end(self, pod: str, ended: Object) -> None:
-        """Keep in mind that the container of *pod* ended though nobody here wanted it to."""
+        """Keep in mind that the container of *pod* ended though nobody here ended it."""
         why = ended.get("reason") or "for no reason that the cluster gives"
         self.notes.append(
             f"the container of {pod} ended (exit status {ended.get('exitCode')}, {why}), which OpsAssay did not ask for"

@@ -44,7 +44,7 @@ RETRIES = 1_000_000
 
 
 @dataclass(frozen=True)
-class Request:
+class UndoRequest:
     """One request to the API about the object *name* of *kind*, as the undo sends it."""
 
     method: str
@@ -57,7 +57,13 @@ class Request:
 
 
 def undo_objects(
-    name: str, keeper: str, requests: Sequence[Request], deadline: float, image: str, avoid: Collection[str], path: str
+    name: str,
+    undo_namespace: str,
+    requests: Sequence[UndoRequest],
+    deadline: float,
+    image: str,
+    avoid: Collection[str],
+    path: str,
 ) -> list[Object]:
     """Return the undo's account, its order at *path*, the rights that it needs, and its job, which keeps off *avoid*."""
     order = {
@@ -67,13 +73,13 @@ def undo_objects(
             {"method": r.method, "path": r.path, "body": r.body, "content_type": r.content_type} for r in requests
         ],
     }
-    labels = {INSTANCE_LABEL: keeper, **MANAGED}
-    here = {"name": name, "namespace": keeper, "labels": labels}
-    subject = roles.account(name, keeper)
+    labels = {INSTANCE_LABEL: undo_namespace, **MANAGED}
+    here = {"name": name, "namespace": undo_namespace, "labels": labels}
+    subject = roles.account(name, undo_namespace)
     found: list[Object] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here},
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": here, "data": {"order.json": json.dumps(order)}},
-        *roles.granted(name, keeper, [_rule("ConfigMap", name, ["get", "delete"])], subject, labels),
+        *roles.granted(name, undo_namespace, [_rule("ConfigMap", name, ["get", "delete"])], subject, labels),
     ]
     for number, request in enumerate(requests):
         place = request.namespace if KINDS[request.kind][2] else None
@@ -157,10 +163,10 @@ def _await_admission(api: Api, job: Object) -> None:
             return
 
 
-def _await_pods(api: Api, name: str, keeper: str) -> None:
+def _await_pods(api: Api, name: str, undo_namespace: str) -> None:
     deadline = time.monotonic() + UNDO_READY_TIMEOUT_S
     while True:
-        pods = api.list("Pod", keeper, f"app={name}")
+        pods = api.list("Pod", undo_namespace, f"app={name}")
         waiting = [why_not_ready(pod) for pod in pods if pod["status"].get("phase") != "Running"]
         if len(pods) >= PODS and not waiting:
             return

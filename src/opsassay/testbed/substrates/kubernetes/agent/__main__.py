@@ -5,7 +5,7 @@
     | companion ROLE ORDER
 
 A pod reads the system from a mounted file and the rest from its environment. Process 1 of a replica or of the load
-generator is its keeper (`keeper.py`).
+generator is its pod agent (`pod agent.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SYSTEM_FILE = Path("/etc/opsassay/system.yaml")
 
 
 def main(arguments: list[str]) -> None:
-    """Run the role that the arguments name until the pod is told to end."""
+    """Run the role that the arguments name until the pod is asked to end."""
     role, *names = arguments
     configure("-".join([role, *names[:1]]), os.environ.get("POD_NAMESPACE", ""))
     _log.info("started", pid=os.getpid())
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _run(order: dict[str, Any]) -> None:
-    """Run the process of the runtime that *order* is for, until it is told to end."""
+    """Run the process of the runtime that *order* is for, until it is asked to end."""
     import uvloop
 
     from opsassay.testbed.workload.runtime import load, replica
@@ -138,7 +138,7 @@ def _resource(system: System, service: str) -> dict[str, str]:
 
 
 async def _store(system: System, name: str) -> int:
-    """Run the server of a store until the pod is told to end; return its exit status."""
+    """Run the server of a store until the pod is asked to end; return its exit status."""
     from opsassay.testbed.core.networks import Site
     from opsassay.testbed.core.state import SystemState
     from opsassay.testbed.workload.stores import start_store

@@ -38,12 +38,12 @@ INTERFACE = "eth0"
 
 
 def main() -> None:
-    """Carry out the order when told to begin, until told to end or the deadline."""
+    """Carry out the order when asked to begin, until asked to end or the deadline."""
     order = json.loads(ORDER_FILE.read_text())
-    asyncio.run(Agent(order, os.environ["DOOR_KEY"]).run())
+    asyncio.run(NodeAgent(order, os.environ["DOOR_KEY"]).run())
 
 
-class Agent:
+class NodeAgent:
     """Carries out one *order*: its ``deeds`` until its ``deadline`` (seconds of wall clock), reached at its ``port``."""
 
     def __init__(self, order: dict[str, Any], key: str) -> None:

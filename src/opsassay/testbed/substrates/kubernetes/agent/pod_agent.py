@@ -1,7 +1,7 @@
 """Process 1 of a pod: what the supervisor is to a process on `local`.
 
 It starts the runtime as its child, serves names, sends the container's metrics, and has a door by which faults are ordered.
-An order is all that is wanted of the pod until a time; when that has come, nothing is wanted, whoever is still there.
+An order is all that is desired of the pod until a time; when that has come, nothing is desired, whoever is still there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class PodAgent:
         state.dir.mkdir(parents=True, exist_ok=True)
         self.child, self.name = child, str(order["id"])
         self.starts = _count_start()
-        self.wanted = DesiredState()
+        self.desired = DesiredState()
         self.channels = Channels(state, lambda _: None)
         self.fleet = Alone(order["resource"], order.get("service"), order["system"], child, self.starts)
         self.container = OwnContainer(state, self.fleet)
@@ -101,7 +101,7 @@ class PodAgent:
         found.add_routes(
             [
                 web.get("/", self.tell),
-                web.put("/wanted", self.order),
+                web.put("/desired", self.order),
                 web.post("/kill", self.kill),
                 web.get("/ledger", self.ledger),
             ]
@@ -109,21 +109,21 @@ class PodAgent:
         return found
 
     async def tell(self, _: web.Request) -> web.Response:
-        """Answer with what this pod counts, and what is wanted of it."""
+        """Answer with what this pod counts, and what is desired of it."""
         answer = await self.channels.request(self.name, "ping", timeout_s=3.0)
         if "gauges" in answer:
             gauges = answer["gauges"]
             gauges["clock_offset_ms"] = (gauges["clock_ns"] - time.time_ns()) / 1e6
             if (share := self.container.memory_share(self.fleet.replica, None)) is not None:
                 gauges["memory_share"] = share
-        told = {"now": time.time(), "starts": self.starts, "wanted": self.wanted.model_dump(mode="json")}
-        return web.json_response({**answer, **told})
+        payload = {"now": time.time(), "starts": self.starts, "desired": self.desired.model_dump(mode="json")}
+        return web.json_response({**answer, **payload})
 
     async def order(self, request: web.Request) -> web.Response:
-        """Make what is wanted so; it is when this is answered."""
-        wanted = DesiredState.model_validate(await request.json())
-        await self.change(wanted)
-        return web.json_response({"until": wanted.until})
+        """Make what is desired so; it is when this is answered."""
+        desired = DesiredState.model_validate(await request.json())
+        await self.change(desired)
+        return web.json_response({"until": desired.until})
 
     async def kill(self, _: web.Request) -> web.Response:
         """Kill the child, and with it the container, when this is answered."""
@@ -134,38 +134,38 @@ class PodAgent:
         """Answer with the lines of every process here; a torn last one is left out."""
         return web.Response(body=await asyncio.to_thread(_ledger_lines))
 
-    async def change(self, wanted: DesiredState) -> None:
-        """Replace what is wanted, and have it end in time; raises OperationError when it cannot be had."""
+    async def change(self, desired: DesiredState) -> None:
+        """Replace what is desired, and have it end in time; raises OperationError when it cannot be had."""
         async with self._changing:
-            if wanted.until <= time.time():
-                wanted = DesiredState()
+            if desired.until <= time.time():
+                desired = DesiredState()
             if self._order.get("service"):
-                hooks, watch = list(wanted.hooks), list(wanted.watch)
+                hooks, watch = list(desired.hooks), list(desired.watch)
                 await self.channels.request(self.name, "hooks", hooks=hooks, watch=watch)
-            elif wanted.rate_rps != self.wanted.rate_rps:
-                await self.channels.request(self.name, "rate", rate_rps=wanted.rate_rps or self._order["rate_rps"])
-            self.names.wrong = dict(wanted.names)
-            await self._press({one.id: one for one in wanted.pressure})
-            self.wanted = wanted
+            elif desired.rate_rps != self.desired.rate_rps:
+                await self.channels.request(self.name, "rate", rate_rps=desired.rate_rps or self._order["rate_rps"])
+            self.names.wrong = dict(desired.names)
+            await self._press({one.id: one for one in desired.pressure})
+            self.desired = desired
             if self._expiry is not None and self._expiry is not asyncio.current_task():
                 self._expiry.cancel()
-            self._expiry = asyncio.create_task(self._expire(wanted.until)) if wanted.until else None
+            self._expiry = asyncio.create_task(self._expire(desired.until)) if desired.until else None
 
     async def _expire(self, until: float) -> None:
         """Want nothing any more when the time has come; try until that is so."""
         await asyncio.sleep(max(until - time.time(), 0.0))
-        while self.wanted.until == until:
+        while self.desired.until == until:
             with suppress(ConnectionError, TimeoutError, RuntimeError):  # busy, or on its way out
                 await self.change(DesiredState())
                 return
             await asyncio.sleep(1.0)
 
-    async def _press(self, wanted: dict[str, Pressure]) -> None:
-        """Start the companions that are *wanted*, and end those that are not any more."""
-        for name in self._companions.keys() - wanted.keys():
+    async def _press(self, desired: dict[str, Pressure]) -> None:
+        """Start the companions that are *desired*, and end those that are not any more."""
+        for name in self._companions.keys() - desired.keys():
             await self._end(name)
-        for name in wanted.keys() - self._companions.keys():
-            await self._start(wanted[name])
+        for name in desired.keys() - self._companions.keys():
+            await self._start(desired[name])
 
     async def _start(self, pressure: Pressure) -> None:
         groups = self.container.parameters("", {"burner": CPU, "allocator": MEMORY}[pressure.role])

@@ -55,7 +55,7 @@ def probe(url: str, timeout_s: float) -> dict[str, Any]:
     return {"status": status, "latency_s": time.monotonic() - started, "error": error}
 
 
-class Handler(BaseHTTPRequestHandler):
+class ProbeHandler(BaseHTTPRequestHandler):
     """Answers one request to probe."""
 
     protocol_version = "HTTP/1.1"
@@ -80,4 +80,4 @@ class Handler(BaseHTTPRequestHandler):
 
 def serve(port: int) -> None:
     """Serve at *port* until killed."""
-    ThreadingHTTPServer(("", port), Handler).serve_forever()
+    ThreadingHTTPServer(("", port), ProbeHandler).serve_forever()

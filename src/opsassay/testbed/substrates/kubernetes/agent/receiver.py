@@ -20,7 +20,7 @@ START_TIMEOUT_S, WATCH_EVERY_S = 90.0, 0.5
 
 
 def main() -> None:
-    """Serve until the pod is told to end, or the receiver ends."""
+    """Serve until the pod is asked to end, or the receiver ends."""
     process = start_receiver(STATE, "0.0.0.0", RECEIVER_PORT, timeout_s=START_TIMEOUT_S)  # noqa: S104 - a pod has its own
 
     async def serve() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Handler(BaseHTTPRequestHandler):
+class StandInHandler(BaseHTTPRequestHandler):
     """Answers 200."""
 
     protocol_version = "HTTP/1.1"
@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve until told to end."""
+    """Serve until asked to end."""
     parser = argparse.ArgumentParser(
         prog="python -m opsassay.testbed.substrates.kubernetes.agent.stand_in", description=__doc__
     )
@@ -51,7 +51,7 @@ def main() -> None:
         sys.exit(f"cannot read the configuration {given.needs}: no such file")
     taken = bytearray(given.memory_mb << 20)
     taken[::4096] = b"x" * len(taken[::4096])
-    ThreadingHTTPServer(("", given.port), Handler).serve_forever()
+    ThreadingHTTPServer(("", given.port), StandInHandler).serve_forever()
 
 
 if __name__ == "__main__":

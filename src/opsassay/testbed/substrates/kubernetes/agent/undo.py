@@ -27,7 +27,7 @@ _log = Log(__name__)
 ORDER_FILE = Path("/etc/opsassay/undo/order.json")
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ROUNDS, PAUSE_S, TIMEOUT_S = 60, 2.0, 10.0
-TOLD_TO_END = 128 + signal.SIGTERM
+ENDED_BY_SIGNAL = 128 + signal.SIGTERM
 GONE = 404
 """There is nothing left to do: the object is gone."""
 CONFLICT = 409
@@ -35,11 +35,11 @@ CONFLICT = 409
 
 
 def main() -> None:
-    """Wait until the deadline, then undo; a pod that is told to end before leaves at once, and has not succeeded.
+    """Wait until the deadline, then undo; a pod that is asked to end before leaves at once, and has not succeeded.
 
     Of a job of which one pod has succeeded no other one is made: one that is evicted must not look like that.
     """
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(TOLD_TO_END))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ENDED_BY_SIGNAL))
     order = json.loads(ORDER_FILE.read_text())
     while (left := order["deadline"] - time.time()) > 0:
         time.sleep(min(left, 5.0))
@@ -100,7 +100,7 @@ def _send(request: dict[str, Any]) -> int:
 
 
 def server() -> str:
-    """Return the address of the API server, as every pod is told it."""
+    """Return the address of the API server, as every pod is given it."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 

@@ -16,7 +16,7 @@ GONE = 410
 class Mirror:
     """Keeps the objects of *kind* in ``objects`` by (namespace, name); *changed* is called after every change.
 
-    What had changed while no watch stood is told when it is found out. ``lists`` and ``drops`` count how often it had to
+    What changed while no watch stood is reported once it is known. ``lists`` and ``drops`` count how often it had to
     list, and how often a watch ended; ``error`` says what is wrong while something is.
     """
 

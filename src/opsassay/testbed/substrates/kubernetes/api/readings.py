@@ -53,13 +53,13 @@ def desired(workload: Object) -> int:
 def availability(
     pods: Iterable[Object], workloads: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return D1, ready replicas over all replicas, and the pods that are not ready; None when nothing is wanted.
+    """Return D1, ready replicas over all replicas, and the pods that are not ready; None when nothing is desired.
 
     All replicas are those that the workloads want, and the pods that belong to none: a replica whose pod has gone counts as
     missing, a surplus pod does not make up for another workload's.
     """
-    wanted = {(w["kind"], w["metadata"]["namespace"], w["metadata"]["name"]): desired(w) for w in workloads}
-    ready = dict.fromkeys(wanted, 0)
+    expected = {(w["kind"], w["metadata"]["namespace"], w["metadata"]["name"]): desired(w) for w in workloads}
+    ready = dict.fromkeys(expected, 0)
     failing = []
     for pod in pods:
         kind, name = workload_of(pod, replica_sets)
@@ -67,17 +67,17 @@ def availability(
         if is_over(pod) or kind == "Job":
             continue
         if kind == "Pod":
-            wanted[key], ready[key] = 1, 0
-        if key not in wanted:
+            expected[key], ready[key] = 1, 0
+        if key not in expected:
             continue  # its workload is gone; so will it be
         if is_ready(pod):
             ready[key] += 1
         else:
             failing.append(pod["metadata"]["name"])
-    total = sum(wanted.values())
+    total = sum(expected.values())
     if not total:
         return None, ()
-    return sum(min(ready[key], wanted[key]) for key in wanted) / total, tuple(sorted(failing))
+    return sum(min(ready[key], expected[key]) for key in expected) / total, tuple(sorted(failing))
 
 
 def backends(endpoints: Object | None) -> tuple[int, int]:

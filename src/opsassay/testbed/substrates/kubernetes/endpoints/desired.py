@@ -16,7 +16,7 @@ Lookup = Literal["fail", "stray"]
 
 
 class Pressure(Noun):
-    """A companion process in the pod's container: *role* is the runtime's, *parameters* are what it is told."""
+    """A companion process in the pod's container: *role* is the runtime's, *parameters* are what it is given."""
 
     id: str
     role: Literal["burner", "allocator"]

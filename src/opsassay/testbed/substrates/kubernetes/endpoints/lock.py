@@ -1,4 +1,4 @@
-"""The lock of a door: who has the key is let in, and told in a sentence what went wrong inside."""
+"""The lock of a door: who has the key may enter, and learns in a sentence what went wrong inside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def locked(key: str) -> Middleware:
             return _refusal(409, str(error))
         except (ValueError, KeyError) as error:
             return _refusal(422, f"this is no order: {error}")
-        except Exception as error:  # noqa: BLE001 - who ordered it is told, whatever it was
+        except Exception as error:  # noqa: BLE001 - who ordered it is informed, whatever it was
             return _refusal(409, f"{type(error).__name__}: {error}")
 
     return lock

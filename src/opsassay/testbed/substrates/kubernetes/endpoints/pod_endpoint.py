@@ -60,13 +60,13 @@ class PodEndpoints:
         )  # fmt: skip
 
     def counters(self, pod: str, timeout_s: float = 5.0) -> dict[str, Any]:
-        """Return what *pod* counts of itself, and what is wanted of it."""
+        """Return what *pod* counts of itself, and what is desired of it."""
         answer: dict[str, Any] = self.request(pod, "GET", "", timeout_s=timeout_s, tries=1)
         return answer
 
     def set_desired(self, pod: str, desired: DesiredState) -> None:
         """Make *pod* what is *desired*; it is when this returns."""
-        self.request(pod, "PUT", "wanted", desired.model_dump(mode="json"))
+        self.request(pod, "PUT", "desired", desired.model_dump(mode="json"))
 
     def ledger(self, pod: str) -> bytes:
         """Return the ledger lines of all processes in *pod*."""

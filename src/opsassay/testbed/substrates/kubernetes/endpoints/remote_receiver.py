@@ -91,11 +91,11 @@ def _fetch_new(session: Session, name: str, timeout_s: float, tries: int) -> Non
         target, begun = session.folder / file, session.fetched.get(file, 0)
         with target.open("ab" if begun else "wb") as copy:
             for offset in range(begun, size, PIECE_BYTES):
-                wanted = min(PIECE_BYTES, size - offset)
-                piece = ask(f"sessions/{name}/{file}?offset={offset}&size={wanted}", raw_answer=True)
-                if len(piece) != wanted:
+                desired = min(PIECE_BYTES, size - offset)
+                piece = ask(f"sessions/{name}/{file}?offset={offset}&size={desired}", raw_answer=True)
+                if len(piece) != desired:
                     raise OperationError(
-                        f"{session.pod} gave {len(piece)} of {wanted} bytes of {target.name}; record again."
+                        f"{session.pod} gave {len(piece)} of {desired} bytes of {target.name}; record again."
                     )
                 copy.write(piece)
-                session.fetched[file] = offset + wanted
+                session.fetched[file] = offset + desired

@@ -85,12 +85,12 @@ def restore(running: KubernetesSystem, baseline: ClusterBaseline, target_url: st
     api, found = running.api, objects_in(running.api, running.name)
     for kind, name in found.keys() - baseline.objects.keys():
         api.delete(kind, name, running.name)
-    for key, wanted in baseline.objects.items():
+    for key, desired in baseline.objects.items():
         if key not in found:
-            api.create(dict(wanted))
-        elif normal(found[key]) != wanted:
+            api.create(dict(desired))
+        elif normal(found[key]) != desired:
             version = found[key]["metadata"]["resourceVersion"]
-            api.replace({**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}})
+            api.replace({**desired, "metadata": {**desired["metadata"], "resourceVersion": version}})
     verify(running, baseline, target_url)
 
 

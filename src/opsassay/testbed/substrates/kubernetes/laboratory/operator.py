@@ -61,10 +61,10 @@ def healthy(running: KubernetesSystem, baseline: ClusterBaseline) -> bool:
 
 
 def _rolled_out(item: Object) -> bool:
-    status, wanted = item.get("status", {}), item["spec"].get("replicas", 1)
+    status, desired = item.get("status", {}), item["spec"].get("replicas", 1)
     seen = status.get("observedGeneration", 0) >= item["metadata"].get("generation", 0)
     counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas")]
-    return bool(seen and counts == [wanted] * 3)
+    return bool(seen and counts == [desired] * 3)
 
 
 def _empty(running: KubernetesSystem) -> list[str]:

@@ -23,7 +23,7 @@ STORE_PORTS = {"postgresql": 5432, "valkey": 6379, "nats": 4222}
 INSTANCE_LABEL, PURPOSE_LABEL = "app.kubernetes.io/instance", "app.kubernetes.io/component"
 MANAGED = {"app.kubernetes.io/managed-by": "opsassay"}
 KEY_SECRET = "door"  # noqa: S105 - the name of an object
-"""The secret that holds what the doors of pods are opened with, another one in each of the two namespaces."""
+"""The secret that holds what the endpoints of pods are opened with, another one in each of the two namespaces."""
 SETTING = "SETTING_"
 """What the names of a service's settings begin with in the environment of its pods."""
 UID = 1000
@@ -40,7 +40,7 @@ def watch_of(name: str) -> str:
 class Deployed:
     """One instance of *system*: the *name* is its namespace, what watches over it lives in another.
 
-    *endpoint* is where telemetry goes; None has a receiver of ours beside it. *key* opens the doors of the system's pods,
+    *endpoint* is where telemetry goes; None has a receiver of ours beside it. *key* opens the system's pod endpoints,
     by which faults are ordered, *watch_key* those of what watches over it: whoever runs commands in a pod of the system can
     read the one, and not the other. Both are secrets, and others every time.
     """

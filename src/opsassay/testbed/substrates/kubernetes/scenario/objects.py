@@ -39,11 +39,11 @@ def changes_of(api: Api, asked: Sequence[ObjectChange], names: OpenNames) -> lis
         standing = api.get(one.kind, name, place)
         if standing is None:
             raise RefusedError(f"There is no {one.kind} {name} to change.")
-        wanted = api.request(
+        desired = api.request(
             "PATCH", api.path_of(one.kind, place, name), names.fill(one.patch), query={"dryRun": "All"},
             content_type=PATCH_TYPES["strategic"],
         )  # fmt: skip
-        found.append(Change(one.kind, name, place, patch=_difference(_said(standing), _said(wanted))))
+        found.append(Change(one.kind, name, place, patch=_difference(_said(standing), _said(desired))))
     return found
 
 
@@ -61,13 +61,13 @@ def _said(item: Object) -> Object:
     return {**{key: value for key, value in item.items() if key not in {"metadata", "status"}}, "metadata": kept}
 
 
-def _difference(standing: Any, wanted: Any) -> Any:
-    """Return the merge patch (RFC 7396) that makes *wanted* of *standing*; lists are given whole."""
-    if not isinstance(standing, dict) or not isinstance(wanted, dict):
-        return wanted
-    gone = {key: None for key in standing if key not in wanted}
+def _difference(standing: Any, desired: Any) -> Any:
+    """Return the merge patch (RFC 7396) that makes *desired* of *standing*; lists are given whole."""
+    if not isinstance(standing, dict) or not isinstance(desired, dict):
+        return desired
+    gone = {key: None for key in standing if key not in desired}
     return gone | {
-        key: _difference(standing.get(key), value) for key, value in wanted.items() if standing.get(key) != value
+        key: _difference(standing.get(key), value) for key, value in desired.items() if standing.get(key) != value
     }
 
 
@@ -96,12 +96,12 @@ def _part(items: Sequence[Any], key: str) -> Any:
 def await_state(api: Api, state: ObjectState, names: OpenNames) -> None:
     """Wait until *state* holds; raises OperationError with what stands there instead."""
     place = (state.namespace or names.namespace) if KINDS[state.kind][2] else None
-    name, wanted = str(names.fill(state.name)), names.fill(state.equals)
+    name, desired = str(names.fill(state.name)), names.fill(state.equals)
     deadline = time.monotonic() + state.within_s
-    while ((seen := found_at(api.get(state.kind, name, place), state.path)) == wanted) is state.differs:
+    while ((seen := found_at(api.get(state.kind, name, place), state.path)) == desired) is state.differs:
         if time.monotonic() > deadline:
             words = "anything but " if state.differs else ""
             raise OperationError(
-                f"{state.kind} {name}: {state.path} is {seen!r} after {state.within_s:g} s, not {words}{wanted!r}."
+                f"{state.kind} {name}: {state.path} is {seen!r} after {state.within_s:g} s, not {words}{desired!r}."
             )
         time.sleep(LOOK_EVERY_S)

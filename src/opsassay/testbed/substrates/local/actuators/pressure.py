@@ -44,7 +44,7 @@ class Companion(ABC):
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """Return what the companion is told beside the common part."""
+        """Return what the companion is given beside the common part."""
 
     @abstractmethod
     async def follow(self, pids: list[int]) -> None:

@@ -63,7 +63,7 @@ def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> No
 
     Raises OperationError when the baseline does not come back.
     """
-    wanted, found = intended(system), present(running, system)
+    desired, found = intended(system), present(running, system)
     for rule in found.rules:
         running.operate("firewall delete", {"rule": rule})
     for name, backend in found.records.items():
@@ -72,12 +72,12 @@ def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> No
     for host, state in found.clocks.items():
         if state != "on":
             running.operate("config set", {"target": host, "key": TIME_SYNC, "value": "on"})
-    changed = {name for name in system.services if _settings_back(running, name, wanted, found)}
+    changed = {name for name in system.services if _settings_back(running, name, desired, found)}
     for name, count in found.replicas.items():
-        if count != wanted.replicas[name]:
-            running.operate("scale", {"service": name, "replicas": wanted.replicas[name]})
+        if count != desired.replicas[name]:
+            running.operate("scale", {"service": name, "replicas": desired.replicas[name]})
     for name in {
-        replica.rpartition("-")[0] for replica, release in found.releases.items() if _strays(replica, release, wanted)
+        replica.rpartition("-")[0] for replica, release in found.releases.items() if _strays(replica, release, desired)
     }:
         running.operate("release", {"service": name, "version": system.services[name].release, "rolling": False})
     for name in sorted((touched & set(system.services)) | changed):
@@ -87,16 +87,16 @@ def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> No
 
 def verify(running: LocalSystem, system: System) -> None:
     """Wait until the running system is what its definition says, everything ready; raises OperationError."""
-    wanted, deadline = intended(system), time.monotonic() + READY_TIMEOUT_S
-    while (found := present(running, system)) != wanted:
+    desired, deadline = intended(system), time.monotonic() + READY_TIMEOUT_S
+    while (found := present(running, system)) != desired:
         if time.monotonic() > deadline:
-            wrong = [name for name, a, b in zip(RestorableState._fields, found, wanted, strict=True) if a != b]
+            wrong = [name for name, a, b in zip(RestorableState._fields, found, desired, strict=True) if a != b]
             raise OperationError(f"The clean baseline did not come back: {', '.join(wrong)} differ.")
         time.sleep(0.2)
 
 
-def _settings_back(running: LocalSystem, name: str, wanted: RestorableState, found: RestorableState) -> bool:
-    ours, theirs = wanted.settings[name], found.settings[name]
+def _settings_back(running: LocalSystem, name: str, desired: RestorableState, found: RestorableState) -> bool:
+    ours, theirs = desired.settings[name], found.settings[name]
     for key in theirs.keys() - ours.keys():
         running.operate("config unset", {"target": name, "key": key})
     for key, value in ours.items():
@@ -105,5 +105,5 @@ def _settings_back(running: LocalSystem, name: str, wanted: RestorableState, fou
     return ours != theirs
 
 
-def _strays(replica: str, release: str, wanted: RestorableState) -> bool:
-    return release != wanted.releases.get(replica, release)
+def _strays(replica: str, release: str, desired: RestorableState) -> bool:
+    return release != desired.releases.get(replica, release)

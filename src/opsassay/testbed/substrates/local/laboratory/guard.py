@@ -38,7 +38,7 @@ def refusal(composition: Composition, system: System) -> str | None:
 def violation(running: LocalSystem, system: System, target: str) -> str | None:
     """Return which precondition does not hold now that a candidate is applied, None when all hold.
 
-    The workload exists, is wanted at least once, and is found under its own name.
+    The workload exists, is desired at least once, and is found under its own name.
     """
     rows = [row for row in running.operate("ps", {})["replicas"] if row["service"] == target]
     if target not in system.services or not rows:
