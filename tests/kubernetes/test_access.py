@@ -138,7 +138,7 @@ def test_the_authority_of_the_server_is_lent(tmp_path):
 
 def test_a_cluster_that_admits_ways_to_its_nodes_lets_no_agent_in(tmp_path):
     with cluster(tmp_path, *(way.lower() for way in account.PATHS_TO_A_NODE)) as (tiny, config):
-        with pytest.raises(RefusedError, match="hostPath, privileged, hostNetwork, hostPID, which are a way"):
+        with pytest.raises(RefusedError, match="hostPath, privileged, hostNetwork, hostPID, a way"):
             account.require_closed(Api.connect(config), "mine", "image:1")
         asked = [(headers["Impersonate-User"], path) for _, path, _, headers, _ in tiny.asked]
     assert set(asked) == {("system:serviceaccount:kube-system:replicaset-controller", "/api/v1/namespaces/mine/pods")}

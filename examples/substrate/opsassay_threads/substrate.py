@@ -92,6 +92,11 @@ class ThreadSubstrate:
         del _running[name]
         return ()
 
+    def logs(self, name: str) -> Mapping[str, str]:
+        """Return nothing: threads have no log of their own; raises NotFoundError."""
+        self.running(name)
+        return {}
+
     def status(self) -> list[SystemStatus]:
         """Return the status of each system."""
         return [running.status() for running in _running.values()]

@@ -258,6 +258,7 @@ class LoadSurge:
 
 THREADS: Repertoire[ThreadSystem] = Repertoire(
     "threads",
+    "threads",
     {
         "HTTPRequestAbort": RuntimeHook,
         "HTTPResponseAbort": RuntimeHook,

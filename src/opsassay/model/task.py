@@ -9,9 +9,6 @@ from pydantic import Field
 
 from opsassay.model.base import Noun
 
-TaskDomain = Literal["diagnosis", "sre", "ciso", "finops"]
-"""The four domains; which of them are there is what the registry of domains says."""
-
 
 class MetricDefinition(Noun):
     """A metric of a domain: its name, its unit ('' for a share or a mark) and whether more of it is better."""
@@ -29,7 +26,7 @@ class Task(Noun):
     """
 
     id: str
-    domain: TaskDomain
+    domain: str
     name: str
     description: str = ""
     task_class: str | None = Field(default=None, alias="class", description="what kind of failure it is")

@@ -18,7 +18,8 @@ from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.substrate import SUBSTRATES, load_substrate
 
-PAIR = load_system(str(Path(__file__).with_name("pair.yaml")))
+EXAMPLE = Path(__file__).parents[3] / "examples" / "substrate"
+PAIR = load_system(str(EXAMPLE / "pair.yaml"))
 USUAL_S = 4.0
 
 
@@ -56,6 +57,9 @@ def test_a_deployed_system_is_ready_and_says_what_it_is(substrate, pair):
     assert any(level["available"] for level in substrate.capabilities().isolation.values())
     with pytest.raises(NotFoundError):
         substrate.running("nobody")
+    assert all(isinstance(log, str) for log in substrate.logs(status.name).values())
+    with pytest.raises(NotFoundError):
+        substrate.logs("nobody")
 
 
 def test_what_cannot_be_injected_is_refused_before_anything_happens(substrate, pair):

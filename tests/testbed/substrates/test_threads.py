@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import shlex
 import shutil
+import subprocess
 import sys
 import threading
 import tomllib
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
 
 from opsassay.errors import RefusedError
+from opsassay.telemetry.tree import Tree
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.substrate import load_substrate
 from testbed.substrates.contract import *  # noqa: F403
+from testbed.substrates.contract import EXAMPLE as PACKAGE
 from testbed.substrates.contract import PAIR, planned
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
-PACKAGE = Path(__file__).parents[3] / "examples" / "substrate"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,3 +74,20 @@ def slow_fault(request):
 def test_a_system_with_stores_is_refused(substrate):
     with pytest.raises(RefusedError, match="threads have none"):
         substrate.deploy(load_system("shop"), "shop")
+
+
+def test_the_command_of_its_readme_records_an_incident(installed, tmp_path):
+    (line,) = re.findall(r"^\$ opsassay (.+)$", (PACKAGE / "README.md").read_text(), flags=re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, "-m", "opsassay", *shlex.split(line)],
+        cwd=shutil.copytree(PACKAGE, tmp_path / "examples" / "substrate").parents[1],
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (id_,) = (path.name for path in (tmp_path / "out" / "incidents").iterdir())
+    tree = Tree(tmp_path / "out")
+    assert {"front", "back"} <= set(tree.datapack(id_).read("abnormal", "traces")["service_name"])
+    assert [fault.type for fault in tree.truth(id_).faults] == ["HTTPRequestDelay"]

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from opsassay.bench.core.run import Job
 from opsassay.model.run import Metric
-from opsassay.model.task import MetricDefinition, Task, TaskDomain
+from opsassay.model.task import MetricDefinition, Task
 from opsassay.registry import Registry
 
 Desk_co = TypeVar("Desk_co", covariant=True)
@@ -41,7 +41,7 @@ class Bundle(Protocol[Desk_co]):
 class Domain(Protocol):
     """One kind of tasks."""
 
-    name: TaskDomain
+    name: str
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
         """Return the metrics that its results may have, the ones to look at first at the front."""

@@ -32,7 +32,6 @@ from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.json_lines import whole_lines
 from opsassay.model.locks import folder_lock
 from opsassay.model.run import Run, RunStatus, Verdict
-from opsassay.model.task import TaskDomain
 from opsassay.telemetry.content import whole_file
 from opsassay.telemetry.tree import read_noun, write_noun
 
@@ -101,13 +100,13 @@ class RunStore:
         for cell in cells:
             yield from (path for path in self.attempts_of(cell.name) if (path / RUN).exists())
 
-    def domain_of(self, run: Run) -> TaskDomain:
+    def domain_of(self, run: Run) -> str:
         """Return the domain that *run* is of: a trial is begun with a scenario, which the store keeps."""
         return "sre" if (self.root / SCENARIOS / f"{run.item_hash}.json").exists() else "diagnosis"
 
-    def domains(self) -> set[TaskDomain]:
+    def domains(self) -> set[str]:
         """Return the domains of all runs that can be read."""
-        found: set[TaskDomain] = set()
+        found: set[str] = set()
         for path in self.runs():
             with suppress(OpsAssayError):
                 found.add(self.domain_of(read_run(path)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from opsassay.model.incident import PlannedFault
+from opsassay.registry import Registry
 from opsassay.testbed.core.fleet import Fleet, Replica
 
 
@@ -68,15 +69,20 @@ class Intervention(Protocol):
         """Take it back; safe to call when it was not applied or its target is gone."""
 
 
+ACTUATORS = Registry("actuator", "opsassay.actuators", {})
+"""Actuators that packages bring for a type on a substrate, by ``SUBSTRATE.TYPE``: from an injection to an intervention."""
+
+
 @dataclass(frozen=True)
 class Repertoire(Generic[S]):
-    """What a substrate can do to its systems.
+    """What the *substrate* can do to its systems.
 
     *place* names where they run, for people; *actuators* maps fault types to what carries them out, *disturbances* the
     kinds of incidents without a fault to what makes them; *refusals* gives the reason, with the way out, for types that
-    cannot be carried out here.
+    cannot be carried out here. Packages add actuators for types that it does not have.
     """
 
+    substrate: str
     place: str
     actuators: Mapping[str, Callable[[Injection[S]], Intervention]]
     disturbances: Mapping[str, Callable[[S, PlannedFault], Intervention]]
@@ -86,7 +92,14 @@ class Repertoire(Generic[S]):
         """Return why the type *fault* cannot be carried out here, None when it can."""
         if fault in self.refusals:
             return self.refusals[fault]
-        return None if fault in self.actuators else f"nothing carries it out on {self.place}"
+        return None if self.actuator(fault) is not None else f"nothing carries it out on {self.place}"
+
+    def actuator(self, fault: str) -> Callable[[Injection[S]], Intervention] | None:
+        """Return what carries out the type *fault*: its own, else an installed one; None when there is none."""
+        if fault in self.actuators:
+            return self.actuators[fault]
+        name = f"{self.substrate}.{fault}"
+        return ACTUATORS.load(name) if name in ACTUATORS.names() else None
 
 
 Refusal = Callable[[str], str | None]

@@ -101,7 +101,9 @@ def _act(system: S, plan: PlannedFault, repertoire: Repertoire[S]) -> Act:
     injection = Injection(secrets.token_hex(4), plan, replicas, tuple(replica.pod for replica in replicas), system)
     if plan.fault == NO_FAULT:
         return Act(injection, repertoire.disturbances[plan.parameters["disturbance"]](system, plan))
-    return Act(injection, repertoire.actuators[plan.fault](injection))
+    actuator = repertoire.actuator(plan.fault)
+    assert actuator is not None, "a plan with it is refused"
+    return Act(injection, actuator(injection))
 
 
 def _check_free(system: SystemUnderTest) -> None:

@@ -15,7 +15,7 @@ from opsassay.bench.domains.diagnosis.solvers import solver_named
 from opsassay.grading import metrics as known
 from opsassay.model.base import Written
 from opsassay.model.run import Metric
-from opsassay.model.task import MetricDefinition, Task, TaskDomain
+from opsassay.model.task import MetricDefinition, Task
 from opsassay.telemetry.tree import resolve
 
 LESS = frozenset({"ungrounded", "evidence_vacuous"})
@@ -34,7 +34,7 @@ class IncidentPlan(Written):
 class DiagnosisDomain:
     """Incidents of suites and folders."""
 
-    name: TaskDomain = "diagnosis"
+    name: str = "diagnosis"
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
         """Return every metric of a verdict, right names first."""

@@ -14,7 +14,7 @@ from opsassay.bench.domains.sre.trials import TrialJob
 from opsassay.model.files import load_yaml
 from opsassay.model.run import Metric
 from opsassay.model.scenario import Scenario
-from opsassay.model.task import MetricDefinition, Task, TaskDomain
+from opsassay.model.task import MetricDefinition, Task
 from opsassay.testbed.scenarios import load_scenario, names
 
 MARKS = (
@@ -30,7 +30,7 @@ COSTS = {
 class SreDomain:
     """Scenarios that ship, and those in files beside a plan."""
 
-    name: TaskDomain = "sre"
+    name: str = "sre"
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
         """Return the predicates, the right diagnosis, and what is better when it is less."""

@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from opsassay.errors import RefusedError
-from opsassay.model.faults import CATALOGUE, NO_FAULT, Category
+from opsassay.model.faults import CATALOGUE, Category
 from opsassay.model.incident import FaultPlan, PlannedFault
 from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
 from opsassay.testbed.injection.disturbances import Quiet
@@ -122,7 +122,7 @@ def require_mechanisms(api: Api, plan: FaultPlan, prefer: MechanismName | None =
     """Raise RefusedError unless the cluster of *api* has a mechanism for every fault of *plan*."""
     offers = offers_of(api, prefer)
     for part in plan.parts:
-        if part.fault != NO_FAULT:
+        if part.fault in MECHANISMS:  # what a package brings is for its actuator to refuse
             choose(part, offers)
 
 
@@ -131,6 +131,7 @@ def _make(injection: Injection[ClusterUnderTest]) -> Intervention:
 
 
 CLUSTER: Repertoire[ClusterUnderTest] = Repertoire(
+    "kubernetes",
     "Kubernetes",
     dict.fromkeys(MECHANISMS, _make),
     {"quiet": Quiet, "load_surge": ClusterLoadSurge, "harmless_restart": RollingRestart},

@@ -74,7 +74,7 @@ _DISTURBANCES: Mapping[str, Callable[[LocalUnderTest, PlannedFault], Interventio
 }
 
 REPERTOIRES: Mapping[IsolationLevel, Repertoire[LocalUnderTest]] = {
-    "plain": Repertoire("the plain level", _PLAIN, _DISTURBANCES, _PLAIN_REFUSALS),
-    "namespaced": Repertoire("the namespaced level", {**_PLAIN, "NetworkDuplicate": Packets}, _DISTURBANCES),
+    "plain": Repertoire("local", "the plain level", _PLAIN, _DISTURBANCES, _PLAIN_REFUSALS),
+    "namespaced": Repertoire("local", "the namespaced level", {**_PLAIN, "NetworkDuplicate": Packets}, _DISTURBANCES),
 }
 """What can be done to a system of each isolation level."""

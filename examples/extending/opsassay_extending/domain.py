@@ -1,0 +1,113 @@
+"""A domain: questions of arithmetic, and two agents that answer them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from opsassay.bench.core.attempt import AttemptOutcome, attempt
+from opsassay.bench.core.cell import Cell
+from opsassay.bench.core.plan import part_as
+from opsassay.bench.core.run import JobEnd
+from opsassay.bench.core.store import RunStore, read_run
+from opsassay.errors import NotFoundError
+from opsassay.model.base import Written
+from opsassay.model.run import Metric, MetricStatus, RunStatus, Solver
+from opsassay.model.task import MetricDefinition, Task
+
+QUESTIONS: Mapping[str, tuple[int, int]] = {"small": (6, 7), "large": (1234, 5678)}
+AGENTS: Mapping[str, Callable[[int, int], int]] = {"calculator": lambda a, b: a * b, "always-42": lambda _a, _b: 42}
+ANSWER = "answer.json"
+
+
+class ArithmeticPlan(Written):
+    """Who answers what: the keys of a part of a plan."""
+
+    questions: tuple[str, ...] = Field(min_length=1)
+    agents: tuple[str, ...] = Field(min_length=1)
+
+
+def task_of(name: str) -> Task:
+    """Return the head of the question *name*; its commitment covers the body."""
+    a, b = QUESTIONS[name]
+    return Task(
+        id=name,
+        domain="arithmetic",
+        name=f"{name} product",
+        system="none",
+        goal=f"What is {a} * {b}?",
+        commitment=hashlib.sha256(f"{a}*{b}".encode()).hexdigest(),
+    )
+
+
+@dataclass(frozen=True)
+class Question:
+    """One agent on one question."""
+
+    task_name: str
+    solver_name: str
+
+    @property
+    def cell(self) -> Cell:
+        """The cell: the task and the agent, each by its content."""
+        digest = hashlib.sha256(self.solver_name.encode()).hexdigest()
+        return Cell(task_of(self.task_name), Solver(name=self.solver_name, kind="agent"), digest)
+
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+        """Have the agent answer, unless the store has its answer."""
+        del say
+        known = store.finished(self.cell.hash)
+        run_dir = attempt(store, self.cell, self._solve, limits={}, given_up=given_up)
+        return JobEnd(self, run_dir, read_run(run_dir), message="answered", known=run_dir == known)
+
+    def _solve(self, run_dir: Path, _stop: Callable[[], bool]) -> AttemptOutcome:
+        answer = AGENTS[self.solver_name](*QUESTIONS[self.task_name])
+        (run_dir / ANSWER).write_text(json.dumps(answer))
+        return AttemptOutcome(RunStatus.DONE)
+
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Compare the answer with the product."""
+        a, b = QUESTIONS[self.task_name]
+        right = json.loads((run_dir / ANSWER).read_text()) == a * b
+        return {"right": Metric(value=float(right), status=MetricStatus.SCORED)}
+
+    def end_all(self) -> None:
+        """Do nothing: no process was started."""
+
+
+class Arithmetic:
+    """Products of two numbers."""
+
+    name = "arithmetic"
+
+    def metrics(self) -> tuple[MetricDefinition, ...]:
+        """Return the one metric."""
+        return (MetricDefinition(name="right"),)
+
+    def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
+        """Return whether the answer was right."""
+        return metrics["right"].value == 1.0 if "right" in metrics else None
+
+    def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
+        """Yield the questions; none are read from files."""
+        del paths
+        yield from map(task_of, QUESTIONS)
+
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Question]:
+        """Return every agent of the part on every question of it."""
+        del folder
+        plan = part_as(ArithmeticPlan, part, where)
+        for kind, given, known in (("question", plan.questions, QUESTIONS), ("agent", plan.agents, AGENTS)):
+            for name in given:
+                if name not in known:
+                    raise NotFoundError(kind, name, known)
+        return [Question(question, agent) for question in plan.questions for agent in plan.agents]
+
+
+ARITHMETIC = Arithmetic()
