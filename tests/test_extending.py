@@ -236,10 +236,10 @@ from opsassay.bench.core.run import run_jobs
 from opsassay.bench.core.store import RunStore
 jobs = load_plan(Path({str(EXAMPLES / "plan.yaml")!r}))
 (table,) = solver_tables([row_of(end) for end in run_jobs(RunStore(Path("store")), jobs)])
-print(json.dumps([table.title, table.columns, table.rows]))
+print(json.dumps([table.title, table.columns, table.rows, sorted(RunStore(Path("store")).domains())]))
 """
-    title, columns, rows = extended(program)
-    assert title == "Solvers, arithmetic"
+    title, columns, rows, domains = extended(program)
+    assert (title, domains) == ("Solvers, arithmetic", ["arithmetic"])
     assert [dict(zip(columns, row, strict=True))["right"] for row in rows] == ["0.50 (2)", "1.00 (2)"]
 
 

@@ -34,6 +34,9 @@ class Run(Artefact):
 
     cell: str
     attempt: int
+    domain: str | None = Field(
+        default=None, exclude_if=lambda domain: domain is None, description="older runs have none"
+    )
     item: str
     item_hash: str
     system: str

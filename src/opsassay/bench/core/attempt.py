@@ -96,6 +96,7 @@ def _run_of(cell: Cell, isolation: Isolation, limits: Mapping[str, float]) -> Ru
     return Run(
         cell=cell.hash,
         attempt=0,
+        domain=cell.task.domain,
         item=cell.task.id,
         item_hash=cell.task.commitment,
         system=cell.task.system,

@@ -101,7 +101,9 @@ class RunStore:
             yield from (path for path in self.attempts_of(cell.name) if (path / RUN).exists())
 
     def domain_of(self, run: Run) -> str:
-        """Return the domain that *run* is of: a trial is begun with a scenario, which the store keeps."""
+        """Return the domain that *run* is of; of older runs those with a scenario in the store are trials."""
+        if run.domain is not None:
+            return run.domain
         return "sre" if (self.root / SCENARIOS / f"{run.item_hash}.json").exists() else "diagnosis"
 
     def domains(self) -> set[str]:
