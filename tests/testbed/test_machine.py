@@ -12,6 +12,7 @@ import time
 import pytest
 
 from opsassay.errors import OperationError
+from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.injection.unexpected_exits import UnexpectedExits, oom_kills, sentences
 from opsassay.testbed.recording.ledger import read_ledger
@@ -60,23 +61,31 @@ def killed(number):
 
 
 def test_a_kill_that_nobody_here_sent_is_told():
-    surprises = UnexpectedExits()
+    exits = UnexpectedExits()
     pid, status = killed(signal.SIGKILL)
-    surprises.ended("stock-0", pid, status)
-    (told,) = sentences(surprises.found, 0)
-    assert told.startswith(f"stock-0 (pid {pid}) was ended by SIGKILL, which OpsAssay did not send")
+    exits.ended("stock-0", pid, status)
+    (sentence,) = sentences(exits.found, 0)
+    assert sentence.startswith(f"stock-0 (pid {pid}) was ended by SIGKILL, which OpsAssay did not send")
     if oom_kills() is not None:
-        assert "no out-of-memory kill" in told
-    assert sentences(surprises.found, time.time_ns()) == []
+        assert "no out-of-memory kill" in sentence
+    assert sentences(exits.found, time.time_ns()) == []
 
 
-def test_our_own_kills_and_plain_exits_are_no_surprise():
-    surprises = UnexpectedExits()
+def test_the_status_has_what_ended_under_a_plain_key():
+    exits = UnexpectedExits()
     pid, status = killed(signal.SIGKILL)
-    surprises.expect(pid)
-    surprises.ended("stock-0", pid, status)
-    surprises.ended("stock-0", pid, 1)
-    assert surprises.found == []
+    exits.ended("stock-0", pid, status)
+    payload = SystemStatus(name="shop", phase="ready", unexpected_exits=tuple(exits.found)).payload()
+    assert [one["pid"] for one in payload["unexpected_exits"]] == [pid]
+
+
+def test_our_own_kills_and_plain_exits_are_expected():
+    exits = UnexpectedExits()
+    pid, status = killed(signal.SIGKILL)
+    exits.expect(pid)
+    exits.ended("stock-0", pid, status)
+    exits.ended("stock-0", pid, 1)
+    assert exits.found == []
 
 
 def test_the_kernels_killer_is_named_when_its_count_rose(tmp_path):
@@ -85,8 +94,8 @@ def test_the_kernels_killer_is_named_when_its_count_rose(tmp_path):
     assert oom_kills(vmstat) == 3
     assert oom_kills(tmp_path / "none") is None
     found = [{"time_ns": 5, "process": "pressure-1", "pid": 7, "status": -9, "out_of_memory": True}]
-    (told,) = sentences(found, 0)
-    assert "the kernel's out-of-memory killer struck at that moment" in told
+    (sentence,) = sentences(found, 0)
+    assert "the kernel's out-of-memory killer struck at that moment" in sentence
 
 
 def test_a_full_disk_is_told_by_the_journal_and_counted_by_the_ledger(tmp_path):

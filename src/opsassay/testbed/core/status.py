@@ -38,7 +38,7 @@ class SystemStatus(Noun):
     probe: dict[str, Any] | None = Field(default=None, description="where a probe has to be to reach backends")
     rate_rps: float | None = Field(default=None, description="load, requests per second")
     unexpected_exits: tuple[dict[str, Any], ...] = Field(
-        default=(), alias="surprises", description="processes that ended by a signal that nobody here sent"
+        default=(), description="processes that ended by a signal that nobody here sent"
     )
     cores: int | None = Field(default=None, description="cores of the place, where it is not this machine")
     context: str | None = Field(default=None, description="the cluster")

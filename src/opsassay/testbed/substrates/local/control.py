@@ -14,6 +14,7 @@ from opsassay.logs import Log
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.injection.inject import inject
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
+from opsassay.testbed.substrates.local.observation import observation_of, status_of
 
 if TYPE_CHECKING:
     from opsassay.testbed.substrates.local.supervisor import Supervisor
@@ -76,9 +77,9 @@ class ControlServer:
         supervisor = self._supervisor
         match command.get("op"):
             case "status":
-                await report(supervisor.status().payload())
+                await report(status_of(supervisor).payload())
             case "observe":
-                await report(supervisor.observe())
+                await report(observation_of(supervisor))
             case "system":
                 await report({"definition": supervisor.system.model_dump(mode="json")})
             case "down":

@@ -19,7 +19,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import aiohttp
 import psutil
 
 from opsassay.errors import OpsAssayError, StartError
@@ -28,7 +27,6 @@ from opsassay.model.system import System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
 from opsassay.testbed.core.networks import Endpoint, Network
 from opsassay.testbed.core.state import SystemState
-from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.injection.unexpected_exits import UnexpectedExits, sentences
 from opsassay.testbed.kernel.namespaces import isolate
@@ -36,19 +34,17 @@ from opsassay.testbed.substrates.local.control import ControlServer
 from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork, open_entrances
 from opsassay.testbed.substrates.local.operations import Operations
 from opsassay.testbed.substrates.local.orders import Orders
+from opsassay.testbed.substrates.local.polling import poll, sample
 from opsassay.testbed.substrates.local.relayed import RelayedNetwork
 from opsassay.testbed.workload.containers import containers_for
 from opsassay.testbed.workload.names import NameServer
 from opsassay.testbed.workload.processes import Channels, Template, log_tail, start_program
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
-from opsassay.testbed.workload.sampler import Sampler
 from opsassay.testbed.workload.stores import RunningStore, start_store
 
 _log = Log(__name__)
 READY_TIMEOUT_S = 60.0
 CRASHES_BEFORE_GIVING_UP = 3
-STATS_EVERY_S = 0.5
-METRICS_EVERY_S = 2.0
 
 
 class Supervisor:
@@ -75,7 +71,7 @@ class Supervisor:
             else RelayedNetwork(state, self.fleet, self.template, self.channels)
         )
         self.containers = containers_for(state, self.fleet, limited=order["isolation"] == NamespacedNetwork.level)
-        self.names = NameServer(self._lookup)
+        self.names = NameServer(self.lookup)
         self.journal = Journal(state.journal)
         self.stores: dict[str, RunningStore] = {}
         self.companions: dict[str, set[int]] = {}
@@ -138,8 +134,8 @@ class Supervisor:
         await asyncio.gather(*(self._start_replica(replica) for replica in self.fleet.replicas.values()))
         await self._wait_ready()
         await self.template.spawn("load", LOAD_GENERATOR, self.orders.load(self.rate_rps))
-        self.spawn(self._poll())
-        self.spawn(self._sample())
+        self.spawn(poll(self))
+        self.spawn(sample(self))
 
     async def _start_store(self, name: str) -> None:
         store = await start_store(self.state, name, self.system.stores[name], self.network.site(name))
@@ -279,38 +275,6 @@ class Supervisor:
             await asyncio.sleep(0.5)
         self.stopping.set()
 
-    async def _poll(self) -> None:
-        """Read every replica's counters twice a second; what does not answer in time is not ready."""
-        while True:
-            replicas = (self._poll_one(r) for r in self.fleet.replicas.values() if r.port is not None)
-            await asyncio.gather(self._poll_load(), *replicas)
-            await asyncio.sleep(STATS_EVERY_S)
-
-    async def _poll_load(self) -> None:
-        with contextlib.suppress(TimeoutError, ConnectionError):  # a generator that has ended ends the system elsewhere
-            answer = await self.channels.request(LOAD_GENERATOR, "ping", timeout_s=2.0)
-            self.fleet.load.history.append((time.monotonic(), answer["stats"]))
-
-    async def _poll_one(self, replica: Replica) -> None:
-        try:
-            answer = await self.channels.request(replica.id, "ping", timeout_s=2.0)
-        except (TimeoutError, ConnectionError):
-            replica.ready = False
-            return
-        gauges = answer["gauges"]
-        gauges["clock_offset_ms"] = (gauges["clock_ns"] - time.time_ns()) / 1e6
-        replica.gauges.append((time.monotonic(), gauges))
-        replica.history.append((time.monotonic(), answer["stats"]))
-        replica.ready = replica.port is not None and not replica.draining
-
-    async def _sample(self) -> None:
-        sampler = Sampler(self.fleet, self.endpoint, self.companions, self.containers, self.network.interface)
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session:
-            while True:
-                with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the receiver counts what it refuses
-                    await sampler.send(session)
-                await asyncio.sleep(METRICS_EVERY_S)
-
     # --- what actuators use ---------------------------------------------------------------------------------------
 
     def spawn(self, coroutine: Any) -> None:
@@ -370,56 +334,14 @@ class Supervisor:
         """Make the replica's process run the hooks that are desired for it."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks, watch=replica.watch)
 
-    def _lookup(self, service: str, caller: str) -> list[Endpoint] | None:
+    def lookup(self, service: str, caller: str) -> list[Endpoint] | None:
+        """Return where *caller* reaches ready replicas: over its links, else by their own addresses. None: no service."""
         target = self.operations.records.get(service, service)
         if target not in self.system.services:
             return None
         ready = [replica for replica in self.fleet.of(target) if replica.ready]
         linked = [at for at in (self.network.endpoint(caller, replica.id) for replica in ready) if at is not None]
         return linked or [(self.network.site(r.id).address, r.port) for r in ready if r.port is not None]
-
-    def status(self) -> SystemStatus:
-        """Return what `opsassay status` shows of this system."""
-        return SystemStatus(
-            name=self.state.name,
-            system=self.system.system,
-            phase=self.phase,
-            isolation=self.network.level,
-            machine=self.machine,
-            pid=os.getpid(),
-            replicas=len(self.fleet.replicas),
-            ready=len(self.fleet.replicas) - len(self.fleet.not_ready()),
-            not_ready=tuple(self.fleet.not_ready()),
-            pids={replica.id: replica.pid for replica in self.fleet.replicas.values()},
-            fault=self.injection,
-            receiver=self.endpoint,
-            stores={store.name: (store.site.management, store.port) for store in self.stores.values()},
-            probe_paths=self.system.probe_paths(),
-            endpoints={
-                entry: [f"http://{address}:{port}" for address, port in self.network.entrances(entry)]
-                for entry in sorted(self.system.entries())
-            },
-            backends={
-                entry: [f"http://{address}:{port}" for address, port in self._lookup(entry, LOAD_GENERATOR) or ()]
-                for entry in sorted(self.system.entries())
-            },
-            probe=self.network.probe(),
-            rate_rps=self.rate_rps,
-            unexpected_exits=tuple(self.unexpected_exits.found),
-        )
-
-    def observe(self) -> dict[str, Any]:
-        """Return what the timeline records: the status, every replica, and what the load generator has counted."""
-        counted = self.fleet.load.history[-1][1] if self.fleet.load.history else {}
-        return {
-            **self.status().payload(),
-            "entities": [[r.id, r.service, r.ready, r.host, r.release] for r in self.fleet.replicas.values()],
-            "load": {
-                request: counted[f"call:{request}"][:2]
-                for request in (kind.request for kind in self.system.load.mix)
-                if f"call:{request}" in counted
-            },
-        }
 
 
 def main() -> None:
