@@ -46,7 +46,7 @@ from opsassay.testbed.substrates.kubernetes.scenario.objects import (
     manifest,
 )
 from opsassay.testbed.substrates.kubernetes.scenario.sharing import in_the_way
-from testbed.ops.test_mcp import talk
+from testbed.operations.test_mcp import talk
 
 NAMES = OpenNames("mine", "mine-watch", "image:1", ("a", "b"))
 

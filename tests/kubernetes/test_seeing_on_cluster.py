@@ -46,8 +46,8 @@ from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.stage import ClusterStage, staged
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
-from testbed.ops.test_mcp import talk
-from testbed.ops.test_scenarios import recorded
+from testbed.operations.test_mcp import talk
+from testbed.operations.test_scenarios import recorded
 
 ABLE = {**READY, "allocatable": {"cpu": "4"}}
 NAMES = OpenNames("mine", "mine-watch", "image:1", ("a",))

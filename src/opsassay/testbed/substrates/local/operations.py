@@ -1,7 +1,7 @@
 """What can be done to a running system from within: an operator's verbs, and the wrong changes that a scenario begins with.
 
 The supervisor carries them out. Every name is looked up among the system's own services, stores, hosts and replicas: no
-argument can mean anything outside of it. The agents' tools (`testbed/ops`) offer the first group of verbs only.
+argument can mean anything outside of it. The agents' tools (`testbed/operations`) offer the first group of verbs only.
 """
 
 from __future__ import annotations
