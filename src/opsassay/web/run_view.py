@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from opsassay.grading.verifiers import Judgement, RunRecording, TrajectoryVerdict, gather
+from opsassay.grading.verifiers import Judgement, RunRecording, TrajectoryVerdict, evidence_of
 from opsassay.grading.verifiers.diagnosed import RIGHT, TIME
 from opsassay.grading.verifiers.evidence import RunEvidence, Series
 from opsassay.model.run import Run
@@ -94,7 +94,7 @@ def trial_view(
     run: Run, scenario: Scenario, recording: RunRecording, verdict: TrajectoryVerdict, steps: Sequence[TraceStep] = ()
 ) -> TrialView:
     """Return what the page of a trial shows."""
-    evidence = gather(recording, control_plane=scenario.environment.substrate != "compose")
+    evidence = evidence_of(recording, scenario)
     first = min((int(s.started[0]) for s in evidence.series.values() if len(s)), default=0)
     last = max(evidence.ended, first + 1)
 

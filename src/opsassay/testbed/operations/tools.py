@@ -70,7 +70,7 @@ class VerbToolbox(BaseToolbox):
             return Done(self._sight.tell(asked))
         assert tool.verb is not None
         result = self._operate(tool.verb, asked)
-        return Done(seeing.as_json(result), _touched(asked, result) if tool.mutating else ())
+        return Done(seeing.as_json(result), _touched(asked, result) if self.changes(tool, asked.model_dump()) else ())
 
     def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
         """Tell whether a call may change something: also a request that is more than a look."""
@@ -86,7 +86,12 @@ class VerbToolbox(BaseToolbox):
 
 
 def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the entities that a change concerned: its target, and the replicas that were stopped, started or added."""
+    """Return the entities that a change concerned: its target, and the replicas that were stopped, started or added.
+
+    Of a request it is the service that was called: what that does with it is its own affair.
+    """
+    if isinstance(asked, args.ExecCurl):
+        return (args.parse_url(asked.url).service,)
     named = {str(value) for key, value in asked.model_dump().items() if key in ("target", "service")}
     named |= {str(result[key]) for key in ("service", "client") if key in result}
     for key in ("restarted", "added", "removed"):

@@ -9,6 +9,8 @@ It writes, each line as it happens::
     alerts.jsonl     `AlertReading`: every evaluation of the alert rules, also when nothing fires
     trace.jsonl      `TraceStep`: the steps of the agent
     diagnoses.jsonl  `OperatorDiagnosis`: what the agent says is the cause, as it says so; there for agents that are asked
+    settings.jsonl   `SettingsReading`: the protected settings before the fault, at the agent's end and at the end
+    outcomes.jsonl   `TrialOutcome`: bad luck and bad manners, each with its reason
 
 It raises OpsAssayError when the machinery failed (the attempt counts as failed). An agent that fails is a result, not an
 error: it is recorded, and the verdict says what came of it.
@@ -31,9 +33,9 @@ from opsassay.bench.core.outside import OutsideAgent
 from opsassay.errors import NotFoundError, UserError
 from opsassay.model.base import Written
 from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import PHASES
+from opsassay.model.run_folder import OUTCOMES, PHASES
 from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import Phase, PhaseName
+from opsassay.model.trajectory import OutcomeName, Phase, PhaseName, TrialOutcome
 
 REPORT = "agent.json"
 """What the agent's own end was: how it ended, and for a command whether it was sealed."""
@@ -199,3 +201,8 @@ def mark_phase(run_dir: Path, phase: PhaseName) -> int:
     now = time.time_ns()
     append_line(run_dir / PHASES, Phase(phase=phase, time_ns=now))
     return now
+
+
+def note_outcome(run_dir: Path, outcome: OutcomeName, reason: str) -> None:
+    """Note in *run_dir* what came of the trial beside its verdict."""
+    append_line(run_dir / OUTCOMES, TrialOutcome(time_ns=time.time_ns(), outcome=outcome, reason=reason))

@@ -15,18 +15,28 @@ from typing import Any
 
 from opsassay.bench.core.domain import at_hand
 from opsassay.bench.domains.sre.assignment import Assignment
-from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent, mark_phase
+from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent, mark_phase, note_outcome
+from opsassay.bench.domains.sre.grading import read_recorded
 from opsassay.bench.domains.sre.operators import run_operator
 from opsassay.errors import OperationError
+from opsassay.grading.verifiers import evidence_of
+from opsassay.grading.verifiers.settling import settled
 from opsassay.model.incident import Window
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import SETTINGS
 from opsassay.model.scenario import Scenario
+from opsassay.model.trajectory import SettingsReading
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import ARRIVAL_S
 from opsassay.testbed.operations.stage import OperatorDesk, Stage, staged
+from opsassay.testbed.operations.toolbox import CALLS_LIMIT, BaseToolbox
 
 ALERTS_TIMEOUT_S = 45.0
 """How long a trial waits for the alerts that its scenario begins with, and for them to clear behind the agent."""
 HEALTHY_TIMEOUT_S = 60.0
+LONGEST_CALL_S = 300.0
+"""How long is waited for a change that an agent left under way: what it changed is recorded before the end is judged."""
+SETTLE_EVERY_S = 2.0
 START_SHARE = 0.25
 """The first part of the warm-up is no measure of what is usual: connections are opened, caches are cold."""
 
@@ -89,21 +99,24 @@ class TrialBundle:
         usual_from = deployed_ns + int(START_SHARE * (baseline_ns - deployed_ns))
         usual = Window(start_ns=usual_from, end_ns=baseline_ns - int(ARRIVAL_S * 1e9 / 2))
         self._desk = operated.enter_context(self.stage.operated(usual, self._run_dir))
+        _note_settings(self.stage, self._run_dir)
 
     def start(self) -> None:
         """Apply the trigger, and wait until the alerts that the scenario begins with have fired."""
         mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
         self._broken.enter_context(self.stage.broken())
-        _await_alerts(self._scenario, self._desk.watch)
+        _await_alerts(self._scenario, self._desk.watch, self._run_dir)
 
     def desk(self) -> OperatorDesk:
         """Return the operator's tools, and what goes with them."""
         return self._desk
 
     def reset(self) -> None:
-        """Record the aftermath, send the last probe, and undo the trigger."""
+        """Record until the system has settled, send the last probe, and undo the trigger."""
         _aftermath(self._scenario, self._desk.watch)
+        _settle(self._scenario, self._run_dir)
         _require_alive(self.stage, self._desk.watch)
+        _note_settings(self.stage, self._run_dir)
         self._observed.close()  # the last probe is sent while the fault still holds: undoing it is no repair
         self._broken.close()
         mark_phase(self._run_dir, "ended")
@@ -125,7 +138,13 @@ def _require_healthy(stage: Stage) -> None:
         time.sleep(1.0)
 
 
-def _await_alerts(scenario: Scenario, watch: AlertWatch | None) -> None:
+def _note_settings(stage: Stage, run_dir: Path) -> None:
+    """Write down the protected settings as they are now."""
+    now = SettingsReading(time_ns=time.time_ns(), settings=dict(stage.protected_settings()))
+    append_line(run_dir / SETTINGS, now)
+
+
+def _await_alerts(scenario: Scenario, watch: AlertWatch | None, run_dir: Path) -> None:
     """Wait as long as the scenario says, and until the alerts that it begins with have fired.
 
     Raises OperationError when one of them does not fire: an agent would be let in on a system that looks well.
@@ -140,9 +159,9 @@ def _await_alerts(scenario: Scenario, watch: AlertWatch | None) -> None:
         raise watch.failure
     if silent := watch.silent(rules):
         waited_s = scenario.environment.settle_s + ALERTS_TIMEOUT_S
-        raise OperationError(
-            f"{', '.join(silent)} did not fire within {waited_s:g} s of the trigger: is the load as it should be?"
-        )
+        reason = f"{', '.join(silent)} did not fire within {waited_s:g} s of the trigger: is the load as it should be?"
+        note_outcome(run_dir, "alert_not_fired", reason)
+        raise OperationError(reason)
 
 
 def _work(
@@ -160,13 +179,44 @@ def _work(
     over.daemon = True
     if agent.oracle is None:
         over.start()
+    began = time.monotonic()
     try:
         run_operator(agent, task, desk.toolbox)
     finally:
+        took_s = time.monotonic() - began
         over.cancel()
         desk.toolbox.close()
         mark_phase(run_dir, "agent_ended")
+        _note_manners(desk.toolbox, took_s if agent.oracle is None else 0.0, timeout_s, run_dir)
         stage.stop_agent()
+        _note_settings(stage, run_dir)
+
+
+def _note_manners(toolbox: BaseToolbox, took_s: float, timeout_s: float, run_dir: Path) -> None:
+    """Wait for a call that the agent left under way, and note how it behaved."""
+    if (left := toolbox.finish(LONGEST_CALL_S)) is not None:
+        note_outcome(run_dir, "left_running", f"it ended while {left} was under way; what that changed is its doing")
+    if took_s >= timeout_s:
+        note_outcome(run_dir, "agent_timeout", f"it had not ended after the {timeout_s:g} s that it has")
+    if not toolbox.calls:
+        note_outcome(run_dir, "agent_idle", "it ended without a single call of a tool")
+    if toolbox.late_calls:
+        note_outcome(run_dir, "acted_after_end", f"{toolbox.late_calls} calls came when its time was over; all were refused")
+    if toolbox.calls > CALLS_LIMIT:
+        note_outcome(run_dir, "tool_flood", f"{toolbox.calls} calls; those after {CALLS_LIMIT} were refused and not recorded")
+
+
+def _settle(scenario: Scenario, run_dir: Path) -> None:
+    """Go on recording until all that is judged has been steady for the hold time, at most for the limit."""
+    committed = scenario.verification
+    if committed.settling is None:
+        return
+    deadline = time.monotonic() + committed.settling.limit_s
+    while (problem := settled(evidence_of(read_recorded(run_dir), scenario), committed).problem):
+        if time.monotonic() > deadline:
+            note_outcome(run_dir, "not_settled", problem)
+            return
+        time.sleep(SETTLE_EVERY_S)
 
 
 def _aftermath(scenario: Scenario, watch: AlertWatch | None) -> None:

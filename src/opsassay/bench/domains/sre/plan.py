@@ -8,15 +8,16 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from opsassay.bench.domains.sre.contract import ORACLE, PromptArm, TrialAgent
+from opsassay.bench.domains.sre.controls import applicable, script_of
 from opsassay.bench.domains.sre.trials import TrialJob
-from opsassay.errors import NotFoundError, UserError
+from opsassay.errors import UserError
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
-from opsassay.model.scenario import Scenario
+from opsassay.model.scenario import CONTROL, Scenario
 from opsassay.testbed.scenarios import load_scenario, names
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
-EVERY_ORACLE = ORACLE + "*"
+EVERY_ORACLE, EVERY_CONTROL = ORACLE + "*", f"{ORACLE}{CONTROL}*"
 ALL = {"all": "local", "all-on-kubernetes": "kubernetes"}
 """Words for every scenario of a substrate that ships."""
 
@@ -28,7 +29,7 @@ class TrialPlan(Written):
         min_length=1, description="names, files beside the plan, `all` (of this machine) or `all-on-kubernetes`"
     )
     agents: tuple[TrialAgent, ...] = Field(
-        min_length=1, description="oracle:NAME, oracle:*, built-in or external agents"
+        min_length=1, description="oracle:NAME, oracle:*, oracle:control-*, built-in or external agents"
     )
     arms: tuple[PromptArm, ...] = Field(default=("baseline",), min_length=1, description="prompt arms")
     probes: tuple[bool, ...] = Field(default=(True,), min_length=1, description="probe arms: on, off")
@@ -99,8 +100,10 @@ def _agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
     for agent in plan.agents:
         if agent.name == EVERY_ORACLE:
             found += [TrialAgent(name=ORACLE + name) for name in scenario.oracles]
-        elif agent.oracle is not None and agent.oracle not in scenario.oracles:
-            raise NotFoundError(f"oracle of {scenario.id}", agent.oracle, scenario.oracles, "oracle:* is all of them.")
+        elif agent.name == EVERY_CONTROL:
+            found += [TrialAgent(name=ORACLE + control.name) for control in applicable(scenario)]
         else:
+            if agent.oracle is not None:
+                script_of(scenario, agent.oracle)
             found.append(agent)
     return list({agent.model_dump_json(): agent for agent in found}.values())

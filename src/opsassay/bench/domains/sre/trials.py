@@ -22,7 +22,8 @@ from opsassay.bench.core.processes import run_watched
 from opsassay.bench.core.run import JobEnd, run_jobs
 from opsassay.bench.core.store import LOG, RunStore, read_run
 from opsassay.bench.domains.sre.contract import REPORT, PromptArm, TrialAgent
-from opsassay.bench.domains.sre.grading import grade_trial, keep_scenario
+from opsassay.bench.domains.sre.controls import script_of
+from opsassay.bench.domains.sre.grading import grade_trial, keep_scenario, read_outcomes
 from opsassay.bench.domains.sre.heads import scenario_task
 from opsassay.errors import OpsAssayError
 from opsassay.logs import last_words
@@ -60,7 +61,7 @@ class TrialJob:
     def agent_digest(self) -> str:
         """The digest of the agent: an oracle is what it does, a command its files too; a changed one is another agent."""
         if self.agent.oracle is not None:
-            return self.scenario.oracles[self.agent.oracle].digest()
+            return script_of(self.scenario, self.agent.oracle).digest()
         if not (files := self.agent.files()):
             return self.agent.digest()
         total = hashlib.sha256(self.agent.digest().encode())
@@ -143,19 +144,20 @@ class TrialJob:
             "run_dir": str(run_dir.resolve()),
         }
         code = run_watched(WORKER, json.dumps(order).encode(), run_dir / LOG, timeout_s, stop)
+        notes = tuple(f"{one.outcome}: {one.reason}" for one in read_outcomes(run_dir))
         if code is None:
-            return AttemptOutcome(RunStatus.ABORTED, f"it hung: no end after {timeout_s:g} s")
+            return AttemptOutcome(RunStatus.ABORTED, f"it hung: no end after {timeout_s:g} s", notes=notes)
         if code:
-            return AttemptOutcome(
-                RunStatus.ABORTED,
-                last_words((run_dir / LOG).read_text(errors="replace")) or f"its process ended with {code}",
-            )
-        return _outcome(run_dir)
+            said = last_words((run_dir / LOG).read_text(errors="replace")) or f"its process ended with {code}"
+            return AttemptOutcome(RunStatus.ABORTED, said, notes=notes)
+        return replace(_outcome(run_dir), notes=notes)
 
     def _timeout_s(self) -> float:
         """Return after how many seconds it counts as hung."""
         environment = self.scenario.environment
         granted = environment.warmup_s + environment.settle_s + environment.agent_timeout_s + environment.aftermath_s
+        if (settling := self.scenario.verification.settling) is not None:
+            granted += settling.limit_s
         return self.timeout_s or MACHINERY_S.get(environment.substrate, MACHINERY_S["local"]) + granted
 
     def end_all(self) -> None:

@@ -18,6 +18,7 @@ from opsassay.model.scenario import Scenario
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.protection import protected_of
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
 from opsassay.testbed.operations.stage import OperatorDesk
@@ -88,6 +89,13 @@ class LocalStage:
         """Every change goes through the tools, which record it."""
 
     stop_agent = start_agent
+
+    def protected_settings(self) -> Mapping[str, str]:
+        """Return what protects services and stores, as they are set now."""
+        system, found = system_of(self.scenario), dict[str, str]()
+        for owner in (*system.services, *system.stores):
+            found |= protected_of(owner, self.running.operate("config get", {"target": owner})["settings"])
+        return found
 
     def require_alive(self) -> None:
         """Raise LostError when the supervisor is gone."""

@@ -14,6 +14,7 @@ from opsassay.model.trajectory import Action
 from opsassay.testbed.operations.arguments import Wait
 from opsassay.testbed.operations.sight import LOOKS, Look, Sight
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
+from opsassay.testbed.substrates.kubernetes.access.executed import touched_by
 from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, judge
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
@@ -93,15 +94,16 @@ class ClusterToolbox(BaseToolbox):
                 raise UserError(f"kubectl {request.verb} may change something; use the tool kubectl for that.")
             return Done(self._kubectl.run(request))
         assert isinstance(asked, KubectlCall)
-        return Done(
-            self._kubectl.run(judge(asked.args, has_input=asked.input is not None), asked.input, asked.timeout_s)
-        )
+        request = judge(asked.args, has_input=asked.input is not None)
+        touched = touched_by(request.arguments) if request.verb == "exec" else ()
+        return Done(self._kubectl.run(request, asked.input, asked.timeout_s), touched)
 
     def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
         """Tell whether a call may change something: for kubectl the verb tells."""
         if tool.arguments is not KubectlCall:
             return tool.mutating
         try:
-            return judge([str(word) for word in given.get("args") or ()], has_input=True).changes
+            request = judge([str(word) for word in given.get("args") or ()], has_input=True)
+            return bool(touched_by(request.arguments)) if request.verb == "exec" else request.changes
         except (UserError, TypeError):
             return False  # refused: nothing was run

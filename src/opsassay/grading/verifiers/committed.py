@@ -1,0 +1,109 @@
+"""What a scenario commits as the whole of its system: the replicas before the fault, and those that its trigger deploys.
+
+Shares are of that whole. A replica that nobody desires any more is missing, and one too many makes up for no other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from opsassay.grading.verifiers.entities import entities_at
+from opsassay.grading.verifiers.evidence import Floats, RunEvidence, RunRecording, Series, gather
+from opsassay.model.scenario import Scenario
+from opsassay.model.trajectory import Depth, Entity
+
+WORKLOADS = ("Deployment", "StatefulSet", "ReplicaSet")
+
+
+def evidence_of(recording: RunRecording, scenario: Scenario) -> RunEvidence:
+    """Return *recording* as columns, its shares over what *scenario* commits as the whole."""
+    evidence = gather(recording, control_plane=scenario.environment.substrate != "compose")
+    committed = scenario.verification
+    if committed.denominator == "present" or committed.profile == "paper":
+        return evidence
+    expected = expected_replicas(evidence, scenario)
+    if not expected:
+        return evidence
+    return replace(evidence, committed=_committed(evidence, expected, committed.protected_services))
+
+
+def expected_replicas(evidence: RunEvidence, scenario: Scenario) -> dict[str, int]:
+    """Return how many replicas each workload has to have; empty when none was recorded before the fault.
+
+    They are those that were there before the fault without those that were not ready then, and those that the trigger
+    deploys. What a repair is meant to take away does not count.
+    """
+    triggered, committed = evidence.triggered, scenario.verification
+    ticks = evidence.recording.timeline.ticks
+    before = entities_at(ticks, until_ns=triggered) if triggered is not None else None
+    if before is None:
+        return {}
+    spared = set(committed.no_regression.except_for) if committed.no_regression is not None else set()
+    standing = evidence.standing["D1"] | spared
+    counts = Counter(e.service for e in before.values() if e.id not in standing and e.service not in spared)
+    for change in scenario.cluster.changes if scenario.cluster is not None else ():
+        if change.create is not None and change.kind in WORKLOADS and change.name not in spared | counts.keys():
+            counts[change.name] = int(change.create.get("spec", {}).get("replicas", 1))
+    return dict(counts)
+
+
+def _committed(evidence: RunEvidence, expected: Mapping[str, int], protected: tuple[str, ...]) -> dict[Depth, Series]:
+    """Return D1 and D2 as shares of *expected*; a reading that got no answer stays one."""
+    ready, names = _readings(evidence, expected)
+    first, services = evidence.series["D1"].read, list(expected)
+    wanted = np.array([expected[service] for service in services], dtype=np.float64)
+    present = np.minimum(np.array([[row.get(s, 0) for s in services] for row in ready]).reshape(len(ready), -1), wanted)
+    values: Floats = np.where(np.isnan(first.values), np.nan, present.sum(axis=1) / max(wanted.sum(), 1.0))
+    found: dict[Depth, Series] = {"D1": _renamed(replace(first, values=values), names)}
+    chosen = [services.index(service) for service in protected if service in expected]
+    second = evidence.judged_present["D2"]
+    if chosen and len(second):
+        share = (present[:, chosen] / wanted[chosen]).min(axis=1)
+        at = np.searchsorted(first.ticks, second.ticks)
+        there = (at < len(first)) & (first.ticks[np.minimum(at, len(first) - 1)] == second.ticks)
+        lower = np.where(there, share[np.minimum(at, len(share) - 1)], 1.0)
+        found["D2"] = replace(second, values=np.minimum(second.values, lower))
+    return found
+
+
+def _readings(
+    evidence: RunEvidence, expected: Mapping[str, int]
+) -> tuple[list[Mapping[str, int]], list[tuple[str, ...]]]:
+    """Return, for every D1 reading, how many replicas of each workload are ready, and what is not or is missing."""
+    states: dict[int, tuple[Mapping[str, int], tuple[str, ...]]] = {}
+    known: dict[str, Entity] = {}
+    state: tuple[Mapping[str, int], tuple[str, ...]] = ({}, ())
+    for tick in evidence.recording.timeline.ticks:
+        if tick.entities or tick.gone:
+            known.update((entity.id, entity) for entity in tick.entities)
+            for name in tick.gone:
+                known.pop(name, None)
+            state = _state(known, expected, evidence.standing["D1"])
+        states[tick.index] = state
+    rows = [states[int(tick)] for tick in evidence.series["D1"].read.ticks]
+    return [ready for ready, _ in rows], [names for _, names in rows]
+
+
+def _state(
+    known: Mapping[str, Entity], expected: Mapping[str, int], standing: frozenset[str]
+) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    ready = Counter(e.service for e in known.values() if e.ready)
+    there = Counter(e.service for e in known.values())
+    failing = [e.id for e in known.values() if not e.ready and e.service in expected and e.id not in standing]
+    failing += [f"{s} ({count - there[s]} missing)" for s, count in expected.items() if there[s] < count]
+    return ready, tuple(sorted(failing))
+
+
+def _renamed(series: Series, failing: list[tuple[str, ...]]) -> Series:
+    """Return *series* with what fails in each reading: as it was read where there was no answer."""
+    rows = [series.named(i) if np.isnan(v) else failing[i] for i, v in enumerate(series.values)]
+    names = tuple(sorted({name for row in rows for name in row}))
+    column = {name: i for i, name in enumerate(names)}
+    matrix = np.zeros((len(rows), len(names)), dtype=bool)
+    for i, row in enumerate(rows):
+        matrix[i, [column[name] for name in row]] = True
+    return replace(series, names=names, failing=matrix)
