@@ -14,6 +14,7 @@ from opsassay.grading.verifiers.core import v_depth, v_outcome, v_probe, v_tempo
 from opsassay.grading.verifiers.diagnosed import diagnosis_metrics
 from opsassay.grading.verifiers.evidence import RunEvidence, RunRecording
 from opsassay.grading.verifiers.judgement import Judged, Judgement, not_applicable
+from opsassay.grading.verifiers.self_healed import fault_ended
 from opsassay.grading.verifiers.settings import v_settings
 from opsassay.model.run import Metric, MetricStatus, Verdict
 from opsassay.model.scenario import Profile, Scenario, Verification
@@ -122,6 +123,8 @@ def certify(
     evidence = evidence_of(recording, committed)
     judgements, numbers = judge(evidence, scenario, verification=verification)
     certificate = conjunction(judgements)
+    if certificate.passed and (reason := fault_ended(evidence, committed)):
+        certificate = not_applicable("certificate", f"the fault ended by itself: {reason}")
     metrics = {j.predicate: j.metric() for j in (*judgements, certificate)}
     metrics["hidden_failure"] = Metric(value=float(hidden_failure(judgements)), status=MetricStatus.SCORED)
     metrics |= {name: _number(name, value) for name, value in numbers.items()}

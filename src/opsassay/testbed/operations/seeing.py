@@ -18,7 +18,7 @@ SERIES_LIMIT, POINTS_LIMIT, CHILDREN_LIMIT = 40, 12, 40
 
 def tell_alerts(found: Iterable[Alert]) -> str:
     """Return what fires, one line each."""
-    lines = [f"- {alert.message} [{alert.signal}]" for alert in found]
+    lines = [f"- {alert.severity or 'alert'}: {alert.message} [{alert.signal}]" for alert in found]
     return "\n".join(lines) or "No alert fires."
 
 

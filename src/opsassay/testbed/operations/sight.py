@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from opsassay.testbed.operations import arguments as args
 from opsassay.testbed.operations import seeing
-from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.live import LiveTelemetry
+from opsassay.testbed.operations.state_alerts import AlertSource
 from opsassay.testbed.operations.toolbox import Tool
 
 Look = args.Alerts | args.Metrics | args.Traces | args.SearchLogs | args.Summarise
@@ -28,7 +29,7 @@ class Sight:
     """Answers what is asked of a system's live *telemetry*, and of the *alerts* over it."""
 
     telemetry: LiveTelemetry
-    alerts: LiveAlerts
+    alerts: AlertSource
 
     def tell(self, asked: Look) -> str:
         """Return what *asked* is answered with; raises OpsAssayError when the telemetry cannot be had."""

@@ -124,7 +124,9 @@ class _Given:
         committed = self.scenario.verification
         if committed.control_plane is not None:
             return "v_control_plane"
-        return "v_placement" if committed.placement is not None else "v_depth"
+        if committed.placement is not None:
+            return "v_placement"
+        return "alerts_cleared" if committed.alerts is not None else "v_depth"  # a probe may have luck, an alert has not
 
     @property
     def outage(self) -> Predicate:

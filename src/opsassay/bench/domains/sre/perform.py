@@ -20,6 +20,8 @@ from opsassay.bench.domains.sre.grading import read_recorded
 from opsassay.bench.domains.sre.operators import run_operator
 from opsassay.errors import OperationError
 from opsassay.grading.verifiers import evidence_of
+from opsassay.grading.verifiers.alerts import awaited
+from opsassay.grading.verifiers.self_healed import fault_ended
 from opsassay.grading.verifiers.settling import settled
 from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
@@ -105,7 +107,7 @@ class TrialBundle:
         """Apply the trigger, and wait until the alerts that the scenario begins with have fired."""
         mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
         self._broken.enter_context(self.stage.broken())
-        _await_alerts(self._scenario, self._desk.watch, self._run_dir)
+        _await_alerts(self._scenario, self._desk.watch, self._run_dir, probes=self._probes)
 
     def desk(self) -> OperatorDesk:
         """Return the operator's tools, and what goes with them."""
@@ -144,7 +146,7 @@ def _note_settings(stage: Stage, run_dir: Path) -> None:
     append_line(run_dir / SETTINGS, now)
 
 
-def _await_alerts(scenario: Scenario, watch: AlertWatch | None, run_dir: Path) -> None:
+def _await_alerts(scenario: Scenario, watch: AlertWatch | None, run_dir: Path, *, probes: bool = True) -> None:
     """Wait as long as the scenario says, and until the alerts that it begins with have fired.
 
     Raises OperationError when one of them does not fire: an agent would be let in on a system that looks well.
@@ -153,7 +155,9 @@ def _await_alerts(scenario: Scenario, watch: AlertWatch | None, run_dir: Path) -
     committed = scenario.verification.alerts
     if committed is None or watch is None:
         return
-    rules = committed.triggering
+    rules = awaited(committed, probes_on=probes)
+    if committed.triggering and not rules:
+        return  # its alerts are those of probes, and none are sent
     _wait_until(lambda: not watch.silent(rules), ALERTS_TIMEOUT_S, watch)
     if watch.failure is not None:
         raise watch.failure
@@ -212,11 +216,13 @@ def _settle(scenario: Scenario, run_dir: Path) -> None:
     if committed.settling is None:
         return
     deadline = time.monotonic() + committed.settling.limit_s
-    while (problem := settled(evidence_of(read_recorded(run_dir), scenario), committed).problem):
+    while problem := settled(evidence := evidence_of(read_recorded(run_dir), scenario), committed).problem:
         if time.monotonic() > deadline:
             note_outcome(run_dir, "not_settled", problem)
-            return
+            break
         time.sleep(SETTLE_EVERY_S)
+    if evidence.first_change is not None and (reason := fault_ended(evidence, scenario)):
+        note_outcome(run_dir, "fault_ended", reason)
 
 
 def _aftermath(scenario: Scenario, watch: AlertWatch | None) -> None:

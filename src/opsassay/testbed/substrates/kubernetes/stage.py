@@ -25,10 +25,11 @@ from opsassay.model.run_folder import ACTIONS, CLUSTER, TIMELINE
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
-from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
 from opsassay.testbed.operations.stage import OperatorDesk
+from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access import account
@@ -161,11 +162,14 @@ class ClusterStage:
                     user=user,
                 )
             )  # fmt: skip
-            kubectl, sight, watch = Kubectl(kubeconfig, self.settings.kubectl), None, None
+            kubectl, sight, live = Kubectl(kubeconfig, self.settings.kubectl), None, None
             if self.telemetry is not None:
-                alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+                live = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+            state = StateAlerts(run_dir / TIMELINE, self.scenario.verification, usual.end_ns)
+            alerts = AlertRules(live, state, ARRIVAL_S)
+            if self.telemetry is not None:
                 sight = Sight(self.telemetry, alerts)
-                watch = stack.enter_context(AlertWatch(alerts, run_dir, patience_s=UNSEEN_S))
+            watch = stack.enter_context(AlertWatch(alerts, run_dir, patience_s=UNSEEN_S))
             toolbox = ClusterToolbox(kubectl, self.nodes, self.block.node_tool, self.names, record, sight)
             yield OperatorDesk(toolbox, watch, self.names.fill, kubeconfig)
 

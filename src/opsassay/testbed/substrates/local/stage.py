@@ -17,11 +17,12 @@ from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
-from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.protection import protected_of
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
 from opsassay.testbed.operations.stage import OperatorDesk
+from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.tools import VerbToolbox
 from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of
@@ -69,8 +70,10 @@ class LocalStage:
 
     @contextmanager
     def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
-        """Provide the verbs of `ops`, and alerts by the system's SLO."""
-        alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+        """Provide the verbs of `ops`, and alerts by the system's SLO and by its state."""
+        live = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+        state = StateAlerts(run_dir / TIMELINE, self.scenario.verification, usual.end_ns)
+        alerts = AlertRules(live, state, ARRIVAL_S)
         record = partial(append_line, run_dir / ACTIONS)
         with AlertWatch(alerts, run_dir) as watch:
             yield OperatorDesk(VerbToolbox(self.running, Sight(self.telemetry, alerts), record), watch)
