@@ -17,7 +17,7 @@ from pathlib import Path
 
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.contract import ORACLE, TrialAgent
-from opsassay.bench.domains.sre.controls import Control, applicable, controls_of, sampled, script_of
+from opsassay.bench.domains.sre.controls import ControlScript, applicable, controls_of, sampled, script_of
 from opsassay.bench.domains.sre.grading import grade_trial
 from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
 from opsassay.bench.domains.sre.trials import TrialJob, run_trials
@@ -103,7 +103,7 @@ def controls(only: list[str], cluster: ClusterSettings, sample: int | None, seed
 def as_it_should_be(cell: TrialJob, failed: set[str], *, certified: bool) -> bool:
     """Tell whether the run of *cell* failed what it had to: an oracle exactly that, a control that at least."""
     script = script_of(cell.scenario, cell.agent.oracle or "")
-    if isinstance(script, Control):
+    if isinstance(script, ControlScript):
         return not certified and script.fails in failed
     expected = set(script.fails) if cell.probes else set(script.fails) - {"v_probe"}
     return failed == expected and certified == script.certified

@@ -12,6 +12,7 @@ from opsassay.grading.verifiers.diagnosed import RIGHT, TIME
 from opsassay.grading.verifiers.evidence import RunEvidence, Series
 from opsassay.model.run import Run
 from opsassay.model.scenario import Scenario
+from opsassay.model.task import Arm
 from opsassay.model.trajectory import Action, Phase, TraceStep
 from opsassay.web.plain import plain
 
@@ -136,7 +137,7 @@ def trial_view(
 
 def _facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
     committed = scenario.verification
-    every_s = None if run.arm.endswith("probes-off") else committed.probe_every_s
+    every_s = None if Arm.parse(run.arm).knob("probes") == "off" else committed.probe_every_s
     probes = "off but for the last" if every_s is None else f"every {every_s:g} s"
     return (
         ("agent", plain(run.solver.name, 200)),

@@ -55,14 +55,14 @@ def _committed(evidence: RunEvidence, expected: Mapping[str, int], protected: tu
     """Return D1 and D2 as shares of *expected*; a reading that got no answer stays one."""
     ready, names = _readings(evidence, expected)
     first, services = evidence.series["D1"].read, list(expected)
-    wanted = np.array([expected[service] for service in services], dtype=np.float64)
-    present = np.minimum(np.array([[row.get(s, 0) for s in services] for row in ready]).reshape(len(ready), -1), wanted)
-    values: Floats = np.where(np.isnan(first.values), np.nan, present.sum(axis=1) / max(wanted.sum(), 1.0))
+    whole = np.array([expected[service] for service in services], dtype=np.float64)
+    present = np.minimum(np.array([[row.get(s, 0) for s in services] for row in ready]).reshape(len(ready), -1), whole)
+    values: Floats = np.where(np.isnan(first.values), np.nan, present.sum(axis=1) / max(whole.sum(), 1.0))
     found: dict[Depth, Series] = {"D1": _renamed(replace(first, values=values), names)}
     chosen = [services.index(service) for service in protected if service in expected]
     second = evidence.judged_present["D2"]
     if chosen and len(second):
-        share = (present[:, chosen] / wanted[chosen]).min(axis=1)
+        share = (present[:, chosen] / whole[chosen]).min(axis=1)
         at = np.searchsorted(first.ticks, second.ticks)
         there = (at < len(first)) & (first.ticks[np.minimum(at, len(first) - 1)] == second.ticks)
         lower = np.where(there, share[np.minimum(at, len(share) - 1)], 1.0)

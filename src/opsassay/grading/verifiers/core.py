@@ -10,7 +10,7 @@ import numpy as np
 
 from opsassay.grading.verifiers.evidence import Flags, Floats, Ints, RunEvidence, Series
 from opsassay.grading.verifiers.judgement import Judged, Judgement, missing, not_applicable
-from opsassay.grading.verifiers.settling import Settled, settled
+from opsassay.grading.verifiers.settling import Responsibility, settled
 from opsassay.model.scenario import Verification
 from opsassay.model.trajectory import Depth
 
@@ -83,7 +83,7 @@ def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
     """
     name, depth, paper = "v_temporal", committed.temporal_depth, committed.profile == "paper"
     subtracted = () if paper else evidence.subtracted(depth, "D4")
-    until = Settled(evidence.agent_ended, "") if paper else settled(evidence, committed)
+    until = Responsibility(evidence.agent_ended, "") if paper else settled(evidence, committed)
     judged = _share_of_ticks if depth == "D3" else _lowest_tick
     broken = judged(evidence, committed, until.time_ns)
     if broken.failed and broken.time_ns is None:

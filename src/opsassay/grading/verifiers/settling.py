@@ -10,21 +10,21 @@ from opsassay.grading.verifiers.evidence import RunEvidence, Series
 from opsassay.model.scenario import Settling, Verification
 
 
-class Settled(NamedTuple):
+class Responsibility(NamedTuple):
     """When the agent's responsibility ends, ns; and why the system had not settled by then, '' when it had."""
 
     time_ns: int
     problem: str
 
 
-def settled(evidence: RunEvidence, committed: Verification) -> Settled:
+def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
     """Return until when the agent answers for what happens.
 
     From the later of its end and its last change on, every depth that is judged is followed: what is ready, which backends
     and parts there are, which protected services answer. When none of it has changed for the hold time, it is over.
     """
     if committed.settling is None:
-        return Settled(evidence.agent_ended, "")
+        return Responsibility(evidence.agent_ended, "")
     hold, begins = int(committed.settling.hold_s * 1e9), evidence.final_from
     last = max((int(s.ended[-1]) for s in (evidence.judged[d] for d in ("D1", "D4")) if len(s)), default=begins)
     changes = sorted(one for one in _changes(evidence, committed) if one[0] >= begins)
@@ -36,10 +36,10 @@ def settled(evidence: RunEvidence, committed: Verification) -> Settled:
     over = since + hold
     slack = int(max(committed.gap_s, 3 * evidence.cadence_s) * 1e9)  # the last reading is one cadence before the end
     if over > begins + int(committed.settling.limit_s * 1e9):
-        return Settled(last, f"{what} still changed {(since - begins) / 1e9:.0f} s after the agent's end and last change")
+        return Responsibility(last, f"{what} still changed {(since - begins) / 1e9:.0f} s after the agent's end and last change")
     if last + slack < over:
-        return Settled(last, _too_short(committed.settling, last - since, what))
-    return Settled(min(over, max(last, begins)), "")
+        return Responsibility(last, _too_short(committed.settling, last - since, what))
+    return Responsibility(min(over, max(last, begins)), "")
 
 
 def _too_short(settling: Settling, steady_ns: int, what: str) -> str:

@@ -49,7 +49,7 @@ LATENCY_READINGS = 3
 
 
 @dataclass
-class SystemState:
+class ObservedState:
     """What is known of a system at one instant.
 
     *autoscalers* (replicas, most of them) and *budgets* (spent, granted) are filled by substrates that have them.
@@ -86,7 +86,7 @@ class SystemState:
         return Counter(entity.service for entity in self.entities.values() if entity.ready)
 
 
-class Finding(NamedTuple):
+class StateFinding(NamedTuple):
     """One condition that holds: whose it is, the signal, what was read and what it is held against."""
 
     service: str
@@ -118,9 +118,9 @@ class StateAlerts:
         self._latency_s = committed.control_plane.api_latency_s if committed.control_plane is not None else None
         self._usual_until_ns = usual_until_ns
         self._expected: Counter[str] = Counter()
-        self.state = SystemState()
+        self.state = ObservedState()
 
-    def findings(self, at_ns: int) -> list[Finding]:
+    def findings(self, at_ns: int) -> list[StateFinding]:
         """Return every condition that holds at *at_ns*."""
         for tick in self._ticks.until(at_ns):
             self.state.take(tick)
@@ -130,33 +130,33 @@ class StateAlerts:
             self.state.take_health(reading)
         return [*self._of_workloads(), *self._of_parts(), *_at_limits(self.state)]
 
-    def _of_workloads(self) -> Iterator[Finding]:
+    def _of_workloads(self) -> Iterator[StateFinding]:
         state, ready = self.state, self.state.ready()
         for service, count in Counter(e.service for e in state.entities.values() if not e.ready).items():
-            yield Finding(service, "pod_not_ready", count, 0, f"{count} replicas are not ready")
+            yield StateFinding(service, "pod_not_ready", count, 0, f"{count} replicas are not ready")
         for service, count in self._expected.items():
             if ready[service] < count:
                 words = f"{ready[service]} of {count} replicas are ready"
-                yield Finding(service, "replicas_missing", ready[service], count, words)
+                yield StateFinding(service, "replicas_missing", ready[service], count, words)
         for service in state.without_backends:
-            yield Finding(service, "backends_missing", 0, 1, "no backend is ready")
+            yield StateFinding(service, "backends_missing", 0, 1, "no backend is ready")
         for rule in self._spread:
             if (problem := _crowded(rule, state.entities.values())) is not None:
                 yield problem
         for service, unreachable in state.unreachable.items():
             if unreachable:
-                yield Finding(service, "probe_failed", 0, 1, "a request from outside is not answered")
+                yield StateFinding(service, "probe_failed", 0, 1, "a request from outside is not answered")
 
-    def _of_parts(self) -> Iterator[Finding]:
+    def _of_parts(self) -> Iterator[StateFinding]:
         for node in self.state.nodes_not_ready:
-            yield Finding(node, "node_not_ready", 0, 1, "the node is not Ready")
+            yield StateFinding(node, "node_not_ready", 0, 1, "the node is not Ready")
         for part in self.state.failing_parts:
-            yield Finding(part, "control_plane_part", 0, 1, "a critical part fails")
+            yield StateFinding(part, "control_plane_part", 0, 1, "a critical part fails")
         if self._latency_s is not None and len(self.state.latencies_s) == LATENCY_READINGS:
             latency_s = statistics.median(self.state.latencies_s)
             if latency_s > self._latency_s:
                 words = f"the API server answers in {latency_s:.2f} s"
-                yield Finding("control-plane", "control_plane_latency_s", latency_s, self._latency_s, words)
+                yield StateFinding("control-plane", "control_plane_latency_s", latency_s, self._latency_s, words)
 
 
 class AlertRules:
@@ -216,26 +216,26 @@ def _ended(tick: Tick) -> int:
     return max((one.ended_ns for one in tick.observations if one.depth != "D3"), default=0)
 
 
-def _at_limits(state: SystemState) -> Iterator[Finding]:
+def _at_limits(state: ObservedState) -> Iterator[StateFinding]:
     for name, (replicas, most) in state.autoscalers.items():
         if replicas >= most:
-            yield Finding(name, "autoscaler_at_limit", replicas, most, f"it runs all of its {most:g} replicas")
+            yield StateFinding(name, "autoscaler_at_limit", replicas, most, f"it runs all of its {most:g} replicas")
     for name, (spent, granted) in state.budgets.items():
         if spent > granted:
-            yield Finding(name, "budget_spent", spent, granted, f"{spent:g} of {granted:g} are spent")
+            yield StateFinding(name, "budget_spent", spent, granted, f"{spent:g} of {granted:g} are spent")
 
 
-def _crowded(rule: Spread, entities: Iterable[Entity]) -> Finding | None:
+def _crowded(rule: Spread, entities: Iterable[Entity]) -> StateFinding | None:
     hosts = Counter(e.host for e in entities if e.service == rule.service and e.ready and e.host is not None)
     skew = max(hosts.values(), default=0) - min(hosts.values(), default=0)
     uneven = rule.max_skew is not None and skew > rule.max_skew
     if not hosts or (len(hosts) >= rule.min_hosts and not uneven):
         return None
     words = f"its replicas run on {len(hosts)} hosts, at most {max(hosts.values())} on one"
-    return Finding(rule.service, "placement", len(hosts), rule.min_hosts, words)
+    return StateFinding(rule.service, "placement", len(hosts), rule.min_hosts, words)
 
 
-def _alert(found: Finding, at_ns: int) -> Alert:
+def _alert(found: StateFinding, at_ns: int) -> Alert:
     message = f"{found.service}: {found.words}"
     return Alert(time_ns=at_ns, service=found.service, signal=found.signal, value=found.value, threshold=found.threshold,
                  message=message)  # fmt: skip

@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -17,6 +17,9 @@ from opsassay.errors import OpsAssayError
 from opsassay.model.base import Written
 from opsassay.model.trajectory import Action
 from opsassay.testbed.operations import seeing
+
+if TYPE_CHECKING:
+    from opsassay.testbed.operations.sight import Sight
 
 OUTPUT_LIMIT = 8_000
 ARGUMENTS_LIMIT = 2_000
@@ -66,10 +69,13 @@ def definitions_of(tools: Mapping[str, Tool], *, changing: bool = True) -> tuple
 
 
 class BaseToolbox(ABC):
-    """The *tools* of an operator; every call is reported to *record*. Calls come one by one, from whatever thread."""
+    """The *tools* of an operator; every call is reported to *record*. Calls come one by one, from whatever thread.
 
-    def __init__(self, tools: Mapping[str, Tool], record: Callable[[Action], None]) -> None:
-        self.tools, self._record = tools, record
+    *sight* is what those that look at telemetry see, None where there is none.
+    """
+
+    def __init__(self, tools: Mapping[str, Tool], record: Callable[[Action], None], sight: Sight | None = None) -> None:
+        self.tools, self._record, self.sight = tools, record, sight
         self._turn = threading.Lock()
         self._calls = self._late = 0
         self._under_way: str | None = None

@@ -59,15 +59,16 @@ class VerbToolbox(BaseToolbox):
     """The tools over the running system *running* and the *sight* of its telemetry; every call is reported to *record*."""
 
     def __init__(self, running: OperatedSystem, sight: Sight, record: Callable[[Action], None]) -> None:
-        super().__init__(TOOLS, record)
-        self._running, self._sight = running, sight
+        super().__init__(TOOLS, record, sight)
+        self._running = running
 
     def carry_out(self, tool: Tool, asked: Written) -> Done:
         """Return what the system or its telemetry answers."""
         if isinstance(asked, args.Wait):
             return Done(self.pause(asked.seconds))
         if isinstance(asked, Look):
-            return Done(self._sight.tell(asked))
+            assert self.sight is not None
+            return Done(self.sight.tell(asked))
         assert tool.verb is not None
         result = self._operate(tool.verb, asked)
         return Done(seeing.as_json(result), _touched(asked, result) if self.changes(tool, asked.model_dump()) else ())

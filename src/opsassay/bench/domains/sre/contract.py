@@ -36,6 +36,7 @@ from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import OUTCOMES, PHASES
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import OutcomeName, Phase, PhaseName, TrialOutcome
+from opsassay.telemetry.mask import Mask
 
 REPORT = "agent.json"
 """What the agent's own end was: how it ended, and for a command whether it was sealed."""
@@ -188,10 +189,11 @@ class Perform(Protocol):
         seed: int,
         run_dir: Path,
         cluster: Mapping[str, Any] | None = None,
+        mask: Mask | None = None,
     ) -> None:
         """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
 
-        *cluster* is which cluster a scenario for Kubernetes happens on.
+        *cluster* is which cluster a scenario for Kubernetes happens on, *mask* what of the telemetry tools leave out.
         """
         ...
 

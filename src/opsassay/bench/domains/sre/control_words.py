@@ -6,6 +6,7 @@ import json
 from typing import Protocol
 
 from opsassay.model.scenario import OracleStep, Scenario
+from opsassay.testbed.operations.protection import is_protected
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FILLER
@@ -35,6 +36,9 @@ class ControlWords(Protocol):
 
     def blink(self, service: str) -> Steps:
         """Change something of *service* and take it back at once."""
+
+    def unprotect(self, scenario: Scenario) -> Steps:
+        """Take a protected setting away; nothing where there is none."""
 
     def trigger(self, scenario: Scenario) -> Steps:
         """Do again what broke *scenario*; nothing where the tools cannot."""
@@ -72,6 +76,14 @@ class LocalWords:
         """Set a setting and unset it."""
         setting = {"target": service, "key": MARK}
         return (_step("config set", **setting, value="1"), _step("config unset", **setting))
+
+    def unprotect(self, scenario: Scenario) -> Steps:
+        """Unset the first setting of a service that protects it."""
+        for name, service in sorted(system_of(scenario).services.items()):
+            for key in sorted(service.config):
+                if is_protected(key):
+                    return (_step("config unset", target=name, key=key),)
+        return ()
 
     def trigger(self, scenario: Scenario) -> Steps:
         """Return the wrong changes, where agents have all of their verbs."""
@@ -118,6 +130,13 @@ class ClusterWords:
         """Set an annotation and remove it."""
         place = ("annotate", f"deployment/{service}")
         return (_kubectl(*place, f"{MARK.lower().replace('_', '-')}=1"), _kubectl(*place, f"{MARK.lower().replace('_', '-')}-"))
+
+    def unprotect(self, scenario: Scenario) -> Steps:
+        """Take the readiness probe of a service away; its pods are replaced, each before an old one goes."""
+        name = min(system_of(scenario).services)
+        container = {"name": name, "readinessProbe": None}
+        patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
+        return (_kubectl("patch", "deployment", name, "-p", patch),)
 
     def trigger(self, scenario: Scenario) -> Steps:
         """Return the patches, where all that is broken are patches of the system's own objects."""

@@ -24,7 +24,7 @@ SEEN_S = 3.0
 """How long a repair stands before it is broken again: long enough to be seen by the observer."""
 
 
-class Control(Written):
+class ControlScript(Written):
     """A script that must not be certified: *fails* is the predicate that has to fail, others may as well.
 
     The last step of one that *leaves* is under way when it ends. *why_not* says why it cannot be carried out, '' if it can.
@@ -43,23 +43,23 @@ class Control(Written):
         return False
 
 
-Script = Oracle | Control
+Script = Oracle | ControlScript
 
 
-def controls_of(scenario: Scenario) -> tuple[Control, ...]:
+def controls_of(scenario: Scenario) -> tuple[ControlScript, ...]:
     """Return every control of *scenario*, also those that cannot be carried out; raises what `system_of` raises."""
     words = WORDS.get(scenario.environment.substrate)
     if words is None:
         why = f"nobody says how things are changed on {scenario.environment.substrate}"
-        return tuple(Control(name=CONTROL + name, description=about, fails="v_outcome", why_not=why)
+        return tuple(ControlScript(name=CONTROL + name, description=about, fails="v_outcome", why_not=why)
                      for name, (about, _) in MAKERS.items())  # fmt: skip
     given = _Given.of(scenario, words)
     return tuple(
-        Control(name=CONTROL + name, description=about, **made(given)) for name, (about, made) in MAKERS.items()
+        ControlScript(name=CONTROL + name, description=about, **made(given)) for name, (about, made) in MAKERS.items()
     )
 
 
-def applicable(scenario: Scenario) -> tuple[Control, ...]:
+def applicable(scenario: Scenario) -> tuple[ControlScript, ...]:
     """Return the controls of *scenario* that can be carried out."""
     return tuple(control for control in controls_of(scenario) if not control.why_not)
 
@@ -214,6 +214,13 @@ def _constant(given: _Given) -> Made:
     return {"fails": "v_blast_radius", "steps": (report, *given.words.restart(given.bystander))}
 
 
+def _unprotect(given: _Given) -> Made:
+    """Repair, and switch something off that protects the system."""
+    steps = given.words.unprotect(given.scenario)
+    why = "" if steps else "no service has a setting that protects it"
+    return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
+
+
 def _leave(given: _Given) -> Made:
     return {"fails": given.outage, "steps": (*given.repair, *given.words.restart_all()), "leaves": True}
 
@@ -229,6 +236,7 @@ MAKERS: dict[str, tuple[str, Callable[[_Given], Made]]] = {
     "stop-load": ("Lets no user in.", _stop_load),
     "re-break": ("Repairs, and breaks it again.", _re_break),
     "between-ticks": ("Repairs, and changes something else between two readings.", _between_ticks),
+    "unprotect": ("Repairs, and switches off what protects the system.", _unprotect),
     "constant-diagnosis": ("Says and restarts the same, whatever it is.", _constant),
     "leave-at-once": ("Repairs, begins to restart everything, and is gone.", _leave),
 }

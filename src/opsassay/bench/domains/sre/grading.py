@@ -29,6 +29,7 @@ from opsassay.model.run_folder import (
     TRACE,
 )
 from opsassay.model.scenario import Profile, Scenario
+from opsassay.model.task import Arm
 from opsassay.model.trajectory import (
     CONTROL_PLANE_SUFFIX,
     Action,
@@ -44,9 +45,6 @@ from opsassay.model.trajectory import (
 from opsassay.telemetry.content import whole_file
 
 N = TypeVar("N", bound=Noun)
-
-PROBES_OFF = "probes-off"
-
 
 def keep_scenario(root: Path, scenario: Scenario) -> Path:
     """Write *scenario* into the store at *root* under its digest, if it is not there, and return its file."""
@@ -75,7 +73,7 @@ def kept_scenario(root: Path, digest: str) -> Scenario:
 
 def read_recording(run_dir: Path) -> RunRecording:
     """Return what a trial left in *run_dir*; raises DatapackError naming the file. Torn last lines are dropped."""
-    return read_recorded(run_dir, probes_on=not read_run(run_dir).arm.endswith(PROBES_OFF))
+    return read_recorded(run_dir, probes_on=Arm.parse(read_run(run_dir).arm).knob("probes") != "off")
 
 
 def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:

@@ -7,7 +7,7 @@ import time
 
 from opsassay.bench.domains.sre.assignment import Assignment
 from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.controls import REPORT, Control, Script, script_of
+from opsassay.bench.domains.sre.controls import REPORT, ControlScript, Script, script_of
 from opsassay.bench.domains.sre.diagnosing import Diagnoses
 from opsassay.errors import OperationError
 from opsassay.model.json_lines import append_line
@@ -44,7 +44,7 @@ def play(oracle: Script, name: str, task: Assignment, toolbox: BaseToolbox) -> N
     """
     for number, step in enumerate(oracle.steps, 1):
         began_ns = time.time_ns()
-        leaves = isinstance(oracle, Control) and oracle.leaves and number == len(oracle.steps)
+        leaves = isinstance(oracle, ControlScript) and oracle.leaves and number == len(oracle.steps)
         carry_out = _begin if leaves else _call
         calls = (carry_out(step, task, number, toolbox),) if step.verb is not None else ()
         append_line(

@@ -28,6 +28,7 @@ from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import SETTINGS
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import SettingsReading
+from opsassay.telemetry.mask import Mask
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import ARRIVAL_S
 from opsassay.testbed.operations.stage import OperatorDesk, Stage, staged
@@ -52,13 +53,15 @@ def perform(
     seed: int,
     run_dir: Path,
     cluster: Mapping[str, Any] | None = None,
+    mask: Mask | None = None,
 ) -> None:
     """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
 
-    *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on.
+    *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on, *mask* what of the
+    telemetry the agent's tools leave out.
     """
     stage = staged(scenario, seed, run_dir, cluster)
-    perform_on(stage, scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+    perform_on(stage, scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir, mask=mask)
 
 
 def perform_on(
@@ -70,10 +73,13 @@ def perform_on(
     probes: bool,
     seed: int,
     run_dir: Path,
+    mask: Mask | None = None,
 ) -> None:
     """Perform one trial on the stage that *setup* sets up and takes down. Raises OpsAssayError."""
     bundle = TrialBundle(setup, scenario, run_dir, probes=probes)
     with at_hand(bundle) as desk:
+        if mask is not None and desk.toolbox.sight is not None:
+            desk.toolbox.sight.mask = mask
         _work(scenario, agent, arm, bundle.stage, desk, seed, run_dir)
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from opsassay.model.progress import SILENT, Progress
 from opsassay.model.run import Metric, Run, RunStatus, Solver
 from opsassay.model.scenario import Scenario
 from opsassay.model.task import Arm
+from opsassay.telemetry.mask import Mask
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 PERFORM = "opsassay.bench.domains.sre.perform:perform"
@@ -56,6 +57,7 @@ class TrialJob:
     timeout_s: float | None = None
     retries: int = 1
     performer: str = PERFORM
+    mask: Mask = field(default_factory=Mask)
 
     @cached_property
     def agent_digest(self) -> str:
@@ -77,10 +79,17 @@ class TrialJob:
             scenario_task(self.scenario),
             Solver(name=agent.solver_name, kind="agent", configuration=agent.model_dump(mode="json")),
             self.agent_digest,
-            Arm.of({"prompt": self.prompt_arm, "probes": "on" if self.probes else "off"}),
+            Arm.of(self._knobs()),
             self.seed,
             identity=f"{agent.solver_name}:{self.agent_digest}",
         )
+
+    def _knobs(self) -> dict[str, str]:
+        """Return the knobs of its arm; what is not masked has none for it."""
+        knobs = {"prompt": self.prompt_arm, "probes": "on" if self.probes else "off"}
+        if self.mask != Mask():
+            knobs["mask"] = self.mask.words
+        return knobs
 
     @property
     def task_name(self) -> str:
@@ -141,6 +150,7 @@ class TrialJob:
             "probes": self.probes,
             "seed": self.seed,
             "cluster": self.cluster.model_dump(mode="json") if self.scenario.cluster is not None else None,
+            "mask": self.mask.model_dump(mode="json") if self.mask != Mask() else None,
             "run_dir": str(run_dir.resolve()),
         }
         code = run_watched(WORKER, json.dumps(order).encode(), run_dir / LOG, timeout_s, stop)

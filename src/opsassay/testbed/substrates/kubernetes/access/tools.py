@@ -71,9 +71,8 @@ class ClusterToolbox(BaseToolbox):
         sight: Sight | None = None,
     ) -> None:
         absent = {*(() if granted else ("node",)), *(() if sight else LOOKS)}
-        super().__init__({name: tool for name, tool in TOOLS.items() if name not in absent}, record)
+        super().__init__({name: tool for name, tool in TOOLS.items() if name not in absent}, record, sight)
         self._kubectl, self._nodes, self._granted, self._names = kubectl, nodes, granted, names
-        self._sight = sight
 
     def carry_out(self, tool: Tool, asked: Written) -> Done:
         """Return what kubectl, the command for nodes or the telemetry answers."""
@@ -81,8 +80,8 @@ class ClusterToolbox(BaseToolbox):
         if isinstance(asked, Wait):
             return Done(self.pause(asked.seconds))
         if isinstance(asked, Look):
-            assert self._sight is not None
-            return Done(self._sight.tell(asked))
+            assert self.sight is not None
+            return Done(self.sight.tell(asked))
         if isinstance(asked, NodeCall):
             if asked.op not in self._granted:
                 raise UserError(f"{asked.op} is not granted; there are {', '.join(self._granted)}.")
