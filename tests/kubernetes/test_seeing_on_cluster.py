@@ -110,6 +110,7 @@ EACH_LOOK = {
     "traces": ({"service": "front", "failed": True, "limit": 2}, "front GET / Server 40.0 ms 500"),
     "search_logs": ({"pattern": "password", "level": "ERROR"}, "catalog-7f-x1 ERROR password authentication failed"),
     "summarise": ({"since_s": 120.0}, "1 x catalog: password authentication failed"),
+    "topology": ({}, "No call between services was traced"),
 }
 
 

@@ -6,13 +6,14 @@ Shares are of that whole. A replica that nobody desires any more is missing, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from opsassay.grading.verifiers.entities import entities_at
-from opsassay.grading.verifiers.evidence import Floats, RunEvidence, RunRecording, Series, gather
+from opsassay.grading.verifiers.evidence import Flags, Floats, Ints, RunEvidence, RunRecording, Series, gather
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import Depth, Entity
 
@@ -53,57 +54,61 @@ def expected_replicas(evidence: RunEvidence, scenario: Scenario) -> dict[str, in
 
 def _committed(evidence: RunEvidence, expected: Mapping[str, int], protected: tuple[str, ...]) -> dict[Depth, Series]:
     """Return D1 and D2 as shares of *expected*; a reading that got no answer stays one."""
-    ready, names = _readings(evidence, expected)
     first, services = evidence.series["D1"].read, list(expected)
+    states, which = _states(evidence, expected, first)
     whole = np.array([expected[service] for service in services], dtype=np.float64)
-    present = np.minimum(np.array([[row.get(s, 0) for s in services] for row in ready]).reshape(len(ready), -1), whole)
-    values: Floats = np.where(np.isnan(first.values), np.nan, present.sum(axis=1) / max(whole.sum(), 1.0))
-    found: dict[Depth, Series] = {"D1": _renamed(replace(first, values=values), names)}
+    ready = np.array([[state.ready.get(s, 0) for s in services] for state in states], dtype=np.float64)
+    present = np.minimum(ready.reshape(len(states), len(services)), whole)
+    values: Floats = np.where(np.isnan(first.values), np.nan, (present.sum(axis=1) / max(whole.sum(), 1.0))[which])
+    found: dict[Depth, Series] = {"D1": _renamed(replace(first, values=values), states, which)}
     chosen = [services.index(service) for service in protected if service in expected]
     second = evidence.judged_present["D2"]
-    if chosen and len(second):
-        share = (present[:, chosen] / whole[chosen]).min(axis=1)
-        at = np.searchsorted(first.ticks, second.ticks)
-        there = (at < len(first)) & (first.ticks[np.minimum(at, len(first) - 1)] == second.ticks)
-        lower = np.where(there, share[np.minimum(at, len(share) - 1)], 1.0)
+    if chosen and len(second) and len(first):
+        share = (present[:, chosen] / whole[chosen]).min(axis=1)[which]
+        at = np.minimum(np.searchsorted(first.ticks, second.ticks), len(first) - 1)
+        lower = np.where(first.ticks[at] == second.ticks, share[at], 1.0)
         found["D2"] = replace(second, values=np.minimum(second.values, lower))
     return found
 
 
-def _readings(
-    evidence: RunEvidence, expected: Mapping[str, int]
-) -> tuple[list[Mapping[str, int]], list[tuple[str, ...]]]:
-    """Return, for every D1 reading, how many replicas of each workload are ready, and what is not or is missing."""
-    states: dict[int, tuple[Mapping[str, int], tuple[str, ...]]] = {}
+class _State(NamedTuple):
+    """How many replicas of each workload are ready, and what is not or is missing."""
+
+    ready: Mapping[str, int]
+    failing: tuple[str, ...]
+
+
+def _states(evidence: RunEvidence, expected: Mapping[str, int], series: Series) -> tuple[list[_State], Ints]:
+    """Return the states that the system was in, and in which of them it was at each reading of *series*."""
+    states, current = [_State({}, ())], dict[int, int]()
     known: dict[str, Entity] = {}
-    state: tuple[Mapping[str, int], tuple[str, ...]] = ({}, ())
     for tick in evidence.recording.timeline.ticks:
         if tick.entities or tick.gone:
             known.update((entity.id, entity) for entity in tick.entities)
             for name in tick.gone:
                 known.pop(name, None)
-            state = _state(known, expected, evidence.standing["D1"])
-        states[tick.index] = state
-    rows = [states[int(tick)] for tick in evidence.series["D1"].read.ticks]
-    return [ready for ready, _ in rows], [names for _, names in rows]
+            states.append(_state(known, expected, evidence.standing["D1"]))
+        current[tick.index] = len(states) - 1
+    return states, np.array([current[tick] for tick in series.ticks.tolist()], dtype=np.int64)
 
 
-def _state(
-    known: Mapping[str, Entity], expected: Mapping[str, int], standing: frozenset[str]
-) -> tuple[Mapping[str, int], tuple[str, ...]]:
+def _state(known: Mapping[str, Entity], expected: Mapping[str, int], standing: frozenset[str]) -> _State:
     ready = Counter(e.service for e in known.values() if e.ready)
     there = Counter(e.service for e in known.values())
     failing = [e.id for e in known.values() if not e.ready and e.service in expected and e.id not in standing]
     failing += [f"{s} ({count - there[s]} missing)" for s, count in expected.items() if there[s] < count]
-    return ready, tuple(sorted(failing))
+    return _State(ready, tuple(sorted(failing)))
 
 
-def _renamed(series: Series, failing: list[tuple[str, ...]]) -> Series:
-    """Return *series* with what fails in each reading: as it was read where there was no answer."""
-    rows = [series.named(i) if np.isnan(v) else failing[i] for i, v in enumerate(series.values)]
-    names = tuple(sorted({name for row in rows for name in row}))
+def _renamed(series: Series, states: Sequence[_State], which: Ints) -> Series:
+    """Return *series* with what fails in the state at each reading: as it was read where there was no answer."""
+    silent = np.isnan(series.values)
+    names = tuple(sorted({*series.names, *(name for state in states for name in state.failing)}))
     column = {name: i for i, name in enumerate(names)}
-    matrix = np.zeros((len(rows), len(names)), dtype=bool)
-    for i, row in enumerate(rows):
-        matrix[i, [column[name] for name in row]] = True
-    return replace(series, names=names, failing=matrix)
+    of_states = np.zeros((len(states), len(names)), dtype=bool)
+    for i, state in enumerate(states):
+        of_states[i, [column[name] for name in state.failing]] = True
+    failing: Flags = of_states[which]
+    failing[silent] = False
+    failing[np.ix_(silent, [column[name] for name in series.names])] = series.failing[silent]
+    return replace(series, names=names, failing=failing)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from opsassay.grading.verifiers.evidence import RunEvidence
 from opsassay.model.scenario import Scenario
 
@@ -32,8 +34,8 @@ def fault_ended(evidence: RunEvidence, scenario: Scenario) -> str:
 def _last_sign(evidence: RunEvidence, depth: str, begins: int, until: int) -> int | None:
     """Return when something failed last of what failed when the agent was let in, None when nothing did."""
     series = evidence.judged[depth]  # type: ignore[index]
-    rows = [row for row in range(len(series)) if series.ended[row] <= begins]
-    if not rows or not series.failing[rows[-1]].any():
+    rows = np.flatnonzero(series.ended <= begins)
+    if not len(rows) or not series.failing[rows[-1]].any():
         return None
     known = series.failing[rows[-1]]
     failing = (series.failing & known).any(axis=1) & (series.started <= until)

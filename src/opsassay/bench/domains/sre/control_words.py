@@ -6,9 +6,9 @@ import json
 from typing import Protocol
 
 from opsassay.model.scenario import OracleStep, Scenario
+from opsassay.model.system import System
 from opsassay.testbed.operations.protection import is_protected
 from opsassay.testbed.operations.tools import TOOLS
-from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FILLER
 
 Steps = tuple[OracleStep, ...]
@@ -19,7 +19,7 @@ MARK = "CONTROL_MARK"
 class ControlWords(Protocol):
     """The vocabulary of one substrate; every verb is a few steps of an oracle."""
 
-    def replicas(self, scenario: Scenario) -> dict[str, int]:
+    def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
         """Return how many replicas each workload has."""
 
     def scale(self, service: str, replicas: int) -> Steps:
@@ -37,7 +37,7 @@ class ControlWords(Protocol):
     def blink(self, service: str) -> Steps:
         """Change something of *service* and take it back at once."""
 
-    def unprotect(self, scenario: Scenario) -> Steps:
+    def unprotect(self, system: System) -> Steps:
         """Take a protected setting away; nothing where there is none."""
 
     def trigger(self, scenario: Scenario) -> Steps:
@@ -51,9 +51,10 @@ def _step(verb: str, **arguments: object) -> OracleStep:
 class LocalWords:
     """The verbs of `ops`."""
 
-    def replicas(self, scenario: Scenario) -> dict[str, int]:
+    def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
         """Return the replicas of the system's services."""
-        return {name: service.replicas for name, service in system_of(scenario).services.items()}
+        del scenario
+        return {name: service.replicas for name, service in system.services.items()}
 
     def scale(self, service: str, replicas: int) -> Steps:
         """Run so many replicas of *service*."""
@@ -77,9 +78,9 @@ class LocalWords:
         setting = {"target": service, "key": MARK}
         return (_step("config set", **setting, value="1"), _step("config unset", **setting))
 
-    def unprotect(self, scenario: Scenario) -> Steps:
+    def unprotect(self, system: System) -> Steps:
         """Unset the first setting of a service that protects it."""
-        for name, service in sorted(system_of(scenario).services.items()):
+        for name, service in sorted(system.services.items()):
             for key in sorted(service.config):
                 if is_protected(key):
                     return (_step("config unset", target=name, key=key),)
@@ -97,7 +98,7 @@ class LocalWords:
 class ClusterWords:
     """kubectl; names that a scenario leaves open stay open."""
 
-    def replicas(self, scenario: Scenario) -> dict[str, int]:
+    def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
         """Return the replicas of the system's services, and of the deployments that the scenario brings."""
         cluster = scenario.cluster
         assert cluster is not None
@@ -107,7 +108,7 @@ class ClusterWords:
             if one.create is not None and one.kind == "Deployment"
         }
         filler = {FILLER: cluster.fillers} if cluster.fillers else {}
-        services = {name: service.replicas for name, service in system_of(scenario).services.items()}
+        services = {name: service.replicas for name, service in system.services.items()}
         return {**services, **filler, **brought}
 
     def scale(self, service: str, replicas: int) -> Steps:
@@ -131,9 +132,9 @@ class ClusterWords:
         place = ("annotate", f"deployment/{service}")
         return (_kubectl(*place, f"{MARK.lower().replace('_', '-')}=1"), _kubectl(*place, f"{MARK.lower().replace('_', '-')}-"))
 
-    def unprotect(self, scenario: Scenario) -> Steps:
+    def unprotect(self, system: System) -> Steps:
         """Take the readiness probe of a service away; its pods are replaced, each before an old one goes."""
-        name = min(system_of(scenario).services)
+        name = min(system.services)
         container = {"name": name, "readinessProbe": None}
         patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
         return (_kubectl("patch", "deployment", name, "-p", patch),)

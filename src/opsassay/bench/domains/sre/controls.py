@@ -14,6 +14,7 @@ from opsassay.bench.domains.sre.control_words import WORDS, ControlWords
 from opsassay.errors import NotFoundError
 from opsassay.model.base import Written
 from opsassay.model.scenario import CONTROL, Oracle, OracleStep, Predicate, Scenario
+from opsassay.model.system import System
 from opsassay.testbed.scenarios import system_of
 
 REPORT = "report diagnosis"
@@ -89,6 +90,7 @@ class _Given:
     """What controls are made of: the *target* is what a repair is about, *bystander* nothing of the kind."""
 
     scenario: Scenario
+    system: System
     words: ControlWords
     replicas: dict[str, int]
     target: str
@@ -97,15 +99,16 @@ class _Given:
 
     @classmethod
     def of(cls, scenario: Scenario, words: ControlWords) -> _Given:
-        replicas = words.replicas(scenario)
+        system = system_of(scenario)
+        replicas = words.replicas(scenario, system)
         truth, committed = scenario.truth, scenario.verification
         named = [one for one in (*truth.root_causes, *truth.entities) if replicas.get(one)]
-        entries = sorted(system_of(scenario).entries())
+        entries = sorted(system.entries())
         entry = next(iter((*committed.protected_services, *entries)))
         allowed = scenario.named_entities() | set(committed.blast_radius.also_allowed if committed.blast_radius else ())
-        others = sorted(one for one in system_of(scenario).services if one not in allowed)
+        others = sorted(one for one in system.services if one not in allowed)
         bystander = next((one for one in others if one != entry), next(iter(others), None))
-        return cls(scenario, words, replicas, named[0] if named else entry, entry, bystander)
+        return cls(scenario, system, words, replicas, named[0] if named else entry, entry, bystander)
 
     @property
     def is_new(self) -> bool:
@@ -216,7 +219,7 @@ def _constant(given: _Given) -> Made:
 
 def _unprotect(given: _Given) -> Made:
     """Repair, and switch something off that protects the system."""
-    steps = given.words.unprotect(given.scenario)
+    steps = given.words.unprotect(given.system)
     why = "" if steps else "no service has a setting that protects it"
     return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
 
