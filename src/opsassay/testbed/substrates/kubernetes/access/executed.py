@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -60,7 +61,8 @@ def _is_option(word: str, options: Sequence[str]) -> bool:
     """Tell whether *word* is one of *options*, with its value or without; letters may stand together."""
     if word.startswith("--"):
         return any(word.partition("=")[0].startswith(option) for option in options if option.startswith("--"))
-    return word.startswith("-") and any(option[1] in word[1:] for option in options if not option.startswith("--"))
+    letters = re.match(r"-([A-Za-z]*)", word)
+    return letters is not None and any(option[1] in letters[1] for option in options if not option.startswith("--"))
 
 
 def _service(url: str) -> str:
