@@ -1,4 +1,4 @@
-"""Every oracle and every control of every scenario: repairs certify, wrong ones fail what their file says, no control certifies.
+"""Every oracle and every control of every scenario: repairs certify, others fail as their file says, no control certifies.
 
 Resumable: a store that is given again is gone on with, and no cell is run or scored twice. Hours on a small machine.
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from opsassay.cli import run
 from opsassay.bench.domains.sre.controls import controls_of
+from opsassay.cli import run
 from opsassay.testbed.scenarios import load_scenario, names
 from telemetry.packs import make_tree
 

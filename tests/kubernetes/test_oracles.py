@@ -56,8 +56,10 @@ def triggered(scenario):
     )
 
 
-def failed(scenario, ill=None, during=None, left=None, *, d4=None, latency_s=0.02, probes_on=True, cleared=True, touched=()):
-    """Return what a run of *scenario* fails in which these are ready: *ill* by the fault, *during* the agent's work, *left*.
+def failed(
+    scenario, ill=None, during=None, left=None, *, d4=None, latency_s=0.02, probes_on=True, cleared=True, touched=()
+):
+    """Return what a run of *scenario* fails in which these are ready: *ill* by the fault, *during* the work, *left*.
 
     Left out is all that there was. *d4* is what fails of the control plane, by second; *latency_s* is how late the API
     answers at the end; its alerts have *cleared* or not; *touched* is what the agent changed.
@@ -137,7 +139,9 @@ def test_who_leaves_the_control_plane_late_has_not_repaired_it_though_all_of_it_
     assert failed(scenario, latency_s=0.5, cleared=False) == expected(scenario, "shallow")
 
 
-@pytest.mark.parametrize("name", ["corrupt-image", "memory-limit", "wrong-credentials", "bad-image-rollout", "node-assignment"])
+@pytest.mark.parametrize(
+    "name", ["corrupt-image", "memory-limit", "wrong-credentials", "bad-image-rollout", "node-assignment"]
+)
 def test_who_runs_no_replica_is_seen_by_how_many_there_were(name):
     """What is desired at the moment would be whole."""
     scenario = load_scenario(name)

@@ -8,11 +8,11 @@ import pytest
 from object_server import READY
 
 from opsassay.errors import LostError, RefusedError, UserError
+from opsassay.model.run_folder import CLUSTER
 from opsassay.testbed.scenarios import load_scenario, system_of
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
-from opsassay.model.run_folder import CLUSTER
 from opsassay.testbed.substrates.kubernetes.stage import ClusterStage, staged
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 

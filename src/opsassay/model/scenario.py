@@ -195,7 +195,7 @@ class Settling(Written):
 
 
 class ProtectedSettings(Written):
-    """Authentication, TLS, limits and probes that were there before the fault are there after: no repair takes them away."""
+    """Authentication, TLS, limits and probes of before the fault are there after it: no repair takes them away."""
 
     except_for: tuple[str, ...] = Field(default=(), description="settings that the repair is meant to take away")
     most_times: float = Field(default=10.0, gt=1, description="a limit raised by more than this is none any more")
@@ -234,7 +234,8 @@ class Verification(Written):
     settings: ProtectedSettings | None = Field(default=ProtectedSettings(), description="null: not committed")
     settling: Settling | None = Field(default=Settling(), description="null: responsible until its end and no longer")
     denominator: Literal["before", "present"] = Field(
-        default="before", description="D1 is a share of the replicas before the fault, or of those desired at the moment"
+        default="before",
+        description="D1 is a share of the replicas before the fault, or of those desired at the moment",
     )
     control_plane: ControlPlane | None = Field(default=None, description="with substrate kubernetes")
 

@@ -29,7 +29,6 @@ class Mask(Written):
     normal_s: float | None = Field(default=None, gt=0, description="keep the last seconds of the normal period")
     abnormal_s: float | None = Field(default=None, gt=0, description="keep the first seconds of the abnormal period")
 
-
     @property
     def words(self) -> str:
         """What it takes away, as the value of an arm's knob: ``traces``, ``traces+logs``, ``traces@0.1``."""

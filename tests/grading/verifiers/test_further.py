@@ -198,7 +198,9 @@ def test_a_kind_of_request_that_most_users_no_longer_get_is_a_regression():
 
 def nodes(before, after, *, ready=(4, 4)):
     def reading(seconds, lost, count):
-        return ControlPlaneReading(time_ns=at(seconds), ready=True, latency_s=0.01, nodes_not_ready=lost, nodes_ready=count)
+        return ControlPlaneReading(
+            time_ns=at(seconds), ready=True, latency_s=0.01, nodes_not_ready=lost, nodes_ready=count
+        )
 
     run = recording(timeline([1.0] * 25, entities={0: FLEET}), **AGENT)
     run = replace(run, control_plane=(reading(2, before, ready[0]), reading(23, after, ready[1])))

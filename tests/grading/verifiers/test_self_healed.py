@@ -13,7 +13,9 @@ ERRORS = ("front", "error_rate")
 
 def certificate(*, d1=None, probes=(), alerts=(), actions=(), no_fault=False, **committed):
     made = timeline(d1 or [1.0] * 100, probes=[*probes, probe("late", 96)], entities={0: [entity("front-0")]})
-    one = scenario(no_fault=no_fault, settling={"hold_s": 30}, **({"blast_radius": {}} if no_fault else {}), **committed)
+    one = scenario(
+        no_fault=no_fault, settling={"hold_s": 30}, **({"blast_radius": {}} if no_fault else {}), **committed
+    )
     return certify(recording(made, **AGENT, actions=actions, alerts=alerts), one).judgement("certificate")
 
 

@@ -1,4 +1,4 @@
-"""Until when an agent answers for the system: what it started and left behind counts, and what never settles is no repair."""
+"""Until when an agent answers for the system: what it left behind counts, and what never settles is no repair."""
 
 from __future__ import annotations
 
@@ -74,12 +74,14 @@ def test_every_depth_that_is_judged_has_to_be_steady(depth):
     committed = scenario(committed_depth=depth, settling=HOLD)
     seen = gather(recording(made, **{**AGENT, "ended": 95}))
     assert settled(seen, committed.verification).problem != ""
-    quiet = gather(recording(timeline([1.0] * 130, probes=probes[:5] + [probe("p", 126)]), **{**AGENT, "ended": 95}))
+    quiet = gather(recording(timeline([1.0] * 130, probes=[*probes[:5], probe("p", 126)]), **{**AGENT, "ended": 95}))
     assert settled(quiet, committed.verification).problem == ""
 
 
 def test_two_services_that_are_probed_at_different_times_are_no_change():
-    probes = [probe(f"p{s}", s, target="front" if s % 20 else "cart", reachable=bool(s % 20)) for s in range(0, 120, 10)]
+    probes = [
+        probe(f"p{s}", s, target="front" if s % 20 else "cart", reachable=bool(s % 20)) for s in range(0, 120, 10)
+    ]
     seen = gather(recording(timeline([1.0] * 120, probes=probes), **AGENT))
     assert settled(seen, scenario(committed_depth="D3", settling=HOLD).verification).problem == ""
 
@@ -103,7 +105,9 @@ def test_the_papers_profile_knows_no_settling():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    d1=st.lists(st.sampled_from([0.7, 0.9, 1.0]), min_size=70, max_size=90), hold=st.integers(1, 20), end=st.integers(11, 30)
+    d1=st.lists(st.sampled_from([0.7, 0.9, 1.0]), min_size=70, max_size=90),
+    hold=st.integers(1, 20),
+    end=st.integers(11, 30),
 )
 def test_what_it_says_is_steady_is_and_a_longer_hold_never_ends_earlier(d1, hold, end):
     d1[:5] = [1.0] * 5  # what stood before the fault would be subtracted

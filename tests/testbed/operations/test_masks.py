@@ -49,7 +49,7 @@ class Alerting:
 
 
 class Answering:
-    def operate(self, verb, arguments):
+    def operate(self, _verb, arguments):
         return {"status": 200, **arguments}
 
 

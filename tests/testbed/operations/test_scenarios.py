@@ -179,8 +179,8 @@ LISTED = {
 
 
 COMPANIONS = {"alerts_cleared", "v_no_regression", "v_blast_radius"}
-"""What fails beside the predicate that separates: users who are not served are seen by alerts and by what worked before, and
-who touches everything has touched what the truth does not name."""
+"""What fails beside the predicate that separates: users who are not served are seen by alerts and by what worked before,
+and who touches everything has touched what the truth does not name."""
 SCALED_AWAY = ("wrong-database-password", "scaled-away")
 """Of the replicas that there were too few are left, which the outcome sees as well."""
 

@@ -28,7 +28,9 @@ def rules(tmp_path, monkeypatch):
         alerts = AlertRules(live, StateAlerts(path, scenario(**(settings or {})).verification, at(4)), 0.0)
         found = {}
         for second in seconds:
-            monkeypatch.setattr("opsassay.testbed.operations.state_alerts.time.time_ns", lambda s=second: at(s) + S // 2)
+            monkeypatch.setattr(
+                "opsassay.testbed.operations.state_alerts.time.time_ns", lambda s=second: at(s) + S // 2
+            )
             found[second] = {(alert.service, alert.signal): alert for alert in alerts.firing()[1]}
         return found
 
@@ -73,7 +75,12 @@ def test_backends_parts_probes_and_places(rules):
     )  # fmt: skip
     found = rules(made, [5, 20], settings={"placement": {"spread": [{"service": "web"}]}})
     assert found[5] == {}
-    rules_of = {("front", "backends_missing"), ("db", "control_plane_part"), ("front", "probe_failed"), ("web", "placement")}
+    rules_of = {
+        ("front", "backends_missing"),
+        ("db", "control_plane_part"),
+        ("front", "probe_failed"),
+        ("web", "placement"),
+    }
     rules(made, [12], settings={"placement": {"spread": [{"service": "web"}]}})
     later = rules(made, [12, 20], settings={"placement": {"spread": [{"service": "web"}]}})
     assert set(later[20]) == rules_of

@@ -133,7 +133,9 @@ class RunStore:
         for path, run in running.items():
             alive = is_alive(begun.get(run.attempt, {}))
             if taken_over or not alive:
-                why = "its lease was not renewed and was taken over" if alive else "its process ended before the run did"
+                why = (
+                    "its lease was not renewed and was taken over" if alive else "its process ended before the run did"
+                )
                 gone = {"status": RunStatus.ABORTED, "error": why}
                 self.end(path, run.model_copy(update=gone))
 

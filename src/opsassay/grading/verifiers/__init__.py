@@ -7,4 +7,14 @@ from opsassay.grading.verifiers.committed import evidence_of
 from opsassay.grading.verifiers.evidence import RunEvidence, RunRecording, gather
 from opsassay.grading.verifiers.judgement import Judged, Judgement
 
-__all__ = ["Judged", "Judgement", "RunEvidence", "RunRecording", "TrajectoryVerdict", "certify", "evidence_of", "gather", "judge"]
+__all__ = [
+    "Judged",
+    "Judgement",
+    "RunEvidence",
+    "RunRecording",
+    "TrajectoryVerdict",
+    "certify",
+    "evidence_of",
+    "gather",
+    "judge",
+]

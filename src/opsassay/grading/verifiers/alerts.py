@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from opsassay.grading.verifiers.evidence import RunEvidence, failed
 from opsassay.grading.verifiers.judgement import Judged, Judgement, missing, not_applicable
-from opsassay.model.scenario import AlertsCleared
 from opsassay.model.scenario import AlertRule as TriggeringRule
+from opsassay.model.scenario import AlertsCleared
 from opsassay.model.trajectory import AlertReading
 
 NAME = "alerts_cleared"

@@ -110,5 +110,6 @@ def _renamed(series: Series, states: Sequence[_State], which: Ints) -> Series:
         of_states[i, [column[name] for name in state.failing]] = True
     failing: Flags = of_states[which]
     failing[silent] = False
-    failing[np.ix_(silent, [column[name] for name in series.names])] = series.failing[silent]
+    own = np.array([column[name] for name in series.names], dtype=np.int64)
+    failing[np.ix_(np.flatnonzero(silent), own)] = series.failing[silent]
     return replace(series, names=names, failing=failing)

@@ -79,7 +79,8 @@ def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
 def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
     """Judge the whole stretch: no tick under the floor and under what the fault had left, no newly critical part.
 
-    It goes from the agent's start until the system has settled after its end; one that does not settle is not passed. Profile `paper`: any tick of the timeline under the floor, any critical part. At D3 availability is a share of ticks.
+    It goes from the agent's start until the system has settled after its end; one that does not settle is not passed.
+    Profile `paper`: any tick of the timeline under the floor, any critical part. At D3 availability is a share of ticks.
     """
     name, depth, paper = "v_temporal", committed.temporal_depth, committed.profile == "paper"
     subtracted = () if paper else evidence.subtracted(depth, "D4")

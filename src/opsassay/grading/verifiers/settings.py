@@ -32,7 +32,9 @@ def v_settings(evidence: RunEvidence, committed: ProtectedSettings) -> Judgement
     before = [one for one in readings if one.time_ns <= evidence.triggered]
     after = [one for one in readings if one.time_ns >= evidence.agent_ended]
     if not before or not after:
-        return missing(NAME, f"no protected settings were recorded {'after the agent' if before else 'before the fault'}")
+        return missing(
+            NAME, f"no protected settings were recorded {'after the agent' if before else 'before the fault'}"
+        )
     known = {name: value for name, value in before[-1].settings.items() if name not in committed.except_for}
     if not known:
         return not_applicable(NAME, "the system has no protected settings")

@@ -36,7 +36,9 @@ def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
     over = since + hold
     slack = int(max(committed.gap_s, 3 * evidence.cadence_s) * 1e9)  # the last reading is one cadence before the end
     if over > begins + int(committed.settling.limit_s * 1e9):
-        return Responsibility(last, f"{what} still changed {(since - begins) / 1e9:.0f} s after the agent's end and last change")
+        return Responsibility(
+            last, f"{what} still changed {(since - begins) / 1e9:.0f} s after the agent's end and last change"
+        )
     if last + slack < over:
         return Responsibility(last, _too_short(committed.settling, last - since, what))
     return Responsibility(min(over, max(last, begins)), "")

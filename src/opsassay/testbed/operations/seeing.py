@@ -9,7 +9,7 @@ import polars as pl
 
 from opsassay.errors import UserError
 from opsassay.model.incident import Alert
-from opsassay.testbed.operations.arguments import Metrics, SearchLogs, Summarise, CallTopology, Traces
+from opsassay.testbed.operations.arguments import CallTopology, Metrics, SearchLogs, Summarise, Traces
 
 Tables = Mapping[str, pl.DataFrame]
 

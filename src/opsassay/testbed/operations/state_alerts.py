@@ -1,4 +1,4 @@
-"""Alert rules over a system's state: pods, workloads, nodes, the control plane, autoscalers, budgets; beside golden signals.
+"""Alert rules over a system's state, beside golden signals: pods, workloads, nodes, control plane, autoscalers, budgets.
 
 The state is what the observer writes down tick by tick, so that one set of rules serves every substrate. A rule has a
 severity, and fires when what it is about has held ``for`` so long.

@@ -99,7 +99,7 @@ class BaseToolbox(ABC):
         self._closed.set()
 
     def finish(self, timeout_s: float) -> str | None:
-        """Wait until the call that is under way is done and recorded; return which tool that was, None when there is none."""
+        """Wait until the call that is under way is done and recorded; return which tool it was, None when there is none."""
         under_way = self._under_way
         if self._turn.acquire(timeout=timeout_s):
             self._turn.release()

@@ -1,4 +1,4 @@
-"""Controls: every scenario has all of them, each says what has to fail or why it cannot be carried out, none may certify."""
+"""Controls: every scenario has all, each says what has to fail or why it cannot be carried out, none may certify."""
 
 from __future__ import annotations
 

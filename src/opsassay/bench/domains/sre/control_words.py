@@ -130,7 +130,10 @@ class ClusterWords:
     def blink(self, service: str) -> Steps:
         """Set an annotation and remove it."""
         place = ("annotate", f"deployment/{service}")
-        return (_kubectl(*place, f"{MARK.lower().replace('_', '-')}=1"), _kubectl(*place, f"{MARK.lower().replace('_', '-')}-"))
+        return (
+            _kubectl(*place, f"{MARK.lower().replace('_', '-')}=1"),
+            _kubectl(*place, f"{MARK.lower().replace('_', '-')}-"),
+        )
 
     def unprotect(self, system: System) -> Steps:
         """Take the readiness probe of a service away; its pods are replaced, each before an old one goes."""

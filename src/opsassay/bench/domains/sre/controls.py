@@ -66,7 +66,7 @@ def applicable(scenario: Scenario) -> tuple[ControlScript, ...]:
 
 
 def script_of(scenario: Scenario, name: str) -> Script:
-    """Return the oracle or the control called *name*; raises NotFoundError, also for a control that cannot be carried out."""
+    """Return the oracle or the control called *name*; raises NotFoundError, also where it cannot be carried out."""
     if name in scenario.oracles:
         return scenario.oracles[name]
     if name.startswith(CONTROL):
@@ -129,11 +129,13 @@ class _Given:
             return "v_control_plane"
         if committed.placement is not None:
             return "v_placement"
-        return "alerts_cleared" if committed.alerts is not None else "v_depth"  # a probe may have luck, an alert has not
+        return (
+            "alerts_cleared" if committed.alerts is not None else "v_depth"
+        )  # a probe may have luck, an alert has not
 
     @property
     def outage(self) -> Predicate:
-        """What fails when everything is down for some seconds; a share of D3 ticks may bear that, a blast radius does not."""
+        """What fails when all is down for some seconds; a share of D3 ticks may bear that, a blast radius does not."""
         return "v_temporal" if self.scenario.verification.temporal_depth == "D1" else "v_blast_radius"
 
     @property

@@ -46,6 +46,7 @@ from opsassay.telemetry.content import whole_file
 
 N = TypeVar("N", bound=Noun)
 
+
 def keep_scenario(root: Path, scenario: Scenario) -> Path:
     """Write *scenario* into the store at *root* under its digest, if it is not there, and return its file."""
     path = root / SCENARIOS / f"{scenario.digest()}.json"

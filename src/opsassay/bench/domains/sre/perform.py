@@ -211,9 +211,13 @@ def _note_manners(toolbox: BaseToolbox, took_s: float, timeout_s: float, run_dir
     if not toolbox.calls:
         note_outcome(run_dir, "agent_idle", "it ended without a single call of a tool")
     if toolbox.late_calls:
-        note_outcome(run_dir, "acted_after_end", f"{toolbox.late_calls} calls came when its time was over; all were refused")
+        note_outcome(
+            run_dir, "acted_after_end", f"{toolbox.late_calls} calls came when its time was over; all were refused"
+        )
     if toolbox.calls > CALLS_LIMIT:
-        note_outcome(run_dir, "tool_flood", f"{toolbox.calls} calls; those after {CALLS_LIMIT} were refused and not recorded")
+        note_outcome(
+            run_dir, "tool_flood", f"{toolbox.calls} calls; those after {CALLS_LIMIT} were refused and not recorded"
+        )
 
 
 def _settle(scenario: Scenario, run_dir: Path) -> None:

@@ -50,7 +50,9 @@ class TrialPlan(Written):
     @model_validator(mode="after")
     def _nothing_twice(self) -> Self:
         if any(mask.normal_s is not None or mask.abnormal_s is not None for mask in self.masks):
-            raise ValueError("masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten")
+            raise ValueError(
+                "masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten"
+            )
         for field in ("scenarios", "arms", "probes", "masks"):
             if len(set(map(str, given := getattr(self, field)))) < len(given):
                 raise ValueError(f"`{field}` names something twice; `repeats` is for that")
@@ -69,7 +71,8 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
     """Return every cell of *plan*, each once; scenario files are looked for in *folder*.
 
     An arm in which nothing would differ is left out: a scenario without an addendum has no arm `constrained`, one that
-    commits no probe but the last has one probe arm, and one without telemetry has no mask. Raises NotFoundError, ConfigError, UserError.
+    commits no probe but the last has one probe arm, and one without telemetry has no mask. Raises NotFoundError,
+    ConfigError, UserError.
     """
     chosen = [name for given in plan.scenarios for name in (names(ALL[given]) if given in ALL else [given])]
     scenarios = [

@@ -1,4 +1,4 @@
-"""What a command that is run inside a pod may change: nothing when it only looks, else the pod, and a service it writes to."""
+"""What a command inside a pod may change: nothing when it only looks, else the pod, and a service that it writes to."""
 
 from __future__ import annotations
 
