@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from pydantic import Field
-from statsmodels.stats.inter_rater import cohens_kappa
 
 from opsassay.errors import DatapackError, UserError
 from opsassay.model.base import Artefact
@@ -136,8 +135,9 @@ def agreement(suite: Path) -> KindAgreement:
 
 def _kappa(table: np.ndarray) -> float | None:
     """Return Cohen's kappa; when both gave one and the same answer throughout, chance explains all and it is undefined."""
-    expected = table.sum(axis=0) @ table.sum(axis=1) / table.sum() ** 2
-    return None if expected == 1 else float(cohens_kappa(table).kappa)
+    total = table.sum()
+    observed, expected = np.trace(table) / total, table.sum(axis=0) @ table.sum(axis=1) / total**2
+    return None if expected == 1 else float((observed - expected) / (1 - expected))
 
 
 def _flags(verdict: CaseVerdict) -> dict[str, Any]:
