@@ -25,7 +25,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing OpsAssay into $(VENV)"
-	@$(BIN)/python -m pip install --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[demo]'
 	@touch $@
 
 $(VENV)/.developed: $(VENV)/.installed

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import click
 
 from opsassay import __version__
-from opsassay.errors import OpsAssayError, nearest
+from opsassay.errors import OpsAssayError, UserError, nearest
+from opsassay.extras import extra_for
 
 COMMANDS = {
     "demo": "Break a real system, explain the cascade, grade every method, write a report.",
@@ -105,9 +106,23 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo("Interrupted; everything that was started has been stopped.", err=True)
         _echo_notes(interruption.__cause__ or interruption)  # click wraps what interrupted it
         return 130
+    except ModuleNotFoundError as error:
+        return _explain(_missing(error, arguments or sys.argv[1:]))
     except (click.ClickException, click.exceptions.Exit, OpsAssayError, OSError) as error:
         return _explain(error)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _missing(error: ModuleNotFoundError, arguments: list[str]) -> UserError:
+    """Return the sentence about a package that an extra brings; raises *error* again for any other."""
+    command, package = next(iter(arguments), ""), str(error.name)
+    extra = extra_for(package, command)
+    if extra is None:
+        raise error
+    return UserError(
+        f"`opsassay {command}` needs the package {package.partition('.')[0]}, which is not installed; "
+        f"run `pip install 'opsassay[{extra}]'`."
+    )
 
 
 def _explain(error: Exception) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
-import redis
+import valkey
 from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
@@ -216,7 +216,7 @@ class Executor:
                         await client.set(key, b"x" * 64, ex=step.ttl_s)
                     else:
                         await (client.get(key) if step.cache == "get" else client.delete(key))
-            except (TimeoutError, OSError, redis.RedisError) as error:
+            except (TimeoutError, OSError, valkey.ValkeyError) as error:
                 raise CallFailedError(
                     f"{verb} {key}: {type(error).__name__}", timeout=isinstance(error, TimeoutError)
                 ) from error
