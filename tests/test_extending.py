@@ -65,7 +65,7 @@ def test_an_installed_package_adds_to_every_registry(name, tmp_path, monkeypatch
 
 def test_the_registries_are_found():
     assert {"METHODS", "AGENTS", "IMPORTERS", "TECHNIQUES", "METRICS", "FAMILIES", "ACTUATORS"} <= set(REGISTRIES)
-    assert {"SUBSTRATES", "STAGES", "LABORATORIES", "DOMAINS"} <= set(REGISTRIES)
+    assert {"SUBSTRATES", "STAGES", "LABORATORIES", "DOMAINS", "REPORTS"} <= set(REGISTRIES)
     assert all(registry.group.startswith("opsassay.") for registry in REGISTRIES.values())
 
 
@@ -241,6 +241,51 @@ print(json.dumps([table.title, table.columns, table.rows, sorted(RunStore(Path("
     title, columns, rows, domains = extended(program)
     assert (title, domains) == ("Solvers, arithmetic", ["arithmetic"])
     assert [dict(zip(columns, row, strict=True))["right"] for row in rows] == ["0.50 (2)", "1.00 (2)"]
+
+
+def test_the_example_of_a_domain_is_graded_shown_in_tables_and_reported_by_the_same_commands(extended, tmp_path):
+    extended(listed(f"run {EXAMPLES / 'plan.yaml'} -o store --json"))
+    graded = extended(listed("grade store --scores scores.csv --metric right --json"))
+    assert graded["problems"] == []
+    assert {(i["case"], i["solver"]): i["metrics"]["right"]["value"] for i in graded["items"]} == {
+        ("small", "calculator"): 1.0,
+        ("small", "always-42"): 1.0,
+        ("large", "calculator"): 1.0,
+        ("large", "always-42"): 0.0,
+    }
+    assert "opsassay,none,large,always-42,0.0" in (tmp_path / "scores.csv").read_text()
+    one = next(i["run"] for i in graded["items"] if i["case"] == "large")
+    (alone,) = extended(listed(f"grade store/runs/{one} --json"))["items"]
+    assert alone["run"] == one
+    (table,) = extended(listed("table store --json"))["items"]
+    assert (table["domain"], table["title"]) == ("arithmetic", "Solvers, arithmetic")
+    assert [row["right"] for row in table["rows"]] == ["0.50 (2)", "1.00 (2)"]
+    assert (
+        extended(
+            "from opsassay.cli import run\nsys.stdout = sys.stderr\ncode = run(['report', 'store', '-o', 'pages'])\n"
+            "print(code, file=sys.__stdout__)\n"
+        )
+        == 0
+    )
+    page = (tmp_path / "pages" / "arithmetic.html").read_text()
+    assert "always-42" in page
+    assert page.count("<tr>") == 2 + 2 + 4, "two tables, their solvers and their runs"
+
+
+def test_the_metric_of_a_package_is_in_tables(extended, tmp_path):
+    program = f"""
+import shutil
+shutil.copytree({str(ROOT / "tests" / "bench" / "golden" / "diagnosis_store")!r}, "store")
+from opsassay.cli import cli
+cli(["table", "store", "--json"])
+"""
+    (table,) = (one for one in extended(program)["items"] if one["title"] == "All injected cases")
+    assert [row["`claims_made`"] for row in table["rows"]] == ["1 (1)"] * 4
+    extended(
+        "from opsassay.cli import cli\nimport contextlib, io\nout = io.StringIO()\n"
+        "with contextlib.redirect_stdout(out):\n    cli(['grade', 'store'], standalone_mode=False)\n"
+        "assert out.getvalue().count(' 1 (1) ') == 4, out.getvalue()\nprint(1)\n"
+    )
 
 
 def named_for_every(names, own):

@@ -13,12 +13,13 @@ from pydantic import Field
 
 from opsassay.bench.core.attempt import AttemptOutcome, attempt
 from opsassay.bench.core.cell import Cell
+from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores, grade_each
 from opsassay.bench.core.plan import part_as
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.errors import NotFoundError
 from opsassay.model.base import Written
-from opsassay.model.run import Metric, MetricStatus, RunStatus, Solver
+from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.model.task import MetricDefinition, Task
 
 QUESTIONS: Mapping[str, tuple[int, int]] = {"small": (6, 7), "large": (1234, 5678)}
@@ -73,12 +74,17 @@ class Question:
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
         """Compare the answer with the product."""
-        a, b = QUESTIONS[self.task_name]
-        right = json.loads((run_dir / ANSWER).read_text()) == a * b
-        return {"right": Metric(value=float(right), status=MetricStatus.SCORED)}
+        return graded_answer(self.task_name, run_dir)
 
     def end_all(self) -> None:
         """Do nothing: no process was started."""
+
+
+def graded_answer(question: str, run_dir: Path) -> dict[str, Metric]:
+    """Return whether the answer in *run_dir* is the product that *question* asks for."""
+    a, b = QUESTIONS[question]
+    right = json.loads((run_dir / ANSWER).read_text()) == a * b
+    return {"right": Metric(value=float(right), status=MetricStatus.SCORED)}
 
 
 class Arithmetic:
@@ -108,6 +114,15 @@ class Arithmetic:
                 if name not in known:
                     raise NotFoundError(kind, name, known)
         return [Question(question, agent) for question in plan.questions for agent in plan.agents]
+
+    def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
+        """Grade the stored answers; there are no conventions to set."""
+        del settings
+
+        def evaluate(_store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
+            return graded_answer(run.item, run_dir)
+
+        return grade_each(self, stores, evaluate)
 
 
 ARITHMETIC = Arithmetic()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsassay.bench.core.tables import percent
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import json_option, percent, print_json, print_table, say, stages
+from opsassay.cli.output import json_option, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
     from opsassay.audit.audit import AuditReport

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsassay.bench.core.tables import percent
 from opsassay.cli.output import (
     Stages,
     abnormal_option,
     isolation_option,
     json_option,
     normal_option,
-    percent,
     print_json,
     print_table,
     stages,

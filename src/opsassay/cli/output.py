@@ -6,15 +6,18 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from opsassay.bench.core.tables import ResultTable
 
 SCHEMA_VERSION = 1
 
@@ -76,9 +79,13 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     Console(width=width, highlight=False).print(table)
 
 
-def percent(value: float | None) -> str | None:
-    """Return a fraction as percent, None as None."""
-    return None if value is None else f"{100 * value:.1f}%"
+def print_tables(tables: Iterable[ResultTable]) -> None:
+    """Print *tables* without the columns that say nothing, each with its tests below it."""
+    for table in tables:
+        shown, number = table.filled(), "" if table.number is None else f"Table {table.number}. "
+        print_table(f"{number}{shown.title}", shown.columns, shown.rows)
+        for name, value in shown.statistics.items():
+            click.echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
 
 
 def say(message: str) -> None:

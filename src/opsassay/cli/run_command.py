@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, NewFile, cases_apart, json_option, print_json, print_table, say
-from opsassay.cli.summaries import plain_summary, print_summaries
+from opsassay.cli.output import FOLDER, NewFile, cases_apart, json_option, print_json, print_tables, say
 
 if TYPE_CHECKING:
     from opsassay.bench.core.run import JobEnd
@@ -44,9 +43,10 @@ def command(
     if not agents:
         raise click.UsageError("Missing option '-a' / '--agent'.", context)
     from opsassay.bench.core.run import run_jobs
-    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.core.store import FINISHED, RunStore
     from opsassay.bench.domains.diagnosis.estimate import estimate
     from opsassay.bench.domains.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
+    from opsassay.bench.domains.diagnosis.repeats import summary_table
     from opsassay.bench.domains.diagnosis.solvers import solver_named
     from opsassay.cli.live_table import run_table
     from opsassay.grading.profiles import profile_named
@@ -72,11 +72,13 @@ def command(
         _export(scores, verdicts, made, cases, settings)
     items = [_item(one) for one in made]
     if as_json:
-        print_json(
-            "run", items, summary=[plain_summary(s) for s in summaries], problems=problems, profile=settings.profile
-        )
+        print_json("run", items, summary=[s.as_item() for s in summaries], problems=problems, profile=settings.profile)
     else:
-        print_summaries(summaries, graded=bool(verdicts), repeats=repeats)
+        print_tables([summary_table(summaries, repeats)])
+        if not verdicts:
+            ended = any(status in FINISHED for s in summaries for status in s.statuses)
+            why = "no truth is at hand for these incidents" if ended else "no run came to a result"
+            click.echo(f"Nothing was graded: {why}.")
         click.echo(f"{len(made)} runs in {store.root / 'runs'}. {_next(items, suite, output)}")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
@@ -101,8 +103,7 @@ def _run_plan(path: Path, output: Path | None, workers: int, stray: list[str], *
     if as_json:
         print_json("run", [row.as_item() for row in rows], plan=str(path))
     else:
-        for one in solver_tables(rows):
-            print_table(one.title, one.columns, one.rows)
+        print_tables(solver_tables(rows))
         click.echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
 
@@ -137,7 +138,8 @@ def _graded(
 def _export(path: Path, verdicts: list[Any], made: list[JobEnd], cases: list[Case], settings: RunSettings) -> None:
     """Write the score table of the runs that may be ranked."""
     from opsassay.bench.core.ranking import run_id, why_not_ranked
-    from opsassay.bench.domains.diagnosis.scores import families_of, score_table, write_scores
+    from opsassay.bench.core.scores import score_table, write_scores
+    from opsassay.bench.domains.diagnosis.scores import families_of
     from opsassay.errors import UserError
 
     unfit = {run_id(one.run): why for one in made if one.run and (why := why_not_ranked(one.run))}

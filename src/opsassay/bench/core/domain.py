@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from opsassay.bench.core.run import Job
 from opsassay.model.run import Metric
 from opsassay.model.task import MetricDefinition, Task
 from opsassay.registry import Registry
+
+if TYPE_CHECKING:
+    from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
 
 Desk_co = TypeVar("Desk_co", covariant=True)
 
@@ -56,6 +59,12 @@ class Domain(Protocol):
         """Return the jobs of one *part* of a plan, whose files are looked for in *folder*; all that is wrong is raised.
 
         Raises ConfigError, which names the part by *where*, and what makes its tasks and agents impossible.
+        """
+
+    def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
+        """Grade the runs of this domain in *stores* from what the stores hold; `grade_each` does it run by run.
+
+        Nothing is run again. What cannot be graded is among the problems of the answer; only wrong use is raised.
         """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -17,6 +17,9 @@ from opsassay.model.base import Written
 from opsassay.model.run import Metric
 from opsassay.model.task import MetricDefinition, Task
 from opsassay.telemetry.tree import resolve
+
+if TYPE_CHECKING:
+    from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
 
 LESS = frozenset({"ungrounded", "evidence_vacuous"})
 """Shares of which less is better."""
@@ -64,6 +67,12 @@ class DiagnosisDomain:
             for one in planned.agents
         ]
         return plan(opened, solvers, planned.repeats, settings)
+
+    def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
+        """Grade against the truth of the incidents; raises as `grade_incidents`."""
+        from opsassay.bench.domains.diagnosis.graded import grade_incidents
+
+        return grade_incidents(self, stores, settings)
 
 
 DIAGNOSIS = DiagnosisDomain()

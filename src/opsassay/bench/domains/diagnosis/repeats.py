@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
+from typing import Any
 
 from opsassay.bench.core.ranking import run_id, solver_label, why_not_ranked
+from opsassay.bench.core.tables import ResultTable, percent
 from opsassay.errors import UserError
 from opsassay.grading.repeats import MeanTime, complexity, mean_pass_at_k, mean_time
 from opsassay.model.faults import fault_type
@@ -38,6 +40,39 @@ class SolverSummary:
     spent: Mapping[str, float]
     limits_hit: int
     not_ranked: tuple[str, ...]
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the figures as JSON has them."""
+        return asdict(self) | {"pass_at": {str(k): value for k, value in self.pass_at.items()}}
+
+
+def summary_table(summaries: Sequence[SolverSummary], repeats: int) -> ResultTable:
+    """Return the table of solvers, with pass@k where cases were repeated; figures that no solver has are no column."""
+    ks = sorted({1, repeats}) if repeats > 1 else []
+    columns = ["solver", "runs", "ended", "right service", "un-grounded", "PR / AnySvc", "exact"]
+    columns += [*(f"pass@{k}" for k in ks), "time to answer", "complexity", "tokens, USD", "ranked"]
+    return ResultTable("Solvers", tuple(columns), tuple(_cells(summary, ks) for summary in summaries)).filled()
+
+
+def _cells(s: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
+    shares = (s.any_service, s.ungrounded, s.grounded_share, s.exact_match, *(s.pass_at.get(k) for k in ks))
+    took = s.answer_time
+    return (
+        s.solver,
+        s.runs,
+        ", ".join(f"{n} {status}" for status, n in s.statuses.items()),
+        *map(percent, shares),
+        None if took.seconds is None else f"{took.seconds:.1f} s ({took.successes}/{took.attempts})",
+        None if s.complexity is None else f"{s.complexity:.2f}",
+        _spent(s),
+        "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes",
+    )
+
+
+def _spent(summary: SolverSummary) -> str | None:
+    tokens = summary.spent.get("input_tokens", 0) + summary.spent.get("output_tokens", 0)
+    money = summary.spent.get("money_usd")
+    return f"{tokens:,.0f}" + (f", {money:.4f}" if money else "") if tokens else None
 
 
 def summarise_runs(
