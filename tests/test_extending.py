@@ -216,9 +216,9 @@ def test_the_example_of_a_scenario_is_checked_and_listed_as_a_task(extended):
 
 def test_the_example_of_a_domain_is_listed_and_run_by_a_plan(extended):
     tasks = extended(listed("tasks --domain arithmetic --json"))["items"]
-    assert [(task["id"], task["domain"], task["goal"]) for task in tasks] == [
-        ("small", "arithmetic", "What is 6 * 7?"),
-        ("large", "arithmetic", "What is 1234 * 5678?"),
+    assert [(task["id"], task["domain"], task["goal"], task["oracles"]) for task in tasks] == [
+        ("small", "arithmetic", "What is 6 * 7? Write it to answer.json.", ["right"]),
+        ("large", "arithmetic", "What is 1234 * 5678? Write it to answer.json.", ["right"]),
     ]
     run = listed(f"run {EXAMPLES / 'plan.yaml'} -o store --json")
     rows = extended(run)["items"]
@@ -227,6 +227,8 @@ def test_the_example_of_a_domain_is_listed_and_run_by_a_plan(extended):
         ("small", "always-42"): 1.0,
         ("large", "calculator"): 1.0,
         ("large", "always-42"): 0.0,
+        ("small", "oracle:right"): 1.0,
+        ("large", "oracle:right"): 1.0,
     }
     assert [row["run"] for row in extended(run)["items"]] == [row["run"] for row in rows], "results are kept"
     program = f"""
@@ -240,7 +242,12 @@ print(json.dumps([table.title, table.columns, table.rows, sorted(RunStore(Path("
 """
     title, columns, rows, domains = extended(program)
     assert (title, domains) == ("Solvers, arithmetic", ["arithmetic"])
-    assert [dict(zip(columns, row, strict=True))["right"] for row in rows] == ["0.50 (2)", "1.00 (2)"]
+    shown = [dict(zip(columns, row, strict=True)) for row in rows]
+    assert [(row["solver"], row["right"], row["ranked"]) for row in shown] == [
+        ("always-42", "0.50 (2)", "yes"),
+        ("calculator", "1.00 (2)", "yes"),
+        ("oracle:right", "1.00 (2)", "no: it is an oracle, which knows the truth"),
+    ]
 
 
 def test_the_example_of_a_domain_is_graded_shown_in_tables_and_reported_by_the_same_commands(extended, tmp_path):
@@ -252,14 +259,18 @@ def test_the_example_of_a_domain_is_graded_shown_in_tables_and_reported_by_the_s
         ("small", "always-42"): 1.0,
         ("large", "calculator"): 1.0,
         ("large", "always-42"): 0.0,
+        ("small", "oracle:right"): 1.0,
+        ("large", "oracle:right"): 1.0,
     }
-    assert "opsassay,none,large,always-42,0.0" in (tmp_path / "scores.csv").read_text()
+    scores = (tmp_path / "scores.csv").read_text()
+    assert "opsassay,none,large,always-42,0.0" in scores
+    assert "oracle" not in scores, "an oracle is never ranked"
     one = next(i["run"] for i in graded["items"] if i["case"] == "large")
     (alone,) = extended(listed(f"grade store/runs/{one} --json"))["items"]
     assert alone["run"] == one
     (table,) = extended(listed("table store --json"))["items"]
     assert (table["domain"], table["title"]) == ("arithmetic", "Solvers, arithmetic")
-    assert [row["right"] for row in table["rows"]] == ["0.50 (2)", "1.00 (2)"]
+    assert [row["right"] for row in table["rows"]] == ["0.50 (2)", "1.00 (2)", "1.00 (2)"]
     assert (
         extended(
             "from opsassay.cli import run\nsys.stdout = sys.stderr\ncode = run(['report', 'store', '-o', 'pages'])\n"
@@ -269,7 +280,7 @@ def test_the_example_of_a_domain_is_graded_shown_in_tables_and_reported_by_the_s
     )
     page = (tmp_path / "pages" / "arithmetic.html").read_text()
     assert "always-42" in page
-    assert page.count("<tr>") == 2 + 2 + 4, "two tables, their solvers and their runs"
+    assert page.count("<tr>") == 2 + 3 + 6, "two tables, their solvers and their runs"
 
 
 def test_the_metric_of_a_package_is_in_tables(extended, tmp_path):

@@ -11,6 +11,7 @@ from pydantic import Field
 from opsassay.bench.core.plan import PlannedAgent, part_as
 from opsassay.bench.domains.diagnosis.exams import IncidentJob, RunSettings, open_suite, plan
 from opsassay.bench.domains.diagnosis.items import IncidentItem
+from opsassay.bench.domains.diagnosis.oracles import NAMES
 from opsassay.bench.domains.diagnosis.solvers import solver_named
 from opsassay.grading import metrics as known
 from opsassay.model.base import Written
@@ -29,7 +30,7 @@ class IncidentPlan(Written):
     """Which solvers are run on which incidents."""
 
     incidents: tuple[str, ...] = Field(min_length=1, description="suites or folders of incidents, beside the plan")
-    agents: tuple[PlannedAgent, ...] = Field(min_length=1, description="agents, agent.yaml files, or methods")
+    agents: tuple[PlannedAgent, ...] = Field(min_length=1, description="agents, agent.yaml files, methods, or oracles")
     repeats: int = Field(default=1, ge=1)
     settings: RunSettings = Field(default=RunSettings(), description="as -c of opsassay run")
 
@@ -52,10 +53,12 @@ class DiagnosisDomain:
         return success(metrics) if metrics else None
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield the incidents at *paths*; none ship."""
+        """Yield the incidents at *paths*, with oracles where the truth is at hand; none ship."""
         for path in paths:
             if path.is_dir():
-                yield from (IncidentItem.of(case.datapack).task for case in resolve(path))
+                for case in resolve(path):
+                    known = NAMES if case.truth is not None else ()
+                    yield IncidentItem.of(case.datapack).task.model_copy(update={"oracles": known})
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[IncidentJob]:
         """Return the runs of one part of a plan."""

@@ -12,15 +12,19 @@ from pydantic import Field, field_validator
 
 from opsassay.agents.command import CommandAgent
 from opsassay.agents.limits import Limits, Price
+from opsassay.bench.core.attempt import AttemptOutcome, attempt
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.lease import LeasedError, LeaseLostError
 from opsassay.bench.core.mounts import kept_of, require_apart
+from opsassay.bench.core.oracles import AnswerOracle, oracle_solver, oracles_asked
 from opsassay.bench.core.processes import kill_sessions
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.diagnosis.agent_runs import Setup, cell_of, run_agent
 from opsassay.bench.domains.diagnosis.grades import grade_run
 from opsassay.bench.domains.diagnosis.items import IncidentItem
+from opsassay.bench.domains.diagnosis.oracles import NAMES, oracle_of
 from opsassay.bench.domains.diagnosis.runner import run_method
 from opsassay.bench.domains.diagnosis.solver import solver_hash, solver_of
 from opsassay.bench.domains.diagnosis.views import arm_of, masked
@@ -30,7 +34,7 @@ from opsassay.grading.profiles import profile_named
 from opsassay.methods.base import method_named
 from opsassay.model.base import Written
 from opsassay.model.overrides import with_changes
-from opsassay.model.run import Metric, Run, Suite
+from opsassay.model.run import Metric, Run, RunStatus, Suite
 from opsassay.telemetry.mask import Mask
 from opsassay.telemetry.tree import Case, read_noun, resolve
 
@@ -70,7 +74,7 @@ def read_settings(changes: Sequence[str]) -> RunSettings:
 
 @dataclass(frozen=True)
 class IncidentJob:
-    """One run that is to be made: a method by its name, or an agent, on a case."""
+    """One run that is to be made: a method or an oracle by its name, or an agent, on a case."""
 
     case: Case
     item: IncidentItem
@@ -89,9 +93,18 @@ class IncidentJob:
         return self.solver if isinstance(self.solver, str) else self.solver.solver().name
 
     @cached_property
+    def oracle(self) -> AnswerOracle | None:
+        """The oracle that answers, None for any other solver; raises UserError for a case that has none."""
+        if isinstance(self.solver, Setup) or not self.solver.startswith(ORACLE):
+            return None
+        return oracle_of(self.case, self.solver.removeprefix(ORACLE))
+
+    @cached_property
     def cell(self) -> Cell:
         """The cell that the job's run belongs to."""
         mask = self.settings.mask
+        if self.oracle is not None:
+            return Cell(self.item.task, oracle_solver(self.oracle), self.oracle.digest(), arm_of(mask), self.seed)
         if isinstance(self.solver, Setup):
             return cell_of(self.item, self.solver, mask, self.seed)
         method = method_named(self.solver)
@@ -102,7 +115,12 @@ class IncidentJob:
         del say
         settings = self.settings
         try:
-            if isinstance(self.solver, Setup):
+            if self.oracle is not None:
+                outcome = AttemptOutcome(RunStatus.DONE, diagnosis=self.oracle.diagnosis)
+                run_dir = attempt(
+                    store, self.cell, lambda *_: outcome, limits={}, again=settings.again, given_up=given_up
+                )
+            elif isinstance(self.solver, Setup):
                 run_dir = run_agent(
                     store, self.item, self.solver, mask=settings.mask, seed=self.seed, again=settings.again,
                     given_up=given_up,
@@ -163,14 +181,27 @@ def open_suite(
 def plan(
     opened: Iterable[tuple[Case, IncidentItem]], solvers: Sequence[str | Setup], repeats: int, settings: RunSettings
 ) -> list[IncidentJob]:
-    """Return all runs of *solvers*: repeats are spread, so that an interrupted suite has some of every case."""
+    """Return all runs of *solvers*: repeats are spread, so that an interrupted suite has some of every case.
+
+    ``oracle:right``, ``oracle:wrong`` and ``oracle:*`` are solvers too. Raises NotFoundError for another oracle, and
+    UserError for a case without a truth to know.
+    """
     cases = list(opened)
-    return [
-        IncidentJob(case, item, solver, settings.seed + repeat, settings)
+    jobs = [
+        IncidentJob(case, item, one, settings.seed + repeat, settings)
         for repeat in range(repeats)
         for case, item in cases
         for solver in solvers
+        for one in _expanded(solver, case)
     ]
+    for job in jobs:
+        _ = job.oracle  # a case that has none is refused before anything runs
+    return jobs
+
+
+def _expanded(solver: str | Setup, case: Case) -> list[str | Setup]:
+    asked = [] if isinstance(solver, Setup) else oracles_asked(solver, NAMES, case.name)
+    return [*(ORACLE + name for name in asked)] or [solver]
 
 
 def require_apart_from(store: RunStore, jobs: Iterable[IncidentJob]) -> None:

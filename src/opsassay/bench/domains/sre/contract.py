@@ -28,6 +28,7 @@ from opsassay.agents.command import PLACES, CommandAgent
 from opsassay.agents.limits import Limits, Price
 from opsassay.bench.core.mounts import require_apart
 from opsassay.bench.core.outside import OutsideAgent
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.errors import NotFoundError, UserError
 from opsassay.model.base import Written
 from opsassay.model.json_lines import append_line
@@ -38,7 +39,7 @@ from opsassay.model.trajectory import Phase, PhaseName
 REPORT = "agent.json"
 """What the agent's own end was: how it ended, and for a command whether it was sealed."""
 PromptArm = Literal["baseline", "constrained"]
-ORACLE, SRE = "oracle:", "sre"
+SRE = "sre"
 
 
 class CommandSettings(Written):
