@@ -23,7 +23,7 @@ Desk_co = TypeVar("Desk_co", covariant=True)
 
 
 class Bundle(Protocol[Desk_co]):
-    """One task, made ready for one attempt; its verbs are called in this order, `remove` whatever happened."""
+    """One task, made ready for one attempt; its verbs are called in this order, `remove` and `verify` whatever happened."""
 
     def prepare(self) -> None:
         """Deploy what the task happens on, and wait until it is healthy."""
@@ -39,6 +39,9 @@ class Bundle(Protocol[Desk_co]):
 
     def remove(self) -> None:
         """Remove all of it."""
+
+    def verify(self) -> None:
+        """Verify that everything is as it was before `prepare`, or gone; what is not is recorded with its reason."""
 
 
 class Domain(Protocol):
@@ -86,11 +89,17 @@ def domain_named(name: str) -> Domain:
 
 @contextmanager
 def at_hand(bundle: Bundle[Desk_co]) -> Iterator[Desk_co]:
-    """Give the desk of *bundle* while the block runs: prepared and started before, reset after, removed in any case."""
+    """Give the desk of *bundle* while the block runs: prepared and started before, reset after.
+
+    In any case it is removed, and then the baseline is verified.
+    """
     try:
         bundle.prepare()
         bundle.start()
         yield bundle.desk()
         bundle.reset()
     finally:
-        bundle.remove()
+        try:
+            bundle.remove()
+        finally:
+            bundle.verify()

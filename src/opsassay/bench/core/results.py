@@ -56,6 +56,7 @@ class ResultRow:
             "limits_hit": list(run.limits_hit) if run else [],
             "not_ranked": list(self.not_ranked),
             "spent": dict(run.spent) if run else {},
+            "notes": list(run.notes) if run else [],
             "metrics": {name: metric.model_dump(mode="json") for name, metric in self.metrics.items()},
             "run": str(self.folder) if self.folder else None,
         }

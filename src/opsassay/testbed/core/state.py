@@ -7,7 +7,6 @@ environment variable ``OPSASSAY_SYSTEM``, so that leftovers are found by what th
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -164,11 +163,26 @@ def note_groups(state: SystemState, folders: Iterable[Path]) -> None:
     state.write(GROUPS_FILE, {"folders": [str(folder) for folder in folders]})
 
 
+def noted_groups(state: SystemState) -> list[Path]:
+    """Return the control groups that were written down; none is fine."""
+    try:
+        return [Path(folder) for folder in json.loads((state.dir / GROUPS_FILE).read_text())["folders"]]
+    except FileNotFoundError:
+        return []
+
+
 def remove_groups(state: SystemState) -> None:
-    """Remove the control groups that were written down, with what still runs in them; none is fine."""
-    with contextlib.suppress(FileNotFoundError):
-        for folder in json.loads((state.dir / GROUPS_FILE).read_text())["folders"]:
-            remove_below(Path(folder))
+    """Remove the control groups that were written down, with what still runs in them."""
+    for folder in noted_groups(state):
+        remove_below(folder)
+
+
+def leftovers(state: SystemState, groups: Iterable[Path]) -> list[str]:
+    """Return what is there of a system that should be gone, each in words; *groups* are those that it had."""
+    found = [f"process {process.pid} still runs" for process in marked_processes(state)]
+    found += [f"the control group {folder} is still there" for folder in groups if folder.exists()]
+    found += [f"the folder {state.dir} is still there"] if state.dir.exists() else []
+    return found + (["its lock is still held"] if state.running() else [])
 
 
 def marked_processes(state: SystemState) -> list[psutil.Process]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from opsassay.cli import run as command_line
 from telemetry.packs import make_tree
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "diagnosis_store"
 
 
 @pytest.fixture
@@ -46,6 +50,17 @@ def test_the_right_answer_is_right_the_wrong_one_wrong_and_neither_is_ranked(cal
     assert unranked == {"oracle:right", "oracle:wrong"}
     assert "oracle" not in scores.read_text()
     assert "constant" in scores.read_text()
+
+
+def test_the_right_answer_has_the_cascade_that_was_verified(call, tmp_path):
+    shutil.copytree(GOLDEN, tmp_path / "store")
+    call("run", tmp_path / "store", "-a", "oracle:*", "-o", tmp_path / "runs")
+    graded = call("grade", tmp_path / "runs", "--cases", tmp_path / "store")["items"]
+    metrics = {i["solver"]: {name: metric["value"] for name, metric in i["metrics"].items()} for i in graded}
+    assert [metrics["oracle:right"][name] for name in ("exact_match", "edge_precision", "path_reachability")] == [
+        1.0
+    ] * 3
+    assert [metrics["oracle:wrong"][name] for name in ("any_service", "path_reachability")] == [0.0, 0.0]
 
 
 def test_an_unknown_oracle_and_a_missing_truth_are_one_sentence_and_nothing_runs(tmp_path, capsys):

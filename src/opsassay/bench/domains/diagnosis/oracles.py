@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from opsassay.bench.core.oracles import AnswerOracle
 from opsassay.errors import UserError
 from opsassay.grading.outcome import is_fault_free, true_roots
@@ -41,10 +43,6 @@ def _edges(annotation: Annotation | None) -> tuple[PropagationClaim, ...]:
         return ()
     graph = annotation.graph
     pairs = (
-        (graph.service_of(one), graph.service_of(other)) for path in annotation.paths for one, other in _steps(path)
+        (graph.service_of(one), graph.service_of(other)) for path in annotation.paths for one, other in pairwise(path)
     )
     return tuple(PropagationClaim.model_validate({"from": a, "to": b}) for a, b in dict.fromkeys(pairs) if a != b)
-
-
-def _steps(path: tuple[str, ...]) -> list[tuple[str, str]]:
-    return list(zip(path, path[1:], strict=False))

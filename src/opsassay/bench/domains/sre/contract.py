@@ -9,6 +9,7 @@ It writes, each line as it happens::
     alerts.jsonl     `AlertReading`: every evaluation of the alert rules, also when nothing fires
     trace.jsonl      `TraceStep`: the steps of the agent
     diagnoses.jsonl  `OperatorDiagnosis`: what the agent says is the cause, as it says so; there for agents that are asked
+    baseline.json    whether all of the system was gone at the end, and what was left
 
 It raises OpsAssayError when the machinery failed (the attempt counts as failed). An agent that fails is a result, not an
 error: it is recorded, and the verdict says what came of it.
@@ -38,6 +39,8 @@ from opsassay.model.trajectory import Phase, PhaseName
 
 REPORT = "agent.json"
 """What the agent's own end was: how it ended, and for a command whether it was sealed."""
+BASELINE = "baseline.json"
+"""Whether all of the system was gone when the trial was over: ``verified``, and what was ``left``."""
 PromptArm = Literal["baseline", "constrained"]
 SRE = "sre"
 
