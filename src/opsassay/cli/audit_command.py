@@ -94,9 +94,9 @@ def _audit(path: Path, settings: AuditSettings, metric: str) -> AuditReport:
     from opsassay.cli.score_input import scores_of
 
     with stages() as shown:
-        shown.begin("reading scores")
+        shown.started("reading scores")
         inclusion = match(scores_of(path, settings, metric), settings, str(path))
-        return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, shown.begin)
+        return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, shown.started)
 
 
 def _write(result: AuditReport, output: Path) -> None:

@@ -92,10 +92,10 @@ def record_incident(
     from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
     app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
-    shown.begin("starting shop")
+    shown.started("starting shop")
     with substrate.deployed(app, name, seed=seed, isolation=isolation) as running:
-        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, on_progress=shown.begin)
-        shown.begin("stopping shop")
+        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, progress=shown)
+        shown.started("stopping shop")
     return id_
 
 
@@ -111,15 +111,15 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
     from opsassay.web.runs import case_reports
 
     tree, store = Tree(root), RunStore(root)
-    shown.begin("explaining the cascade")
+    shown.started("explaining the cascade")
     annotated = annotate_path(tree.incident_path(id_))
     (case,) = resolve(tree.incident_path(id_))
     items = []
     for method in METHODS.names():
-        shown.begin(f"diagnosing: {method}")
+        shown.started(f"diagnosing: {method}")
         run_dir = run_method(store, case.datapack, method, seed=seed)
         items.append(_item(read_run(run_dir), read_diagnosis(run_dir), grade_run(run_dir, case)))
-    shown.begin("writing the report")
+    shown.started("writing the report")
     reproduce = [f"opsassay diagnose {root}", f"opsassay grade {root}", f"opsassay report {root} -o {root}"]
     report = write_report(case_reports(store, [case], reproduce=reproduce), root / "report.html", title="OpsAssay demo")
     truth = tree.truth(id_)

@@ -137,7 +137,7 @@ def test_the_last_probe_is_sent_while_a_catalogue_fault_holds_also_with_probes_o
 KILLED = """
 import sys
 from pathlib import Path
-from opsassay.bench.domains.sre.contract import BASELINE, TrialAgent
+from opsassay.bench.domains.sre.contract import TrialAgent
 from opsassay.bench.domains.sre.perform import perform
 from opsassay.testbed.scenarios import load_scenario
 perform(load_scenario("drained-pool"), TrialAgent(name="oracle:gentle"), "baseline", probes=True, seed=0,

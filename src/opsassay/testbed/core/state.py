@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from opsassay.errors import OperationError, UserError
+from opsassay.model.json_lines import append_object
 from opsassay.testbed.kernel.cgroups import remove_below
 
 MARKER = "OPSASSAY_SYSTEM"
@@ -127,6 +128,7 @@ def acquire_lock(state: SystemState, *, shared: bool = False) -> int | None:
 
     A *shared* lock only tells whether a supervisor is there; those who look do not shut each other out.
     """
+    # Not `folder_lock`: the held descriptor is handed to the supervisor that is started, which filelock cannot do.
     state.lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for patience in (*[LOOK_S] * LOOKS, 0.0):  # somebody who only looks is gone in a moment
@@ -151,11 +153,10 @@ def all_states() -> list[SystemState]:
 def note_process(state: SystemState, pid: int) -> None:
     """Write down that *pid* belongs to the system: a server may overwrite the environment that marks it."""
     try:
-        line = json.dumps({"pid": pid, "created": psutil.Process(pid).create_time()})
+        noted = {"pid": pid, "created": psutil.Process(pid).create_time()}
     except psutil.NoSuchProcess:
         return
-    with (state.dir / "processes.jsonl").open("a") as file:
-        file.write(line + "\n")
+    append_object(state.dir / "processes.jsonl", noted)
 
 
 def note_groups(state: SystemState, folders: Iterable[Path]) -> None:

@@ -27,7 +27,7 @@ from opsassay.testbed.kernel.cgroups import CPU, MEMORY
 from opsassay.testbed.substrates.kubernetes.agent.names import PodNames
 from opsassay.testbed.substrates.kubernetes.agent.own_container import Alone, OwnContainer
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT, DesiredState, Pressure
-from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
+from opsassay.testbed.substrates.kubernetes.endpoints.key import requires_key
 from opsassay.testbed.workload.processes import Channels
 from opsassay.testbed.workload.runtime.forks import die_with_parent
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
@@ -97,7 +97,7 @@ class PodAgent:
 
     def door(self) -> web.Application:
         """Return what answers to orders."""
-        found = web.Application(middlewares=[locked(self._key)], client_max_size=1 << 22)
+        found = web.Application(middlewares=[requires_key(self._key)], client_max_size=1 << 22)
         found.add_routes(
             [
                 web.get("/", self.tell),
