@@ -21,6 +21,7 @@ from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
 from opsassay.telemetry.otlp.client import ReceiverControl
 from opsassay.testbed.core.event import InjectionEvent, as_event
+from opsassay.testbed.core.observer_log import forget_observer_log, observer_log
 from opsassay.testbed.core.state import (
     MARKER,
     SystemState,
@@ -30,7 +31,7 @@ from opsassay.testbed.core.state import (
     marked_processes,
 )
 from opsassay.testbed.core.status import SystemStatus
-from opsassay.testbed.core.substrate import Capabilities, require_settings
+from opsassay.testbed.core.substrate import LOCAL, Capabilities, require_settings
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.kernel.namespaces import rooms_of, who_is_in
 from opsassay.testbed.substrates.local.capabilities import choose_level, machine, probe
@@ -285,7 +286,7 @@ class LocalSubstrate:
         found = {path.stem: path.read_text(errors="replace") for path in files if path.exists()}
         if not found:
             raise NotFoundError("system with logs", name, [each.name for each in all_states()])
-        return found
+        return found | observer_log(self.name, name)
 
     def status(self) -> list[SystemStatus]:
         """Return the status of each system; what a killed supervisor left is cleared first, phase `cleared`."""
@@ -346,6 +347,7 @@ def clear_if_dead(state: SystemState) -> int | None:
     if (lock := acquire_lock(state)) is None:
         return None
     try:
+        forget_observer_log(LOCAL, state.name)
         return clear_leftovers(state)
     finally:
         os.close(lock)
