@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
@@ -290,8 +291,7 @@ class LocalSubstrate:
 
     def status(self) -> list[SystemStatus]:
         """Return the status of each system; what a killed supervisor left is cleared first, phase `cleared`."""
-        for process in _started.values():
-            process.poll()  # one that was killed is collected, not left as a zombie
+        _reap_ended()  # one that was killed is collected, not left as a zombie
         rows = []
         for state in all_states():
             pending, reason = Journal(state.journal).pending(), state.why_it_failed()
@@ -327,10 +327,10 @@ def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.P
             stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd="/",
             pass_fds=(order["lock_fd"],), env={**os.environ, MARKER: str(state.dir)},
         )  # fmt: skip
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(order).encode())
-    process.stdin.close()
     _started[state.dir] = process
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin as order_in:  # how it ended is for whoever waits for it to say
+        order_in.write(json.dumps(order).encode())
     return process
 
 
@@ -347,6 +347,7 @@ def clear_if_dead(state: SystemState) -> int | None:
     if (lock := acquire_lock(state)) is None:
         return None
     try:
+        _reap(state)  # nobody holds its lock, so it has ended, whoever ended it
         forget_observer_log(LOCAL, state.name)
         return clear_leftovers(state)
     finally:
@@ -381,6 +382,13 @@ def _reap(state: SystemState) -> None:
     """Collect the exit status of the supervisor if this process started it."""
     if (process := _started.pop(state.dir, None)) is not None:
         process.wait()
+
+
+@atexit.register
+def _reap_ended() -> None:
+    """Collect supervisors that this process started and another one ended; those of systems that go on are left."""
+    for process in _started.values():
+        process.poll()
 
 
 def _logs(state: SystemState) -> str:
