@@ -53,7 +53,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What the last event of an injection reported."""
+    """What the last event of an injection says."""
 
     faults: tuple[Fault, ...]
     roots: tuple[RootLabel, ...]

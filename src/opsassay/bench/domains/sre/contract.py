@@ -71,7 +71,9 @@ class CommandSettings(Written):
 class TrialAgent(Written):
     """Who repairs: ``oracle:NAME`` of the scenario, a built-in agent such as ``sre``, or an external one.
 
-    An external agent is a *command*, or named by the agent.yaml that describes it.
+    An external agent is a *command*, or named by the agent.yaml that describes it. Its JSON is the configuration in stored
+    runs and, hashed, names their cells, with limits as they were written; a `Setup` hashes limits as they are in force. So
+    these are two models.
     """
 
     name: str = Field(min_length=1)

@@ -1,4 +1,4 @@
-"""Faults through the door of the pod that is hit: its process killed, its look-ups wrong, a companion that presses."""
+"""Faults through the agent of the pod that is hit: its process killed, its look-ups wrong, a companion that presses."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class PodPressure:
 
 
 async def push(system: ClusterUnderTest, injection: Injection[ClusterUnderTest]) -> None:
-    """Tell the pod what is still desired; one that is gone or has no container now wants nothing anyway."""
+    """Send the pod its desired state; one that is gone or has no container needs none."""
     for replica in injection.replicas:
         try:
             await system.push_hooks(replica)

@@ -1,4 +1,4 @@
-"""The receiver's pod: the OTLP receiver of `local` as a child, and a door by which its recording sessions are kept."""
+"""The receiver's pod: the OTLP receiver of `local` as a child, and an endpoint for its recording sessions."""
 
 from __future__ import annotations
 
