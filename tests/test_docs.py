@@ -35,7 +35,6 @@ ORDER = (
     "faults",
     "inject",
     "record",
-    "logs",
     "down",
     "campaign",
     "annotate",
