@@ -105,7 +105,7 @@ def test_a_benchmark_runs_again_what_can_be_and_says_how_many(tmp_path, monkeypa
         "--model",
         f"scripted:{EXAMPLES / 'analyst.py'}",
     ]
-    arguments += ["--runs", "1", "--json"]
+    arguments += ["-c", "runs=1", "--json"]
     refused = CliRunner().invoke(cli, arguments)
     assert "none of the 3 traces can be: say how with --reruns" in str(refused.exception)
     plan = tmp_path / "reruns.yaml"

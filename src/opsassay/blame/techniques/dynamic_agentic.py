@@ -102,7 +102,7 @@ def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> lis
             candidate = StepCandidate.model_validate(value)
         except ValidationError:
             continue  # one that cannot be read is none; the others still count
-        if candidate.step <= len(trace.steps):
+        if trace.step(candidate.step) is not None:
             found.append(candidate)
     return found[:k]
 
@@ -139,7 +139,7 @@ def _tested(
 
 
 def _experiment(trace: Trace, settings: BlameSettings, candidate: StepCandidate, observed: list[TraceStep]) -> str:
-    before = trace.steps[candidate.step - 1 : candidate.step + settings.window]
+    before = [s for s in trace.steps if candidate.step <= s.step_id <= candidate.step + settings.window]
     return (
         f"{metadata_text(trace)}\n\nSuspected: step {candidate.step} by {candidate.agent}. {candidate.reason}\n"
         f"Expected without the mistake: {candidate.oracle}\n\n"
@@ -151,5 +151,7 @@ def _experiment(trace: Trace, settings: BlameSettings, candidate: StepCandidate,
 
 
 def _blame(trace: Trace, candidate: StepCandidate, reason: str) -> Attribution:
-    name = trace.steps[candidate.step - 1].agent_name
-    return Attribution(agent_name=candidate.agent or name, step_id=candidate.step, reason=reason)
+    acting = trace.step(candidate.step)
+    return Attribution(
+        agent_name=candidate.agent or (acting.agent_name if acting else None), step_id=candidate.step, reason=reason
+    )
