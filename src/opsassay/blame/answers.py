@@ -47,6 +47,7 @@ class AnswerLine(Noun):
     output_tokens: int = 0
     price: float | None = None
     failed: str | None = None
+    notes: tuple[str, ...] = ()
     asked: str = ""
 
     @property

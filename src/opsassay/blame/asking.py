@@ -35,11 +35,11 @@ class Cost:
 
 
 class BlameAsker:
-    """Asks *model* at one temperature and adds up the cost."""
+    """Asks *model* at one temperature and adds up the cost; *notes* are what is to be said beside the answer."""
 
     def __init__(self, model: Model, temperature: float) -> None:
         self._model, self._temperature = model, temperature
-        self.cost = Cost()
+        self.cost, self.notes = Cost(), list[str]()
 
     def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Reply:
         """Return the answer; raises OperationError when there is none."""

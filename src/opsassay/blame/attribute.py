@@ -32,6 +32,8 @@ class Blamed:
     cost: Cost
     failed: str | None = None
     """Why the model gave no answer; the technique has then said nothing, neither right nor wrong."""
+    notes: tuple[str, ...] = ()
+    """What is to be said beside the answer, as how a re-run's requests differed from the recorded ones."""
 
 
 def names() -> list[str]:
@@ -86,5 +88,6 @@ def attribute(
         raise
     except OperationError as error:
         reason = str(error).split("\n", 1)[0][:500]
-        return Blamed(technique, Attribution(reason=f"the model gave no answer: {reason}"), asker.cost, reason)
-    return Blamed(technique, answer, asker.cost)
+        failure = Attribution(reason=f"the model gave no answer: {reason}")
+        return Blamed(technique, failure, asker.cost, reason, tuple(asker.notes))
+    return Blamed(technique, answer, asker.cost, notes=tuple(asker.notes))

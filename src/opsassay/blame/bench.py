@@ -207,7 +207,9 @@ def _answered(
         "price": None if how.price is None else how.price.of(cost.input_tokens, cost.output_tokens),
     }
     asked = {} if model is None or not (cost.calls or blamed.failed) else {"model": model.name, **spent}
-    return AnswerLine.model_validate(about | asked | _answer_fields(blamed.attribution) | {"failed": blamed.failed})
+    return AnswerLine.model_validate(
+        about | asked | _answer_fields(blamed.attribution) | {"failed": blamed.failed, "notes": blamed.notes}
+    )
 
 
 def _answer_fields(given: Attribution) -> dict[str, object]:

@@ -10,6 +10,7 @@ from opsassay.agents.limits import Price
 from opsassay.errors import UserError
 from opsassay.model.base import Written
 from opsassay.model.trajectory import Trace, TraceStep
+from opsassay.proxy.matching import SIMILAR, Volatile
 
 LongPolicy = Literal["refuse", "middle-cut", "windows", "summary"]
 TRUNCATE_MIDDLE_AT = 3_000
@@ -29,6 +30,10 @@ class BlameSettings(Written):
     long: LongPolicy = Field(default="refuse", description="what becomes of a trace that is longer than the context")
     candidates: int = Field(default=3, ge=1, description="k: candidates that the dynamic technique tests")
     window: int = Field(default=3, ge=1, description="w: steps observed after an intervention")
+    similar: float = Field(
+        default=SIMILAR, ge=0, le=1, description="how alike a request of a re-run is to the recorded one at least"
+    )
+    volatile: Volatile = Field(default_factory=Volatile, description="what in requests changes by itself in every run")
     tolerance: int = Field(default=1, ge=0, description="steps by which a near answer may be off")
     temperature: float = Field(default=0.3, ge=0, description="decoding temperature, as in the paper")
     max_turns: int = Field(default=30, ge=2, description="turns of an agentic technique before it counts as no answer")

@@ -67,7 +67,7 @@ def bench(
     how = Bench(
         settings=settings,
         model=_model(model, settings.answer_tokens if budget is not None else None),
-        rerun_of=reruns_in(reruns) if reruns else lambda _: None,
+        rerun_of=reruns_in(reruns, settings) if reruns else lambda _: None,
         folder=output,
         jobs=jobs,
         price=price,

@@ -70,13 +70,16 @@ def trace(
     for path in traces:
         try:
             for found in read_traces(path):
-                again, joined = _rerun_of(path, rerun, upstream), _joined(found, path, cases)
+                again, joined = _rerun_of(path, rerun, upstream, settings), _joined(found, path, cases)
                 blamed = attribute(found, technique, model=asked, settings=settings, rerun=again, joined=joined)
                 items.append(_item(path, found, blamed))
         except OpsAssayError as error:
             if len(traces) == 1:
                 raise
             problems.append(str(error))
+    for item in items:
+        for note in item["notes"]:
+            say(f"opsassay: {item['trace']}: {note}")
     for problem in problems:
         say(f"opsassay: not attributed: {problem}")
     if as_json:
@@ -247,7 +250,7 @@ def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
     return given.model_copy(update=dict.fromkeys(without, False))
 
 
-def _rerun_of(path: Path, rerun: str | None, upstream: str | None) -> Rerun | None:
+def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: BlameSettings) -> Rerun | None:
     """Return what the dynamic technique re-runs: a command behind the proxy, None when there is none."""
     from opsassay.blame.reruns import Again, prepared
     from opsassay.errors import UserError
@@ -256,7 +259,7 @@ def _rerun_of(path: Path, rerun: str | None, upstream: str | None) -> Rerun | No
         return None
     if upstream is None:
         raise UserError("--rerun needs the model that the system asks: give --upstream URL or scripted:FILE.")
-    return prepared(Again(session=str(path), command=rerun, upstream=upstream), Path())
+    return prepared(Again(session=str(path), command=rerun, upstream=upstream), Path(), settings)
 
 
 def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
@@ -270,4 +273,5 @@ def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
         "reason": blamed.attribution.reason,
         "calls": blamed.cost.calls,
         "tokens": blamed.cost.tokens,
+        "notes": blamed.notes,
     }
