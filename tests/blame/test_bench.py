@@ -132,6 +132,7 @@ def test_every_answer_is_a_line_with_what_it_cost(tmp_path):
     assert line == {
         "trace": "one", "technique": "all-at-once", "run": 1, "model": "m", "agent": "A", "step": 4, "reason": "because",
         "calls": 1, "input_tokens": 1_000_000, "output_tokens": 500_000, "price": 7.0, "failed": None,
+        "notes": [],
     }  # fmt: skip
     assert (row_of(result).price, result.spent) == (7.0, 14.0)
     assert row_of(result, "last-step").price is None

@@ -127,6 +127,13 @@ def test_the_older_pair_the_single_file_and_whoandwhen_lie_side_by_side(tmp_path
     assert read_traces(tmp_path / "flat" / "7.json")[0].steps == pair.trace.steps
 
 
+def test_traces_of_the_same_name_in_folders_of_the_same_name_stay_apart(tmp_path):
+    for above in ("first", "second", "third"):
+        write_task(tmp_path / above / "captain-runs-gaia" / "t", two_steps())
+    names = [case.id for case in read_labelled(tmp_path)]
+    assert names == ["captain-runs-gaia/t", "captain-runs-gaia/t (2)", "captain-runs-gaia/t (3)"]
+
+
 def test_tool_calls_find_their_results_in_later_requests_wherever_the_calls_stand(tmp_path):
     call = completion(None, tools=[("search", {"q": "it's {x}"})])
     answered = request(("user", "go"))
@@ -250,11 +257,11 @@ def test_an_answer_that_is_no_whole_object_stays_text_and_is_noted(tmp_path, out
 
 def test_text_that_only_looks_like_an_object_is_text(tmp_path):
     steps = two_steps()
-    steps[0]["output"], steps[1]["output"] = "Note (to self): x=1", {"anything": [1]}
+    steps[0]["output"], steps[1]["output"] = "Note(to='self',  x=1)", {"anything": [1]}
     steps[0]["step_id"] = 7
     write_task(tmp_path / "captain-runs-gaia" / "t", steps)
     (case,) = read_labelled(tmp_path)
-    assert case.trace.steps[0].output_content == "Note (to self): x=1"
+    assert case.trace.steps[0].output_content == "Note(to='self',  x=1)"
     assert json.loads(case.trace.steps[1].output_content) == {"anything": [1]}
     assert (case.trace.steps[0].step_id, case.notes) == (1, ("step 1 is called 7 in the file",))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -104,13 +104,14 @@ def bench(cases: Sequence[LabelledTrace], techniques: Sequence[str], how: Bench 
     how.settings.require_context()
     left_out: dict[str, int] = {}
     tasks: list[_Task] = []
+    shown = {case.id: observed(case.trace, how.settings.asking()).digest() for case in cases}
     for technique in dict.fromkeys((*RULES, *techniques)):
         among = [case for case in cases if technique != RE_RUN or how.rerun_of(case) is not None]
         if not among:
             raise UserError(_NONE_AGAIN.format(len(cases)))
         if len(among) < len(cases):
             left_out[technique] = len(cases) - len(among)
-        tasks += _tasks(among, technique, cases, how)
+        tasks += _tasks(among, technique, cases, shown, how)
     with answer_log(how.folder) as log:
         spending = Spending(how.budget, log.spent)
         fitted = _fitted(cases) if FITTED in techniques else {}
@@ -125,17 +126,22 @@ def bench(cases: Sequence[LabelledTrace], techniques: Sequence[str], how: Bench 
 
 
 def _tasks(
-    among: Sequence[LabelledTrace], technique: str, cases: Sequence[LabelledTrace], how: Bench
+    among: Sequence[LabelledTrace],
+    technique: str,
+    cases: Sequence[LabelledTrace],
+    shown: Mapping[str, str],
+    how: Bench,
 ) -> Iterator[_Task]:
+    """Yield every question of *technique*; *shown* has the digest of what it may see of each trace."""
     free = technique in RULES or technique == FITTED
     model = "" if free or how.model is None else how.model.name
     learned = "".join(case.label.canonical_json() for case in cases) if technique == FITTED else ""
-    settings = how.settings.asking()
-    for run in range(1, (1 if free else how.settings.runs) + 1):
-        for case in among:
-            shown = observed(case.trace, settings).canonical_json()
-            asked = "\0".join([case.id, model, settings.digest(), learned, shown])
-            yield _Task(case, technique, run, (hashlib.sha256(asked.encode()).hexdigest()[:32], technique, run))
+    settings = how.settings.asking().digest()
+    for case in among:
+        asked = "\0".join([case.id, model, settings, learned, shown[case.id]])
+        digest = hashlib.sha256(asked.encode()).hexdigest()[:32]
+        for run in range(1, (1 if free else how.settings.runs) + 1):
+            yield _Task(case, technique, run, (digest, technique, run))
 
 
 def _fitted(cases: Sequence[LabelledTrace]) -> dict[str, Attribution]:

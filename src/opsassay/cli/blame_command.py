@@ -273,5 +273,6 @@ def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
         "reason": blamed.attribution.reason,
         "calls": blamed.cost.calls,
         "tokens": blamed.cost.tokens,
+        "failed": blamed.failed,
         "notes": blamed.notes,
     }

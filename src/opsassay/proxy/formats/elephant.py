@@ -185,17 +185,17 @@ def _record(record: dict[str, Any]) -> _StepRecord:
 
 def _answer(value: Any) -> tuple[ModelAnswer, str | None]:
     """Return what an output says, and what is odd about it; text that cannot be read as an object stays text."""
-    odd = None
+    odd, read = None, value
     if isinstance(value, str) and is_object_repr(value):
         try:
-            value = parse_object_repr(value)
+            read = parse_object_repr(value)
         except ValueError as error:
             odd = f"has an output that is no whole printed object ({error}); it is kept as text"
-    if isinstance(value, dict):
-        if value.get("choices") or value.get("error"):
-            return read_answer(value), odd
-        if {"content", "tool_calls", "refusal"} & value.keys():
-            return read_answer({"choices": [{"message": value}]}), odd
+    if isinstance(read, dict):
+        if read.get("choices") or read.get("error"):
+            return read_answer(read), odd
+        if {"content", "tool_calls", "refusal"} & read.keys():
+            return read_answer({"choices": [{"message": read}]}), odd
     return ModelAnswer(_text(value)), odd
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,13 +87,19 @@ def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> 
                 raise
             on_odd(str(error))
         else:
-            found += [case] if case is not None else []
+            found += [_renamed(case, found)] if case is not None else []
     if not found:
         raise UserError(
             f"{folder} holds no labelled traces that can be read; it needs Who&When or TraceElephant, or {TRACES}/ beside "
             f"{LABELS}/."
         )
     return found
+
+
+def _renamed(case: LabelledTrace, before: Sequence[LabelledTrace]) -> LabelledTrace:
+    """Return *case* with a number behind its id where traces *before* it have the same one."""
+    same = sum(re.fullmatch(rf"{re.escape(case.id)}(?: \(\d+\))?", other.id) is not None for other in before)
+    return case.model_copy(update={"id": f"{case.id} ({same + 1})"}) if same else case
 
 
 def _ours(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
