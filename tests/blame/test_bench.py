@@ -189,6 +189,11 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice_that_was_answered(t
     assert len(counted) == 30  # six traces of five questions
     assert sum(counted.values()) - 30 <= 2  # those that were under way when it was killed
     assert len(read_answers(out)) == 6 * (len(RULES) + 1)
+    third = subprocess.run(command, env=environment | {"PAUSE": "0"}, capture_output=True, text=True, check=False)
+    assert (third.returncode, json.loads(third.stdout)["items"]) == (0, json.loads(second.stdout)["items"]), (
+        third.stderr
+    )
+    assert sum(counted.values()) == len(asked.read_text().split())
 
 
 @pytest.mark.parametrize("jobs", [1, 8])
