@@ -6,7 +6,6 @@ only what had no reply yet. Both belong to what was asked: a trace, a setting or
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import threading
@@ -23,6 +22,7 @@ from opsassay.blame.settings import BenchSettings
 from opsassay.errors import UserError
 from opsassay.model.base import Noun
 from opsassay.model.json_lines import append_line, read_nouns
+from opsassay.model.locks import folder_lock
 
 Question = tuple[str, str, int]
 """The digest of all that is asked with, the technique, and which of the runs."""
@@ -127,18 +127,9 @@ def answer_log(folder: Path | None) -> Iterator[AnswerLog]:
         yield AnswerLog(None)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise UserError(
-            f"Another process is writing answers into {folder}; wait for it, or name another -o."
-        ) from error
-    try:
+    refusal = UserError(f"Another process is writing answers into {folder}; wait for it, or name another -o.")
+    with folder_lock(folder, wait=False, refusal=refusal):
         yield AnswerLog(folder)
-    finally:
-        os.close(descriptor)
 
 
 class LoggedModel:

@@ -18,6 +18,7 @@ from opsassay.blame.rules import RULES
 from opsassay.blame.scores import Scored, TechniqueSummary, breakdown, score, summarise
 from opsassay.blame.settings import BenchSettings, observed
 from opsassay.errors import UserError
+from opsassay.model.progress import SILENT, Progress
 from opsassay.model.trajectory import Attribution, LabelledTrace
 
 POOLED = "all"
@@ -78,7 +79,7 @@ class Bench:
     jobs: int = 1
     price: Price | None = None
     budget: float | None = None
-    progress: Callable[[str], None] = lambda _: None
+    progress: Progress = SILENT
 
 
 @dataclass(frozen=True)
@@ -161,20 +162,24 @@ def _run_all(
     """Answer what has no answer yet, some side by side; return why it was stopped, None when all were asked."""
     waiting = [task for task in tasks if log.answer(task.question) is None]
     if len(waiting) < len(tasks):
-        how.progress(f"{len(tasks) - len(waiting)} of {len(tasks)} questions are answered already")
+        how.progress.advanced("answered already", f"{len(tasks) - len(waiting)} of {len(tasks)} questions")
     stopped: list[str] = []
 
     def one(task: _Task) -> None:
         if stopped:
             return
+        name = f"{task.technique}, {task.case.id}, run {task.run}"
+        asks = task.technique not in RULES and task.technique != FITTED
+        if asks:
+            how.progress.started(name)
         try:
             line = _answered(task, log, spending, fitted, how)
         except BudgetReachedError as error:
             stopped.append(str(error))
             return
         log.add(line)
-        if line.calls or line.failed:
-            how.progress(_said(line))
+        if asks:
+            how.progress.finished(name, _outcome(line), {"calls": line.calls, "usd": line.price or 0.0})
 
     with ThreadPoolExecutor(how.jobs) as pool:
         futures: list[Future[None]] = [pool.submit(one, task) for task in waiting]
@@ -222,10 +227,10 @@ def _answer_fields(given: Attribution) -> dict[str, object]:
     return {"agent": given.agent_name, "step": given.step_id, "reason": given.reason}
 
 
-def _said(line: AnswerLine) -> str:
+def _outcome(line: AnswerLine) -> str:
     answer = f"failed: {line.failed}" if line.failed else f"{line.agent or 'no answer'} at step {line.step or '-'}"
     price = "" if line.price is None else f", {line.price:.4f} USD"
-    return f"{line.technique}, {line.trace}, run {line.run}: {answer} ({line.calls} calls{price})"
+    return f"{answer} ({line.calls} calls{price})"
 
 
 def scored(case: LabelledTrace, line: AnswerLine, settings: BenchSettings) -> Scored:

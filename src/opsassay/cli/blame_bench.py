@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from opsassay.cli.output import json_option, percent, print_json, print_table, say
+from opsassay.bench.core.tables import percent
+from opsassay.cli.output import json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.agents.models.base import Model
@@ -50,6 +51,7 @@ def bench(
     from opsassay.blame.reruns import reruns_in
     from opsassay.blame.settings import BenchSettings
     from opsassay.errors import NotFoundError, UserError
+    from opsassay.model.progress import ProgressLines
 
     for technique in techniques:
         if technique not in names():
@@ -72,7 +74,7 @@ def bench(
         jobs=jobs,
         price=price,
         budget=budget,
-        progress=lambda text: say(f"opsassay: {text}"),
+        progress=ProgressLines(lambda text: say(f"opsassay: {text}")),
     )
     result = compare(cases, techniques, how)
     for technique, count in result.left_out.items():
