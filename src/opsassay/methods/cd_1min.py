@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from opsassay.methods.base import ranked, stated
 from opsassay.methods.claims import KIND_PROTOCOL, claim_of_signal
-from opsassay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, own_step_s, readings
+from opsassay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, own_step_ns, readings
 from opsassay.methods.propagation import PROTOCOL
-from opsassay.methods.signals import bin_width_s
+from opsassay.methods.signals import bin_width_ns
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.telemetry.datapack import Datapack
 
@@ -45,8 +45,8 @@ class Cd1Min:
 
     def diagnose(self, view: Datapack) -> Diagnosis:
         """Return the service of the column with the largest percentage change among those that pass."""
-        shortest = bin_width_s(view, at_most_s=self.step_s, at_least_bins=self.window_steps)
-        table = readings(view, max(shortest, own_step_s(view)))
+        shortest = bin_width_ns(view, at_most_s=self.step_s, at_least_bins=self.window_steps)
+        table = readings(view, max(shortest, own_step_ns(view)))
         change, passes = self._changes(table.normal, table.abnormal)
         scores = np.where(passes, np.abs(change), 0.0)
         ranking = ranked(dict.fromkeys(view.services(), 0.0) | table.by_service(scores))
