@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opsassay.methods.alert_count import AlertCount
@@ -70,13 +70,16 @@ def test_readings_are_the_common_columns_in_own_steps_filled_forward_over_both_p
     start=st.integers(0, 2_000_000_000 * S),
     step=st.one_of(st.integers(1, 10**12), st.sampled_from((S // 3, S // 7, 60 * S, 300 * S, 7 * S + 1))),
     counts=st.tuples(st.integers(2, 40), st.integers(1, 40)),
-    data=st.data(),
+    share=st.one_of(st.just(0), st.integers(0, 99)),
+    after=st.integers(1, 100),
 )
+@example(start=1_700_000_100 * S, step=300 * S, counts=(40, 12), share=0, after=100)  # a float's quotient is short here
+@example(start=7, step=186_571_782_823, counts=(20, 20), share=0, after=1)
 def test_every_sample_of_a_regular_gauge_is_a_reading_of_its_own(
-    start: int, step: int, counts: tuple[int, int], data: st.DataObject
+    start: int, step: int, counts: tuple[int, int], share: int, after: int
 ) -> None:
     """Whatever the step, and whether the window begins on a sample or between two: no two share a bin, none is empty."""
-    phase, rest = data.draw(st.integers(0, step - 1)), data.draw(st.integers(1, step))
+    phase, rest = share * step // 100, max(1, after * step // 100)
     values = [[float(period * 1000 + i) for i in range(count)] for period, count in enumerate(counts)]
     frames, windows, begin = {}, [], start
     for period, own in zip(("normal", "abnormal"), values, strict=True):
