@@ -11,6 +11,8 @@ from opsassay.cli.output import FOLDER, cases_apart, json_option, print_json, pr
 
 if TYPE_CHECKING:
     from opsassay.bench.core.run import JobEnd
+    from opsassay.model.diagnosis import Diagnosis
+    from opsassay.model.incident import Truth
 
 
 @click.command("diagnose")
@@ -91,19 +93,24 @@ def _item(made: JobEnd) -> dict[str, Any]:
         "method": run.solver.name,
         "ranking": [row.model_dump() for row in diagnosis.ranking] if diagnosis else [],
         "answer": answer if diagnosis else f"{run.status.value}: {run.error}",
-        "correct": _correct(case, claims) if diagnosis else None,
+        "correct": _correct(case.truth, diagnosis) if diagnosis else None,
         "status": run.status.value,
         "seconds": round(((run.ended_ns or run.started_ns) - run.started_ns) / 1e9, 3),
         "run": str(made.run_dir),
     }
 
 
-def _correct(case: Any, claims: list[str]) -> bool | None:
-    """Return whether a named service is a true root, or nothing was claimed where nothing was broken."""
-    if case.truth is None:
+def _correct(truth: Truth | None, diagnosis: Diagnosis) -> bool | None:
+    """Return whether a named service is a true root, or nothing was claimed where nothing was broken; as `grade` does."""
+    from opsassay.grading.outcome import any_service_hit, true_roots
+    from opsassay.grading.profiles import PROFILES
+
+    if truth is None or truth.broken is None:
         return None
-    broken = {service for _, services, _ in case.truth.affected() for service in services}
-    return bool(broken & set(claims)) if broken else not claims
+    if not truth.broken:
+        return not diagnosis.root_causes
+    profile = PROFILES["default"]
+    return any_service_hit(diagnosis.root_causes, true_roots(truth, profile), profile)
 
 
 def _yes(value: bool | None) -> str | None:

@@ -13,7 +13,7 @@ from opsassay.grading import metrics
 from opsassay.grading.metrics import Metrics, scored
 from opsassay.grading.profiles import Profile
 from opsassay.model.diagnosis import RankedService, RootCauseClaim
-from opsassay.model.faults import NETWORK_KINDS, NO_FAULT, FaultKind
+from opsassay.model.faults import NETWORK_KINDS, FaultKind
 from opsassay.model.incident import Truth
 
 
@@ -39,9 +39,9 @@ def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
 
     They are its faults; a network fault may be named at either end of its link, since the rule shows on both (G.1), and a
     fault on a host at any service that runs there.
-    A truth without faults, as public data without fault types gives it, counts its root labels, of unknown kind.
+    A truth without such a fault, as public data without fault types gives it, counts its root labels, of unknown kind.
     """
-    if truth.faults:
+    if affected := truth.affected():
         return tuple(
             TrueRoot(
                 frozenset(
@@ -51,18 +51,9 @@ def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
                 ),
                 fault.kind,
             )
-            for fault, services, _ in truth.affected()
+            for fault, services, _ in affected
         )
-    return tuple(
-        TrueRoot(frozenset(profile.service(name) for name in label.service), None)
-        for label in truth.roots
-        if label.service
-    )
-
-
-def is_fault_free(truth: Truth) -> bool:
-    """Return whether *truth* states that nothing was broken; a truth that states nothing is not fault-free."""
-    return bool(truth.faults) and all(fault.type == NO_FAULT for fault in truth.faults)
+    return tuple(TrueRoot(frozenset(map(profile.service, names)), None) for names in truth.root_services())
 
 
 def match(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile) -> tuple[Match, ...]:
@@ -115,7 +106,7 @@ def outcome_metrics(
       that pair; otherwise it could choose case by case whether to be graded.
     - A truth of unknown kind leaves only any_service to score.
     """
-    if is_fault_free(truth):
+    if truth.broken is False:
         nothing = metrics.not_applicable(("recall", "any_service", "fault_kind_accuracy"), "nothing was broken")
         right = scored(not claims)
         return {"exact_match": right, "precision": right, "f1": right, **nothing}
@@ -151,7 +142,7 @@ def ranking_metrics(ranking: Sequence[RankedService], truth: Truth, profile: Pro
 
     This is the acc@k of leaderboards of methods; it knows no "nothing is wrong", so it says nothing where nothing was.
     """
-    if is_fault_free(truth):
+    if truth.broken is False:
         return metrics.not_applicable(metrics.RANKING, "nothing was broken")
     roots = true_roots(truth, profile)
     if not ranking or not roots:

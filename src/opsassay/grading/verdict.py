@@ -7,7 +7,7 @@ from opsassay.grading.evidence import evidence_metrics
 from opsassay.grading.levels import level_metrics
 from opsassay.grading.metrics import Metrics, scored
 from opsassay.grading.ntam import Ntam, chains_of
-from opsassay.grading.outcome import is_fault_free, outcome_metrics, ranking_metrics
+from opsassay.grading.outcome import outcome_metrics, ranking_metrics
 from opsassay.grading.process import claimed_graph, graph_metrics, path_metrics, true_graph
 from opsassay.grading.profiles import PROFILES, Profile
 from opsassay.grading.topology import Topology
@@ -129,7 +129,7 @@ def _cascade(truth: Truth, annotation: Annotation | None, profile: Profile) -> f
 
 def _no_cascade(truth: Truth, annotation: Annotation | None) -> str:
     """Return why there is no verified cascade to hold an answer against, '' when there is one."""
-    if is_fault_free(truth):
+    if truth.broken is False:
         return "nothing was broken"
     if annotation is None:
         return "the case has no annotation"
