@@ -65,7 +65,7 @@ def grade(
         run=f"{run.cell}/{run.attempt}",
         item=run.item,
         system=run.system,
-        solver=run.solver.name,
+        solver=run.solver.label,
         profile=profile.name,
         label=None if annotation is None else annotation.label.value,
         metrics={name: graded[name] for name in (*metrics.ALL, *further)},

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opsassay.errors import UserError
 from opsassay.methods.signals import METRIC, NANO, bin_width_ns, binned_signals, bins_of
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import PERIODS
@@ -53,11 +54,12 @@ class Readings:
         return max(own, key=lambda place: (scores[place], -place))
 
 
-def readings(view: Datapack, step_ns: int | None = None) -> Readings:
+def readings(view: Datapack, step_ns: int | None = None, window_s: float | None = None) -> Readings:
     """Return the readings of *view* in bins of *step_ns*, by default its own step: see `own_step_ns`.
 
     Columns common to both periods count, also one whose readings are all missing in one of them; missing readings are
-    filled as IMPUTATION says.
+    filled as IMPUTATION says. *window_s* leaves only that much of the normal period, before its end. Raises UserError for
+    one that is shorter than a step.
     """
     width_ns = own_step_ns(view) if step_ns is None else step_ns
     has_spans = _has_rows(view, "traces")
@@ -75,7 +77,21 @@ def readings(view: Datapack, step_ns: int | None = None) -> Readings:
     filled = _filled(np.vstack(parts))
     rows = len(parts[0])
     services, signals = (tuple(columns.get_column(key).to_list()) for key in keys)
-    return Readings(services, signals, filled[:rows], filled[rows:], width_ns)
+    return Readings(services, signals, filled[rows - _kept(rows, window_s, width_ns) : rows], filled[rows:], width_ns)
+
+
+def baseline_words(window_s: float | None) -> str:
+    """Return what the protocol says of a baseline of *window_s* seconds, None being all of it."""
+    return "the whole normal period" if window_s is None else f"the last {window_s:g} s of the normal period"
+
+
+def _kept(rows: int, window_s: float | None, width_ns: int) -> int:
+    """Return how many of the normal *rows* lie within *window_s*."""
+    if window_s is None:
+        return rows
+    if round(window_s * NANO) < width_ns:
+        raise UserError(f"A window of {window_s:g} s is shorter than a step of {width_ns / NANO:g} s; make it longer.")
+    return min(rows, round(window_s * NANO) // width_ns)
 
 
 def own_step_ns(view: Datapack) -> int:

@@ -157,7 +157,7 @@ class Truth(Artefact):
 
     @property
     def broken(self) -> bool | None:
-        """Whether something was broken: True with a fault or a named root, of whatever else is said; None if nothing is said.
+        """Whether something was broken: True with a fault or a named root, None if nothing is said.
 
         The one place that decides it; public data names roots without a record of a fault.
         """

@@ -22,7 +22,7 @@ def solver_name(answer: AnswerPayload) -> str:
     run = answer.run
     arm = f" · {run.arm}" if run.arm != "default" else ""
     seed = f" · seed {run.seed}" if run.seed else ""
-    return plain(f"{run.solver.name}{arm}{seed}", 120)
+    return plain(f"{run.solver.label}{arm}{seed}", 120)
 
 
 def is_baseline(answer: AnswerPayload) -> bool:

@@ -321,7 +321,7 @@ def _short(value: float | None) -> float | None:
 
 def _commands(case: CaseReport) -> list[str]:
     datapack = plain(case.incident.id, 200)
-    methods = sorted({a.run.solver.name for a in case.answers if a.run.solver.kind == "method"})
+    methods = sorted({a.run.solver.label for a in case.answers if a.run.solver.kind == "method"})
     return [
         f"opsassay annotate incidents/{datapack}",
         *(f"opsassay diagnose incidents/{datapack} -m {plain(m, 200)}" for m in methods),

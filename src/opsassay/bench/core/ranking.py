@@ -32,7 +32,7 @@ def run_id(run: Run) -> str:
 
 def solver_label(run: Run) -> str:
     """Return what the solver of *run* is called in tables: another arm is another row."""
-    return run.solver.name if run.arm == "default" else f"{run.solver.name} ({run.arm})"
+    return run.solver.label if run.arm == "default" else f"{run.solver.label} ({run.arm})"
 
 
 def counted(runs: Iterable[Run]) -> list[Run]:

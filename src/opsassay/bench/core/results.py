@@ -69,7 +69,7 @@ def row_of(end: JobEnd) -> ResultRow:
         except OpsAssayError as error:
             problem = f"not graded: {error}"
     task, arm = cell.task, cell.arm.label
-    return ResultRow(task.domain, task.id, cell.solver.name, arm, cell.seed, end.run, end.run_dir, metrics, problem)
+    return ResultRow(task.domain, task.id, cell.solver.label, arm, cell.seed, end.run, end.run_dir, metrics, problem)
 
 
 def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:

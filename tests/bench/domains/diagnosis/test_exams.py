@@ -152,9 +152,10 @@ def test_run_makes_grades_resumes_and_exports(tmp_path, call, model):
     assert rca["answer_time"]["attempts"] == 4
     assert rca["complexity"] == pytest.approx(complexity(3, 1, 1))
     assert rca["spent"]["model_calls"] == 8
-    again = json.loads(call(*arguments, "--json", "--scores", tmp_path / "scores.csv")[0])
+    again = json.loads(call(*arguments, "--json")[0])
     assert [item["run"] for item in again["items"]] == [item["run"] for item in first["items"]]
     assert len(RunStore(tmp_path / "runs").attempts()) == 16
+    call("grade", tmp_path / "runs", "--cases", tree.root, "--scores", tmp_path / "scores.csv")
     rows = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
     assert {row["method"] for row in rows} == {"rca (scripted:model.yaml)", "constant"}
     assert list(rows[0]) == ["family", "system", "case", "method", "score"]
@@ -168,19 +169,7 @@ def test_without_truth_runs_are_made_and_nothing_is_graded(tmp_path, call, model
     pack.rename(tmp_path / "alone")
     out, _ = call("run", tmp_path / "alone", "-a", "rca", "--model", model, "-o", tmp_path / "runs")
     assert "Nothing was graded" in out
-    call(
-        "run",
-        tmp_path / "alone",
-        "-a",
-        "rca",
-        "--model",
-        model,
-        "-o",
-        tmp_path / "runs",
-        "--scores",
-        tmp_path / "s.csv",
-        code=2,
-    )
+    call("grade", tmp_path / "runs", "--cases", tmp_path / "alone", "--scores", tmp_path / "s.csv", code=2)
     assert not (tmp_path / "s.csv").exists()
 
 
@@ -191,9 +180,10 @@ def test_unsealed_and_flagged_runs_are_in_no_score_table(tmp_path, call):
     told = json.loads(call(*arguments)[0])
     assert told["items"][0]["not_ranked"] == ["it ran unsealed"]
     assert told["summary"][0]["not_ranked"] == ["it ran unsealed"]
-    _, err = call(*arguments, "--scores", tmp_path / "s.csv", code=2)
-    assert "none of the runs may be ranked (it ran unsealed)" in err
-    call("run", tree.root, "-a", path, "-a", "constant", "-c", "sealing=off", "--scores", tmp_path / "s.csv")
+    _, err = call("grade", tree.root, "--scores", tmp_path / "s.csv", code=2)
+    assert "none of the runs may be ranked" in err
+    call("run", tree.root, "-a", path, "-a", "constant", "-c", "sealing=off")
+    call("grade", tree.root, "--scores", tmp_path / "s.csv")
     assert {row["method"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())} == {"constant"}
 
 
@@ -402,7 +392,6 @@ def test_a_place_that_cannot_be_written_to_is_told_before_anything_runs(tmp_path
     for option in ("--scores", "--tables"):
         assert "is a directory" in call("grade", tree.root, option, tmp_path, code=2)[1]
         assert "there is no folder" in call("grade", tree.root, option, tmp_path / "none" / "x", code=2)[1]
-    assert "there is no folder" in call("run", *here, "--scores", tmp_path / "none" / "x", code=2)[1]
     assert not (tree.root / "runs").exists()
 
 

@@ -214,3 +214,31 @@ def test_single_runs_and_several_stores_are_graded(tmp_path, call):
     assert sorted(item["solver"] for item in both["items"]) == ["chance", "chance", "constant", "constant"]
     _, err = call("grade", tmp_path / "one", tmp_path, "--cases", tree.root, code=2)
     assert "holds no runs" in err
+
+
+def imported(root, incident):
+    """Take the record of the fault from the truth of *incident* in *root*: its root is still named."""
+    path = root / "truth" / incident / "truth.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"faults": []}))
+
+
+def test_a_named_root_without_a_fault_record_is_broken_wherever_it_is_told(tmp_path, call):
+    tree = make_tree(tmp_path / "t", count=1)
+    (incident,) = tree.ids()
+    imported(tree.root, incident)
+    silent = tmp_path / "silent.py"
+    silent.write_text(
+        "from opsassay.model.diagnosis import Diagnosis\n"
+        "class Silent:\n    name, source, cost, configuration = 'silent', '', '', {}\n"
+        "    def diagnose(self, view):\n        return Diagnosis()\n"
+    )
+    told = json.loads(call("diagnose", tree.root, "-m", f"{silent}:Silent", "-m", "self-time", "--json")[0])["items"]
+    assert {item["method"]: item["correct"] for item in told} == {"silent": False, "self-time": True}
+    graded = json.loads(call("grade", tree.root, "--tables", tmp_path / "t.md", "--json")[0])["items"]
+    assert {i["solver"]: i["metrics"]["any_service"]["value"] for i in graded} == {"silent": 0, "self-time": 1}
+    page = (tmp_path / "t.md").read_text()
+    assert "## Per fault kind" in page
+    assert "## Nothing was broken" not in page
+    call("report", tree.root, "-o", tmp_path)
+    assert "Nothing was broken" not in (tmp_path / "report.html").read_text()
+    call("compare", tree.root, tree.root, "--metric", "any_service")

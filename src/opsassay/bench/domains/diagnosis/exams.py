@@ -21,13 +21,12 @@ from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.diagnosis.agent_runs import Setup, cell_of, run_agent
 from opsassay.bench.domains.diagnosis.grades import grade_run
 from opsassay.bench.domains.diagnosis.items import IncidentItem
+from opsassay.bench.domains.diagnosis.method_setups import MethodSetup
 from opsassay.bench.domains.diagnosis.runner import run_method
-from opsassay.bench.domains.diagnosis.solver import solver_hash, solver_of
 from opsassay.bench.domains.diagnosis.views import arm_of, masked
 from opsassay.bench.domains.diagnosis.workers import shared_workers
 from opsassay.errors import DatapackError, OpsAssayError
 from opsassay.grading.profiles import profile_named
-from opsassay.methods.base import method_named
 from opsassay.model.base import Written
 from opsassay.model.overrides import with_changes
 from opsassay.model.run import Metric, Run, Suite
@@ -48,7 +47,6 @@ class RunSettings(Written):
     seed: int = Field(default=0, description="of the first repeat; the others follow")
     again: bool = Field(default=False, description="run also what has a result already")
     profile: str = Field(default="default", description="of the grades in the summary")
-    metric: str = Field(default="any_service", description="of the score table")
 
     @field_validator("sealing", mode="before")
     @classmethod
@@ -70,11 +68,11 @@ def read_settings(changes: Sequence[str]) -> RunSettings:
 
 @dataclass(frozen=True)
 class IncidentJob:
-    """One run that is to be made: a method by its name, or an agent, on a case."""
+    """One run that is to be made: a method or an agent on a case."""
 
     case: Case
     item: IncidentItem
-    solver: str | Setup
+    solver: MethodSetup | Setup
     seed: int
     settings: RunSettings
 
@@ -86,7 +84,7 @@ class IncidentJob:
     @property
     def solver_name(self) -> str:
         """What the solver is called in results."""
-        return self.solver if isinstance(self.solver, str) else self.solver.solver().name
+        return self.solver.solver().label if isinstance(self.solver, Setup) else self.solver.solver.label
 
     @cached_property
     def cell(self) -> Cell:
@@ -94,8 +92,7 @@ class IncidentJob:
         mask = self.settings.mask
         if isinstance(self.solver, Setup):
             return cell_of(self.item, self.solver, mask, self.seed)
-        method = method_named(self.solver)
-        return Cell(self.item.task, solver_of(method), solver_hash(method), arm_of(mask), self.seed)
+        return Cell(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Make the run, or find the one that has a result; what cannot even be a run is reported, not raised."""
@@ -116,11 +113,11 @@ class IncidentJob:
             return JobEnd(self, None, None, str(error), f"not run: {error}")
         return JobEnd(self, run_dir, run, message=_message(run))
 
-    def _run_method(self, store: RunStore, name: str, given_up: Callable[[], bool]) -> Path:
+    def _run_method(self, store: RunStore, method: MethodSetup, given_up: Callable[[], bool]) -> Path:
         settings = self.settings
         with masked(self.item.datapack, settings.mask) as seen:
             return run_method(
-                store, IncidentItem(seen, self.item.content_hash), name, seed=self.seed, arm=arm_of(settings.mask),
+                store, IncidentItem(seen, self.item.content_hash), method, seed=self.seed, arm=arm_of(settings.mask),
                 timeout_s=settings.limits.seconds, again=settings.again, given_up=given_up,
             )  # fmt: skip
 
@@ -161,7 +158,10 @@ def open_suite(
 
 
 def plan(
-    opened: Iterable[tuple[Case, IncidentItem]], solvers: Sequence[str | Setup], repeats: int, settings: RunSettings
+    opened: Iterable[tuple[Case, IncidentItem]],
+    solvers: Sequence[MethodSetup | Setup],
+    repeats: int,
+    settings: RunSettings,
 ) -> list[IncidentJob]:
     """Return all runs of *solvers*: repeats are spread, so that an interrupted suite has some of every case."""
     cases = list(opened)
