@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opsassay.model.run import Run, Verdict
 
 SHOWN = {
-    "exact_match": "exact", "any_service": "right service", "f1": "F1", "path_reachability": "path",
+    "any_service": "right service", "exact_match": "exact", "f1": "F1", "path_reachability": "path",
     "ungrounded": "un-grounded", "path_reachability_per_any_service": "PR / AnySvc", "edge_f1": "edge F1",
     "sql_exec": "SQL runs", "evidence_relevant": "SQL relevant",
 }  # fmt: skip
@@ -133,9 +133,11 @@ def _print(
     from opsassay.bench.domains.diagnosis.judging import SUPPORTED
     from opsassay.grading.aggregate import only, summarise
 
+    calm = graded.calm()
+    broken = [verdict for verdict in graded.labelled() if verdict.item not in calm]
     pooled = {
         (row["solver"], row["metric"]): row
-        for row in summarise(only(graded.labelled(), (*SHOWN, SUPPORTED))).iter_rows(named=True)
+        for row in summarise(only(broken, (*SHOWN, SUPPORTED))).iter_rows(named=True)
         if row["scope"] == "all"
     }
     unranked = {summary.solver for summary in summaries if summary.not_ranked}
@@ -144,9 +146,10 @@ def _print(
     shown = SHOWN | judged
     rows = [
         (f"{name} (not ranked)" if name in unranked else name, *(_cell(pooled.get((name, m))) for m in shown))
-        for name in sorted(solvers, key=lambda name: (name in unranked, name))
+        for name in solvers
     ]
-    print_table(f"Grades ({profile}), mean over incidents [95% interval] (n)", ("solver", *shown.values()), rows)
+    if broken:
+        print_table(f"Grades ({profile}), mean over incidents [95% interval] (n)", ("solver", *shown.values()), rows)
     print_summaries(summaries, graded=True, repeats=repeats)
     for answer in collapsed:
         said = answer.service or "nothing is wrong"
@@ -156,8 +159,8 @@ def _print(
 
 
 def _write_scores(path: Path, graded: Graded | None, trials: Sequence[tuple[ResultRow, Verdict]], metric: str) -> None:
-    """Write the score table of what may be ranked, of whatever domain."""
-    from opsassay.bench.core.ranking import solver_label, why_not_ranked
+    """Write the score table of what may be ranked, of whatever domain, and say which solvers it took."""
+    from opsassay.bench.core.ranking import solver_names, versions_told, why_not_ranked
     from opsassay.bench.domains.diagnosis.scores import families_of, score_table, write_scores
     from opsassay.errors import UserError
 
@@ -167,9 +170,12 @@ def _write_scores(path: Path, graded: Graded | None, trials: Sequence[tuple[Resu
         say(
             f"opsassay: {left_out} runs are left out of the score table: they ran unsealed, are flagged, or of an oracle"
         )
+    for told in versions_told(run for run in runs if not why_not_ranked(run)):
+        say(f"opsassay: {told}; each is a method of its own in the score table")
+    name = solver_names(row.run for row, _ in trials if row.run)
     verdicts = graded.labelled(ranked=True) if graded else []
     verdicts += [
-        verdict.model_copy(update={"solver": solver_label(row.run)})
+        verdict.model_copy(update={"solver": name(row.run)})
         for row, verdict in trials
         if row.run and not row.not_ranked
     ]

@@ -20,25 +20,38 @@ def plain_summary(summary: SolverSummary) -> dict[str, Any]:
 
 
 def print_summaries(summaries: Sequence[SolverSummary], *, graded: bool, repeats: int) -> None:
-    """Print the table; figures that no solver has are no column."""
+    """Print a table of cases in which something was broken, and one of those in which nothing was.
+
+    Figures that no solver has are no column, and every grade stands with the number of its cases.
+    """
     ks = sorted({1, repeats}) if repeats > 1 else []
     columns = ["solver", "runs", "ended", "right service", "un-grounded", "PR / AnySvc", "exact"]
     columns += [*(f"pass@{k}" for k in ks), "time to answer", "complexity", "tokens, USD", "ranked"]
     rows = []
     for s in summaries:
         row = [s.solver, s.runs, ", ".join(f"{n} {status}" for status, n in s.statuses.items())]
-        row += [percent(s.any_service), percent(s.ungrounded), percent(s.grounded_share), percent(s.exact_match)]
+        row += [_of(s.any_service, s.graded["any_service"]), percent(s.ungrounded), percent(s.grounded_share)]
+        row += [_of(s.exact_match, s.graded["exact_match"])]
         row += [percent(s.pass_at.get(k)) for k in ks]
         row += [_seconds(s.answer_time), None if s.complexity is None else f"{s.complexity:.2f}", _spent(s)]
         rows.append([*row, "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes"])
     kept = [at for at in range(len(columns)) if at < 4 or any(row[at] is not None for row in rows)]
+    calm = [(s.solver, _of(s.calm, s.graded["calm"])) for s in summaries if s.graded["calm"]]
     print_table("Solvers", [columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    if calm:
+        best = sorted(calm, key=lambda row: (-next(s.calm or 0.0 for s in summaries if s.solver == row[0]), row[0]))
+        print_table("Nothing was broken", ("solver", "said so"), best)
     if not graded:
         from opsassay.bench.core.store import FINISHED
 
         ended = any(status in FINISHED for s in summaries for status in s.statuses)
         why = "no truth is at hand for these incidents" if ended else "no run came to a result"
         click.echo(f"Nothing was graded: {why}.")
+
+
+def _of(share: float | None, cases: int) -> str | None:
+    """Return a share with the number of its cases."""
+    return None if share is None else f"{percent(share)} ({cases})"
 
 
 def _spent(summary: SolverSummary) -> str | None:

@@ -86,14 +86,12 @@ def _greedy(service_hit: NDArray[np.bool_], full_hit: NDArray[np.bool_]) -> tupl
     return tuple(found)
 
 
-def outcome_metrics(
-    claims: Sequence[RootCauseClaim], truth: Truth, profile: Profile, *, names_kinds: bool = True
-) -> Metrics:
+def outcome_metrics(claims: Sequence[RootCauseClaim], truth: Truth, profile: Profile, *, unnamed: str = "") -> Metrics:
     """Return exact_match, precision, recall, f1, any_service and fault_kind_accuracy, each in [0, 1].
 
     With h full hits (service and kind, from `match`) among c claims and r true roots: precision = h / c, recall = h / r,
     F1 = 2 P R / (P + R), exact_match = 1[h = c = r]; any_service = 1[a claimed service is a root] (OpenRCA 2.0, G.1,
-    Equations 4 to 6). *names_kinds*: whether the solver names fault kinds.
+    Equations 4 to 6). *unnamed*: why the solver cannot name what was broken.
 
     Claims and faults are multisets: naming a pair twice is one hit and one miss, unless two such faults were injected.
 
@@ -101,9 +99,9 @@ def outcome_metrics(
     - Where nothing was broken, exact_match, precision and f1 are 1 for the empty answer and 0 for any other; recall,
       any_service and fault_kind_accuracy have nothing to count and are not applicable, whatever the answer.
     - fault_kind_accuracy is the share of full hits among matched services; without one it is not applicable.
-    - *names_kinds* False is a solver that is declared to name services only: metrics of pairs are not applicable to
-      any of its answers, and any_service is scored. A solver that does not declare it and leaves a kind out has missed
-      that pair; otherwise it could choose case by case whether to be graded.
+    - *unnamed* is of a solver that is declared to name services only, or not this kind: metrics of pairs are not
+      applicable to its answer, and any_service is scored. A solver that does not declare it and leaves a kind out has
+      missed that pair; otherwise it could choose case by case whether to be graded.
     - A truth of unknown kind leaves only any_service to score.
     """
     if truth.broken is False:
@@ -115,8 +113,8 @@ def outcome_metrics(
         return metrics.not_applicable(metrics.OUTCOME, "the truth names neither a fault nor a root cause")
     any_service = {"any_service": scored(any_service_hit(claims, roots, profile))}
     pairs = tuple(name for name in metrics.OUTCOME if name != "any_service")
-    if not names_kinds:
-        return any_service | metrics.not_applicable(pairs, "the solver names no fault kinds")
+    if unnamed:
+        return any_service | metrics.not_applicable(pairs, unnamed)
     if any(root.kind is None for root in roots):
         return any_service | metrics.not_applicable(pairs, "the truth names no fault kind")
     matches = match(claims, roots, profile)

@@ -48,7 +48,7 @@ def declared_parameters(made: Callable[..., Any]) -> dict[str, DeclaredParameter
     """Return the parameters of the class *made* by name: its keyword arguments, a default each."""
     try:
         signature = inspect.signature(made)
-        hints = get_type_hints(made.__init__, include_extras=True)  # type: ignore[misc]  # of the class itself
+        hints = get_type_hints(made.__init__, include_extras=True)
     except (TypeError, ValueError, NameError, AttributeError):
         return {}
     named = (p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))

@@ -38,13 +38,12 @@ def case_view(case: CaseReport) -> View:
     ]
     services = _services(case, [overlay for _, _, overlay in layers])
     index = {service: i for i, service in enumerate(services)}
-    right, judged = solvers_right(case.answers)
     return {
         "id": plain(case.incident.id),
         "system": plain(case.incident.system),
         "fault": plain(_fault_words(case)),
         "label": plain(case.annotation.label.value) if case.annotation else "not annotated",
-        "solved": f"{right} of {judged}" if judged else "–",
+        "solved": solvers_right(case.answers),
         "headline": headline(case),
         "facts": _facts(case),
         "alerts": _alerts(case.incident, index),

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from opsassay.bench.core.domain import Domain, domain_named
-from opsassay.bench.core.ranking import solver_label, why_not_ranked
+from opsassay.bench.core.ranking import solver_names, why_not_ranked
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import OpsAssayError
@@ -80,8 +80,9 @@ def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
 
 def _of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
     groups: dict[str, list[ResultRow]] = {}
+    name = solver_names(row.run for row in rows if row.run)
     for row in rows:
-        groups.setdefault(solver_label(row.run) if row.run else row.solver, []).append(row)
+        groups.setdefault(name(row.run) if row.run else row.solver, []).append(row)
     shown = [definition.name for definition in domain.metrics()][:SHOWN]
     most = max(Counter((row.solver, row.arm, row.task) for row in rows).values())
     ks = sorted({1, most})

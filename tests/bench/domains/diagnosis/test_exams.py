@@ -23,6 +23,7 @@ from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.diagnosis.agent_runs import setup_of
 from opsassay.bench.domains.diagnosis.estimate import ASSUMED_CALLS, ASSUMED_INPUT, estimate
 from opsassay.bench.domains.diagnosis.exams import RunSettings, open_suite, plan, read_settings
+from opsassay.bench.domains.diagnosis.method_setups import method_setup
 from opsassay.bench.domains.diagnosis.repeats import case_complexity, summarise_runs
 from opsassay.cli import run as command_line
 from opsassay.errors import ConfigError, DatapackError
@@ -92,7 +93,7 @@ def test_a_wrong_setting_is_told_by_its_key(change, sentence):
 
 def test_repeats_are_spread_over_the_cases(tmp_path):
     opened = open_suite(make_tree(tmp_path / "t", count=2).root)
-    jobs = plan(opened, ["constant", "chance"], 2, RunSettings(seed=5))
+    jobs = plan(opened, [method_setup("constant"), method_setup("chance")], 2, RunSettings(seed=5))
     assert [job.seed for job in jobs] == [5] * 4 + [6] * 4
     assert [job.solver for job in jobs] == ["constant", "chance"] * 4
     assert len({(job.case.name, job.solver, job.seed) for job in jobs}) == 8
@@ -287,7 +288,7 @@ def test_the_estimate_is_by_stated_assumptions_then_by_what_was_spent(tmp_path, 
     price = Price(input=2.0, output=10.0)
     setup = setup_of("rca", model="made", price=price)
     store = RunStore(tmp_path / "runs")
-    jobs = plan(opened, [setup, "constant"], 3, RunSettings())
+    jobs = plan(opened, [setup, method_setup("constant")], 3, RunSettings())
     first = estimate(store, jobs, price)
     assert (first.runs, first.with_result) == (12, 0)
     assert first.input_tokens == 6 * ASSUMED_CALLS * ASSUMED_INPUT
@@ -469,6 +470,8 @@ def test_what_may_not_be_ranked_says_why():
 def test_a_job_that_cannot_be_made_is_told_and_the_rest_goes_on(tmp_path):
     tree = make_tree(tmp_path / "t", count=1)
     settings = read_settings(["mask.trace_fraction=0.000001"])
-    (made,) = run_jobs(RunStore(tmp_path / "runs"), plan(open_suite(tree.root), ["constant"], 1, settings))
+    (made,) = run_jobs(
+        RunStore(tmp_path / "runs"), plan(open_suite(tree.root), [method_setup("constant")], 1, settings)
+    )
     assert made.run is None
     assert "leaves no spans" in (made.error or "")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from opsassay.bench.core.ranking import counted, run_id, solver_label, why_not_ranked
+from opsassay.bench.core.ranking import counted, run_id, solver_names, why_not_ranked
 from opsassay.bench.core.store import RUN, RunStore, read_diagnosis, read_run, write_verdict
 from opsassay.errors import DatapackError, OpsAssayError, UserError
 from opsassay.grading.evidence import ROWS_KEPT, evidence_of
@@ -174,14 +174,22 @@ class Graded:
     folders: tuple[Path, ...]
     problems: tuple[str, ...]
 
+    def name(self, run: Run) -> str:
+        """Return what the solver of *run* is called."""
+        return self._name(run)
+
+    def calm(self) -> frozenset[str]:
+        """Return the items in which nothing was broken."""
+        return calm_items(self.cases)
+
     def counted(self) -> list[tuple[Run, Verdict]]:
         """Return the runs that count in tables, one of every cell, with their verdicts."""
         return list(self._counted)
 
     def labelled(self, *, ranked: bool = False) -> list[Verdict]:
-        """Return the verdicts that count, of *ranked* runs alone if asked; another arm is another solver."""
+        """Return the verdicts that count, of *ranked* runs alone if asked; another arm, or hash, is another solver."""
         return [
-            verdict.model_copy(update={"solver": solver_label(run)})
+            verdict.model_copy(update={"solver": self.name(run)})
             for run, verdict in self._counted
             if not (ranked and why_not_ranked(run))
         ]
@@ -191,7 +199,7 @@ class Graded:
         reasons: dict[str, dict[str, None]] = {}
         for run, _ in self._counted:
             for reason in why_not_ranked(run):
-                reasons.setdefault(solver_label(run), {})[reason] = None
+                reasons.setdefault(self.name(run), {})[reason] = None
         return {solver: "; ".join(of) for solver, of in reasons.items()}
 
     def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
@@ -199,10 +207,14 @@ class Graded:
         folders = dict(zip(map(run_id, self.runs), self.folders, strict=True))
         first: set[tuple[str, str]] = set()
         for run, _ in self._counted:
-            solver = solver_label(run)
+            solver = self.name(run)
             if (solver, run.item) not in first and (diagnosis := read_diagnosis(folders[run_id(run)])) is not None:
                 first.add((solver, run.item))
                 yield solver, run.system, diagnosis
+
+    @cached_property
+    def _name(self) -> Callable[[Run], str]:
+        return solver_names(run for run, _ in self._counted)
 
     @cached_property
     def _counted(self) -> list[tuple[Run, Verdict]]:
@@ -244,6 +256,11 @@ def grade_stores(
             verdicts.append(verdict)
             folders.append(folder)
     return Graded(tuple(chosen), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems))
+
+
+def calm_items(cases: Iterable[Case]) -> frozenset[str]:
+    """Return the ids of those *cases* in which nothing was broken."""
+    return frozenset(case.datapack.incident.id for case in cases if case.truth and case.truth.broken is False)
 
 
 def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:

@@ -104,7 +104,7 @@ def _swept(asked: Sequence[AskedMethod], file: Path) -> list[AskedMethod]:
         raise ConfigError(f"--sweep {file}: {why}; write parameters by method, as in {EXAMPLE!r}.") from error
     found = list(asked)
     for name, variants in (given if isinstance(given, dict) else {None: None}).items():
-        several = variants if isinstance(variants, list) else [variants]
+        several: list[Any] = variants if isinstance(variants, list) else [variants]
         if not isinstance(name, str) or not several or not all(isinstance(variant, dict) for variant in several):
             raise ConfigError(f"--sweep {file}: expected a mapping of parameters, or a list of them, for each method.")
         _require_asked(f"--sweep {file}", name, found)
