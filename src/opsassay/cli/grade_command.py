@@ -161,7 +161,7 @@ def _print(
 def _write_scores(path: Path, graded: Graded | None, trials: Sequence[tuple[ResultRow, Verdict]], metric: str) -> None:
     """Write the score table of what may be ranked, of whatever domain, and say which solvers it took."""
     from opsassay.bench.core.ranking import solver_names, versions_told, why_not_ranked
-    from opsassay.bench.domains.diagnosis.scores import families_of, score_table, write_scores
+    from opsassay.bench.domains.diagnosis.scores import COVARIATES, ScoredAnswer, case_labels, score_table, write_scores
     from opsassay.errors import UserError
 
     runs = [run for run, _ in graded.counted()] if graded else []
@@ -173,15 +173,11 @@ def _write_scores(path: Path, graded: Graded | None, trials: Sequence[tuple[Resu
     for told in versions_told(run for run in runs if not why_not_ranked(run)):
         say(f"opsassay: {told}; each is a method of its own in the score table")
     name = solver_names(row.run for row, _ in trials if row.run)
-    verdicts = graded.labelled(ranked=True) if graded else []
-    verdicts += [
-        verdict.model_copy(update={"solver": name(row.run)})
-        for row, verdict in trials
-        if row.run and not row.not_ranked
-    ]
-    if not verdicts:
+    answers = graded.scored() if graded else []
+    answers += [ScoredAnswer(name(row.run), verdict) for row, verdict in trials if row.run and not row.not_ranked]
+    if not answers:
         raise UserError("There is no score table to write: none of the runs may be ranked.")
-    table = score_table(verdicts, metric, families_of(graded.cases) if graded else {})
+    table = score_table(answers, metric, case_labels(graded.cases, COVARIATES) if graded else {})
     say(f"opsassay: score table: {write_scores(table, path)}")
 
 

@@ -145,12 +145,15 @@ class Suite(Artefact):
 
 
 class Score(Noun):
-    """One row of a ScoreTable: what a method scored on a case, in [0, 1]."""
+    """One row of a ScoreTable: what a method scored on a case, in [0, 1], under which protocol, and what it answered."""
 
     family: str
     system: str
     case: str
     method: str
+    protocol: str = ""
+    predicted: str | None = None
+    expected: str | None = None
     score: float = Field(ge=0, le=1)
 
 

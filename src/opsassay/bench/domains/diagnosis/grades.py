@@ -12,6 +12,7 @@ from pathlib import Path
 
 from opsassay.bench.core.ranking import counted, run_id, solver_names, why_not_ranked
 from opsassay.bench.core.store import RUN, RunStore, read_diagnosis, read_run, write_verdict
+from opsassay.bench.domains.diagnosis.scores import ScoredAnswer
 from opsassay.errors import DatapackError, OpsAssayError, UserError
 from opsassay.grading.evidence import ROWS_KEPT, evidence_of
 from opsassay.grading.profiles import PROFILES, Profile
@@ -186,12 +187,17 @@ class Graded:
         """Return the runs that count in tables, one of every cell, with their verdicts."""
         return list(self._counted)
 
-    def labelled(self, *, ranked: bool = False) -> list[Verdict]:
-        """Return the verdicts that count, of *ranked* runs alone if asked; another arm, or hash, is another solver."""
+    def labelled(self) -> list[Verdict]:
+        """Return the verdicts that count; another arm, or hash, is another solver."""
+        return [verdict.model_copy(update={"solver": self.name(run)}) for run, verdict in self._counted]
+
+    def scored(self) -> list[ScoredAnswer]:
+        """Return what a score table is made of: the runs that count and may be ranked, with their answers."""
+        folders = dict(zip(map(run_id, self.runs), self.folders, strict=True))
         return [
-            verdict.model_copy(update={"solver": self.name(run)})
+            ScoredAnswer.of(self.name(run), run, verdict, read_diagnosis(folders[run_id(run)]))
             for run, verdict in self._counted
-            if not (ranked and why_not_ranked(run))
+            if not why_not_ranked(run)
         ]
 
     def not_ranked(self) -> dict[str, str]:
