@@ -160,7 +160,7 @@ def _print(
 
 def _write_scores(path: Path, graded: Graded | None, trials: Sequence[tuple[ResultRow, Verdict]], metric: str) -> None:
     """Write the score table of what may be ranked, of whatever domain, and say which solvers it took."""
-    from opsassay.bench.core.ranking import solver_names, versions_told, why_not_ranked
+    from opsassay.bench.core.ranking import solver_names, versions_reported, why_not_ranked
     from opsassay.bench.domains.diagnosis.scores import COVARIATES, ScoredAnswer, case_labels, score_table, write_scores
     from opsassay.errors import UserError
 
@@ -170,8 +170,8 @@ def _write_scores(path: Path, graded: Graded | None, trials: Sequence[tuple[Resu
         say(
             f"opsassay: {left_out} runs are left out of the score table: they ran unsealed, are flagged, or of an oracle"
         )
-    for told in versions_told(run for run in runs if not why_not_ranked(run)):
-        say(f"opsassay: {told}; each is a method of its own in the score table")
+    for reported in versions_reported(run for run in runs if not why_not_ranked(run)):
+        say(f"opsassay: {reported}; each is a method of its own in the score table")
     name = solver_names(row.run for row, _ in trials if row.run)
     answers = graded.scored() if graded else []
     answers += [ScoredAnswer(name(row.run), verdict) for row, verdict in trials if row.run and not row.not_ranked]

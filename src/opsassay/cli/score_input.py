@@ -88,14 +88,14 @@ def _graded(path: Path) -> list[tuple[Run, Verdict]]:
 def _of_runs(
     path: Path, graded: Sequence[tuple[Run, Verdict]], metric: str, settings: AuditSettings, *, by_protocol: bool
 ) -> pl.DataFrame:
-    from opsassay.bench.core.ranking import solver_names, versions_told
+    from opsassay.bench.core.ranking import solver_names, versions_reported
     from opsassay.bench.core.store import RunStore, read_diagnosis
     from opsassay.bench.domains.diagnosis.scores import COVARIATES, ScoredAnswer, case_labels, score_table
     from opsassay.telemetry.tree import resolve
 
     runs = [run for run, _ in graded]
-    for told in versions_told(runs):
-        say(f"opsassay: {told}")
+    for reported in versions_reported(runs):
+        say(f"opsassay: {reported}")
     name, store, labels = solver_names(runs), RunStore(path), {}
     with suppress(UserError):  # a store that lies apart from its incidents has no labels
         labels = case_labels(resolve(path), [one for one in settings.covariates if one in COVARIATES])

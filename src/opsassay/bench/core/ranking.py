@@ -50,17 +50,17 @@ def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
     return name
 
 
-def versions_told(runs: Iterable[Run]) -> list[str]:
+def versions_reported(runs: Iterable[Run]) -> list[str]:
     """Return a sentence for each name that several solvers among *runs* have, with how many runs each made."""
     given = list(runs)
     name, counts = solver_names(given), Counter[tuple[str, str]]()
     for run in given:
         if "@" in name(run).removeprefix(_label(run)):
             counts[_label(run), name(run)] += 1
-    told: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for (label, one), count in sorted(counts.items()):
-        told.setdefault(label, []).append(f"{one} ({count} runs)")
-    return [f"{label} was run by {len(of)} solvers of that name: {', '.join(of)}" for label, of in told.items()]
+        versions.setdefault(label, []).append(f"{one} ({count} runs)")
+    return [f"{label} was run by {len(of)} solvers of that name: {', '.join(of)}" for label, of in versions.items()]
 
 
 def _label(run: Run) -> str:

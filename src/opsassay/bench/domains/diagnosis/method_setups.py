@@ -44,7 +44,7 @@ class MethodSetup:
     command: tuple[str, ...] = ()
 
     def job(self) -> dict[str, Any]:
-        """Return what a worker is told to do."""
+        """Return the job that a worker gets."""
         if self.command:
             return {"kind": "command", "name": self.name, "command": list(self.command)}
         return {"kind": "method", "name": self.name, "parameters": dict(self.parameters)}

@@ -94,12 +94,12 @@ class ScoredAnswer:
 
 
 def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[str, CaseLabels]:
-    """Return what is told of each of *cases* by its id, with *covariates* of COVARIATES."""
-    wanted, found = tuple(covariates), {}
+    """Return the labels of each of *cases* by its id, with *covariates* of COVARIATES."""
+    names, found = tuple(covariates), {}
     for case in cases:
         incident, truth = case.datapack.incident, case.truth
         roots = None if truth is None or truth.broken is None else truth.root_services()
-        numbers = {name: float(COVARIATES[name](case.datapack)) for name in wanted}
+        numbers = {name: float(COVARIATES[name](case.datapack)) for name in names}
         found[incident.id] = CaseLabels(str(incident.provenance.get("format", NATIVE)), roots, numbers)
     return found
 
@@ -127,12 +127,12 @@ def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
 
 
 def score_table(answers: Iterable[ScoredAnswer], metric: str, about: Mapping[str, CaseLabels]) -> pl.DataFrame:
-    """Return one row per case, method and protocol: repeats are averaged, and the first one's answer is told.
+    """Return one row per case, method and protocol: repeats are averaged, and the answer is that of the first one.
 
-    Columns: SCORE_TABLE_COLUMNS (text, score f64), then the covariates of *about* (f64), which maps items to what is told
-    of them. A grade that is not applicable is no row; one that failed to be graded is a row without a score, so that a
-    method that crashes on hard cases is not scored on easy ones alone. Raises NotFoundError for an unknown metric, UserError for
-    one that is not in [0, 1].
+    Columns: SCORE_TABLE_COLUMNS (text, score f64), then the covariates of *about* (f64), which maps items to
+    their labels. A grade that is not applicable is no row; one that failed to be graded is a row without a score, so that a
+    method that crashes on hard cases is not scored on easy ones alone. Raises NotFoundError for an unknown metric,
+    UserError for one that is not in [0, 1].
     """
     rows, names = [], {CORRECT}
     further = sorted({name for labels in about.values() for name in labels.covariates})
