@@ -192,9 +192,11 @@ def test_a_plan_sweeps_and_finds_the_files_beside_it(tmp_path: Path) -> None:
     plan.write_text(
         f"domain: diagnosis\nincidents: [{tree.root}]\nagents:\n"
         "  - {name: alert-count, parameters: {z: [2.5, 3, 3.5]}}\n  - {name: 'mine.py:Mine', parameters: {least: 2}}\n"
+        "  - 'command:./my.sh'\n"
     )
+    script(tmp_path / "my.sh", "#!/bin/sh\n")
     named = [job.solver_name for job in load_plan(plan)]
-    assert named == ["alert-count:z=2.5", "alert-count", "alert-count:z=3.5", "mine:least=2"]
+    assert named == ["alert-count:z=2.5", "alert-count", "alert-count:z=3.5", "mine:least=2", "my.sh"]
 
 
 # Code that is not ours --------------------------------------------------------------------------------------------------
@@ -213,6 +215,8 @@ def test_a_file_is_a_method_with_its_own_parameters_and_imports(tmp_path: Path, 
     assert answer.root_causes[0].service == pack.services()[2]
     (tmp_path / "beside.py").write_text("FIRST = 2\n")  # what it imports is part of what it is
     assert method_setup(name).solver_hash != one.solver_hash
+    file.write_text(MINE.replace('{"least": self.least}', "{}"))  # one that does not say what it was given
+    assert method_setup(name).solver_hash != method_setup(name, {"least": 2}).solver_hash
 
 
 @pytest.mark.parametrize(

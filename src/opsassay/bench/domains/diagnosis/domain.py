@@ -33,16 +33,13 @@ class PlannedSolver(PlannedAgent):
 
     def solvers(self, folder: Path, settings: RunSettings) -> list[MethodSetup | Setup]:
         """Return the agent, or every variant of the method; files are those of *folder*."""
-        where, colon, made = self.name.rpartition(":")
+        asked = asked_method(self.name)
+        if is_asked_method(self.name):
+            return [*methods_of([AskedMethod(asked.name, asked.values, (self.parameters,))], folder)]
+        if self.parameters:
+            raise ConfigError(f"agents: {self.name} is no method, and methods alone have parameters.")
         name = str(folder / self.name) if self.is_file else self.name
-        if colon and where.endswith(".py"):
-            name = f"{folder / where}:{made}"
-        asked = asked_method(name)
-        if not is_asked_method(name):
-            if self.parameters:
-                raise ConfigError(f"agents: {self.name} is no method, and methods alone have parameters.")
-            return solvers_named([name], self.model, settings, [])
-        return [*methods_of([AskedMethod(asked.name, asked.values, (self.parameters,))])]
+        return solvers_named([name], self.model, settings, [])
 
 
 class IncidentPlan(Written):

@@ -50,23 +50,23 @@ class MethodSetup:
         return {"kind": "method", "name": self.name, "parameters": dict(self.parameters)}
 
 
-def method_setup(name: str, parameters: Mapping[str, Any] = {}) -> MethodSetup:
+def method_setup(name: str, parameters: Mapping[str, Any] = {}, folder: Path = Path()) -> MethodSetup:
     """Return the method called *name* with *parameters*: registered, MODULE:CLASS, FILE.py:CLASS, or ``command:WORDS``.
 
-    Raises NotFoundError for an unknown name or parameter, UserError for a value that a parameter does not take, and for
-    code that cannot be loaded or is no method.
+    Files are those of *folder*. Raises NotFoundError for an unknown name or parameter, UserError for a value that a
+    parameter does not take, and for code that cannot be loaded or is no method.
     """
     if name.startswith(COMMAND):
-        return _command(name, parameters)
+        return _command(name, parameters, folder)
     where, colon, made = name.rpartition(":")
     if colon and where.endswith(".py"):
-        name = f"{Path(where).resolve()}:{made}"
+        name = f"{(folder / where).resolve()}:{made}"
     if not colon and name in METHODS.builtin_names():
         found = described(name, parameters)
     else:
         found = _described_apart(name, parameters)
     solver = Solver.model_validate(found["solver"])
-    code = solver.model_copy(update={"parameters": {}, "fault_kinds": None})
+    code = solver.model_copy(update={"fault_kinds": None})  # which stand in the sources
     return MethodSetup(name, solver, hash_of(code, map(Path, found["sources"])), found["parameters"])
 
 
@@ -95,7 +95,7 @@ def _described_apart(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]
     return said
 
 
-def _command(name: str, parameters: Mapping[str, Any]) -> MethodSetup:
+def _command(name: str, parameters: Mapping[str, Any], folder: Path) -> MethodSetup:
     """Return the method that is a command; files among its words are part of what it is."""
     try:
         words = shlex.split(name.removeprefix(COMMAND))
@@ -105,7 +105,7 @@ def _command(name: str, parameters: Mapping[str, Any]) -> MethodSetup:
         raise UserError(f"{name} names no command; write it after the colon, as in -m 'command:./my_method.sh'.")
     if parameters:
         raise UserError(f"{name} takes no parameters ({', '.join(parameters)}); write them as words of the command.")
-    files = {word: Path(word).resolve() for word in words if Path(word).is_file()}
+    files = {word: (folder / word).resolve() for word in words if (folder / word).is_file()}
     program = words[0]
     if program not in files and shutil.which(program) is None:
         raise UserError(f"There is no command {program}; give the path of a file, or a program that is installed.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from opsassay.agents.base import AGENTS
 from opsassay.agents.models.named import require_endpoint
@@ -19,9 +20,9 @@ def is_asked_method(text: str) -> bool:
     return is_method(asked_method(text).name)
 
 
-def methods_of(asked: Iterable[AskedMethod]) -> list[MethodSetup]:
-    """Return every variant of the *asked* methods, each once; raises as `method_setup`."""
-    made = [method_setup(one.name, parameters) for one in asked for parameters in one.each()]
+def methods_of(asked: Iterable[AskedMethod], folder: Path = Path()) -> list[MethodSetup]:
+    """Return every variant of the *asked* methods, each once, with files of *folder*; raises as `method_setup`."""
+    made = [method_setup(one.name, parameters, folder) for one in asked for parameters in one.each()]
     return list({setup.solver_hash + setup.solver.label: setup for setup in made}.values())
 
 
