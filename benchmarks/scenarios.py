@@ -12,10 +12,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from opsassay.bench.core.oracles import EVERY_ORACLE
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.contract import TrialAgent
 from opsassay.bench.domains.sre.grading import grade_trial
-from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.trials import TrialJob, run_trials
 from opsassay.model.progress import ProgressLines
 from opsassay.testbed.scenarios import names

@@ -45,6 +45,7 @@ ORDER = (
     "agents",
     "run",
     "grade",
+    "table",
     "regrade",
     "report",
     "audit",

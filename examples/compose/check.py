@@ -104,6 +104,10 @@ class ComposeStage:
         """Raise OperationError when podman does not answer."""
         self.stack.states()
 
+    def leftovers(self) -> list[str]:
+        """Return the containers that are still there."""
+        return [f"container {name} is {state}" for name, state in self.stack.states().items()]
+
 
 def unavailable() -> str | None:
     """Return why the check cannot run here, None when it can."""

@@ -96,7 +96,7 @@ def test_the_kernels_killer_is_named_when_its_count_rose(tmp_path):
     assert oom_kills(tmp_path / "none") is None
     found = [{"time_ns": 5, "process": "pressure-1", "pid": 7, "status": -9, "out_of_memory": True}]
     (sentence,) = sentences(found, 0)
-    assert "the kernel's out-of-memory killer struck at that moment" in sentence
+    assert "the kernel's out-of-memory killer acted at that moment" in sentence
 
 
 def test_a_full_disk_is_told_by_the_journal_and_counted_by_the_ledger(tmp_path):

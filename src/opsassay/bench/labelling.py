@@ -16,6 +16,7 @@ from pydantic import Field
 from opsassay.errors import DatapackError, UserError
 from opsassay.model.base import Artefact
 from opsassay.model.causal_graph import CausalGraph
+from opsassay.model.json_lines import append_line
 
 CRITERIA = ("temporal", "structural", "causal")
 """What is asked of every edge: precedence, a relation that admits the mechanism, consequence and not coincidence."""
@@ -79,8 +80,7 @@ def save_verdict(suite: Path, verdict: CaseVerdict) -> None:
     """Append *verdict* to those of its annotator; the last one on a case counts."""
     file = audit_file(suite, verdict.annotator)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a", encoding="utf-8") as out:
-        out.write(verdict.canonical_json() + "\n")
+    append_line(file, verdict)
 
 
 def read_verdicts(suite: Path, annotator: str) -> dict[str, CaseVerdict]:

@@ -1,4 +1,4 @@
-"""One door to rules and techniques: a trace in, an attribution with its cost out; a failure of the model is an answer."""
+"""The entry to rules and techniques: a trace in, an attribution with its cost out; a failing model is an answer."""
 
 from __future__ import annotations
 

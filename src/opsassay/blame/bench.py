@@ -13,6 +13,7 @@ from opsassay.blame.rules import RULES
 from opsassay.blame.scores import Scored, TechniqueSummary, breakdown, score, summarise
 from opsassay.blame.settings import BlameSettings
 from opsassay.errors import UserError
+from opsassay.model.progress import SILENT, Progress, piece
 from opsassay.model.trajectory import LabelledTrace
 
 POOLED = "all"
@@ -50,7 +51,7 @@ def bench(
     runs: int = 3,
     compat: bool = False,
     rerun_of: RerunOf = lambda _: None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = SILENT,
 ) -> list[BenchRow]:
     """Return a row for every technique and subset, and for all subsets together.
 
@@ -63,12 +64,12 @@ def bench(
     for technique in dict.fromkeys((*RULES, *techniques)):
         among = [case for case in cases if technique != RE_RUN or rerun_of(case) is not None]
         left_out = f", {len(cases) - len(among)} of {len(cases)} cannot be run again and are left out"
-        progress(technique + (left_out if len(among) < len(cases) else ""))
-        if not among:
-            raise UserError(_NONE_AGAIN.format(len(cases)))
-        repeats = 1 if technique in RULES or technique == "combined" else runs
-        answers = [_answers(among, technique, model, chosen, rerun_of) for _ in range(repeats)]
-        rows += _rows(among, technique, answers, chosen, compat=compat)
+        with piece(progress, technique + (left_out if len(among) < len(cases) else "")):
+            if not among:
+                raise UserError(_NONE_AGAIN.format(len(cases)))
+            repeats = 1 if technique in RULES or technique == "combined" else runs
+            answers = [_answers(among, technique, model, chosen, rerun_of) for _ in range(repeats)]
+            rows += _rows(among, technique, answers, chosen, compat=compat)
     return rows
 
 

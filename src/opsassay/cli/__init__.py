@@ -36,6 +36,7 @@ COMMANDS = {
     "tasks": "List every task: scenarios that ship, incidents of suites.",
     "run": "Run agents over a suite, or a plan of any tasks: repeats, resume, limits, grades.",
     "grade": "Grade runs against the truth.",
+    "table": "Print the result tables of a store of runs.",
     "regrade": "Grade runs again under changed conventions: a what-if.",
     "scenarios": "List the remediation scenarios; validate one.",
     "trials": "Run agents on remediation scenarios and judge the whole trajectory.",

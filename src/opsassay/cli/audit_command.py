@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsassay.bench.core.tables import percent
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import json_option, percent, print_json, print_table, say, stages
+from opsassay.cli.output import json_option, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
     from opsassay.audit.audit import AuditReport
@@ -93,9 +94,9 @@ def _audit(path: Path, settings: AuditSettings, metric: str | None) -> AuditRepo
     from opsassay.cli.score_input import scores_of
 
     with stages() as shown:
-        shown.begin("reading scores")
+        shown.started("reading scores")
         inclusion = match(scores_of([path], settings, metric)[0], settings, str(path))
-        return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, shown.begin)
+        return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, shown.started)
 
 
 def _write(result: AuditReport, output: Path) -> None:

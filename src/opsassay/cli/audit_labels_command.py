@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from opsassay.cli.output import json_option, percent, print_json, print_table, say
+from opsassay.bench.core.tables import percent
+from opsassay.cli.output import json_option, print_json, print_table, say
 
 
 @click.command("audit-labels")

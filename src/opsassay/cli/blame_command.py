@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsassay.bench.core.tables import percent
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import json_option, percent, print_json, print_table, say
+from opsassay.cli.output import json_option, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
     from opsassay.blame.bench import BenchRow
@@ -121,10 +122,12 @@ def bench(
         for note in case.notes:
             say(f"opsassay: {case.id}: {note}; kept as it is")
     settings = _settings(config, without)
-    rows = compare(
-        cases, techniques, model=model_named(model) if model else None, settings=settings, runs=runs, compat=compat,
-        rerun_of=rerun_of, progress=lambda name: say(f"opsassay: {name}"),
-    )  # fmt: skip
+    asked = model_named(model) if model else None
+    with stages() as progress:
+        rows = compare(
+            cases, techniques, model=asked, settings=settings, runs=runs, compat=compat, rerun_of=rerun_of,
+            progress=progress,
+        )  # fmt: skip
     if as_json:
         scoring = "compat" if compat else "exact"
         shown = {name: getattr(settings, name) for name in ("reference", "metadata", "inputs")}

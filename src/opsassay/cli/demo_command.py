@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import yaml
 
+from opsassay.bench.core.tables import percent
 from opsassay.cli.output import (
     Stages,
     abnormal_option,
     isolation_option,
     json_option,
     normal_option,
-    percent,
     print_json,
     print_table,
     stages,
@@ -24,16 +25,6 @@ from opsassay.cli.output import (
 
 if TYPE_CHECKING:
     from opsassay.model.system import IsolationLevel
-
-FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("NetworkDelay", "catalog", {"delay_ms": 100, "jitter_ms": 10}),
-    ("JVMMySQLException", "reviews", {}),
-    ("HTTPResponseAbort", "payment", {}),
-    ("HTTPResponseDelay", "currency", {"delay_ms": 300}),
-    ("CPUStress", "recommendation", {"cores": 3}),
-    ("PodKill", "cart", {}),
-)
-"""What the demo may break in the shop; the seed chooses. NetworkDelay, the deepest cascade, is that of seed 0."""
 
 METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "edge_f1")
 
@@ -74,12 +65,14 @@ def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]
     """Return (type, service, parameters) of the named fault, or of the one that *seed* means; raises NotFoundError."""
     from opsassay.errors import NotFoundError
 
-    by_name = {row[0]: row for row in FAULTS}
+    known: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
+    by_name = {fault: (fault, one["service"], one["parameters"]) for fault, one in known.items()}
     if name is not None:
         if name not in by_name:
             raise NotFoundError("fault of the demo", name, by_name, "Others: `opsassay record`.")
         return by_name[name]
-    return FAULTS[0] if seed == 0 else random.Random(seed).choice(FAULTS)  # noqa: S311
+    faults = list(by_name.values())
+    return faults[0] if seed == 0 else random.Random(seed).choice(faults)  # noqa: S311
 
 
 def record_incident(
@@ -92,10 +85,10 @@ def record_incident(
     from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
     app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
-    shown.begin("starting shop")
+    shown.started("starting shop")
     with substrate.deployed(app, name, seed=seed, isolation=isolation) as running:
-        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, on_progress=shown.begin)
-        shown.begin("stopping shop")
+        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, progress=shown)
+        shown.started("stopping shop")
     return id_
 
 
@@ -111,15 +104,15 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
     from opsassay.web.runs import case_reports
 
     tree, store = Tree(root), RunStore(root)
-    shown.begin("explaining the cascade")
+    shown.started("explaining the cascade")
     annotated = annotate_path(tree.incident_path(id_))
     (case,) = resolve(tree.incident_path(id_))
     items = []
     for method in METHODS.names():
-        shown.begin(f"diagnosing: {method}")
+        shown.started(f"diagnosing: {method}")
         run_dir = run_method(store, case.datapack, method, seed=seed)
         items.append(_item(read_run(run_dir), read_diagnosis(run_dir), grade_run(run_dir, case)))
-    shown.begin("writing the report")
+    shown.started("writing the report")
     reproduce = [f"opsassay diagnose {root}", f"opsassay grade {root}", f"opsassay report {root} -o {root}"]
     report = write_report(case_reports(store, [case], reproduce=reproduce), root / "report.html", title="OpsAssay demo")
     truth = tree.truth(id_)

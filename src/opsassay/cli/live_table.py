@@ -30,8 +30,9 @@ class RunTable:
         self._tokens, self._money = 0.0, 0.0
         self.live: Live | None = None
 
-    def started(self, name: str) -> None:
-        """Show a run that begins."""
+    def started(self, name: str, expected_s: float = 0.0) -> None:
+        """Show a run that begins; how long it takes is not expected of a run."""
+        del expected_s
         with self._lock:
             self._running[name] = time.monotonic()
         self._refresh()

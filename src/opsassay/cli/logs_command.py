@@ -53,7 +53,10 @@ def merged(written: Mapping[str, str], shown: dict[str, int]) -> list[dict[str, 
     found = list[dict[str, Any]]()
     for name, text in written.items():
         whole = text.rfind("\n") + 1
-        found += _entries(name, text[shown.get(name, 0) : whole].splitlines())
+        begun = shown.get(name, 0)
+        found += _entries(
+            name, text[begun if begun <= len(text) else 0 : whole].splitlines()
+        )  # a shorter one began anew
         shown[name] = whole
     return sorted(found, key=lambda entry: str(entry["time"]))
 

@@ -53,7 +53,7 @@ def command(
         running.require(plan, source=fault)
     check_output(tree)
     with stages() as shown:
-        shown.begin(f"starting {app.system}")
+        shown.started(f"starting {app.system}")
         fresh: AbstractContextManager[RunningSystem | None] = nullcontext(running)
         if running is None:
             fresh = chosen.deployed(app, f"{app.system}-{os.getpid()}", seed=seed, isolation=isolation)
@@ -62,8 +62,8 @@ def command(
             if recorded.status().system != app.system:
                 raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")
             schedule = Schedule(warmup_s, normal_s, abnormal_s)
-            id_ = record(recorded, app, plan, tree, schedule, seed=seed, on_progress=shown.begin)
-            shown.begin("finishing")
+            id_ = record(recorded, app, plan, tree, schedule, seed=seed, progress=shown)
+            shown.started("finishing")
     truth = tree.truth(id_)
     affected = truth.affected()
     item = {

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, cases_apart, json_option, print_json, print_table, say
-from opsassay.cli.summaries import plain_summary, print_summaries
+from opsassay.cli.output import FOLDER, cases_apart, json_option, print_json, print_tables, say
 
 if TYPE_CHECKING:
     from opsassay.bench.core.run import JobEnd
@@ -51,10 +50,11 @@ def command(
     if not agents:
         raise click.UsageError("Missing option '-a' / '--agent'.", context)
     from opsassay.bench.core.run import run_jobs
-    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.core.store import FINISHED, RunStore
     from opsassay.bench.domains.diagnosis.agent_runs import Setup
     from opsassay.bench.domains.diagnosis.estimate import estimate
     from opsassay.bench.domains.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
+    from opsassay.bench.domains.diagnosis.repeats import summary_tables
     from opsassay.bench.domains.diagnosis.solvers import is_asked_method, solvers_named
     from opsassay.bench.domains.diagnosis.sweeps import asked_method, with_changes
     from opsassay.cli.live_table import run_table
@@ -80,11 +80,13 @@ def command(
     summaries, verdicts = _graded(store, cases, made, settings, repeats)
     items = [_item(one) for one in made]
     if as_json:
-        print_json(
-            "run", items, summary=[plain_summary(s) for s in summaries], problems=problems, profile=settings.profile
-        )
+        print_json("run", items, summary=[s.as_item() for s in summaries], problems=problems, profile=settings.profile)
     else:
-        print_summaries(summaries, graded=bool(verdicts), repeats=repeats)
+        print_tables(summary_tables(summaries, repeats))
+        if not verdicts:
+            ended = any(status in FINISHED for s in summaries for status in s.statuses)
+            why = "no truth is at hand for these incidents" if ended else "no run came to a result"
+            click.echo(f"Nothing was graded: {why}.")
         click.echo(f"{len(made)} runs in {store.root / 'runs'}. {_next(items, suite, output)}")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
@@ -109,8 +111,7 @@ def _run_plan(path: Path, output: Path | None, workers: int, stray: list[str], *
     if as_json:
         print_json("run", [row.as_item() for row in rows], plan=str(path))
     else:
-        for one in solver_tables(rows):
-            print_table(one.title, one.columns, one.rows)
+        print_tables(solver_tables(rows))
         click.echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
 

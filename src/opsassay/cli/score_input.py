@@ -89,8 +89,9 @@ def _of_runs(
     path: Path, graded: Sequence[tuple[Run, Verdict]], metric: str, settings: AuditSettings, *, by_protocol: bool
 ) -> pl.DataFrame:
     from opsassay.bench.core.ranking import solver_names, versions_reported
+    from opsassay.bench.core.scores import NO_ANSWER, ScoredAnswer, score_table
     from opsassay.bench.core.store import RunStore, read_diagnosis
-    from opsassay.bench.domains.diagnosis.scores import COVARIATES, ScoredAnswer, case_labels, score_table
+    from opsassay.bench.domains.diagnosis.scores import COVARIATES, case_labels, first_claim
     from opsassay.telemetry.tree import resolve
 
     runs = [run for run, _ in graded]
@@ -99,10 +100,11 @@ def _of_runs(
     name, store, labels = solver_names(runs), RunStore(path), {}
     with suppress(UserError):  # a store that lies apart from its incidents has no labels
         labels = case_labels(resolve(path), [one for one in settings.covariates if one in COVARIATES])
-    answers = [
-        ScoredAnswer.of(name(run), run, verdict, read_diagnosis(store.runs_dir / run.cell / str(run.attempt)))
-        for run, verdict in graded
-    ]
+    answers = []
+    for run, verdict in graded:
+        diagnosis = read_diagnosis(store.runs_dir / run.cell / str(run.attempt))
+        said = NO_ANSWER if diagnosis is None else first_claim(diagnosis)
+        answers.append(ScoredAnswer.of(name(run), run, verdict, said))
     if not by_protocol:
         answers = [replace(one, method=name(run), protocol="") for one, run in zip(answers, runs, strict=True)]
     return score_table(answers, metric, labels)

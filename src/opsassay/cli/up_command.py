@@ -31,7 +31,7 @@ def command(
 
     app = load_system(system)
     with stages() as shown:
-        shown.begin(f"starting {app.system}")
+        shown.started(f"starting {app.system}")
         where, isolation = split_level(substrate)
         chosen = substrate_of(where, image=image)
         running = chosen.deploy(app, name or app.system, seed=seed, rate_rps=rate_rps, isolation=isolation)

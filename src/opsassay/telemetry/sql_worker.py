@@ -95,7 +95,7 @@ def _send(replies: BinaryIO, reply: Mapping[str, Any]) -> None:
 
 
 def load(tables: Mapping[str, str], memory_mb: int) -> Any:
-    """Return a connection with *tables* (name to parquet file) in memory and every door closed behind them."""
+    """Return a connection with *tables* (name to parquet file) in memory and access to everything else closed."""
     pytz = types.ModuleType("pytz")
     pytz.timezone = lambda _name: _Utc()  # type: ignore[attr-defined]
     pytz.utc = _Utc()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A tree of incidents with their truth apart, and the one door through which commands find cases.
+"""A tree of incidents with their truth apart, and the one place where commands find cases.
 
 ``DIR/incidents/<id>/`` is what a solver may see; ``DIR/truth/<id>/`` is for the grader alone. Methods may not import
 this module.

@@ -1,4 +1,4 @@
-"""The door to the seal: what to run, what to hand to it, what it may use, and how it ended."""
+"""The entry to the seal: what to run, what to hand to it, what it may use, and how it ended."""
 
 from __future__ import annotations
 

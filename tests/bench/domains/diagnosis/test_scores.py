@@ -9,19 +9,12 @@ import pytest
 
 from opsassay.audit.settings import Columns
 from opsassay.audit.table import long_scores, read_table
+from opsassay.bench.core.scores import CaseLabels, ScoredAnswer, score_of, score_table, write_scores
 from opsassay.bench.core.store import RunStore, read_verdicts
 from opsassay.bench.domains.diagnosis.grades import grade_all
 from opsassay.bench.domains.diagnosis.regrading import changed_profile, moved
 from opsassay.bench.domains.diagnosis.runner import run_method
-from opsassay.bench.domains.diagnosis.scores import (
-    CaseLabels,
-    ScoredAnswer,
-    defined_metric,
-    modal_answers,
-    score_of,
-    score_table,
-    write_scores,
-)
+from opsassay.bench.domains.diagnosis.scores import defined_metric, modal_answers
 from opsassay.errors import NotFoundError, UserError
 from opsassay.grading.profiles import PROFILES
 from opsassay.model.diagnosis import Diagnosis, RootCauseClaim

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from opsassay.agents.command import CommandAgent
@@ -45,7 +46,8 @@ def examine(
         end = run_outside(OutsideAgent.of(agent, model), task, bundle.folder, run_dir, meter, sealed=sealed)
         if said := output_of(end):
             (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
-        return _outcome(end, desk, bundle.folder / "work", bundle.services, bundle.canary, meter)
+        outcome = _outcome(end, desk, bundle.folder / "work", bundle.services, bundle.canary, meter)
+    return replace(outcome, notes=(*outcome.notes, *bundle.left))
 
 
 class IncidentBundle:
@@ -53,15 +55,18 @@ class IncidentBundle:
 
     folder: Path
     canary: Canary
+    left: tuple[str, ...] = ()
+    """What was not back at the baseline when all was removed."""
 
     def __init__(self, incident: Datapack, meter: Meter, recorder: AgentRecorder, *, with_tools: bool) -> None:
         self._incident, self._meter, self._recorder, self._with_tools = incident, meter, recorder, with_tools
-        self._stack = ExitStack()
+        self._stack, self._made = ExitStack(), list[Path]()
         self.services = incident.services()
 
     def prepare(self) -> None:
         """Copy what is seen of the incident, and plant the canary."""
         self.folder = self._stack.enter_context(opaque_view(self._incident))
+        self._made.append(self.folder)
         self.canary = Canary(self._incident.incident, self.services)
         self.canary.plant(self.folder)
 
@@ -81,6 +86,11 @@ class IncidentBundle:
     def remove(self) -> None:
         """Remove the folder, and end the SQL worker."""
         self._stack.close()
+
+    def verify(self) -> None:
+        """Note a folder that is still there; the incident itself is known by its hash, which every grading looks at."""
+        still = [folder for folder in self._made if folder.exists()]
+        self.left = tuple(f"not back at the baseline: the folder {folder} is still there" for folder in still)
 
 
 def _outcome(

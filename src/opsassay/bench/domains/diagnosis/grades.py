@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from opsassay.bench.core.ranking import counted, run_id, solver_names, why_not_ranked
-from opsassay.bench.core.store import RUN, RunStore, read_diagnosis, read_run, write_verdict
-from opsassay.bench.domains.diagnosis.scores import ScoredAnswer
+from opsassay.bench.core.store import RunStore, read_diagnosis, read_run, write_verdict
 from opsassay.errors import DatapackError, OpsAssayError, UserError
 from opsassay.grading.evidence import ROWS_KEPT, evidence_of
 from opsassay.grading.profiles import PROFILES, Profile
 from opsassay.grading.topology import Topology, topology_of
 from opsassay.grading.verdict import grade
-from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.run import Run, RunStatus, Verdict
 from opsassay.proxy.formats.finding import read_one
 from opsassay.telemetry.content import content_hash
@@ -164,106 +159,6 @@ def _grade_case(
     return graded, problems
 
 
-@dataclass(frozen=True)
-class Graded:
-    """Every verdict of some *stores* beside its run, on *cases*; *problems* say what could not be graded."""
-
-    stores: tuple[Path, ...]
-    cases: tuple[Case, ...]
-    runs: tuple[Run, ...]
-    verdicts: tuple[Verdict, ...]
-    folders: tuple[Path, ...]
-    problems: tuple[str, ...]
-
-    def name(self, run: Run) -> str:
-        """Return what the solver of *run* is called."""
-        return self._name(run)
-
-    def calm(self) -> frozenset[str]:
-        """Return the items in which nothing was broken."""
-        return calm_items(self.cases)
-
-    def counted(self) -> list[tuple[Run, Verdict]]:
-        """Return the runs that count in tables, one of every cell, with their verdicts."""
-        return list(self._counted)
-
-    def labelled(self) -> list[Verdict]:
-        """Return the verdicts that count; another arm, or hash, is another solver."""
-        return [verdict.model_copy(update={"solver": self.name(run)}) for run, verdict in self._counted]
-
-    def scored(self) -> list[ScoredAnswer]:
-        """Return what a score table is made of: the runs that count and may be ranked, with their answers."""
-        folders = dict(zip(map(run_id, self.runs), self.folders, strict=True))
-        return [
-            ScoredAnswer.of(self.name(run), run, verdict, read_diagnosis(folders[run_id(run)]))
-            for run, verdict in self._counted
-            if not why_not_ranked(run)
-        ]
-
-    def not_ranked(self) -> dict[str, str]:
-        """Return the solvers that are not ranked, with why."""
-        reasons: dict[str, dict[str, None]] = {}
-        for run, _ in self._counted:
-            for reason in why_not_ranked(run):
-                reasons.setdefault(self.name(run), {})[reason] = None
-        return {solver: "; ".join(of) for solver, of in reasons.items()}
-
-    def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
-        """Yield solver, system and answer of every case that counts and has one; of repeats the first."""
-        folders = dict(zip(map(run_id, self.runs), self.folders, strict=True))
-        first: set[tuple[str, str]] = set()
-        for run, _ in self._counted:
-            solver = self.name(run)
-            if (solver, run.item) not in first and (diagnosis := read_diagnosis(folders[run_id(run)])) is not None:
-                first.add((solver, run.item))
-                yield solver, run.system, diagnosis
-
-    @cached_property
-    def _name(self) -> Callable[[Run], str]:
-        return solver_names(run for run, _ in self._counted)
-
-    @cached_property
-    def _counted(self) -> list[tuple[Run, Verdict]]:
-        of = {run_id(run): verdict for run, verdict in zip(self.runs, self.verdicts, strict=True)}
-        return [(run, of[run_id(run)]) for run in counted(self.runs)]
-
-
-def grade_stores(
-    paths: Sequence[Path], cases: Path | None, profile: Profile, judge: Callable[[Verdict], Verdict] | None = None
-) -> Graded:
-    """Grade the runs at *paths*, each a store or the folder of one attempt, against *cases* (their own stores' if None).
-
-    What cannot be graded is reported, and the rest goes on. With a *judge* its verdicts are kept beside the others and
-    returned. Raises UserError where there are no runs, and as `cases_of`.
-    """
-    chosen: dict[Path, set[str] | None] = {}
-    for path in paths:
-        if not (path / RUN).is_file():
-            chosen[path] = None
-        elif (ids := chosen.setdefault(path.resolve().parents[2], set())) is not None:
-            ids.add(run_id(read_run(path)))
-    if empty := next((root for root in chosen if not any(RunStore(root).runs())), None):
-        raise UserError(f"{empty} holds no runs; make some with `opsassay diagnose`.")
-    problems: list[str] = []
-
-    def unread(_: Path, error: OpsAssayError) -> None:
-        problems.append(str(error))
-
-    known = [case for root in ([cases] if cases else chosen) for case in cases_of(root, cases, unread)]
-    runs, verdicts, folders = [], [], []
-    for root, ids in chosen.items():
-        store = RunStore(root)
-        for verdict in grade_all(store, known, profile, unread, only=_one_of(ids)):
-            folder = store.runs_dir / verdict.run
-            runs.append(read_run(folder))
-            if judge is not None:
-                verdict = judge(verdict)  # noqa: PLW2901
-                write_verdict(folder, verdict)
-            verdicts.append(verdict)
-            folders.append(folder)
-    return Graded(tuple(chosen), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems))
-
-
 def calm_items(cases: Iterable[Case]) -> frozenset[str]:
     """Return the ids of those *cases* in which nothing was broken."""
     return frozenset(case.datapack.incident.id for case in cases if case.truth and case.truth.broken is False)
@@ -284,7 +179,3 @@ def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = 
         raise UserError(
             f"{store} holds runs and no incidents; give --cases DIR, the folder that they were run on."
         ) from error
-
-
-def _one_of(ids: set[str] | None) -> Callable[[Run], bool]:
-    return lambda run: ids is None or run_id(run) in ids

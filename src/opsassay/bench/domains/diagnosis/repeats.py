@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 from opsassay.bench.core.ranking import run_id, solver_names, why_not_ranked
+from opsassay.bench.core.tables import ResultTable, percent
 from opsassay.bench.domains.diagnosis.grades import calm_items
 from opsassay.errors import UserError
 from opsassay.grading.repeats import MeanTime, complexity, mean_pass_at_k, mean_time
@@ -43,6 +44,53 @@ class SolverSummary:
     spent: Mapping[str, float]
     limits_hit: int
     not_ranked: tuple[str, ...]
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the figures as JSON has them."""
+        return asdict(self) | {"pass_at": {str(k): value for k, value in self.pass_at.items()}}
+
+
+def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[ResultTable]:
+    """Return the table of solvers where something was broken, and one of cases in which nothing was, if there are any.
+
+    pass@k is there where cases were repeated; figures that no solver has are no column, and every grade has its n.
+    """
+    ks = sorted({1, repeats}) if repeats > 1 else []
+    columns = ["solver", "runs", "ended", "right service", "un-grounded", "PR / AnySvc", "exact"]
+    columns += [*(f"pass@{k}" for k in ks), "time to answer", "complexity", "tokens, USD", "ranked"]
+    solvers = ResultTable("Solvers", tuple(columns), tuple(_cells(summary, ks) for summary in summaries)).filled()
+    quiet = sorted((s for s in summaries if s.graded["calm"]), key=lambda s: (-(s.calm or 0.0), s.solver))
+    calm = tuple((s.solver, _of(s.calm, s.graded["calm"])) for s in quiet)
+    return [solvers, *([ResultTable("Nothing was broken", ("solver", "said so"), calm)] if calm else [])]
+
+
+def _cells(s: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
+    took = s.answer_time
+    return (
+        s.solver,
+        s.runs,
+        ", ".join(f"{n} {status}" for status, n in s.statuses.items()),
+        _of(s.any_service, s.graded["any_service"]),
+        percent(s.ungrounded),
+        percent(s.grounded_share),
+        _of(s.exact_match, s.graded["exact_match"]),
+        *(percent(s.pass_at.get(k)) for k in ks),
+        None if took.seconds is None else f"{took.seconds:.1f} s ({took.successes}/{took.attempts})",
+        None if s.complexity is None else f"{s.complexity:.2f}",
+        _spent(s),
+        "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes",
+    )
+
+
+def _of(share: float | None, cases: int) -> str | None:
+    """Return a share with the number of its cases."""
+    return None if share is None else f"{percent(share)} ({cases})"
+
+
+def _spent(summary: SolverSummary) -> str | None:
+    tokens = summary.spent.get("input_tokens", 0) + summary.spent.get("output_tokens", 0)
+    money = summary.spent.get("money_usd")
+    return f"{tokens:,.0f}" + (f", {money:.4f}" if money else "") if tokens else None
 
 
 def summarise_runs(

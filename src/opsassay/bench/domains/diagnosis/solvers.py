@@ -7,6 +7,7 @@ from pathlib import Path
 
 from opsassay.agents.base import AGENTS
 from opsassay.agents.models.named import require_endpoint
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.domains.diagnosis.agent_runs import Setup, setup_of
 from opsassay.bench.domains.diagnosis.exams import RunSettings
 from opsassay.bench.domains.diagnosis.method_setups import MethodSetup, is_method, method_setup
@@ -28,16 +29,19 @@ def methods_of(asked: Iterable[AskedMethod], folder: Path = Path()) -> list[Meth
 
 def solvers_named(
     names: Sequence[str], model: str | None, settings: RunSettings, asked: Sequence[AskedMethod]
-) -> list[MethodSetup | Setup]:
+) -> list[MethodSetup | Setup | str]:
     """Return what *names* name, ready to be run, in their order; *asked* are the methods among them with their parameters.
 
-    Raises UserError for one that is neither agent nor method, or that cannot be run as it is asked for; also when nobody
-    listens where its model should be.
+    Oracles stay names. Raises UserError for one that is neither agent nor method, or that cannot be run as it is asked
+    for; also when nobody listens where its model should be.
     """
     methods = iter(asked)
-    found: list[MethodSetup | Setup] = []
+    found: list[MethodSetup | Setup | str] = []
     for name in names:
-        found += methods_of([next(methods)]) if is_asked_method(name) else [agent_setup(name, model, settings)]
+        if name.startswith(ORACLE):
+            found.append(name)
+        else:
+            found += methods_of([next(methods)]) if is_asked_method(name) else [agent_setup(name, model, settings)]
     return found
 
 

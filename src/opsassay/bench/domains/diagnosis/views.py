@@ -13,7 +13,7 @@ from pathlib import Path
 from opsassay.bench.domains.diagnosis.worker import INCIDENT_FOLDER
 from opsassay.model.causal_graph import CausalEdge, CausalGraph, CausalNode
 from opsassay.model.diagnosis import Diagnosis
-from opsassay.model.faults import FaultKind
+from opsassay.model.faults import CATALOGUE, FaultKind
 from opsassay.model.incident import Fault, Incident, RootLabel, Truth
 from opsassay.model.task import Arm
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES
@@ -64,7 +64,7 @@ class Canary:
         self.service = f"{base}-{secrets.token_hex(2)}"
         self.alarm = services[0] if services else "gateway"
         self._incident = incident
-        self._kind = "PodFailure"
+        self._kind = next(row.name for row in CATALOGUE.values() if row.kind is FaultKind.POD_UNAVAILABLE)
 
     def plant(self, folder: Path) -> None:
         """Write the false truth into *folder*, in both forms in which truths lie about: a tree's and the public one."""

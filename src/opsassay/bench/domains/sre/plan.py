@@ -7,16 +7,17 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from opsassay.bench.domains.sre.contract import ORACLE, PromptArm, TrialAgent
+from opsassay.bench.core.oracles import oracles_asked
+from opsassay.bench.core.ranking import ORACLE
+from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent
 from opsassay.bench.domains.sre.trials import TrialJob
-from opsassay.errors import NotFoundError, UserError
+from opsassay.errors import UserError
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.scenarios import load_scenario, names
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
-EVERY_ORACLE = ORACLE + "*"
 ALL = {"all": "local", "all-on-kubernetes": "kubernetes"}
 """Words for every scenario of a substrate that ships."""
 
@@ -97,10 +98,6 @@ def _probes(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
 def _agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
     found: list[TrialAgent] = []
     for agent in plan.agents:
-        if agent.name == EVERY_ORACLE:
-            found += [TrialAgent(name=ORACLE + name) for name in scenario.oracles]
-        elif agent.oracle is not None and agent.oracle not in scenario.oracles:
-            raise NotFoundError(f"oracle of {scenario.id}", agent.oracle, scenario.oracles, "oracle:* is all of them.")
-        else:
-            found.append(agent)
+        asked = oracles_asked(agent.name, scenario.oracles, scenario.id)
+        found += [TrialAgent(name=ORACLE + name) for name in asked] or [agent]
     return list({agent.model_dump_json(): agent for agent in found}.values())

@@ -191,7 +191,7 @@ class Executor:
         async with self._store_span(f"{verb} {table}", "postgresql", f"sql:{store}", work) as span:
             try:
                 self.hooks.check_statement(work.operation, statement)
-                if delay_ns := await self.hooks.delay_ns("JVMMySQLLatency", work.operation):
+                if delay_ns := await self.hooks.delay_ns("delay_statement", work.operation):
                     self.introduced("delay", span, work, ns=delay_ns, callee=store)
                 pool = await self.clients.database(store)
                 async with asyncio.timeout(step.timeout_s), pool.acquire(timeout=step.timeout_s) as connection:
