@@ -173,6 +173,7 @@ def test_the_command_pages_are_run_word_for_word(tmp_path):
     shutil.copytree(ROOT / "examples" / "multi_agent", tmp_path / "multi_agent")
     shutil.copytree(ROOT / "examples" / "trials", tmp_path / "trials")
     shutil.copytree(ROOT / "examples" / "agents", tmp_path / "agents")
+    shutil.copytree(ROOT / "examples" / "extending", tmp_path / "extending")
     with state_folder():
         for name in ORDER:
             for line in commands_of(ROOT / "docs" / "commands" / f"{name}.md"):

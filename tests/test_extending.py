@@ -109,6 +109,29 @@ print(json.dumps([row.service for row in found.ranking]))
     assert extended(program)[0] == "store"
 
 
+def test_a_method_is_run_from_a_file_and_as_a_command_without_an_installation(extended):
+    program = f"""
+from opsassay.cli import cli
+from telemetry.packs import make_tree
+make_tree(Path("tree"), count=1)
+methods = ["{EXAMPLES}/opsassay_extending/method.py:Slowest:least_spans=2", "command:{EXAMPLES}/first_alert.py"]
+asked = [part for method in (*methods, "cd-1min", "alert-count") for part in ("-m", method)]
+cli(["diagnose", "tree", *asked, "--sweep", "{EXAMPLES}/sweep.yaml", "--json"])
+"""
+    items = {item["method"]: item for item in extended(program)["items"]}
+    assert items["first_alert.py"]["answer"] == "frontend"
+    assert len(items["slowest:least_spans=2"]["ranking"]) == 3
+    assert [name for name in items if ":" in name] == [
+        "slowest:least_spans=2",
+        "cd-1min:change_percent=3,z=2.5",
+        "cd-1min:change_percent=10,z=3.5",
+        "cd-1min:window_steps=5",
+        "cd-1min:window_steps=20",
+        "alert-count:z=2.5",
+        "alert-count:z=3.5",
+    ]
+
+
 def test_the_example_of_an_importer(extended, tmp_path):
     case = tmp_path / "in" / "monday"
     case.mkdir(parents=True)

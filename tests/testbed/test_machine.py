@@ -48,6 +48,7 @@ def test_contention_memory_and_neighbours_are_named():
     assert notes(quiet) == []
     busy = notes([*quiet, Look(102 * S, 2 * S, queued=1.5)])
     assert busy == ["the machine was busy: 1.5 more runnable tasks than cores"]
+    assert notes([*quiet, Look(102 * S, 2 * S, queued=0.04)]) == []  # which would be told as 0.0 more
     assert notes([*quiet, Look(102 * S, 2 * S, memory_share=0.99)]) == ["the memory of the machine was 99% full"]
     shared = [*quiet, Look(102 * S, 2 * S, systems=frozenset({"b"})), Look(103 * S, 3 * S, systems=frozenset({"a"}))]
     assert others(shared) == ["a", "b"]

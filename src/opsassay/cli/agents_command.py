@@ -49,12 +49,12 @@ def check(context: click.Context, agent: str, model: str | None, changes: tuple[
     from opsassay.bench.domains.diagnosis.dry_run import DRY_RUN_MODEL
     from opsassay.bench.domains.diagnosis.dry_run import check as dry_run
     from opsassay.bench.domains.diagnosis.exams import read_settings
-    from opsassay.bench.domains.diagnosis.solvers import solver_named
+    from opsassay.bench.domains.diagnosis.solvers import agent_setup, is_asked_method
     from opsassay.errors import UserError
 
-    setup = solver_named(agent, model or DRY_RUN_MODEL, read_settings(changes))
-    if isinstance(setup, str):
+    if is_asked_method(agent):
         raise UserError(f"{agent} is a method; run it with `opsassay diagnose DIR -m {agent}`.")
+    setup = agent_setup(agent, model or DRY_RUN_MODEL, read_settings(changes))
     say(f"opsassay: {setup.agent.name} diagnoses a made-up incident of two services")
     found, run = dry_run(setup)
     passed = all(one.passed is not False for one in found)

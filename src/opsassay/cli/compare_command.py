@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 @click.command("compare")
 @click.argument("before", metavar="A", type=click.Path(path_type=Path))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path))
-@click.option(
-    "--metric", default="exact_match", show_default=True, help="Which grade is the score, for a folder of runs."
-)
+@click.option("--metric", help="Which grade is the score, for a folder of runs; one defined on all when left out.")
 @click.option(
     "--margin", type=click.FloatRange(0, 100), help="Fail unless B is shown to lose less than this many points."
 )
@@ -31,7 +29,7 @@ def command(
     context: click.Context,
     before: Path,
     after: Path,
-    metric: str,
+    metric: str | None,
     margin: float | None,
     junit: Path | None,
     overrides: tuple[str, ...],
@@ -44,7 +42,7 @@ def command(
     from opsassay.cli.score_input import scores_of
 
     settings = read_settings(None, overrides)
-    of_a, of_b = (scores_of(path, settings, metric) for path in (before, after))
+    of_a, of_b = scores_of([before, after], settings, metric, by_protocol=False)
     accepted = None if margin is None else margin / 100
     found = [compare.compare(of_a, of_b, names, settings, accepted) for names in compare.methods_to_compare(of_a, of_b)]
     for one in found:

@@ -121,7 +121,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
         "fault": " + ".join(fault.type for fault in truth.faults),
         "label": annotated.annotation.label.value if annotated.annotation else None,
         "reason": annotated.annotation.reason if annotated.annotation else annotated.error,
-        "truth_roots": sorted({service for _, services, _ in truth.affected() for service in services}),
+        "truth_roots": sorted(frozenset().union(*truth.root_services())),
         "truth_edges": sorted(annotated.annotation.graph.service_edges()) if annotated.annotation else [],
         "report": str(report),
         "notes": list(truth.notes),

@@ -67,8 +67,8 @@ def command(
 
 
 def _write_scores(path: Path, graded: Sequence[GradedRuns], metric: str) -> None:
-    """Write the score table of what may be ranked, of whatever domain."""
-    from opsassay.bench.core.ranking import why_not_ranked
+    """Write the score table of what may be ranked, of whatever domain, and say which solvers it took."""
+    from opsassay.bench.core.ranking import versions_reported, why_not_ranked
     from opsassay.bench.core.scores import score_table, write_scores
     from opsassay.errors import UserError
 
@@ -76,11 +76,14 @@ def _write_scores(path: Path, graded: Sequence[GradedRuns], metric: str) -> None
         say(
             f"opsassay: {left_out} runs are left out of the score table: they ran unsealed, are flagged, or of an oracle"
         )
-    verdicts = [verdict for one in graded for verdict in one.labelled(ranked=True)]
-    if not verdicts:
+    for one in graded:
+        for reported in versions_reported(run.run for run in one.counted if not why_not_ranked(run.run)):
+            say(f"opsassay: {reported}; each is a method of its own in the score table")
+    answers = [answer for one in graded for answer in one.scored()]
+    if not answers:
         raise UserError("There is no score table to write: none of the runs may be ranked.")
-    families = {item: family for one in graded for item, family in one.families().items()}
-    say(f"opsassay: score table: {write_scores(score_table(verdicts, metric, families), path)}")
+    labels = {item: of for one in graded for item, of in one.case_labels().items()}
+    say(f"opsassay: score table: {write_scores(score_table(answers, metric, labels), path)}")
 
 
 def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> None:

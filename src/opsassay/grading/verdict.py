@@ -7,7 +7,7 @@ from opsassay.grading.evidence import evidence_metrics
 from opsassay.grading.levels import level_metrics
 from opsassay.grading.metrics import Metrics, scored
 from opsassay.grading.ntam import Ntam, chains_of
-from opsassay.grading.outcome import is_fault_free, outcome_metrics, ranking_metrics
+from opsassay.grading.outcome import outcome_metrics, ranking_metrics, true_roots
 from opsassay.grading.process import claimed_graph, graph_metrics, path_metrics, true_graph
 from opsassay.grading.profiles import PROFILES, Profile
 from opsassay.grading.topology import Topology
@@ -49,10 +49,10 @@ def grade(
     if run.status is not RunStatus.DONE or diagnosis is None:
         graded = metrics.failed((*metrics.ALL, *further), _what_became_of(run))
     else:
-        names_kinds = run.solver.configuration.get(NAMES_KINDS) is not False
-        graded = outcome_metrics(diagnosis.root_causes, truth, profile, names_kinds=names_kinds)
+        unnamed = _unnamed(run, diagnosis, truth, profile)
+        graded = outcome_metrics(diagnosis.root_causes, truth, profile, unnamed=unnamed)
         graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
-        graded |= _process_metrics(diagnosis, truth, annotation, profile, names_kinds=names_kinds)
+        graded |= _process_metrics(diagnosis, truth, annotation, profile, unnamed=unnamed)
         graded |= ranking_metrics(diagnosis.ranking, truth, profile)
         of_evidence, results = evidence_metrics(diagnosis, sql, profile)
         graded |= of_evidence
@@ -65,7 +65,7 @@ def grade(
         run=f"{run.cell}/{run.attempt}",
         item=run.item,
         system=run.system,
-        solver=run.solver.name,
+        solver=run.solver.label,
         profile=profile.name,
         label=None if annotation is None else annotation.label.value,
         metrics={name: graded[name] for name in (*metrics.ALL, *further)},
@@ -73,8 +73,23 @@ def grade(
     )
 
 
+def _unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Profile) -> str:
+    """Return why the solver cannot name what was broken, by what it declares of itself; '' where it can.
+
+    A declaration that the answer itself goes beyond is none: it would only choose what is graded.
+    """
+    if run.solver.configuration.get(NAMES_KINDS) is False:
+        return "the solver names no fault kinds"
+    declared = run.solver.fault_kinds
+    if declared is None or any(claim.fault_kind not in (None, *declared) for claim in diagnosis.root_causes):
+        return ""
+    kinds = (root.kind for root in true_roots(truth, profile) if root.kind is not None)
+    lacking = next((kind for kind in kinds if not any(profile.same_kind(one, kind) for one in declared)), None)
+    return f"the solver declares that it cannot name {lacking.value}" if lacking else ""
+
+
 def _process_metrics(
-    diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, names_kinds: bool
+    diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, unnamed: str
 ) -> Metrics:
     if reason := _no_cascade(truth, annotation):
         return metrics.not_applicable((*metrics.GRAPH, *metrics.PATH), reason)
@@ -82,7 +97,7 @@ def _process_metrics(
     graph = annotation.graph
     return {
         **graph_metrics(diagnosis, graph, profile),
-        **path_metrics(diagnosis, truth, graph, profile, names_kinds=names_kinds),
+        **path_metrics(diagnosis, truth, graph, profile, unnamed=unnamed),
     }
 
 
@@ -129,7 +144,7 @@ def _cascade(truth: Truth, annotation: Annotation | None, profile: Profile) -> f
 
 def _no_cascade(truth: Truth, annotation: Annotation | None) -> str:
     """Return why there is no verified cascade to hold an answer against, '' when there is one."""
-    if is_fault_free(truth):
+    if truth.broken is False:
         return "nothing was broken"
     if annotation is None:
         return "the case has no annotation"

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.bench.core.domain import DOMAINS, Domain, domain_named
-from opsassay.bench.core.ranking import counted, run_id, solver_label, why_not_ranked
+from opsassay.bench.core.ranking import counted, run_id, solver_names, why_not_ranked
 from opsassay.bench.core.results import ResultRow, solver_tables
+from opsassay.bench.core.scores import CaseLabels, ScoredAnswer
 from opsassay.bench.core.store import FINISHED, RUN, RunStore, read_run, write_verdict
 from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import OpsAssayError, UserError
@@ -60,31 +61,42 @@ class GradedRuns:
         of = {run_id(one.run): one for one in self.graded}
         return tuple(of[run_id(run)] for run in counted(one.run for one in self.graded))
 
-    def labelled(self, *, ranked: bool = False) -> list[Verdict]:
-        """Return the verdicts that count, of *ranked* runs alone if asked; another arm is another solver."""
-        return [
-            one.verdict.model_copy(update={"solver": solver_label(one.run)})
-            for one in self.counted
-            if not (ranked and why_not_ranked(one.run))
-        ]
+    @cached_property
+    def name(self) -> Callable[[Run], str]:
+        """What names the solver of each run that counts: see `solver_names`."""
+        return solver_names(one.run for one in self.counted)
+
+    def labelled(self) -> list[Verdict]:
+        """Return the verdicts that count; another arm, or hash, is another solver."""
+        return [one.verdict.model_copy(update={"solver": self.name(one.run)}) for one in self.counted]
+
+    def scored(self) -> list[ScoredAnswer]:
+        """Return what a score table is made of: the runs that count and may be ranked, with their answers."""
+        ranked = [one for one in self.counted if not why_not_ranked(one.run)]
+        return [ScoredAnswer.of(self.name(one.run), one.run, one.verdict, self.answer_label(one)) for one in ranked]
+
+    def answer_label(self, one: GradedRun) -> str | None:
+        """Return the label of an answer, None in a domain whose answers have none."""
+        del one
+        return None
 
     def not_ranked(self) -> dict[str, str]:
         """Return the solvers that are not ranked, with why."""
         reasons: dict[str, dict[str, None]] = {}
         for one in self.counted:
             for reason in why_not_ranked(one.run):
-                reasons.setdefault(solver_label(one.run), {})[reason] = None
+                reasons.setdefault(self.name(one.run), {})[reason] = None
         return {solver: "; ".join(of) for solver, of in reasons.items()}
 
-    def families(self) -> Mapping[str, str]:
-        """Return the family of every task that is of another one than our own, for a score table."""
+    def case_labels(self) -> Mapping[str, CaseLabels]:
+        """Return what a score table says of tasks, by their ids: families, expected labels, covariates."""
         return {}
 
     def rows(self) -> list[ResultRow]:
         """Return the runs that count as rows of results."""
         return [
             ResultRow(
-                self.domain.name, one.run.item, one.run.solver.name, one.run.arm, one.run.seed, one.run, one.folder,
+                self.domain.name, one.run.item, one.run.solver.label, one.run.arm, one.run.seed, one.run, one.folder,
                 one.verdict.metrics,
             )
             for one in self.counted
@@ -166,7 +178,7 @@ def grade_each(
 def verdict_of(run: Run, metrics: Mapping[str, Metric]) -> Verdict:
     """Return the verdict on *run* that has *metrics*, under the profile ``default``."""
     return Verdict(
-        run=run_id(run), item=run.item, system=run.system, solver=run.solver.name, profile="default",
+        run=run_id(run), item=run.item, system=run.system, solver=run.solver.label, profile="default",
         metrics=dict(metrics),
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from opsassay.bench.core.domain import Domain, domain_named
-from opsassay.bench.core.ranking import solver_label, why_not_ranked
+from opsassay.bench.core.ranking import solver_names, why_not_ranked
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import OpsAssayError
@@ -71,7 +71,7 @@ def row_of(end: JobEnd) -> ResultRow:
         except OpsAssayError as error:
             problem = f"not graded: {error}"
     task, arm = cell.task, cell.arm.label
-    return ResultRow(task.domain, task.id, cell.solver.name, arm, cell.seed, end.run, end.run_dir, metrics, problem)
+    return ResultRow(task.domain, task.id, cell.solver.label, arm, cell.seed, end.run, end.run_dir, metrics, problem)
 
 
 def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
@@ -82,8 +82,9 @@ def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
 
 def _of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
     groups: dict[str, list[ResultRow]] = {}
+    name = solver_names(row.run for row in rows if row.run)
     for row in rows:
-        groups.setdefault(solver_label(row.run) if row.run else row.solver, []).append(row)
+        groups.setdefault(name(row.run) if row.run else row.solver, []).append(row)
     added = [name for name in further_metrics() if any(name in row.metrics for row in rows)]
     shown = [*[definition.name for definition in domain.metrics()][:SHOWN], *added]
     most = max(Counter((row.solver, row.arm, row.task) for row in rows).values())

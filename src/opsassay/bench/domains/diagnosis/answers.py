@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,13 @@ def diagnosed(answer: dict[str, Any] | str) -> tuple[Diagnosis | None, str | Non
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         return None, f"the answer is not valid: {where}: {first['msg']}"
+
+
+def how_it_died(code: int) -> str:
+    """Return what an exit code of a solver that gave no answer says."""
+    if code < 0:
+        return f"the solver was killed by {signal.Signals(-code).name}"
+    return f"the solver ended with exit code {code} and no answer"
 
 
 def _refuse_constant(name: str) -> float:

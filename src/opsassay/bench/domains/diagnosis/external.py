@@ -20,7 +20,7 @@ from opsassay.bench.core.commands import WORK_INSIDE
 from opsassay.bench.core.domain import at_hand
 from opsassay.bench.core.outside import OutsideAgent, OutsideTask, output_of, run_outside
 from opsassay.bench.core.store import LOG
-from opsassay.bench.domains.diagnosis.runner import how_it_died
+from opsassay.bench.domains.diagnosis.answers import how_it_died
 from opsassay.bench.domains.diagnosis.views import Canary, opaque_view
 from opsassay.bench.domains.diagnosis.worker import INCIDENT_FOLDER
 from opsassay.bench.sealing import Ended

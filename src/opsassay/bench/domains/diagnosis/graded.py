@@ -10,14 +10,15 @@ from typing import Any
 
 from opsassay.bench.core.domain import Domain
 from opsassay.bench.core.grading import GradedRun, GradedRuns, GradeSettings, Stores
-from opsassay.bench.core.ranking import most_repeats, run_id, solver_label
+from opsassay.bench.core.ranking import most_repeats, run_id
+from opsassay.bench.core.scores import NO_ANSWER, CaseLabels
 from opsassay.bench.core.store import RunStore, read_diagnosis, read_run, write_verdict
 from opsassay.bench.core.tables import ResultTable, percent
-from opsassay.bench.domains.diagnosis.grades import cases_of, grade_all
+from opsassay.bench.domains.diagnosis.grades import calm_items, cases_of, grade_all
 from opsassay.bench.domains.diagnosis.judging import SUPPORTED
-from opsassay.bench.domains.diagnosis.repeats import SolverSummary, summarise_runs, summary_table
+from opsassay.bench.domains.diagnosis.repeats import SolverSummary, summarise_runs, summary_tables
 from opsassay.bench.domains.diagnosis.results import mean_cell, results_tables
-from opsassay.bench.domains.diagnosis.scores import ModalAnswer, families_of, modal_answers
+from opsassay.bench.domains.diagnosis.scores import COVARIATES, ModalAnswer, case_labels, first_claim, modal_answers
 from opsassay.errors import OpsAssayError
 from opsassay.grading.aggregate import only, summarise
 from opsassay.grading.metrics import further_metrics
@@ -27,7 +28,7 @@ from opsassay.model.run import Run, Verdict
 from opsassay.telemetry.tree import Case
 
 SHOWN = {
-    "exact_match": "exact", "any_service": "right service", "f1": "F1", "path_reachability": "path",
+    "any_service": "right service", "exact_match": "exact", "f1": "F1", "path_reachability": "path",
     "ungrounded": "un-grounded", "path_reachability_per_any_service": "PR / AnySvc", "edge_f1": "edge F1",
     "sql_exec": "SQL runs", "evidence_relevant": "SQL relevant",
 }  # fmt: skip
@@ -41,22 +42,31 @@ class GradedIncidents(GradedRuns):
     cases: tuple[Case, ...] = ()
     profile: str = "default"
 
-    def families(self) -> Mapping[str, str]:
-        """Return the format that each imported incident came in."""
-        return families_of(self.cases)
+    def case_labels(self) -> Mapping[str, CaseLabels]:
+        """Return format, root and covariates of every incident."""
+        return case_labels(self.cases, COVARIATES)
+
+    def answer_label(self, one: GradedRun) -> str | None:
+        """Return the first service that a run claims."""
+        diagnosis = read_diagnosis(one.folder)
+        return NO_ANSWER if diagnosis is None else first_claim(diagnosis)
 
     def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
         """Yield solver, system and answer of every case that counts and has one; of repeats the first."""
         first: set[tuple[str, str]] = set()
         for one in self.counted:
-            solver = solver_label(one.run)
+            solver = self.name(one.run)
             if (solver, one.run.item) not in first and (diagnosis := read_diagnosis(one.folder)) is not None:
                 first.add((solver, one.run.item))
                 yield solver, one.run.system, diagnosis
 
     def tables(self) -> list[ResultTable]:
-        """Return the table of grades with intervals over incidents, and the table of solvers over their runs."""
-        verdicts = self.labelled()
+        """Return the grades with intervals over incidents in which something was broken, and the solvers over their runs.
+
+        Where nothing was broken stands in a table of its own.
+        """
+        calm = calm_items(self.cases)
+        verdicts = [verdict for verdict in self.labelled() if verdict.item not in calm]
         present = {name for verdict in verdicts for name in verdict.metrics}
         shown = SHOWN | ({SUPPORTED: "SQL supports"} if SUPPORTED in present else {})
         added = [name for name in further_metrics() if name in present]
@@ -72,11 +82,12 @@ class GradedIncidents(GradedRuns):
                 *(_cell(pooled.get((name, metric))) for metric in shown),
                 *(mean_cell(pooled.get((name, metric))) for metric in added),
             )
-            for name in sorted((s.solver for s in self._summaries), key=lambda name: (name in unranked, name))
+            for name in (summary.solver for summary in self._summaries)
         )
         title = f"Grades ({self.profile}), mean over incidents [95% interval] (n)"
         columns = ("solver", *shown.values(), *added)
-        return [ResultTable(title, columns, rows), summary_table(self._summaries, self._repeats)]
+        grades = [ResultTable(title, columns, rows)] if verdicts else []
+        return [*grades, *summary_tables(self._summaries, self._repeats)]
 
     def results(self) -> list[ResultTable]:
         """Return the tables of a results page; raises UserError when no run is on an incident with a truth."""

@@ -159,6 +159,11 @@ def _grade_case(
     return graded, problems
 
 
+def calm_items(cases: Iterable[Case]) -> frozenset[str]:
+    """Return the ids of those *cases* in which nothing was broken."""
+    return frozenset(case.datapack.incident.id for case in cases if case.truth and case.truth.broken is False)
+
+
 def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:
     """Return the incidents that runs of *store* are graded on: those in *cases*, else in the store itself.
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from opsassay.bench.core.oracles import AnswerOracle
 from opsassay.errors import UserError
-from opsassay.grading.outcome import is_fault_free, true_roots
+from opsassay.grading.outcome import true_roots
 from opsassay.grading.profiles import PROFILES
 from opsassay.model.causal_graph import Annotation
 from opsassay.model.diagnosis import Diagnosis, PropagationClaim, RootCauseClaim
@@ -21,7 +21,7 @@ def oracle_of(case: Case, name: str) -> AnswerOracle:
     """Return the oracle *name* of *case*; raises UserError without a truth, or when that names neither fault nor root."""
     truth, profile = case.truth, PROFILES["default"]
     roots = true_roots(truth, profile) if truth is not None else ()
-    if truth is None or not (roots or is_fault_free(truth)):
+    if truth is None or not (roots or truth.broken is False):
         raise UserError(
             f"{case.name} has no truth beside it that names a cause, so nobody knows the right answer to it."
         )

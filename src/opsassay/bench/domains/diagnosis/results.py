@@ -16,7 +16,6 @@ from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import NotFoundError, UserError
 from opsassay.grading.aggregate import GROUNDED_SHARE, only, summarise
 from opsassay.grading.metrics import further_metrics
-from opsassay.model.faults import NO_FAULT
 from opsassay.model.incident import Fault, Label, Truth
 from opsassay.model.run import MetricStatus, Verdict
 from opsassay.telemetry.tree import Case
@@ -89,12 +88,10 @@ class _Names:
 
 def _group(case: Case, truth: Truth) -> _Group:
     label = case.annotation.label.value if case.annotation else "not annotated"
-    kinds = {_kind_of(fault) for fault in truth.faults if fault.type != NO_FAULT}
-    if not truth.faults:  # public data without fault types
-        kinds = {"unknown"}
-    calm = next((fault for fault in truth.faults if fault.type == NO_FAULT), None)
+    calm = truth.faults[0] if truth.broken is False else None
     disturbance = str(calm.parameters.get("disturbance", "quiet")) if calm else ""
-    kind = None if not kinds else next(iter(kinds)) if len(kinds) == 1 else "several"
+    kinds = {_kind_of(fault) for fault, _, _ in truth.affected()} or {"unknown"}  # public data may name none
+    kind = None if calm else next(iter(kinds)) if len(kinds) == 1 else "several"
     return _Group(truth.system, label, kind, disturbance)
 
 

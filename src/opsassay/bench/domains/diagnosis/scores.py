@@ -3,20 +3,65 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from opsassay.bench.core.scores import CORRECT, NATIVE, NOTHING, CaseLabels
+from opsassay.methods.alert_count import AlertCount
+from opsassay.methods.matrix import readings, z_scores
 from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.run import MetricStatus, Verdict
+from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.tree import Case
 
 COLLAPSED = 0.95
 """From this share of equal answers on, a solver has collapsed to one of them (leaderboard audit, appendix F)."""
 
 
-def families_of(cases: Iterable[Case]) -> dict[str, str]:
-    """Return the families of the items among *cases* that were imported: the format that they came in."""
-    incidents = (case.datapack.incident for case in cases)
-    return {i.id: str(i.provenance["format"]) for i in incidents if "format" in i.provenance}
+def _anomalous_columns(pack: Datapack) -> int:
+    """Return how many columns of the readings pass |z| 3 in the abnormal period, as alert-count has it."""
+    table = readings(pack)
+    return int((np.abs(z_scores(table.normal, table.abnormal)).max(axis=0, initial=0.0) > AlertCount.z).sum())
+
+
+COVARIATES: Mapping[str, Callable[[Datapack], float]] = {
+    "services": lambda pack: len(pack.services()),
+    "alerts": lambda pack: len(pack.incident.alerts),
+    "anomalous_columns": _anomalous_columns,
+}
+"""Structural numbers of a case that solvers see too; the last one is the structural proxy of the leaderboard audit, 9B."""
+
+
+def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[str, CaseLabels]:
+    """Return the labels of each of *cases* by its id, with *covariates* of COVARIATES."""
+    names, found = tuple(covariates), {}
+    for case in cases:
+        incident, truth = case.datapack.incident, case.truth
+        roots = None if truth is None or truth.broken is None else truth.root_services()
+        numbers = {name: float(COVARIATES[name](case.datapack)) for name in names}
+        found[incident.id] = CaseLabels(str(incident.provenance.get("format", NATIVE)), roots, numbers)
+    return found
+
+
+def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
+    """Return the metric that scores all of *verdicts*, exact_match before CORRECT, and why; '' where there is no choice."""
+    given = list(verdicts)
+    lacking = sum(
+        v.metrics["exact_match"].status is MetricStatus.NOT_APPLICABLE for v in given if "exact_match" in v.metrics
+    )
+    if not lacking:
+        return "exact_match", ""
+    return CORRECT, (
+        f"scored by {CORRECT}: the right service, or that nothing is wrong where nothing was broken; exact_match is not "
+        f"defined on {lacking} of {len(given)} graded runs"
+    )
+
+
+def first_claim(diagnosis: Diagnosis) -> str:
+    """Return the first service that *diagnosis* claims, or NOTHING."""
+    return diagnosis.root_causes[0].service if diagnosis.root_causes else NOTHING
 
 
 @dataclass(frozen=True)
