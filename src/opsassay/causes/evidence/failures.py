@@ -7,7 +7,6 @@ import polars as pl
 from opsassay.causes.evidence.added import added_time
 from opsassay.causes.evidence.metrics import kept_running, raised
 from opsassay.causes.evidence.scene import (
-    BROKEN,
     LINK_SHARE,
     Z_BACKED,
     Scene,
@@ -16,29 +15,10 @@ from opsassay.causes.evidence.scene import (
     beyond,
     real_links,
     rose,
-    touching,
     with_outcome,
 )
 from opsassay.causes.evidence.states import beyond_chance
 from opsassay.causes.reading.disturbed import disturbed
-
-
-def link_errors(scene: Scene) -> SignatureCheck:
-    """Look for calls that fail between the ends of (nearly) all links of the root."""
-    links = with_outcome(scene, real_links(scene)).with_columns(
-        link=pl.concat_str("caller_service", pl.lit(" to "), pl.col("peer"), ignore_nulls=True)
-    )
-    peer = scene.fault.peer
-    mine = touching(links, scene.root, peer)
-    broken = beyond(scene, mine, BROKEN, "link")
-    now = mine.filter((pl.col("period") == "abnormal") & pl.col("peer").is_not_null())
-    used = now.group_by("link").len().filter(pl.col("len") >= 3).height
-    bad = now.filter(pl.col("exit").is_in(list(broken))).get_column("link").n_unique()
-    if not broken or bad < LINK_SHARE * used:
-        return SignatureCheck(passed=False, sentence=f"calls break on {bad} of {used} links of {scene.root}")
-    return SignatureCheck(
-        passed=True, sentence=f"calls break on {bad} of {used} links of {scene.root}", sources=Sources(exits=broken)
-    )
 
 
 def absence(scene: Scene) -> SignatureCheck:

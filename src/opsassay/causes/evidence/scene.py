@@ -19,7 +19,6 @@ Z_BACKED = 3.0
 ADDED_MS = 10.0
 RATIO = 1.5
 LINK_SHARE = 0.8
-FAR_BEYOND = 3.0
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,12 @@ class Sources:
 
 @dataclass(frozen=True)
 class SignatureCheck:
-    """The outcome of one check, with the sentence that says what was seen."""
+    """The outcome of one check, with the sentence that says what was seen; of a network fault its *direction*."""
 
     passed: bool
     sentence: str
     sources: Sources = field(default_factory=Sources)
+    direction: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,14 +135,6 @@ def real_links(scene: Scene) -> pl.DataFrame:
         for end in ("caller_service", "peer")
     ]
     return links.with_columns(ends).filter(pl.col("caller_service").ne_missing(pl.col("peer")))
-
-
-def touching(table: pl.DataFrame, service: str, only_peer: str | None) -> pl.DataFrame:
-    """Return the links that *service* is an end of; with *only_peer* those to it."""
-    mine = table.filter((pl.col("caller_service") == service) | (pl.col("peer") == service))
-    if only_peer is None:
-        return mine
-    return mine.filter((pl.col("peer") == only_peer) | (pl.col("caller_service") == only_peer))
 
 
 BROKEN = pl.col("failed") & (pl.col("absent") | pl.col("store") | (pl.col("served_well").fill_null(value=False)))

@@ -101,8 +101,15 @@ def annotate_opened(
 ) -> Annotation:
     """Return what `annotate` returns, for a datapack that was read before."""
     settings = settings or AnnotateSettings()
+    seen = opened.since(min((f.start_ns for f in faults if f.kind is not None), default=None), settings)
+    return annotate_seen(opened, seen, faults, root=root, settings=settings)
+
+
+def annotate_seen(
+    opened: Opened, seen: ObservedPack, faults: Sequence[Fault], *, root: str | None = None, settings: AnnotateSettings
+) -> Annotation:
+    """Return what `annotate` returns, for what was *seen* of *opened* since the faults began: to try many of them."""
     placed = place(faults, root, opened.graph)
-    seen = opened.since(min((p.fault.start_ns for p in placed), default=None), settings)
     trials = [try_root(each, seen, settings) for each in placed]
     label, reason = _label(trials, trials, opened.baseline, seen)
     accepted = [t for t in trials if t.paths] if label == "attributed" else []
@@ -150,7 +157,14 @@ def _label(
 
 def _verdict(trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack) -> FaultVerdict:
     label, reason = _label([trial], trials, baseline, seen)
-    return FaultVerdict(type=trial.fault.type, place=trial.fault.place, label=label, reason=reason)
+    return FaultVerdict(
+        type=trial.fault.type,
+        place=trial.fault.place,
+        label=label,
+        reason=reason,
+        shown=trial.signature.seen,
+        direction=trial.signature.direction,
+    )
 
 
 def _unseen(trial: Trial, seen: ObservedPack) -> str:

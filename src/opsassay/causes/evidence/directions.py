@@ -1,0 +1,240 @@
+"""In which direction a network fault acts: hypotheses over the directed links of its place, and what else explains them.
+
+Packets are delayed, lost or cut on their way out of a process or into it, on all of its links, on those with one peer, or
+on those of one protocol. What that touches are calls: all that come in, all that go out, both. For each of these classes
+the links in it must show the fault and those outside it must not; and the other end of the links must explain less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from opsassay.causes.evidence.links import (
+    LEAST_HIT_BY_DELAY,
+    SMALLEST_PART,
+    STORE,
+    LinkCalls,
+    chance,
+    counted,
+    link_calls,
+    share_hit,
+    with_support,
+)
+from opsassay.causes.evidence.pace import at_usual_pace
+from opsassay.causes.evidence.scene import ADDED_MS, LINK_SHARE, Scene, SignatureCheck, Sources
+from opsassay.model.faults import FaultKind
+
+CHANCE = 1e-3
+"""Fisher's exact p of the hits on all links of a class together, from which on they are no chance."""
+
+MOST_OF_ONE_LINK = 10.0
+"""What a single link may add to the support of a hypothesis: many links say more than a busy one."""
+
+ONE_WAY = 0.1
+"""Below this share of the added time, the time after the callee ended did not grow: only packets to it were late."""
+
+Links = pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """*direction* (inbound, outbound, both, peer:NAME, protocol:NAME) of a fault at *place*.
+
+    *slow*: the (caller, peer) links that show it, of *tells* in its class that tell; *links*: all that may be hit.
+    """
+
+    place: str
+    direction: str
+    slow: frozenset[tuple[str, str]]
+    tells: int
+    support: float
+    links: frozenset[tuple[str, str]] = frozenset()
+
+
+def _inbound(place: str) -> pl.Expr:
+    return pl.col("peer") == place
+
+
+def _outbound(place: str) -> pl.Expr:
+    return pl.col("caller_service") == place
+
+
+def _classes(place: str, mine: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield the classes of links of *place*, the most general first; with *peer* named, that one alone."""
+    inbound, outbound = _inbound(place), _outbound(place)
+    if peer is not None:
+        called = (pl.col("caller_service") == peer) | (pl.col("peer") == peer)
+        yield f"peer:{peer}", called | ((pl.col("protocol") == STORE) & pl.col("peer").str.contains(peer, literal=True))
+        return
+    yield "both", inbound | outbound
+    yield "inbound", inbound
+    yield "outbound", outbound
+    protocols = sorted(set(mine.get_column("protocol")))
+    for protocol in protocols if len(protocols) > 1 else ():
+        yield f"protocol:{protocol}", pl.col("protocol") == protocol
+
+
+def best_hypothesis(
+    place: str, table: Links, share: float, *, peer: str | None = None, only: str | None = None
+) -> Hypothesis | None:
+    """Return what the links of *place* in *table* (`counted`) support best; None when nothing is.
+
+    A class is supported when LINK_SHARE of its links that tell are slow, of those outside it as many are not, and its
+    hits together are no chance. *share*: of the calls that the fault hits. *only*: the one direction to ask for.
+    """
+    mine = with_support(table.filter(_inbound(place) | _outbound(place)), share)
+    capped = pl.col("support").clip(-MOST_OF_ONE_LINK, MOST_OF_ONE_LINK)
+    best: Hypothesis | None = None
+    for direction, members in _classes(place, mine, peer):
+        inside, outside = mine.filter(members.fill_null(value=False)), mine.filter(~members.fill_null(value=False))
+        slow, spared = inside.filter("slow"), inside.filter("spared")
+        if not slow.height or slow.height < LINK_SHARE * (slow.height + spared.height) or chance(inside) > CHANCE:
+            continue
+        ends = slow.select(caller=_outbound(place)).to_series()
+        if direction == "both" and (ends.all() or not ends.any()):
+            continue  # all on one side: that is the smaller claim
+        also, not_ = outside.filter("slow").height, outside.filter("spared").height
+        if also > (1 - LINK_SHARE) * (also + not_):
+            continue
+        support = float(inside.select(capped.sum()).item() - outside.select(capped.sum()).item())
+        if only in (None, direction) and (best is None or support > best.support):
+            best = Hypothesis(
+                place,
+                direction,
+                _ends(slow),
+                slow.height + spared.height,
+                support,
+                _ends(inside.filter(~pl.col("spared"))),
+            )
+    return best
+
+
+def _ends(table: Links) -> frozenset[tuple[str, str]]:
+    return frozenset(table.select("caller_service", "peer").iter_rows())
+
+
+def _on(links: frozenset[tuple[str, str]]) -> pl.Expr:
+    ends = pl.struct("caller_service", "peer")
+    return ends.is_in([{"caller_service": caller, "peer": peer} for caller, peer in sorted(links)])
+
+
+def _rivals(scene: Scene, found: Hypothesis, table: Links, share: float) -> Iterator[Hypothesis]:
+    """Yield what the other ends of the slow links explain by themselves; a load generator is no place of a fault."""
+    ends = {end for link in found.slow for end in link} - {found.place}
+    for other in sorted(ends & set(scene.calls.services)):
+        theirs = best_hypothesis(other, table, share)
+        if theirs is not None and theirs.slow & found.slow:
+            yield theirs
+
+
+def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | None, LinkCalls, str]:
+    """Return the best-supported direction of a network fault at the root of *scene* that no other end explains better.
+
+    With it come the calls, and in words what was seen or why there is none. *only*: the one direction to ask for.
+    """
+    calls, peer, root = link_calls(scene), scene.fault.peer, scene.root
+    delay = scene.fault.kind not in _PARTLY
+    least = LEAST_HIT_BY_DELAY if delay else 0.0
+    table = counted(calls.hit())
+    mine = table.filter(_inbound(root) | _outbound(root))
+    if delay and mine.filter(pl.col("k") > 0).height:
+        table = counted(calls.hit(SMALLEST_PART * _usual_delay(calls, root)))
+        mine = table.filter(_inbound(root) | _outbound(root))
+    share = share_hit(mine, least)
+    found = best_hypothesis(root, table, share, peer=peer, only=only) if share else None
+    if found is None or share is None:
+        shown = with_support(mine, share).filter("slow").height if share else 0
+        return None, calls, f"{shown} of {mine.height} links of {root} are slower or break, in no direction"
+    for rival in _rivals(scene, found, table, share) if peer is None else ():
+        if rival.slow == found.slow:
+            if _named(scene, found, calls):
+                continue
+            words = f"what shows is between {root} and {rival.place}, and either could be the cause"
+            return None, calls, words
+        if (len(rival.slow), rival.support) > (len(found.slow), found.support):
+            words = f"the links of {root} that show it are links of {rival.place}, which explains {len(rival.slow)}"
+            return None, calls, words
+    if _stores_alone(table, found) and not scene.fault.parameters.get("direction") and peer is None:
+        return None, calls, f"only stores of {root} are slower, which may be slow themselves"
+    words = f"{len(found.slow)} of {found.tells} links of {root} that tell show it, direction {found.direction}"
+    return found, calls, words
+
+
+_PARTLY = frozenset(
+    {
+        FaultKind.NETWORK_LOSS,
+        FaultKind.NETWORK_CORRUPT,
+        FaultKind.NETWORK_DUPLICATE,
+        FaultKind.NETWORK_BANDWIDTH_LIMIT,
+    }
+)
+"""Kinds that hit a share of the calls, or each by another amount: what is resent, what is large."""
+
+
+def _usual_delay(calls: LinkCalls, root: str) -> float:
+    """Return the median that hit calls on links of *root* waited beyond their usual, ms."""
+    now = calls.hit().filter((pl.col("period") == "abnormal") & pl.col("hit") & (_inbound(root) | _outbound(root)))
+    return float(now.select((pl.col("waited_ms") - pl.col("usual_ms")).median().fill_null(0.0)).item() or 0.0)
+
+
+def _stores_alone(table: Links, found: Hypothesis) -> bool:
+    return bool((table.filter(_on(found.slow)).get_column("protocol") == STORE).all())
+
+
+def _named(scene: Scene, found: Hypothesis, calls: LinkCalls) -> bool:
+    """Tell whether the record of the fault names the direction of its packets, and they are late in that one.
+
+    Packets from callee to caller are late after the callee has ended; those to it before it begins (and when a
+    connection has to be opened, its answers too). Clocks that disagree cancel out against the baseline, unless they move.
+    """
+    named = scene.fault.parameters.get("direction")
+    if named in ("inbound", "outbound"):
+        return bool(named == found.direction)
+    if named not in ("from", "to", "both"):
+        return False
+    after = _after_share(calls, found)
+    if named == "both" or after is None:
+        return True
+    answers_late = after >= ONE_WAY
+    return answers_late == ((named == "from") == (found.direction == "inbound"))
+
+
+def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
+    """Return which share of the added time lies after the callee ended; None where clocks do not allow to say so."""
+    parts = calls.frame.filter(_on(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
+    medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())
+    rows = {row["period"]: row for row in medians.iter_rows(named=True)}
+    if len(rows) < 2:
+        return None
+    whole = rows["abnormal"]["whole"] - rows["normal"]["whole"]
+    before = rows["abnormal"]["before"] - rows["normal"]["before"]
+    return 1 - before / whole if whole > ADDED_MS and -ADDED_MS < before < whole + ADDED_MS else None
+
+
+def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
+    """Return what enters the traffic: the added time and the broken calls on the links that the fault may hit."""
+    now = calls.frame.filter(_on(found.links) & (pl.col("period") == "abnormal"))
+    each = now.group_by("caller_node", "to").agg(ms=(pl.col("waited_ms") - pl.col("before_ms")).mean()).drop_nulls()
+    link = {(c, p): ms for c, p, ms in each.sort("caller_node", "to").iter_rows() if ms > ADDED_MS}
+    return Sources(link_ms=link, exits=frozenset(now.filter("broken").get_column("exit")))
+
+
+def _check(only: str | None) -> Callable[[Scene], SignatureCheck]:
+    @at_usual_pace
+    def check(scene: Scene) -> SignatureCheck:
+        found, calls, words = direction_of(scene, only)
+        if found is None:
+            return SignatureCheck(passed=False, sentence=words)
+        return SignatureCheck(passed=True, sentence=words, sources=_sources(found, calls), direction=found.direction)
+
+    return check
+
+
+link_fault = _check(None)
+"""Look for added waiting, or broken calls, on a class of links of the root that no other end explains better."""
+
+inbound_wait = _check("inbound")
+"""The same between callers and the root alone."""

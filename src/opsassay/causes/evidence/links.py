@@ -1,0 +1,125 @@
+"""Directed links and what a network fault does to their calls: which calls it hit, and which links tell of it.
+
+A call is hit when it waits between its client span and its server span (or for a store) far longer than its kind did in
+the baseline, or breaks between its ends. How sure a link is to be affected is a likelihood ratio, so that one call may
+tell and a thousand may not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from opsassay.causes.evidence.scene import ADDED_MS, BROKEN, RATIO, Scene, real_links, with_outcome
+from opsassay.causes.reading.tails import hypergeometric_at_least
+
+TELLS = 3.0
+"""Logarithm of how many times likelier one explanation of a link's calls must be than the other: 20 to 1."""
+
+SUSPICIOUS = 0.05
+"""Fisher's exact p from which on a link may say how large a share of calls the fault hits."""
+
+MOST_HIT, LEAST_HIT_BY_DELAY = 0.95, 0.5
+"""Bounds of that share: something always escapes; and a delay lets no packet through in time."""
+
+SMALLEST_PART = 0.25
+"""Of one delay some links pay one, others three (a connection that has to be opened): less is another cause's."""
+
+STORE, CALL = "store", "call"
+"""Protocols as links show them: to a store, or between services."""
+
+_ENDS = ("caller_service", "peer")
+_KIND = (*_ENDS, "caller_node", "name")
+
+
+@dataclass(frozen=True, eq=False)
+class LinkCalls:
+    """The calls over links, both periods: one row per exit of `real_links`, with waited_ms, usual_ms, broken, protocol."""
+
+    frame: pl.DataFrame
+
+    def hit(self, added_ms: float | None = None) -> pl.DataFrame:
+        """Return the calls that can tell with *hit*: broken, or waited beyond RATIO of the usual and *added_ms* more."""
+        usual = pl.col("usual_ms")
+        limit = pl.max_horizontal(RATIO * usual, usual + max(added_ms or 0.0, ADDED_MS))
+        return self.frame.with_columns(hit=pl.col("broken") | (pl.col("waited_ms") > limit)).drop_nulls("hit")
+
+
+def link_calls(scene: Scene) -> LinkCalls:
+    """Return the calls over all links of *scene*.
+
+    What is usual is the median of the calls of one operation at one place in the baseline, or of the link where that had
+    none. A call without a server span under it waited for all of its time.
+    """
+    links = with_outcome(scene, real_links(scene)).drop_nulls("peer")
+    waited = pl.when("absent").then("duration_ms").otherwise("wait_ms")
+    links = links.with_columns(
+        waited_ms=waited,
+        broken=BROKEN.fill_null(value=False),
+        protocol=pl.when("store").then(pl.lit(STORE)).otherwise(pl.lit(CALL)),
+    )
+    normal = links.filter(pl.col("period") == "normal")
+    for by, suffix in ((list(_KIND), "kind"), (list(_ENDS), "link")):
+        usual = normal.group_by(by).agg(
+            pl.col("waited_ms").median().alias(f"median_{suffix}"), pl.col("waited_ms").mean().alias(f"mean_{suffix}")
+        )
+        links = links.join(usual, on=by, how="left", maintain_order="left")
+    return LinkCalls(
+        links.with_columns(
+            usual_ms=pl.coalesce("median_kind", "median_link"), before_ms=pl.coalesce("mean_kind", "mean_link")
+        )
+    )
+
+
+def counted(hits: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per link: caller_service, peer, protocol, n, k (calls and hits now), n0, k0 (before), p, added_ms.
+
+    *p*: Fisher's exact test of more hits than before. *added_ms*: median that hit calls waited beyond their usual.
+    """
+    now = pl.col("period") == "abnormal"
+    table = hits.group_by(_ENDS).agg(
+        pl.col("protocol").first(),
+        n=now.sum(),
+        k=(now & pl.col("hit")).sum(),
+        n0=(~now).sum(),
+        k0=(~now & pl.col("hit")).sum(),
+        added_ms=(pl.col("waited_ms") - pl.col("usual_ms")).filter(now & pl.col("hit")).median(),
+    )
+    table = table.filter(pl.col("n") > 0).sort(_ENDS)
+    n, k, n0, k0 = (table.get_column(c).to_numpy().astype(float) for c in ("n", "k", "n0", "k0"))
+    return table.with_columns(p=pl.Series(hypergeometric_at_least(k, n + n0, k + k0, n), dtype=pl.Float64))
+
+
+def with_support(table: pl.DataFrame, share: float) -> pl.DataFrame:
+    """Add *support* to the rows of `counted`, and *slow* and *spared* where that TELLS.
+
+    It is the log likelihood of the calls now when the fault hits *share* of them, less that at the baseline's rate; 0
+    without a baseline.
+    """
+    n, k, n0, k0 = (table.get_column(c).to_numpy().astype(float) for c in ("n", "k", "n0", "k0"))
+    usual = (k0 + 0.5) / (n0 + 1.0)
+    hit = np.clip(np.maximum(share, usual), 1e-6, 1 - 1e-6)
+    support = k * np.log(hit / usual) + (n - k) * np.log((1 - hit) / (1 - usual))
+    support[n0 == 0] = 0.0
+    return table.with_columns(
+        support=pl.Series(support), slow=pl.Series(support > TELLS), spared=pl.Series(support < -TELLS)
+    )
+
+
+def share_hit(table: pl.DataFrame, least: float) -> float | None:
+    """Return the share of calls that the fault hits, from the links of `counted` that suggest one; None without any."""
+    suspects = table.filter((pl.col("p") < SUSPICIOUS) & (pl.col("k") > 0))
+    if not suspects.height:  # none by itself, but all may together
+        suspects = table.filter(pl.col("k") * pl.col("n0") > pl.col("k0") * pl.col("n"))
+        if not suspects.height or chance(suspects) >= SUSPICIOUS:
+            return None
+    return float(np.clip(suspects["k"].sum() / suspects["n"].sum(), least, MOST_HIT))
+
+
+def chance(table: pl.DataFrame) -> float:
+    """Return Fisher's exact p of as many hits on all links of `counted` together as there are now."""
+    n, k, n0, k0 = (float(table[c].sum()) for c in ("n", "k", "n0", "k0"))
+    one = [np.array([value]) for value in (k, n + n0, k + k0, n)]
+    return float(hypergeometric_at_least(*one)[0]) if n else 1.0
