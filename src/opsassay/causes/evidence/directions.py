@@ -14,6 +14,7 @@ import polars as pl
 
 from opsassay.causes.evidence.links import (
     LEAST_HIT_BY_DELAY,
+    MOST_HIT,
     SMALLEST_PART,
     STORE,
     LinkCalls,
@@ -23,7 +24,6 @@ from opsassay.causes.evidence.links import (
     share_hit,
     with_support,
 )
-from opsassay.causes.evidence.pace import at_usual_pace
 from opsassay.causes.evidence.scene import ADDED_MS, LINK_SHARE, Scene, SignatureCheck, Sources
 from opsassay.model.faults import FaultKind
 
@@ -44,6 +44,7 @@ class Hypothesis:
     """*direction* (inbound, outbound, both, peer:NAME, protocol:NAME) of a fault at *place*.
 
     *slow*: the (caller, peer) links that show it, of *tells* in its class that tell; *links*: all that may be hit.
+    *added_ms*: what calls wait at least to count, *stores*: whether it shows on links to stores alone.
     """
 
     place: str
@@ -51,7 +52,35 @@ class Hypothesis:
     slow: frozenset[tuple[str, str]]
     tells: int
     support: float
-    links: frozenset[tuple[str, str]] = frozenset()
+    links: frozenset[tuple[str, str]]
+    added_ms: float
+    stores: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """The calls over links, and what one asks of them: *least* share of calls hit, whether each waits about as long."""
+
+    calls: LinkCalls
+    least: float
+    alike: bool
+
+    def table(self, added_ms: float) -> Links:
+        """Return the links, `counted` with calls hit that wait *added_ms* more."""
+        return counted(self.calls.hit(added_ms))
+
+    def smallest(self, place: str, members: pl.Expr) -> float:
+        """Return what a call on links of *place* in the class *members* waits at least, ms, by what most of them wait."""
+        if not self.alike:
+            return ADDED_MS
+        now = (pl.col("period") == "abnormal") & pl.col("hit") & _touches(place) & members
+        waited = self.calls.hit().filter(now.fill_null(value=False)).select(pl.col("waited_ms") - pl.col("usual_ms"))
+        usual = waited.to_series().median()
+        return max(SMALLEST_PART * float(usual), ADDED_MS) if isinstance(usual, (int, float)) else ADDED_MS
+
+
+def _touches(place: str) -> pl.Expr:
+    return _inbound(place) | _outbound(place)
 
 
 def _inbound(place: str) -> pl.Expr:
@@ -62,7 +91,7 @@ def _outbound(place: str) -> pl.Expr:
     return pl.col("caller_service") == place
 
 
-def _classes(place: str, mine: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
+def _classes(place: str, protocols: list[str], peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
     """Yield the classes of links of *place*, the most general first; with *peer* named, that one alone."""
     inbound, outbound = _inbound(place), _outbound(place)
     if peer is not None:
@@ -72,44 +101,61 @@ def _classes(place: str, mine: Links, peer: str | None) -> Iterator[tuple[str, p
     yield "both", inbound | outbound
     yield "inbound", inbound
     yield "outbound", outbound
-    protocols = sorted(set(mine.get_column("protocol")))
     for protocol in protocols if len(protocols) > 1 else ():
         yield f"protocol:{protocol}", pl.col("protocol") == protocol
 
 
 def best_hypothesis(
-    place: str, table: Links, share: float, *, peer: str | None = None, only: str | None = None
+    place: str, asked: _Question, *, peer: str | None = None, only: str | None = None, added_ms: float | None = None
 ) -> Hypothesis | None:
-    """Return what the links of *place* in *table* (`counted`) support best; None when nothing is.
+    """Return what the links of *place* support best; None when nothing is.
 
     A class is supported when LINK_SHARE of its links that tell are slow, of those outside it as many are not, and its
-    hits together are no chance. *share*: of the calls that the fault hits. *only*: the one direction to ask for.
+    hits together are no chance. *only*: the one direction to ask for. *added_ms*: what a hit call waits at least.
     """
-    mine = with_support(table.filter(_inbound(place) | _outbound(place)), share)
-    capped = pl.col("support").clip(-MOST_OF_ONE_LINK, MOST_OF_ONE_LINK)
     best: Hypothesis | None = None
-    for direction, members in _classes(place, mine, peer):
-        inside, outside = mine.filter(members.fill_null(value=False)), mine.filter(~members.fill_null(value=False))
-        slow, spared = inside.filter("slow"), inside.filter("spared")
-        if not slow.height or slow.height < LINK_SHARE * (slow.height + spared.height) or chance(inside) > CHANCE:
+    protocols = asked.calls.frame.filter(_touches(place)).get_column("protocol").unique().sort().to_list()
+    for direction, members in _classes(place, protocols, peer):
+        if only not in (None, direction):
             continue
-        ends = slow.select(caller=_outbound(place)).to_series()
-        if direction == "both" and (ends.all() or not ends.any()):
-            continue  # all on one side: that is the smaller claim
-        also, not_ = outside.filter("slow").height, outside.filter("spared").height
-        if also > (1 - LINK_SHARE) * (also + not_):
-            continue
-        support = float(inside.select(capped.sum()).item() - outside.select(capped.sum()).item())
-        if only in (None, direction) and (best is None or support > best.support):
-            best = Hypothesis(
-                place,
-                direction,
-                _ends(slow),
-                slow.height + spared.height,
-                support,
-                _ends(inside.filter(~pl.col("spared"))),
-            )
+        found = _supported(place, asked, direction, members, added_ms)
+        if found is not None and (best is None or found.support > best.support):
+            best = found
     return best
+
+
+def _supported(
+    place: str, asked: _Question, direction: str, members: pl.Expr, added_ms: float | None
+) -> Hypothesis | None:
+    """Return the hypothesis that the fault acts on the links *members* of *place*, when they support it."""
+    least_ms = asked.smallest(place, members) if added_ms is None else added_ms
+    mine = asked.table(least_ms).filter(_touches(place))
+    inside = mine.filter(members.fill_null(value=False))
+    share = share_hit(inside, asked.least)
+    if share is None or chance(inside) > CHANCE:
+        return None
+    inside = with_support(inside, share)
+    outside = with_support(mine.filter(~members.fill_null(value=False)), share)
+    slow, spared = inside.filter("slow"), inside.filter("spared")
+    if not slow.height or slow.height < LINK_SHARE * (slow.height + spared.height):
+        return None
+    out = slow.select(_outbound(place)).to_series()
+    if direction == "both" and (out.all() or not out.any()):
+        return None  # all on one side: that is the smaller claim
+    also, not_ = outside.filter("slow").height, outside.filter("spared").height
+    if also > (1 - LINK_SHARE) * (also + not_):
+        return None
+    capped = pl.col("support").clip(-MOST_OF_ONE_LINK, MOST_OF_ONE_LINK).sum()
+    return Hypothesis(
+        place=place,
+        direction=direction,
+        slow=_ends(slow),
+        tells=slow.height + spared.height,
+        support=float(inside.select(capped).item() - outside.select(capped).item()),
+        links=_ends(inside.filter(~pl.col("spared"))),
+        added_ms=least_ms,
+        stores=bool((slow.get_column("protocol") == STORE).all()),
+    )
 
 
 def _ends(table: Links) -> frozenset[tuple[str, str]]:
@@ -121,11 +167,11 @@ def _on(links: frozenset[tuple[str, str]]) -> pl.Expr:
     return ends.is_in([{"caller_service": caller, "peer": peer} for caller, peer in sorted(links)])
 
 
-def _rivals(scene: Scene, found: Hypothesis, table: Links, share: float) -> Iterator[Hypothesis]:
+def _rivals(scene: Scene, found: Hypothesis, asked: _Question) -> Iterator[Hypothesis]:
     """Yield what the other ends of the slow links explain by themselves; a load generator is no place of a fault."""
     ends = {end for link in found.slow for end in link} - {found.place}
     for other in sorted(ends & set(scene.calls.services)):
-        theirs = best_hypothesis(other, table, share)
+        theirs = best_hypothesis(other, asked, added_ms=found.added_ms)
         if theirs is not None and theirs.slow & found.slow:
             yield theirs
 
@@ -136,19 +182,14 @@ def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | No
     With it come the calls, and in words what was seen or why there is none. *only*: the one direction to ask for.
     """
     calls, peer, root = link_calls(scene), scene.fault.peer, scene.root
-    delay = scene.fault.kind not in _PARTLY
-    least = LEAST_HIT_BY_DELAY if delay else 0.0
-    table = counted(calls.hit())
-    mine = table.filter(_inbound(root) | _outbound(root))
-    if delay and mine.filter(pl.col("k") > 0).height:
-        table = counted(calls.hit(SMALLEST_PART * _usual_delay(calls, root)))
-        mine = table.filter(_inbound(root) | _outbound(root))
-    share = share_hit(mine, least)
-    found = best_hypothesis(root, table, share, peer=peer, only=only) if share else None
-    if found is None or share is None:
-        shown = with_support(mine, share).filter("slow").height if share else 0
+    alike = scene.fault.kind not in _PARTLY
+    asked = _Question(calls, LEAST_HIT_BY_DELAY if alike else 0.0, alike)
+    found = best_hypothesis(root, asked, peer=peer, only=only)
+    if found is None:
+        mine = asked.table(ADDED_MS).filter(_touches(root))
+        shown = with_support(mine, MOST_HIT).filter("slow").height
         return None, calls, f"{shown} of {mine.height} links of {root} are slower or break, in no direction"
-    for rival in _rivals(scene, found, table, share) if peer is None else ():
+    for rival in _rivals(scene, found, asked) if peer is None else ():
         if rival.slow == found.slow:
             if _named(scene, found, calls):
                 continue
@@ -157,7 +198,7 @@ def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | No
         if (len(rival.slow), rival.support) > (len(found.slow), found.support):
             words = f"the links of {root} that show it are links of {rival.place}, which explains {len(rival.slow)}"
             return None, calls, words
-    if _stores_alone(table, found) and not scene.fault.parameters.get("direction") and peer is None:
+    if found.stores and not scene.fault.parameters.get("direction") and peer is None:
         return None, calls, f"only stores of {root} are slower, which may be slow themselves"
     words = f"{len(found.slow)} of {found.tells} links of {root} that tell show it, direction {found.direction}"
     return found, calls, words
@@ -172,16 +213,6 @@ _PARTLY = frozenset(
     }
 )
 """Kinds that hit a share of the calls, or each by another amount: what is resent, what is large."""
-
-
-def _usual_delay(calls: LinkCalls, root: str) -> float:
-    """Return the median that hit calls on links of *root* waited beyond their usual, ms."""
-    now = calls.hit().filter((pl.col("period") == "abnormal") & pl.col("hit") & (_inbound(root) | _outbound(root)))
-    return float(now.select((pl.col("waited_ms") - pl.col("usual_ms")).median().fill_null(0.0)).item() or 0.0)
-
-
-def _stores_alone(table: Links, found: Hypothesis) -> bool:
-    return bool((table.filter(_on(found.slow)).get_column("protocol") == STORE).all())
 
 
 def _named(scene: Scene, found: Hypothesis, calls: LinkCalls) -> bool:
@@ -223,7 +254,6 @@ def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
 
 
 def _check(only: str | None) -> Callable[[Scene], SignatureCheck]:
-    @at_usual_pace
     def check(scene: Scene) -> SignatureCheck:
         found, calls, words = direction_of(scene, only)
         if found is None:

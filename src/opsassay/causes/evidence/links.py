@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from opsassay.causes.evidence.pace import busy_moments
 from opsassay.causes.evidence.scene import ADDED_MS, BROKEN, RATIO, Scene, real_links, with_outcome
 from opsassay.causes.reading.tails import hypergeometric_at_least
 
@@ -30,53 +31,79 @@ SMALLEST_PART = 0.25
 STORE, CALL = "store", "call"
 """Protocols as links show them: to a store, or between services."""
 
+PRIOR_CALLS = 20
+"""How many calls of the baseline of all links stand beside that of one."""
+
 _ENDS = ("caller_service", "peer")
-_KIND = (*_ENDS, "caller_node", "name")
 
 
 @dataclass(frozen=True, eq=False)
 class LinkCalls:
-    """The calls over links, both periods: one row per exit of `real_links`, with waited_ms, usual_ms, broken, protocol."""
+    """The calls over links, both periods: one row per exit of `real_links`.
+
+    Beside its columns: protocol, broken, waited_ms, usual_ms (median of the baseline), before_ms (its mean), queue_ms
+    (what waiting for those served before may take, where more requests than ever came; else 0).
+    """
 
     frame: pl.DataFrame
 
-    def hit(self, added_ms: float | None = None) -> pl.DataFrame:
+    def hit(self, added_ms: float = ADDED_MS) -> pl.DataFrame:
         """Return the calls that can tell with *hit*: broken, or waited beyond RATIO of the usual and *added_ms* more."""
         usual = pl.col("usual_ms")
-        limit = pl.max_horizontal(RATIO * usual, usual + max(added_ms or 0.0, ADDED_MS))
+        limit = pl.max_horizontal(RATIO * usual, usual + max(added_ms, ADDED_MS), usual + pl.col("queue_ms") + ADDED_MS)
         return self.frame.with_columns(hit=pl.col("broken") | (pl.col("waited_ms") > limit)).drop_nulls("hit")
 
 
 def link_calls(scene: Scene) -> LinkCalls:
     """Return the calls over all links of *scene*.
 
-    What is usual is the median of the calls of one operation at one place in the baseline, or of the link where that had
-    none. A call without a server span under it waited for all of its time.
+    What is usual is the median of the calls of one operation at one place in the baseline, of the link where that had
+    none, of all links of that protocol where this had none. A call without a server span under it waited for all of its
+    time.
     """
     links = with_outcome(scene, real_links(scene)).drop_nulls("peer")
-    waited = pl.when("absent").then("duration_ms").otherwise("wait_ms")
     links = links.with_columns(
-        waited_ms=waited,
+        waited_ms=pl.when("absent").then("duration_ms").otherwise("wait_ms"),
         broken=BROKEN.fill_null(value=False),
         protocol=pl.when("store").then(pl.lit(STORE)).otherwise(pl.lit(CALL)),
+        queue_ms=pl.lit(0.0),
     )
     normal = links.filter(pl.col("period") == "normal")
-    for by, suffix in ((list(_KIND), "kind"), (list(_ENDS), "link")):
-        usual = normal.group_by(by).agg(
-            pl.col("waited_ms").median().alias(f"median_{suffix}"), pl.col("waited_ms").mean().alias(f"mean_{suffix}")
-        )
+    levels = {"kind": [*_ENDS, "caller_node", "name"], "link": [*_ENDS], "protocol": ["protocol"]}
+    for level, by in levels.items():
+        waited = pl.col("waited_ms")
+        usual = normal.group_by(by).agg(waited.median().alias(f"median_{level}"), waited.mean().alias(f"mean_{level}"))
         links = links.join(usual, on=by, how="left", maintain_order="left")
-    return LinkCalls(
-        links.with_columns(
-            usual_ms=pl.coalesce("median_kind", "median_link"), before_ms=pl.coalesce("mean_kind", "mean_link")
-        )
+    links = links.with_columns(
+        usual_ms=pl.coalesce([f"median_{level}" for level in levels]).clip(lower_bound=0.0),
+        before_ms=pl.coalesce([f"mean_{level}" for level in levels]),
     )
+    busy = busy_moments(scene.calls, scene.own)
+    if busy is not None:
+        links = links.with_columns(queue_ms=pl.when(busy).then(_queues(links)).otherwise(0.0))
+    return LinkCalls(links)
+
+
+def _queues(links: pl.DataFrame) -> pl.Series:
+    """Return per call how long it waits at most, ms, if its callee serves all that is on its way there one by one."""
+    queue = np.zeros(links.height)
+    served = pl.when(pl.col("protocol") == STORE).then("usual_ms").otherwise("callee_ms")
+    cost = links.group_by("peer", "period").agg(ms=served.mean().fill_null(0.0))
+    usual = {(peer, period): ms for peer, period, ms in cost.iter_rows()}
+    numbered = links.select("peer", "period", "time_ns", "end_ns").with_row_index("row")
+    for (peer, period), calls in numbered.group_by("peer", "period"):
+        begin, end = (np.sort(calls.get_column(c).to_numpy()) for c in ("time_ns", "end_ns"))
+        at = calls.get_column("time_ns").to_numpy()
+        ahead = np.searchsorted(begin, at, side="right") - np.searchsorted(end, at, side="right") - 1
+        queue[calls.get_column("row").to_numpy()] = ahead.clip(min=0) * usual[peer, period]
+    return pl.Series(queue)
 
 
 def counted(hits: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per link: caller_service, peer, protocol, n, k (calls and hits now), n0, k0 (before), p, added_ms.
+    """Return one row per link: caller_service, peer, protocol, n, k (calls and hits now), n0, k0 (before), p.
 
-    *p*: Fisher's exact test of more hits than before. *added_ms*: median that hit calls waited beyond their usual.
+    What was before is drawn towards all links of the protocol by a prior worth PRIOR_CALLS, so that a link that was
+    rarely called can tell. *p*: Fisher's exact test of more hits than before.
     """
     now = pl.col("period") == "abnormal"
     table = hits.group_by(_ENDS).agg(
@@ -85,7 +112,11 @@ def counted(hits: pl.DataFrame) -> pl.DataFrame:
         k=(now & pl.col("hit")).sum(),
         n0=(~now).sum(),
         k0=(~now & pl.col("hit")).sum(),
-        added_ms=(pl.col("waited_ms") - pl.col("usual_ms")).filter(now & pl.col("hit")).median(),
+    )
+    whole = (pl.col("k0").sum() / pl.col("n0").sum()).over("protocol")
+    table = table.with_columns(
+        n0=pl.col("n0") + pl.when(whole.is_finite()).then(PRIOR_CALLS).otherwise(0),
+        k0=pl.col("k0") + pl.when(whole.is_finite()).then((PRIOR_CALLS * whole).round()).otherwise(0.0),
     )
     table = table.filter(pl.col("n") > 0).sort(_ENDS)
     n, k, n0, k0 = (table.get_column(c).to_numpy().astype(float) for c in ("n", "k", "n0", "k0"))

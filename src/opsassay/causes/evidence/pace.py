@@ -28,22 +28,30 @@ def at_usual_pace(check: Callable[[Scene], SignatureCheck]) -> Callable[[Scene],
 
     @wraps(check)
     def checked(scene: Scene) -> SignatureCheck:
-        requests = scene.own.select("period", "trace", "time_ns")
-        served = {p: requests.filter(pl.col("period") == p).get_column("trace").n_unique() for p in PERIODS}
-        before, now = (served[p] / scene.calls.seconds(p) for p in PERIODS)
-        if now < GREW * before or not before:
+        busy = busy_moments(scene.calls, scene.own)
+        if busy is None:
             return check(scene)
-        found = check(replace(scene, calls=_without_busy(scene.calls, requests)))
+        calls = scene.calls
+        quiet = replace(calls, entries=calls.entries.filter(~busy), exits=calls.exits.filter(~busy))
+        found = check(replace(scene, calls=quiet))
         if found.passed:
             return found
-        words = f"{now / before:.1f} times as many requests as before reach {scene.root}; when no more did than then, "
+        words = f"more requests than before reach {scene.root}; in moments when no more did than ever before, "
         return replace(found, sentence=words + found.sentence)
 
     return checked
 
 
-def _without_busy(calls: Calls, requests: pl.DataFrame) -> Calls:
-    """Return *calls* without those of the abnormal window that began when *requests* came faster than they ever had."""
+def busy_moments(calls: Calls, served: pl.DataFrame) -> pl.Expr | None:
+    """Return which calls began in a moment of the abnormal window in which more requests came than in any one before.
+
+    *served*: entries of the service that is asked about. None when its requests did not grow by GREW.
+    """
+    requests = served.select("period", "trace", "time_ns")
+    traces = {p: requests.filter(pl.col("period") == p).get_column("trace").n_unique() for p in PERIODS}
+    before, now = (traces[p] / calls.seconds(p) for p in PERIODS)
+    if now < GREW * before or not before:
+        return None
     rates = {}
     for period in PERIODS:
         came = requests.filter(pl.col("period") == period).select("trace", moment=_moment(calls, period)).unique()
@@ -51,8 +59,7 @@ def _without_busy(calls: Calls, requests: pl.DataFrame) -> Calls:
         rates[period] = came.group_by("moment").agg(rate=pl.len() / length_s)
     usual = rates["normal"].get_column("rate").max()
     busy = rates["abnormal"].filter(pl.col("rate") > usual).get_column("moment")
-    kept = (pl.col("period") == "normal") | ~_moment(calls, "abnormal").is_in(busy.implode())
-    return replace(calls, entries=calls.entries.filter(kept), exits=calls.exits.filter(kept))
+    return (pl.col("period") == "abnormal") & _moment(calls, "abnormal").is_in(busy.implode())
 
 
 def _moments(calls: Calls, period: str) -> int:
