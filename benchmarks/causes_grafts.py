@@ -6,7 +6,8 @@ stores), on both, or on those with one peer, as a network emulator with filters 
 method, whose own time grows. All callers wait along, so the true cascade is known. Printed per direction: how often the
 true service shows and is attributed, with the direction that was found, and how often any other one is, with the same
 type and with every other that may be there. Intervals are clustered by pack. The other end of one peer's link is apart:
-who is called by one service alone cannot be told from that service's packets to it, and the field takes both ends.
+who is called by one service alone cannot be told from that service's packets to it, and the field takes both ends. The
+place of the pack's own fault is no wrong root.
 """
 
 from __future__ import annotations
@@ -194,7 +195,9 @@ def main() -> None:
                     folder = Path(scratch) / f"{number}-{variant}-{service}-{peer}".replace(" ", "-")
                     delay = rng.choice(DELAYS_MS)
                     fault = graft(source, folder, service, peer, variant, delay, number)
-                    others = [s for s in Datapack.open(folder).services() if s != service]
+                    others = [
+                        s for s in Datapack.open(folder).services() if s not in (service, read_fault(source).service)
+                    ]
                     others = others if given.every_root else sorted({*rng.sample(others, 6), *([peer] if peer else [])})
                     words = judge(folder, fault, results[variant], others)
                     if given.show:

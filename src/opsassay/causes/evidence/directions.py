@@ -223,13 +223,13 @@ def _named(scene: Scene, found: Hypothesis, calls: LinkCalls) -> bool:
     """
     named = scene.fault.parameters.get("direction")
     if named in ("inbound", "outbound"):
-        return bool(named == found.direction)
+        return str(named) == found.direction
     if named not in ("from", "to", "both"):
         return False
     after = _after_share(calls, found)
     if named == "both" or after is None:
         return True
-    answers_late = after >= ONE_WAY
+    answers_late: bool = after >= ONE_WAY
     return answers_late == ((named == "from") == (found.direction == "inbound"))
 
 

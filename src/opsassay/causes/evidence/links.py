@@ -146,7 +146,7 @@ def share_hit(table: pl.DataFrame, least: float) -> float | None:
         suspects = table.filter(pl.col("k") * pl.col("n0") > pl.col("k0") * pl.col("n"))
         if not suspects.height or chance(suspects) >= SUSPICIOUS:
             return None
-    return float(np.clip(suspects["k"].sum() / suspects["n"].sum(), least, MOST_HIT))
+    return min(max(float(suspects["k"].sum()) / float(suspects["n"].sum()), least), MOST_HIT)
 
 
 def chance(table: pl.DataFrame) -> float:

@@ -9,8 +9,8 @@ import polars as pl
 
 from opsassay.causes.evidence.states import Thresholds, beyond_chance
 from opsassay.causes.reading.calls import Calls
+from opsassay.causes.reading.wording import Statements
 from opsassay.model.incident import Fault
-from opsassay.telemetry.datapack import Datapack
 
 Z_SOURCE = 4.0
 Z_BACKED = 3.0
@@ -74,18 +74,18 @@ class SignatureCheck:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One root on trial: its calls since the fault began, its metrics, and the fault; *pack* is asked for its logs.
+    """One root on trial: its calls since the fault began, its metrics, what is logged, and the fault.
 
     *root* is a service; or a host, whose services are *members*: together they are one end of links.
     """
 
-    pack: Datapack
     calls: Calls
     metrics: pl.DataFrame
     histograms: pl.DataFrame
     root: str
     fault: Fault
     thresholds: Thresholds
+    statements: Statements
     members: frozenset[str] = frozenset()
 
     @property

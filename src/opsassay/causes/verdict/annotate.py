@@ -16,6 +16,7 @@ from opsassay.causes.reading.calls import Calls, read_calls
 from opsassay.causes.reading.graph import SystemGraph, infer_graph
 from opsassay.causes.reading.parted import parted_at_fault
 from opsassay.causes.reading.room import require_readable
+from opsassay.causes.reading.wording import Statements
 from opsassay.causes.search.carried import find_flows
 from opsassay.causes.search.rules import RULES_VERSION
 from opsassay.causes.verdict.cascade import Trial, account, build_graph, rejected_paths, routes
@@ -45,11 +46,11 @@ class Opened:
         with ThreadPoolExecutor(1) as beside:  # these read the calls alone
             alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
             flows = beside.submit(find_flows, window)
-            slower = added_time(window.entries, "felt_ms", ["node"], ["shape"], whole=True)
+            slower = added_time(window.entries, "felt_ms", ["node"], ["shape"], whole=True, few=True)
             states = _states(window, self.baseline, slower, settings.thresholds)
         return ObservedPack(
-            pack=self.pack,
             calls=window,
+            statements=Statements(self.pack, window),
             metrics=self.metrics,
             histograms=self.histograms,
             graph=self.graph,

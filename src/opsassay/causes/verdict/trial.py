@@ -14,6 +14,7 @@ from opsassay.causes.evidence.slo import SIGNALS
 from opsassay.causes.evidence.states import NodeState
 from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.graph import SystemGraph
+from opsassay.causes.reading.wording import Statements
 from opsassay.causes.search.carried import Carriage, Flows, carry
 from opsassay.causes.search.hops import Place, Terrain
 from opsassay.causes.search.paths import SearchLimits, search
@@ -22,7 +23,6 @@ from opsassay.causes.verdict.cascade import Trial
 from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.model.faults import NO_FAULT
 from opsassay.model.incident import Fault
-from opsassay.telemetry.datapack import Datapack
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class ObservedPack:
     *slower*: the added time of what is felt at each node.
     """
 
-    pack: Datapack
     calls: Calls
     metrics: pl.DataFrame
     histograms: pl.DataFrame
+    statements: Statements
     graph: SystemGraph
     slower: pl.DataFrame
     states: dict[str, NodeState]
@@ -110,7 +110,14 @@ def _signature(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -
     def scene(root: str, members: frozenset[str] = frozenset()) -> Scene:
         of_root = fault if members else fault.model_copy(update={"service": root})
         return Scene(
-            seen.pack, seen.calls, seen.metrics, seen.histograms, root, of_root, settings.thresholds, members=members
+            calls=seen.calls,
+            metrics=seen.metrics,
+            histograms=seen.histograms,
+            root=root,
+            fault=of_root,
+            thresholds=settings.thresholds,
+            statements=seen.statements,
+            members=members,
         )
 
     if fault.host is None:
