@@ -7,6 +7,7 @@ the links in it must show the fault and those outside it must not; and the other
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from opsassay.causes.evidence.links import (
     MOST_HIT,
     SMALLEST_PART,
     STORE,
+    SUSPICIOUS,
     LinkCalls,
     chance,
     counted,
@@ -24,6 +26,7 @@ from opsassay.causes.evidence.links import (
     share_hit,
     with_support,
 )
+from opsassay.causes.evidence.pace import at_usual_pace
 from opsassay.causes.evidence.scene import ADDED_MS, LINK_SHARE, Scene, SignatureCheck, Sources
 from opsassay.model.faults import FaultKind
 
@@ -32,6 +35,9 @@ CHANCE = 1e-3
 
 MOST_OF_ONE_LINK = 10.0
 """What a single link may add to the support of a hypothesis: many links say more than a busy one."""
+
+RESENT_MS = 100.0
+"""What a call with a lost or corrupted packet waits at least: Linux resends the last one of a message after 200 ms."""
 
 ONE_WAY = 0.1
 """Below this share of the added time, the time after the callee ended did not grow: only packets to it were late."""
@@ -59,24 +65,33 @@ class Hypothesis:
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """The calls over links, and what one asks of them: *least* share of calls hit, whether each waits about as long."""
+    """The calls over links, and what one asks of them.
+
+    *least*: share of the calls hit; *least_ms*: what a hit call waits in any case; *alike*: each waits about as long;
+    *breaks*: they break, and waiting does not count.
+    """
 
     calls: LinkCalls
-    least: float
-    alike: bool
+    least: float = 0.0
+    least_ms: float = ADDED_MS
+    alike: bool = False
+    breaks: bool = False
 
     def table(self, added_ms: float) -> Links:
         """Return the links, `counted` with calls hit that wait *added_ms* more."""
         return counted(self.calls.hit(added_ms))
 
     def smallest(self, place: str, members: pl.Expr) -> float:
-        """Return what a call on links of *place* in the class *members* waits at least, ms, by what most of them wait."""
-        if not self.alike:
-            return ADDED_MS
-        now = (pl.col("period") == "abnormal") & pl.col("hit") & _touches(place) & members
-        waited = self.calls.hit().filter(now.fill_null(value=False)).select(pl.col("waited_ms") - pl.col("usual_ms"))
-        usual = waited.to_series().median()
-        return max(SMALLEST_PART * float(usual), ADDED_MS) if isinstance(usual, (int, float)) else ADDED_MS
+        """Return what a hit call on links of *place* in the class *members* waits at least, ms, by what most there do."""
+        if not self.alike or self.breaks:
+            return math.inf if self.breaks else self.least_ms
+        hits = self.calls.hit().filter((_touches(place) & members).fill_null(value=False))
+        suspects = counted(hits).filter((pl.col("p") < SUSPICIOUS) & (pl.col("k") > 0)).select("caller_service", "peer")
+        now = hits.filter((pl.col("period") == "abnormal") & pl.col("hit"))
+        now = now.join(suspects, on=["caller_service", "peer"], how="semi") if suspects.height else now
+        each = now.group_by("caller_service", "peer").agg(ms=(pl.col("waited_ms") - pl.col("usual_ms")).median())
+        usual = each.get_column("ms").median()
+        return max(SMALLEST_PART * float(usual), self.least_ms) if isinstance(usual, (int, float)) else self.least_ms
 
 
 def _touches(place: str) -> pl.Expr:
@@ -182,29 +197,50 @@ def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | No
     With it come the calls, and in words what was seen or why there is none. *only*: the one direction to ask for.
     """
     calls, peer, root = link_calls(scene), scene.fault.peer, scene.root
-    alike = scene.fault.kind not in _PARTLY
-    asked = _Question(calls, LEAST_HIT_BY_DELAY if alike else 0.0, alike)
+    share = scene.fault.kind in _OF_A_SHARE
+    least = 0.0 if share else LEAST_HIT_BY_DELAY
+    least_ms = RESENT_MS if scene.fault.kind in _RESENT else ADDED_MS
+    asked = _Question(calls, least, least_ms, alike=scene.fault.kind not in _UNLIKE)
     found = best_hypothesis(root, asked, peer=peer, only=only)
     if found is None:
         mine = asked.table(ADDED_MS).filter(_touches(root))
         shown = with_support(mine, MOST_HIT).filter("slow").height
         return None, calls, f"{shown} of {mine.height} links of {root} are slower or break, in no direction"
-    for rival in _rivals(scene, found, asked) if peer is None else ():
-        if rival.slow == found.slow:
-            if _named(scene, found, calls):
-                continue
-            words = f"what shows is between {root} and {rival.place}, and either could be the cause"
-            return None, calls, words
-        if (len(rival.slow), rival.support) > (len(found.slow), found.support):
-            words = f"the links of {root} that show it are links of {rival.place}, which explains {len(rival.slow)}"
-            return None, calls, words
+    better, equal = _contest(scene, found, asked) if peer is None else (None, None)
+    if better is not None:
+        words = f"the links of {root} that show it are links of {better.place}, which explains {len(better.slow)}"
+        return None, calls, words
+    if equal is not None and not _named(scene, found, calls):
+        return None, calls, f"what shows is between {root} and {equal.place}, and either could be the cause"
     if found.stores and not scene.fault.parameters.get("direction") and peer is None:
         return None, calls, f"only stores of {root} are slower, which may be slow themselves"
     words = f"{len(found.slow)} of {found.tells} links of {root} that tell show it, direction {found.direction}"
     return found, calls, words
 
 
-_PARTLY = frozenset(
+def _contest(scene: Scene, found: Hypothesis, asked: _Question) -> tuple[Hypothesis | None, Hypothesis | None]:
+    """Return a rival that explains more than *found*, and one that explains the same; None where there is none."""
+    rivals = list(_rivals(scene, found, asked))
+    equal = next((rival for rival in rivals if rival.slow == found.slow), None)
+    mine = (len(found.slow), found.support)
+    more = (r for r in rivals if r.slow != found.slow and (len(r.slow), r.support) > mine)
+    return next(more, None), equal
+
+
+def who_breaks(scene: Scene, only: str) -> tuple[bool, str | None]:
+    """Tell whether calls of the root break on all of its links in one direction, more than any other end explains.
+
+    *only*: inbound or outbound. With it comes the place of a rival that explains exactly as much.
+    """
+    asked = _Question(link_calls(scene), breaks=True)
+    found = best_hypothesis(scene.root, asked, peer=scene.fault.peer, only=only)
+    if found is None:
+        return False, None
+    better, equal = _contest(scene, found, asked)
+    return better is None, equal.place if equal is not None else None
+
+
+_OF_A_SHARE = frozenset(
     {
         FaultKind.NETWORK_LOSS,
         FaultKind.NETWORK_CORRUPT,
@@ -212,7 +248,12 @@ _PARTLY = frozenset(
         FaultKind.NETWORK_BANDWIDTH_LIMIT,
     }
 )
-"""Kinds that hit a share of the calls, or each by another amount: what is resent, what is large."""
+"""Kinds that hit a share of the packets: any share of the calls."""
+
+_RESENT = frozenset({FaultKind.NETWORK_LOSS, FaultKind.NETWORK_CORRUPT})
+
+_UNLIKE = frozenset({FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LIMIT})
+"""Kinds by which one call waits for long and another hardly: what is large."""
 
 
 def _named(scene: Scene, found: Hypothesis, calls: LinkCalls) -> bool:
@@ -229,8 +270,8 @@ def _named(scene: Scene, found: Hypothesis, calls: LinkCalls) -> bool:
     after = _after_share(calls, found)
     if named == "both" or after is None:
         return True
-    answers_late: bool = after >= ONE_WAY
-    return answers_late == ((named == "from") == (found.direction == "inbound"))
+    answers_late = after >= ONE_WAY
+    return bool(answers_late == ((named == "from") == (found.direction == "inbound")))
 
 
 def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
@@ -254,6 +295,7 @@ def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
 
 
 def _check(only: str | None) -> Callable[[Scene], SignatureCheck]:
+    @at_usual_pace
     def check(scene: Scene) -> SignatureCheck:
         found, calls, words = direction_of(scene, only)
         if found is None:

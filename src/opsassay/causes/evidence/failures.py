@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from opsassay.causes.evidence.added import added_time
+from opsassay.causes.evidence.directions import who_breaks
 from opsassay.causes.evidence.metrics import kept_running, raised
 from opsassay.causes.evidence.scene import (
     LINK_SHARE,
@@ -31,6 +32,10 @@ def absence(scene: Scene) -> SignatureCheck:
     if not broken:
         words = f"{scene.root} restarted, but no call missed it" if backed else f"no call to {scene.root} goes unserved"
         return SignatureCheck(passed=backed, sentence=words)
+    if not backed and scene.calls.status_known and not who_breaks(scene, "inbound")[0]:
+        return SignatureCheck(
+            passed=False, sentence=f"calls to {scene.root} go unserved from some of its callers alone"
+        )
     words = f"{len(broken)} calls to {scene.root} fail unserved" + (", and it restarted" if backed else "")
     return SignatureCheck(passed=True, sentence=words, sources=Sources(exits=broken))
 
@@ -85,6 +90,9 @@ def own_errors(scene: Scene) -> SignatureCheck:
 def turned_away(scene: Scene) -> SignatureCheck:
     """Look for calls that fail before the root's handler sees them: the client span has nothing under it."""
     broken = beyond(scene, scene.inbound, pl.col("failed") & pl.col("absent"), "callee_service")
+    if broken and not who_breaks(scene, "inbound")[0]:
+        words = f"calls to {scene.root} go unserved from some of its callers alone"
+        return SignatureCheck(passed=False, sentence=words)
     words = f"{len(broken)} calls to {scene.root} fail before it serves them" if broken else "all calls are served"
     return SignatureCheck(passed=bool(broken), sentence=words, sources=Sources(exits=broken))
 
@@ -118,4 +126,7 @@ def lookup_failures(scene: Scene) -> SignatureCheck:
     used, bad = now["peer"].n_unique(), now.filter(pl.col("exit").is_in(list(broken)))["peer"].n_unique()
     words = f"{scene.root} does not reach {bad} of the {used} places that it calls"
     passed = bool(broken) and bad >= LINK_SHARE * used and not absence(scene).sources.exits
+    if passed and not hostname:
+        alone, rival = who_breaks(scene, "outbound")
+        passed = alone and (rival is None or kept_running(scene.metrics, rival))
     return SignatureCheck(passed=passed, sentence=words, sources=Sources(exits=broken) if passed else Sources())

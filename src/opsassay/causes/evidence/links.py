@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from opsassay.causes.evidence.pace import busy_moments
 from opsassay.causes.evidence.scene import ADDED_MS, BROKEN, RATIO, Scene, real_links, with_outcome
 from opsassay.causes.reading.tails import hypergeometric_at_least
 
@@ -22,8 +21,8 @@ TELLS = 3.0
 SUSPICIOUS = 0.05
 """Fisher's exact p from which on a link may say how large a share of calls the fault hits."""
 
-MOST_HIT, LEAST_HIT_BY_DELAY = 0.95, 0.5
-"""Bounds of that share: something always escapes; and a delay lets no packet through in time."""
+MOST_HIT, LEAST_HIT_BY_DELAY = 0.95, 0.3
+"""Bounds of that share: something always escapes; and a delay lets no packet through in time, while it lasts."""
 
 SMALLEST_PART = 0.25
 """Of one delay some links pay one, others three (a connection that has to be opened): less is another cause's."""
@@ -41,8 +40,7 @@ _ENDS = ("caller_service", "peer")
 class LinkCalls:
     """The calls over links, both periods: one row per exit of `real_links`.
 
-    Beside its columns: protocol, broken, waited_ms, usual_ms (median of the baseline), before_ms (its mean), queue_ms
-    (what waiting for those served before may take, where more requests than ever came; else 0).
+    Beside its columns: protocol, broken, waited_ms, usual_ms (median of the baseline), before_ms (its mean).
     """
 
     frame: pl.DataFrame
@@ -50,7 +48,7 @@ class LinkCalls:
     def hit(self, added_ms: float = ADDED_MS) -> pl.DataFrame:
         """Return the calls that can tell with *hit*: broken, or waited beyond RATIO of the usual and *added_ms* more."""
         usual = pl.col("usual_ms")
-        limit = pl.max_horizontal(RATIO * usual, usual + max(added_ms, ADDED_MS), usual + pl.col("queue_ms") + ADDED_MS)
+        limit = pl.max_horizontal(RATIO * usual, usual + max(added_ms, ADDED_MS))
         return self.frame.with_columns(hit=pl.col("broken") | (pl.col("waited_ms") > limit)).drop_nulls("hit")
 
 
@@ -62,11 +60,12 @@ def link_calls(scene: Scene) -> LinkCalls:
     time.
     """
     links = with_outcome(scene, real_links(scene)).drop_nulls("peer")
+    if scene.fault.end_ns > scene.fault.start_ns:
+        links = links.filter((pl.col("period") == "normal") | (pl.col("time_ns") <= scene.fault.end_ns))
     links = links.with_columns(
         waited_ms=pl.when("absent").then("duration_ms").otherwise("wait_ms"),
         broken=BROKEN.fill_null(value=False),
         protocol=pl.when("store").then(pl.lit(STORE)).otherwise(pl.lit(CALL)),
-        queue_ms=pl.lit(0.0),
     )
     normal = links.filter(pl.col("period") == "normal")
     levels = {"kind": [*_ENDS, "caller_node", "name"], "link": [*_ENDS], "protocol": ["protocol"]}
@@ -78,25 +77,7 @@ def link_calls(scene: Scene) -> LinkCalls:
         usual_ms=pl.coalesce([f"median_{level}" for level in levels]).clip(lower_bound=0.0),
         before_ms=pl.coalesce([f"mean_{level}" for level in levels]),
     )
-    busy = busy_moments(scene.calls, scene.own)
-    if busy is not None:
-        links = links.with_columns(queue_ms=pl.when(busy).then(_queues(links)).otherwise(0.0))
     return LinkCalls(links)
-
-
-def _queues(links: pl.DataFrame) -> pl.Series:
-    """Return per call how long it waits at most, ms, if its callee serves all that is on its way there one by one."""
-    queue = np.zeros(links.height)
-    served = pl.when(pl.col("protocol") == STORE).then("usual_ms").otherwise("callee_ms")
-    cost = links.group_by("peer", "period").agg(ms=served.mean().fill_null(0.0))
-    usual = {(peer, period): ms for peer, period, ms in cost.iter_rows()}
-    numbered = links.select("peer", "period", "time_ns", "end_ns").with_row_index("row")
-    for (peer, period), calls in numbered.group_by("peer", "period"):
-        begin, end = (np.sort(calls.get_column(c).to_numpy()) for c in ("time_ns", "end_ns"))
-        at = calls.get_column("time_ns").to_numpy()
-        ahead = np.searchsorted(begin, at, side="right") - np.searchsorted(end, at, side="right") - 1
-        queue[calls.get_column("row").to_numpy()] = ahead.clip(min=0) * usual[peer, period]
-    return pl.Series(queue)
 
 
 def counted(hits: pl.DataFrame) -> pl.DataFrame:
@@ -140,13 +121,17 @@ def with_support(table: pl.DataFrame, share: float) -> pl.DataFrame:
 
 
 def share_hit(table: pl.DataFrame, least: float) -> float | None:
-    """Return the share of calls that the fault hits, from the links of `counted` that suggest one; None without any."""
+    """Return the share of calls that the fault hits, from the links of `counted` that suggest one.
+
+    None when none does, or when that share is below *least*.
+    """
     suspects = table.filter((pl.col("p") < SUSPICIOUS) & (pl.col("k") > 0))
     if not suspects.height:  # none by itself, but all may together
         suspects = table.filter(pl.col("k") * pl.col("n0") > pl.col("k0") * pl.col("n"))
         if not suspects.height or chance(suspects) >= SUSPICIOUS:
             return None
-    return min(max(float(suspects["k"].sum()) / float(suspects["n"].sum()), least), MOST_HIT)
+    share = float(suspects["k"].sum()) / float(suspects["n"].sum())
+    return min(share, MOST_HIT) if share >= least else None
 
 
 def chance(table: pl.DataFrame) -> float:

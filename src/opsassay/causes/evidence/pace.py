@@ -14,6 +14,12 @@ from opsassay.causes.reading.calls import Calls
 GREW = 1.5
 """How many times as many requests as before must reach the root before its time is compared like with like."""
 
+IDLE = 0.1
+"""Share of a moment's length that its requests usually keep the root busy, up to which nobody waits for another.
+
+The wait for one server is share / (1 - share) of the time that it serves (M/M/1): a ninth of it.
+"""
+
 MOMENT_S = 5.0
 """How long a moment is at least: a queue outlives the second that filled it."""
 
@@ -28,7 +34,7 @@ def at_usual_pace(check: Callable[[Scene], SignatureCheck]) -> Callable[[Scene],
 
     @wraps(check)
     def checked(scene: Scene) -> SignatureCheck:
-        busy = busy_moments(scene.calls, scene.own)
+        busy = _busy(scene)
         if busy is None:
             return check(scene)
         calls = scene.calls
@@ -36,30 +42,40 @@ def at_usual_pace(check: Callable[[Scene], SignatureCheck]) -> Callable[[Scene],
         found = check(replace(scene, calls=quiet))
         if found.passed:
             return found
-        words = f"more requests than before reach {scene.root}; in moments when no more did than ever before, "
+        words = (
+            f"{_growth(scene):.1f} times as many requests as before reach {scene.root}; when no more did than then, "
+        )
         return replace(found, sentence=words + found.sentence)
 
     return checked
 
 
-def busy_moments(calls: Calls, served: pl.DataFrame) -> pl.Expr | None:
-    """Return which calls began in a moment of the abnormal window in which more requests came than in any one before.
+def _growth(scene: Scene) -> float:
+    """Return how many times as many requests as before reach the root, 1 when none did."""
+    requests = dict(scene.own.group_by("period").agg(pl.col("trace").n_unique()).iter_rows())
+    before, now = (requests.get(p, 0) / scene.calls.seconds(p) for p in PERIODS)
+    return now / before if before else 1.0
 
-    *served*: entries of the service that is asked about. None when its requests did not grow by GREW.
+
+def _busy(scene: Scene) -> pl.Expr | None:
+    """Return which calls began in a busy moment of the abnormal window; None when there is none.
+
+    In a busy moment more requests came than in any one before, and they keep the root busy for more than IDLE of it.
     """
-    requests = served.select("period", "trace", "time_ns")
-    traces = {p: requests.filter(pl.col("period") == p).get_column("trace").n_unique() for p in PERIODS}
-    before, now = (traces[p] / calls.seconds(p) for p in PERIODS)
-    if now < GREW * before or not before:
+    calls, own = scene.calls, scene.own
+    if _growth(scene) < GREW:
         return None
     rates = {}
     for period in PERIODS:
-        came = requests.filter(pl.col("period") == period).select("trace", moment=_moment(calls, period)).unique()
+        came = own.filter(pl.col("period") == period).select("trace", moment=_moment(calls, period)).unique()
         length_s = calls.seconds(period) / _moments(calls, period)
         rates[period] = came.group_by("moment").agg(rate=pl.len() / length_s)
     usual = rates["normal"].get_column("rate").max()
-    busy = rates["abnormal"].filter(pl.col("rate") > usual).get_column("moment")
-    return (pl.col("period") == "abnormal") & _moment(calls, "abnormal").is_in(busy.implode())
+    before = own.filter(pl.col("period") == "normal")
+    work_s = float(before.get_column("own_ms").sum()) / 1e3 / max(before.get_column("trace").n_unique(), 1)
+    crowded = (pl.col("rate") > usual) & (pl.col("rate") * work_s > IDLE)
+    busy = rates["abnormal"].filter(crowded).get_column("moment")
+    return (pl.col("period") == "abnormal") & _moment(calls, "abnormal").is_in(busy.implode()) if busy.len() else None
 
 
 def _moments(calls: Calls, period: str) -> int:
