@@ -17,7 +17,7 @@ from opsassay.model.causal_graph import Annotation, CausalGraph, FaultVerdict
 from opsassay.model.incident import AffectedByFault, EffectCheck, Fault, Label, Truth
 from opsassay.telemetry.tree import Case, resolve, write_annotation
 
-CAUSES_VERSION = "4"
+CAUSES_VERSION = "5"
 """Part of what an annotation is made from; raised when the way of making it changes."""
 
 
@@ -107,8 +107,7 @@ def made_from(case: Case, settings: AnnotateSettings) -> str:
     parts = [
         CAUSES_VERSION,
         RULES_VERSION,
-        settings.model_copy(update={"rules_off": frozenset()}).digest(),
-        *sorted(settings.rules_off),
+        settings.digest(),
         case.datapack.incident.content_hash or case.datapack.incident.canonical_json(),
         *(fault.canonical_json() for fault in case.truth.faults),
         *(effect.canonical_json() for effect in case.truth.effects),

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from opsassay.cli.output import json_option, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from opsassay.causes.verdict.settings import AnnotateSettings
 
 
 @click.command("annotate")
@@ -25,6 +28,9 @@ from opsassay.cli.output import json_option, print_json, print_table, say
     "--settings", type=click.Path(path_type=Path, dir_okay=False), help="YAML: slo, thresholds, limits, rules."
 )
 @click.option("--again", is_flag=True, help="Make anew what is unchanged too.")
+@click.option(
+    "--ablate", is_flag=True, help="Print what each gate is worth: attributions without it; nothing is written."
+)
 @json_option
 @click.pass_context
 def command(
@@ -38,6 +44,7 @@ def command(
     *,
     explain: bool,
     again: bool,
+    ablate: bool,
     as_json: bool,
 ) -> None:
     """Find the true cascade of every incident in PATHS (trees or public-form datapacks) and write it to its truth."""
@@ -48,6 +55,9 @@ def command(
     from opsassay.telemetry.tree import resolve
 
     chosen = load_settings(settings)
+    if ablate:
+        _ablate(paths, chosen, as_json=as_json)
+        return
     type_ = fault_type(sham).name if sham else None
     done: list[Annotated] = []
     cases = [
@@ -67,6 +77,32 @@ def command(
     else:
         _print(items, done, explain=explain)
     context.exit(1 if any(item["error"] for item in items) else 0)
+
+
+def _ablate(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
+    """Print per gate how often true roots, wrong ones and shams are attributed without it, over all cases of *paths*."""
+    from opsassay.causes.verdict.ablate import Ablated
+    from opsassay.causes.verdict.ablate import ablate as each_gate
+    from opsassay.telemetry.tree import resolve
+
+    sums: dict[str | None, Ablated] = {}
+    for path in paths:
+        for case in resolve(path, lambda where, error: say(f"opsassay: {where.name} is left out: {error}")):
+            if case.truth is None:
+                say(f"opsassay: {case.name} is left out: it has no truth beside it.")
+                continue
+            for found in each_gate(case.datapack, case.truth, settings):
+                sums[found.without] = sums[found.without].plus(found) if found.without in sums else found
+            say(f"opsassay: {case.name}: done")
+    if as_json:
+        rates = [{"without": f.without, "true": f.true, "wrong": f.wrong, "sham": f.sham} for f in sums.values()]
+        print_json("ablation", rates)
+        return
+    rows = [
+        (f.without or "all gates", *(f"{hit} of {tried}" for hit, tried in (f.true, f.wrong, f.sham)))
+        for f in sums.values()
+    ]
+    print_table("Attributed without a gate", ("without", "true roots", "wrong roots", "shams"), rows)
 
 
 def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> None:

@@ -27,7 +27,7 @@ from opsassay.causes.evidence.links import (
     with_support,
 )
 from opsassay.causes.evidence.pace import at_usual_pace
-from opsassay.causes.evidence.scene import ADDED_MS, LINK_SHARE, Scene, SignatureCheck, Sources
+from opsassay.causes.evidence.scene import Scene, SignatureCheck, Sources
 from opsassay.model.faults import FaultKind
 
 CHANCE = 1e-3
@@ -73,7 +73,7 @@ class _Question:
 
     calls: LinkCalls
     least: float = 0.0
-    least_ms: float = ADDED_MS
+    least_ms: float = 0.0
     alike: bool = False
     breaks: bool = False
 
@@ -125,7 +125,7 @@ def best_hypothesis(
 ) -> Hypothesis | None:
     """Return what the links of *place* support best; None when nothing is.
 
-    A class is supported when LINK_SHARE of its links that tell are slow, of those outside it as many are not, and its
+    A class is supported when most (*link_share*) of its links that tell are slow, as many outside it are not, and its
     hits together are no chance. *only*: the one direction to ask for. *added_ms*: what a hit call waits at least.
     """
     best: Hypothesis | None = None
@@ -143,6 +143,7 @@ def _supported(
     place: str, asked: _Question, direction: str, members: pl.Expr, added_ms: float | None
 ) -> Hypothesis | None:
     """Return the hypothesis that the fault acts on the links *members* of *place*, when they support it."""
+    agree = asked.calls.limits.link_share
     least_ms = asked.smallest(place, members) if added_ms is None else added_ms
     mine = asked.table(least_ms).filter(_touches(place))
     inside = mine.filter(members.fill_null(value=False))
@@ -152,13 +153,13 @@ def _supported(
     inside = with_support(inside, share)
     outside = with_support(mine.filter(~members.fill_null(value=False)), share)
     slow, spared = inside.filter("slow"), inside.filter("spared")
-    if not slow.height or slow.height < LINK_SHARE * (slow.height + spared.height):
+    if not slow.height or slow.height < agree * (slow.height + spared.height):
         return None
     out = slow.select(_outbound(place)).to_series()
     if direction == "both" and (out.all() or not out.any()):
         return None  # all on one side: that is the smaller claim
     also, not_ = outside.filter("slow").height, outside.filter("spared").height
-    if also > (1 - LINK_SHARE) * (also + not_):
+    if also > (1 - agree) * (also + not_):
         return None
     capped = pl.col("support").clip(-MOST_OF_ONE_LINK, MOST_OF_ONE_LINK).sum()
     return Hypothesis(
@@ -199,11 +200,11 @@ def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | No
     calls, peer, root = link_calls(scene), scene.fault.peer, scene.root
     share = scene.fault.kind in _OF_A_SHARE
     least = 0.0 if share else LEAST_HIT_BY_DELAY
-    least_ms = RESENT_MS if scene.fault.kind in _RESENT else ADDED_MS
+    least_ms = RESENT_MS if scene.fault.kind in _RESENT else 0.0
     asked = _Question(calls, least, least_ms, alike=scene.fault.kind not in _UNLIKE)
     found = best_hypothesis(root, asked, peer=peer, only=only)
     if found is None:
-        mine = asked.table(ADDED_MS).filter(_touches(root))
+        mine = asked.table(0.0).filter(_touches(root))
         shown = with_support(mine, MOST_HIT).filter("slow").height
         return None, calls, f"{shown} of {mine.height} links of {root} are slower or break, in no direction"
     better, equal = _contest(scene, found, asked) if peer is None else (None, None)
@@ -279,18 +280,19 @@ def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
     parts = calls.frame.filter(_on(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
     medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())
     rows = {row["period"]: row for row in medians.iter_rows(named=True)}
+    least = calls.limits.added_ms
     if len(rows) < 2:
         return None
     whole = rows["abnormal"]["whole"] - rows["normal"]["whole"]
     before = rows["abnormal"]["before"] - rows["normal"]["before"]
-    return 1 - before / whole if whole > ADDED_MS and -ADDED_MS < before < whole + ADDED_MS else None
+    return 1 - before / whole if whole > least and -least < before < whole + least else None
 
 
 def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
     """Return what enters the traffic: the added time and the broken calls on the links that the fault may hit."""
     now = calls.frame.filter(_on(found.links) & (pl.col("period") == "abnormal"))
     each = now.group_by("caller_node", "to").agg(ms=(pl.col("waited_ms") - pl.col("before_ms")).mean()).drop_nulls()
-    link = {(c, p): ms for c, p, ms in each.sort("caller_node", "to").iter_rows() if ms > ADDED_MS}
+    link = {(c, p): ms for c, p, ms in each.sort("caller_node", "to").iter_rows() if ms > calls.limits.added_ms}
     return Sources(link_ms=link, exits=frozenset(now.filter("broken").get_column("exit")))
 
 

@@ -8,8 +8,6 @@ from opsassay.causes.evidence.added import added_time
 from opsassay.causes.evidence.directions import who_breaks
 from opsassay.causes.evidence.metrics import kept_running, raised
 from opsassay.causes.evidence.scene import (
-    LINK_SHARE,
-    Z_BACKED,
     Scene,
     SignatureCheck,
     Sources,
@@ -60,7 +58,7 @@ def unconsumed(scene: Scene) -> SignatureCheck:
     to_root = (pl.col("callee_service") == scene.root) & (pl.col("caller_service") != scene.root)
     messages = scene.calls.exits.filter(to_root & pl.col("asynchronous")).with_columns(to=pl.lit(scene.root))
     lost = beyond(scene, messages, pl.col("absent"), "to", minimum=3)
-    lags = rose(added_time(messages, "lag_ms", ["callee_node"], ["name"]), Z_BACKED)
+    lags = rose(added_time(messages, "lag_ms", ["callee_node"], ["name"]), scene.thresholds, backed=True)
     waits = dict(lags.select("callee_node", "added_ms").iter_rows())
     if not lost and not waits:
         return SignatureCheck(passed=False, sentence=f"no message to {scene.root} is left lying")
@@ -125,7 +123,7 @@ def lookup_failures(scene: Scene) -> SignatureCheck:
     now = out.filter(pl.col("period") == "abnormal").drop_nulls("peer")
     used, bad = now["peer"].n_unique(), now.filter(pl.col("exit").is_in(list(broken)))["peer"].n_unique()
     words = f"{scene.root} does not reach {bad} of the {used} places that it calls"
-    passed = bool(broken) and bad >= LINK_SHARE * used and not absence(scene).sources.exits
+    passed = bool(broken) and bad >= scene.thresholds.signature.link_share * used and not absence(scene).sources.exits
     if passed and not hostname:
         alone, rival = who_breaks(scene, "outbound")
         passed = alone and (rival is None or kept_running(scene.metrics, rival))

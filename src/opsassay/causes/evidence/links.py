@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from opsassay.causes.evidence.scene import ADDED_MS, BROKEN, RATIO, Scene, real_links, with_outcome
+from opsassay.causes.evidence.scene import BROKEN, Scene, real_links, with_outcome
+from opsassay.causes.evidence.states import SignatureThresholds
 from opsassay.causes.reading.tails import hypergeometric_at_least
 
 TELLS = 3.0
@@ -44,11 +45,15 @@ class LinkCalls:
     """
 
     frame: pl.DataFrame
+    limits: SignatureThresholds
 
-    def hit(self, added_ms: float = ADDED_MS) -> pl.DataFrame:
-        """Return the calls that can tell with *hit*: broken, or waited beyond RATIO of the usual and *added_ms* more."""
+    def hit(self, added_ms: float = 0.0) -> pl.DataFrame:
+        """Return the calls that can tell with *hit*: broken, or waited for as much longer as the limits ask.
+
+        *added_ms*: by how much at least, where that is more.
+        """
         usual = pl.col("usual_ms")
-        limit = pl.max_horizontal(RATIO * usual, usual + max(added_ms, ADDED_MS))
+        limit = pl.max_horizontal(self.limits.ratio * usual, usual + max(added_ms, self.limits.added_ms))
         return self.frame.with_columns(hit=pl.col("broken") | (pl.col("waited_ms") > limit)).drop_nulls("hit")
 
 
@@ -77,7 +82,7 @@ def link_calls(scene: Scene) -> LinkCalls:
         usual_ms=pl.coalesce([f"median_{level}" for level in levels]).clip(lower_bound=0.0),
         before_ms=pl.coalesce([f"mean_{level}" for level in levels]),
     )
-    return LinkCalls(links)
+    return LinkCalls(links, scene.thresholds.signature)
 
 
 def counted(hits: pl.DataFrame) -> pl.DataFrame:

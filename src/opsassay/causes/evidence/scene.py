@@ -12,14 +12,6 @@ from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.wording import Statements
 from opsassay.model.incident import Fault
 
-Z_SOURCE = 4.0
-Z_BACKED = 3.0
-"""For time that a resource explains: its metric has shown the fault already."""
-
-ADDED_MS = 10.0
-RATIO = 1.5
-LINK_SHARE = 0.8
-
 
 @dataclass(frozen=True)
 class Sources:
@@ -105,12 +97,14 @@ class Scene:
         return self.calls.exits.filter(pl.col("caller_service") == self.root)
 
 
-MUCH_MORE = (pl.col("added_ms") > ADDED_MS) & (pl.col("added_ms") > (RATIO - 1) * pl.col("before_ms"))
+def rose(table: pl.DataFrame, thresholds: Thresholds, *, backed: bool = False) -> pl.DataFrame:
+    """Return the rows of `added_time` that rose clearly: in certainty, in milliseconds and in proportion.
 
-
-def rose(table: pl.DataFrame, z: float = Z_SOURCE) -> pl.DataFrame:
-    """Return the rows of `added_time` that rose clearly: in certainty, in milliseconds and in proportion."""
-    return table.filter((pl.col("z") > z) & MUCH_MORE)
+    *backed*: something else shows the fault already, so less certainty is asked.
+    """
+    limits = thresholds.signature
+    much = (pl.col("added_ms") > limits.added_ms) & (pl.col("added_ms") > (limits.ratio - 1) * pl.col("before_ms"))
+    return table.filter((pl.col("z") > (limits.z_backed if backed else limits.z)) & much)
 
 
 def real_links(scene: Scene) -> pl.DataFrame:

@@ -6,13 +6,13 @@ import polars as pl
 
 from opsassay.causes.evidence.added import added_time
 from opsassay.causes.evidence.pace import at_usual_pace
-from opsassay.causes.evidence.scene import Z_BACKED, Scene, SignatureCheck, Sources, rose
+from opsassay.causes.evidence.scene import Scene, SignatureCheck, Sources, rose
 
 
 def _own(scene: Scene, value: pl.Expr, what: str) -> SignatureCheck:
     # A caller that sleeps between attempts adds time of its own because its callee fails: those calls are no witness.
     undisturbed = scene.own.filter(~pl.col("any_failed_exit")).with_columns(value=value)
-    table = rose(added_time(undisturbed, "value", ["node"], ["shape"]))
+    table = rose(added_time(undisturbed, "value", ["node"], ["shape"]), scene.thresholds)
     own = dict(table.select("node", "added_ms").iter_rows())
     if not own:
         return SignatureCheck(passed=False, sentence=f"{scene.root} spends no more {what} than before")
@@ -43,13 +43,13 @@ def starved_time(scene: Scene) -> SignatureCheck:
     unserved = pl.col("own_ms") + pl.col("store_ms") + pl.col("exit_gap_ms")
     entries = scene.own.filter(~pl.col("any_failed_exit")).with_columns(own_part=unserved)
     own = added_time(entries, "own_part", ["node"], ["shape"], whole=True)
-    late = rose(own, Z_BACKED)
+    late = rose(own, scene.thresholds, backed=True)
     parts = entries.select(callee_entry="entry", own_part="own_part")
     waits = scene.inbound.join(parts, on="callee_entry").with_columns(
         waited=pl.col("own_part") + pl.col("gap_ms").fill_null(0.0), gap_ms=pl.col("gap_ms").fill_null(0.0)
     )
     ends = ["caller_node", "callee_service", "callee_node"]
-    slow = rose(added_time(waits, "waited", ends, ["name"], whole=True), Z_BACKED).select(ends)
+    slow = rose(added_time(waits, "waited", ends, ["name"], whole=True), scene.thresholds, backed=True).select(ends)
     gaps = added_time(waits, "gap_ms", ends, ["name"], whole=True).join(slow, on=ends, how="semi")
     nodes = {*late.get_column("node"), *slow.get_column("callee_node")}
     own_ms = {n: ms for n, ms in own.select("node", "added_ms").iter_rows() if n in nodes and ms > 0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from opsassay.model.base import Noun
 
 RULES_VERSION = "2.0+opsassay.3"
@@ -121,6 +123,18 @@ RULES: tuple[Rule, ...] = (
 """Every rule; those of the paper carry its ids, ours begin with A- and can be switched off."""
 
 
-def active_rules(*, extensions: bool = True, off: frozenset[str] = frozenset()) -> tuple[Rule, ...]:
-    """Return the rules in force, without those in *off* and, on request, without our extensions."""
-    return tuple(r for r in RULES if r.id not in off and (extensions or not r.extension))
+def active_rules(
+    *,
+    extensions: bool = True,
+    off: frozenset[str] = frozenset(),
+    confidence: Mapping[str, float] | None = None,
+    least: float = 0.0,
+) -> tuple[Rule, ...]:
+    """Return the rules in force, without those in *off* and, on request, without our extensions.
+
+    *confidence* replaces that of single rules; rules with less than *least* are left out.
+    """
+    given = confidence or {}
+    kept = (r for r in RULES if r.id not in off and (extensions or not r.extension))
+    rules = (r.model_copy(update={"confidence": given.get(r.id, r.confidence)}) for r in kept)
+    return tuple(r for r in rules if r.confidence >= least)

@@ -45,7 +45,7 @@ class Opened:
         window = since(self.calls, start_ns)
         with ThreadPoolExecutor(1) as beside:  # these read the calls alone
             alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
-            flows = beside.submit(find_flows, window)
+            flows = beside.submit(find_flows, window, settings.carried)
             slower = added_time(window.entries, "felt_ms", ["node"], ["shape"], whole=True, few=True)
             states = _states(window, self.baseline, slower, settings.thresholds)
         return ObservedPack(
@@ -142,7 +142,7 @@ def _label(
     judged: Sequence[Trial], trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack
 ) -> tuple[Label, str]:
     """Return the label of the faults *judged* and its reason; alarms that others of *trials* explain are not theirs."""
-    shown = "; ".join(t.signature.sentence for t in judged if t.signature.seen)
+    shown = "; ".join(t.signature.sentence for t in judged if t.signature.seen or t.found)
     unseen = "; ".join(_unseen(t, seen) for t in judged if not t.signature.seen)
     paths = sum(len(routes(t)) for t in judged)
     others = {path[-1][0] for trial in trials if trial not in judged for path in trial.paths}

@@ -18,7 +18,6 @@ from opsassay.causes.reading.wording import Statements
 from opsassay.causes.search.carried import Carriage, Flows, carry
 from opsassay.causes.search.hops import Place, Terrain
 from opsassay.causes.search.paths import SearchLimits, search
-from opsassay.causes.search.rules import active_rules
 from opsassay.causes.verdict.cascade import Trial
 from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.model.faults import NO_FAULT
@@ -79,12 +78,12 @@ def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> 
     """Put the root of *placed* on trial: its signature, what that carried, and the paths to the alarms."""
     fault, roots = placed.fault, frozenset(placed.services)
     signature = _signature(placed, seen, settings)
-    if not signature.seen:
+    if not signature.seen and "signature" not in settings.gates_off:
         return Trial(fault, placed.services, signature, None)
     strained = [r for r in placed.services if signature.reason in ("cpu", "mem")]
     shared = {k: v for r in strained for k, v in shared_spans(seen.graph, r, seen.calls).items()}
     sources = with_siblings(signature.sources, seen.calls, shared)
-    carriage = carry(seen.calls, seen.slower, seen.flows, sources, roots)
+    carriage = carry(seen.calls, seen.slower, seen.flows, sources, roots, settings.carried)
     below = signature.parts or (signature.component,)
     terrain = Terrain(
         root=(signature.component, signature.reason),
@@ -95,8 +94,9 @@ def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> 
         callees=_spans(seen.graph.callees()),
         shared=shared,
         carriage=carriage,
-        rules=active_rules(extensions=settings.extensions, off=settings.rules_off),
+        rules=settings.rules(),
         began_ns=fault.start_ns,
+        gates_off=settings.gates_off,
     )
     directed = {node: {"latency": None} for node in seen.suspects if carriage.enough(node)}
     limits = _limits(settings.limits, signature)
