@@ -10,6 +10,7 @@ import polars as pl
 from pydantic import Field
 
 from opsassay.causes.evidence.detectors import AdaptiveLatency, Severity, adaptive_multiplier, percentile_severity
+from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.tails import beta_binomial_at_least
 from opsassay.model.base import Written
 
@@ -209,6 +210,23 @@ def node_states(
         onsets.setdefault(node, {}).setdefault("p99", first)
     fallback = span[1] - span[0]  # judged over the whole window, so its onset is known no better
     return {node: NodeState(dict(sorted(o.items())), widths.get(node, fallback)) for node, o in sorted(onsets.items())}
+
+
+def timeouts(calls: Calls, thresholds: Thresholds) -> dict[str, int]:
+    """Return nodes that failed because they gave up waiting, beyond chance, with the first time (ns).
+
+    Giving up shows where spans carry a status: a call fails, and its callee works on when it ends.
+    """
+    if not calls.status_known:
+        return {}
+    worked_on = (pl.col("gap_ms") < pl.col("lead_ms")).fill_null(value=False)
+    gave_up = calls.exits.filter(pl.col("failed") & worked_on & ~pl.col("asynchronous"))
+    late = gave_up.select(entry="caller_entry").drop_nulls().unique().with_columns(timeout=pl.lit(value=True))
+    entries = calls.entries.join(late, on="entry", how="left").with_columns(
+        timeout=pl.col("timeout").fill_null(value=False) & pl.col("failed")
+    )
+    now, normal = (entries.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
+    return beyond_chance(now, normal, "timeout", thresholds) if now.height else {}
 
 
 def _slow_overall(entries: pl.DataFrame, slower: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:

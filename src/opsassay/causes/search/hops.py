@@ -205,7 +205,8 @@ def _gates(
             yield Refusal(place, target, "deviation", f"{target} behaves as before")
             return
         node = NodeState({effect: terrain.began_ns for rule in rules for effect in rule.effects})
-    options = [(r, reason) for r in rules for reason in sorted(r.effects & node.reasons)]
+    narrowest = sorted(rules, key=lambda rule: len(rule.effects))  # what says most about an effect explains it
+    options = [(r, reason) for r in narrowest for reason in sorted(r.effects & node.reasons)]
     if not options:
         yield Refusal(place, target, "rule", f"no rule lets {place[1]} become {', '.join(sorted(node.reasons))}")
         return

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from opsassay.model.base import Noun
 
-RULES_VERSION = "2.0+opsassay.3"
+RULES_VERSION = "2.0+opsassay.4"
 
 LATENCY = frozenset({"lat", "p99"})
 FAILURE = frozenset({"err", "timeout", "reset", "log_err"})
@@ -90,6 +90,15 @@ RULES: tuple[Rule, ...] = (
         "lat p99 timeout",
         "latency",
         "JVM stress via shared pod",
+    ),
+    _rule("A-N3", "node > pod", "cpu mem", "cpu mem", "any", "what is scheduled on the host"),
+    _rule(
+        "A-P1",
+        "pod > service > span",
+        "cpu mem",
+        "inj_affected missing err",
+        "any",
+        "a starved pod is late outside too",
     ),
     _rule("A-N1", "node > container", "cpu mem restart", "cpu mem restart", "any", "what runs on the host"),
     _rule(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from opsassay.causes.evidence.added import added_time, since
 from opsassay.causes.evidence.baseline import OperationBaseline, calibrate
 from opsassay.causes.evidence.slo import SurfaceSlo, surface_alarms
-from opsassay.causes.evidence.states import NEEDED, NodeState, Thresholds, node_states
+from opsassay.causes.evidence.states import NEEDED, NodeState, Thresholds, node_states, timeouts
 from opsassay.causes.reading.calls import Calls, read_calls
 from opsassay.causes.reading.graph import SystemGraph, infer_graph
 from opsassay.causes.reading.parted import parted_at_fault
@@ -135,7 +135,11 @@ def _states(
     entries = calls.entries.select(NEEDED)
     now, normal = (entries.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
     window = calls.start_ns["abnormal"], calls.end_ns["abnormal"]
-    return node_states(now, normal, baseline.nodes, slower, window, thresholds)
+    states = node_states(now, normal, baseline.nodes, slower, window, thresholds)
+    for node, first in timeouts(calls, thresholds).items():
+        state = states.get(node, NodeState(width_ns=window[1] - window[0]))
+        states[node] = replace(state, onsets={**state.onsets, "timeout": first})
+    return states
 
 
 def _label(

@@ -20,6 +20,7 @@ from opsassay.causes.search.hops import Place, Terrain
 from opsassay.causes.search.paths import SearchLimits, search
 from opsassay.causes.verdict.cascade import Trial
 from opsassay.causes.verdict.settings import AnnotateSettings
+from opsassay.model.causal_graph import is_host
 from opsassay.model.faults import NO_FAULT
 from opsassay.model.incident import Fault
 
@@ -77,7 +78,7 @@ def place(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list
 def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Trial:
     """Put the root of *placed* on trial: its signature, what that carried, and the paths to the alarms."""
     fault, roots = placed.fault, frozenset(placed.services)
-    signature = _signature(placed, seen, settings)
+    signature = _at_pods(_signature(placed, seen, settings), seen.graph)
     if not signature.seen and "signature" not in settings.gates_off:
         return Trial(fault, placed.services, signature, None)
     strained = [r for r in placed.services if signature.reason in ("cpu", "mem")]
@@ -88,7 +89,7 @@ def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> 
     terrain = Terrain(
         root=(signature.component, signature.reason),
         parts=signature.parts,
-        own={part: _own_nodes(part.partition("|")[2], seen.calls) for part in below},
+        own={part: _own_nodes(_service_of(part, seen.graph), seen.calls) for part in below},
         states=_with_faulted_ends(seen.states, carriage, signature.sources, seen.calls, fault),
         callers=_spans(seen.graph.callers()),
         callees=_spans(seen.graph.callees()),
@@ -124,6 +125,20 @@ def _signature(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -
         return check_signature(kind, scene(placed.services[0]))
     services = [service for service in placed.services if service in seen.calls.services]
     return check_host(kind, scene(fault.host, frozenset(services)), [scene(service) for service in services])
+
+
+def _at_pods(signature: Signature, graph: SystemGraph) -> Signature:
+    """Return *signature* with the pods in place of the containers that a strained host runs, where pods are known."""
+    if not is_host(signature.component):
+        return signature
+    pods = [graph.pods_of(p.removeprefix("container|")) if p.startswith("container|") else () for p in signature.parts]
+    parts = tuple(dict.fromkeys(p for part, of in zip(signature.parts, pods, strict=True) for p in of or (part,)))
+    return replace(signature, parts=parts) if signature.reason in ("cpu", "mem") else signature
+
+
+def _service_of(part: str, graph: SystemGraph) -> str:
+    kind, _, name = part.partition("|")
+    return (graph.service_of(part) or name) if kind == "pod" else name
 
 
 def _limits(limits: SearchLimits, signature: Signature) -> SearchLimits:
