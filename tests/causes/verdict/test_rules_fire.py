@@ -9,6 +9,7 @@ from causes.cascade import Call, Effect, fault, frames, incident, make_pack
 from causes.search.test_rules import TABLE_7
 from causes.verdict.test_hosts import of_host, placed
 from causes.verdict.test_mechanisms import hollow, in_one_pod
+from opsassay.causes.evidence.slo import SurfaceSlo
 from opsassay.causes.verdict.annotate import annotate
 from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.model.incident import Label
@@ -65,16 +66,16 @@ CASES = {
 }
 
 
-BESIDE = {"H-05": frozenset({"H-02", "A-H1"})}
-"""Rules that name the same edge first, by another state of its ends."""
+BESIDE = {"H-05": (frozenset({"H-02", "A-H1", "A-H3"}), SurfaceSlo(surface=("orders",)))}
+"""Rules that name the same edge first, by another state of its ends, and where users feel it."""
 
 
 @pytest.mark.parametrize("rule", TABLE_7)
 def test_a_rule_leads_to_an_accepted_edge(tmp_path, rule):
     pack, true = CASES[rule](tmp_path / "pack")
-    off = BESIDE.get(rule, frozenset())
-    found = annotate(pack, [true], settings=AnnotateSettings(rules_off=off))
+    off, slo = BESIDE.get(rule, (frozenset(), SurfaceSlo()))
+    found = annotate(pack, [true], settings=AnnotateSettings(rules_off=off, slo=slo))
     assert found.label is Label.ATTRIBUTED, (found.reason, found.rejected)
     assert rule in {edge.rule for edge in found.graph.edges}
-    without = annotate(pack, [true], settings=AnnotateSettings(rules_off=off | {rule}))
+    without = annotate(pack, [true], settings=AnnotateSettings(rules_off=off | {rule}, slo=slo))
     assert rule not in {edge.rule for edge in without.graph.edges}
