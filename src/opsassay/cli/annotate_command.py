@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 @click.option(
     "--ablate", is_flag=True, help="Print what each gate is worth: attributions without it; nothing is written."
 )
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Print how far our graph agrees with a published causal_graph.json; nothing is written.",
+)
 @json_option
 @click.pass_context
 def command(
@@ -45,6 +50,7 @@ def command(
     explain: bool,
     again: bool,
     ablate: bool,
+    compare: bool,
     as_json: bool,
 ) -> None:
     """Find the true cascade of every incident in PATHS (trees or public-form datapacks) and write it to its truth."""
@@ -55,6 +61,9 @@ def command(
     from opsassay.telemetry.tree import resolve
 
     chosen = load_settings(settings)
+    if compare:
+        _compare(paths, chosen, as_json=as_json)
+        return
     if ablate:
         _ablate(paths, chosen, as_json=as_json)
         return
@@ -77,6 +86,45 @@ def command(
     else:
         _print(items, done, explain=explain)
     context.exit(1 if any(item["error"] for item in items) else 0)
+
+
+def _compare(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
+    """Print the agreement of our graph with the published one, for every case of *paths* that has one."""
+    from dataclasses import asdict
+
+    from opsassay.bench.annotating import annotate_case
+    from opsassay.causes.verdict.agreement import Overlap, agreement
+    from opsassay.errors import OpsAssayError
+    from opsassay.telemetry.tree import resolve
+
+    def text(found: Overlap) -> str:
+        share = "-" if found.jaccard is None else f"{found.jaccard:.0%}"
+        return f"{share} ({found.both} both, {found.ours_alone} ours, {found.published_alone} published)"
+
+    rows, items = [], []
+    for path in paths:
+        for case in resolve(path, lambda where, error: say(f"opsassay: {where.name} is left out: {error}")):
+            try:
+                published = case.published
+                if published is None:
+                    say(f"opsassay: {case.name} is left out: nobody published a causal graph of it.")
+                    continue
+                ours = annotate_case(case, settings=settings)
+            except OpsAssayError as error:
+                say(f"opsassay: {case.name} is left out: {error}")
+                continue
+            found = agreement(ours.graph, published.graph, case.datapack.services())
+            if found.note:
+                say(f"opsassay: {case.name}: {found.note}")
+            items.append({"case": case.name, "label": ours.label.value, **asdict(found)})
+            parts = (found.roots, found.services, found.components, found.edges)
+            rows.append((case.name, ours.label.value, *(text(part) for part in parts)))
+    if as_json:
+        print_json("agreement", items)
+        return
+    print_table(
+        "Agreement with published graphs", ("incident", "our label", "roots", "services", "components", "edges"), rows
+    )
 
 
 def _ablate(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
