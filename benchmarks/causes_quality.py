@@ -64,10 +64,13 @@ def read_fault(folder: Path) -> Fault:
 def interval(rates: list[Rate], draws: int = 2000) -> tuple[float, float]:
     """Return the 95% bootstrap interval of sum(hits) / sum(tries), resampling whole packs.
 
-    Without a single hit a bootstrap knows nothing: the upper end is then the exact one for packs with any hit.
+    Without a single hit, or a single miss, a bootstrap knows nothing: the other end is then the exact one for packs.
     """
+    exact = 0.05 ** (1 / max(len(rates), 1))
     if not any(h for h, _ in rates):
-        return 0.0, 1 - 0.05 ** (1 / max(len(rates), 1))
+        return 0.0, 1 - exact
+    if all(h == n for h, n in rates):
+        return exact, 1.0
     chance = random.Random(0)
     values = []
     for _ in range(draws):

@@ -10,12 +10,16 @@ from pathlib import Path
 
 from opsassay.causes.search.rules import RULES_VERSION
 from opsassay.causes.verdict.annotate import annotate, annotate_opened, open_pack
+from opsassay.causes.verdict.pretended import possible_types
 from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.causes.verdict.sham import sham
 from opsassay.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.model.causal_graph import Annotation, CausalGraph, FaultVerdict
 from opsassay.model.incident import AffectedByFault, EffectCheck, Fault, Label, Truth
 from opsassay.telemetry.tree import Case, resolve, write_annotation
+
+EVERY_TYPE, CALM = "every", "NetworkDelay"
+"""A sham of each type that may be at a service, and the type that stands for it where the windows alone matter."""
 
 CAUSES_VERSION = "5"
 """Part of what an annotation is made from; raised when the way of making it changes."""
@@ -26,7 +30,7 @@ class AnnotateJob:
     """What to do with the case at *path*.
 
     *root* and *sham* pretend: the fault was on another service; a fault of this type was there although nothing was
-    broken (on *root*, or on every service in turn). What is pretended is never written. *again* makes anew what is
+    broken (on *root*, or on every service in turn; EVERY_TYPE: each that may be there). What is pretended is never written. *again* makes anew what is
     unchanged.
     """
 
@@ -131,11 +135,14 @@ def _shams(case: Case, job: AnnotateJob) -> list[Annotated]:
     opened = None
     for service in services:
         began = time.perf_counter()
-        calm, fault = sham(case.datapack, case.truth, job.sham, service)
+        calm, fault = sham(case.datapack, case.truth, CALM if job.sham == EVERY_TYPE else job.sham, service)
         opened = opened or open_pack(calm, job.settings)
-        found = annotate_opened(opened, [fault], settings=job.settings)
-        seconds = time.perf_counter() - began
-        results.append(Annotated(case.name, job.path, found, None, seconds, pretended=f"{fault.type} at {service}"))
+        types = possible_types(opened.calls, service) if job.sham == EVERY_TYPE else (fault.type,)
+        for type_ in types:
+            found = annotate_opened(opened, [fault.model_copy(update={"type": type_})], settings=job.settings)
+            seconds = time.perf_counter() - began
+            results.append(Annotated(case.name, job.path, found, None, seconds, pretended=f"{type_} at {service}"))
+            began = time.perf_counter()
     return results
 
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.option("--ray", metavar="ADDRESS", help="Use a ray cluster (auto, HOST:PORT, local) instead of processes.")
 @click.option("--root", metavar="SERVICE", help="Pretend that the fault was on this service; nothing is written.")
 @click.option(
-    "--sham", metavar="FAULT", help="Pretend a fault of this type where nothing was broken; nothing is written."
+    "--sham",
+    metavar="FAULT",
+    help="Pretend a fault of this type (or every) where nothing was broken; nothing is written.",
 )
 @click.option("--explain", is_flag=True, help="Say why each path was accepted or rejected.")
 @click.option(
@@ -54,7 +56,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Find the true cascade of every incident in PATHS (trees or public-form datapacks) and write it to its truth."""
-    from opsassay.bench.annotating import Annotated, AnnotateJob, run_job
+    from opsassay.bench.annotating import EVERY_TYPE, Annotated, AnnotateJob, run_job
     from opsassay.bench.parallel import map_processes
     from opsassay.causes.verdict.settings import load_settings
     from opsassay.model.faults import fault_type
@@ -67,7 +69,7 @@ def command(
     if ablate:
         _ablate(paths, chosen, as_json=as_json)
         return
-    type_ = fault_type(sham).name if sham else None
+    type_ = fault_type(sham).name if sham and sham != EVERY_TYPE else sham
     done: list[Annotated] = []
     cases = [
         AnnotateJob(case.datapack.path, root, type_, again, chosen)
