@@ -30,8 +30,8 @@ class AnnotateJob:
     """What to do with the case at *path*.
 
     *root* and *sham* pretend: the fault was on another service; a fault of this type was there although nothing was
-    broken (on *root*, or on every service in turn; EVERY_TYPE: each that may be there). What is pretended is never written. *again* makes anew what is
-    unchanged.
+    broken (on *root*, or on every service in turn; EVERY_TYPE: each type that may be there). What is pretended is never
+    written. *again* makes anew what is unchanged.
     """
 
     path: Path
