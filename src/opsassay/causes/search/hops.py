@@ -206,7 +206,7 @@ def _gates(
             return
         node = NodeState({effect: terrain.began_ns for rule in rules for effect in rule.effects})
     narrowest = sorted(rules, key=lambda rule: len(rule.effects))  # what says most about an effect explains it
-    options = [(r, reason) for r in narrowest for reason in sorted(r.effects & node.reasons)]
+    options = [(r, reason) for reason in sorted(node.reasons) for r in narrowest if reason in r.effects]
     if not options:
         yield Refusal(place, target, "rule", f"no rule lets {place[1]} become {', '.join(sorted(node.reasons))}")
         return
