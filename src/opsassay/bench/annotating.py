@@ -15,11 +15,12 @@ from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.causes.verdict.sham import sham
 from opsassay.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.model.causal_graph import Annotation, CausalGraph, FaultVerdict
+from opsassay.model.faults import CATALOGUE
 from opsassay.model.incident import AffectedByFault, EffectCheck, Fault, Label, Truth
 from opsassay.telemetry.tree import Case, resolve, write_annotation
 
-EVERY_TYPE, CALM = "every", "NetworkDelay"
-"""A sham of each type that may be at a service, and the type that stands for it where the windows alone matter."""
+EVERY_TYPE = "every"
+"""A sham of each type that may be at a service."""
 
 CAUSES_VERSION = "5"
 """Part of what an annotation is made from; raised when the way of making it changes."""
@@ -135,7 +136,8 @@ def _shams(case: Case, job: AnnotateJob) -> list[Annotated]:
     opened = None
     for service in services:
         began = time.perf_counter()
-        calm, fault = sham(case.datapack, case.truth, CALM if job.sham == EVERY_TYPE else job.sham, service)
+        type_ = next(iter(CATALOGUE)) if job.sham == EVERY_TYPE else job.sham  # the windows are the same for all
+        calm, fault = sham(case.datapack, case.truth, type_, service)
         opened = opened or open_pack(calm, job.settings)
         types = possible_types(opened.calls, service) if job.sham == EVERY_TYPE else (fault.type,)
         for type_ in types:

@@ -150,7 +150,7 @@ def _read(pack: Datapack) -> pl.DataFrame:
     text = message
     for pattern, instead in _VALUES:
         text = text.str.replace_all(pattern, instead)
-    told = [
+    located = [
         pl.concat_str(pl.col(file), pl.lit("#"), pl.col(line).cast(pl.String))
         for file, line in _PLACE_COLUMNS
         if {file, line} <= columns
@@ -168,7 +168,7 @@ def _read(pack: Datapack) -> pl.DataFrame:
             message.str.extract_many(pack.services(), leftmost=True).list.unique().list.len()
             > message.str.contains(pl.col("service_name"), literal=True).cast(pl.UInt32)
         ),
-        statement=pl.coalesce(*told, place, text.str.slice(0, 200)),
+        statement=pl.coalesce(*located, place, text.str.slice(0, 200)),
     )
     return pack.collect(rows, "logs")
 
