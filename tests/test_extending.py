@@ -286,7 +286,7 @@ def test_the_example_of_a_domain_is_graded_shown_in_tables_and_reported_by_the_s
         ("large", "oracle:right"): 1.0,
     }
     scores = (tmp_path / "scores.csv").read_text()
-    assert "opsassay,none,large,always-42,0.0" in scores
+    assert 'opsassay,none,large,always-42,"",,,0.0' in scores
     assert "oracle" not in scores, "an oracle is never ranked"
     one = next(i["run"] for i in graded["items"] if i["case"] == "large")
     (alone,) = extended(listed(f"grade store/runs/{one} --json"))["items"]
