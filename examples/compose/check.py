@@ -25,11 +25,12 @@ import stack as containers
 from image import fill
 from pyroute2 import IPRoute
 
+from opsassay.bench.core.oracles import EVERY_ORACLE
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent
 from opsassay.bench.domains.sre.grading import grade_trial, read_recording
 from opsassay.bench.domains.sre.perform import perform_on
-from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.trials import TrialJob, run_trials
 from opsassay.errors import OperationError, OpsAssayError, RefusedError
 from opsassay.model.incident import Window

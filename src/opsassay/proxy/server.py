@@ -193,10 +193,13 @@ class ProxyServer:
         asked = mask(call.body, call.masks[:1])
         path = safe_path(call.path, call.masks)  # as it stands in a record
         decision = call.session.policy.decide(call.request.method, path, asked)
-        if isinstance(decision, Serve):
-            return await self._serve(call, decision)
         if isinstance(decision, Refuse):
             return self._refused(call, decision.status, decision.message)
+        if decision.differences:
+            named = [safe_text(difference, call.masks) for difference in decision.differences]
+            call.session.log.write("differs", id=call.id, differences=named)
+        if isinstance(decision, Serve):
+            return await self._serve(call, decision)
         unchanged = decision.body == asked
         if not unchanged:
             call.session.log.body(call.id, "edited", mask(decision.body, call.masks))

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from opsassay.errors import DatapackError, NotFoundError, OpsAssayError, UserError
 from opsassay.model.base import Artefact
-from opsassay.model.causal_graph import Annotation
+from opsassay.model.causal_graph import Annotation, CausalGraph
 from opsassay.model.incident import Truth
 from opsassay.telemetry.content import INCIDENT, opaque_id, whole_file, write_table
 from opsassay.telemetry.datapack import Datapack
@@ -112,9 +112,21 @@ class Tree:
 
 
 def write_annotation(folder: Path, annotation: Annotation) -> None:
-    """Write annotation.json and causal_graph.json of *annotation* into *folder*."""
-    write_noun(folder / CAUSAL_GRAPH, annotation.graph)
+    """Write annotation.json and causal_graph.json of *annotation* into *folder*.
+
+    A causal_graph.json that somebody else published stays: what `annotate` makes (it has *made_from*) never replaces it.
+    """
+    if not annotation.made_from or not _is_published(folder):
+        write_noun(folder / CAUSAL_GRAPH, annotation.graph)
     write_noun(folder / ANNOTATION, annotation)
+
+
+def _is_published(folder: Path) -> bool:
+    """Tell whether causal_graph.json in *folder* is not the graph that `annotate` put into annotation.json beside it."""
+    if not (folder / CAUSAL_GRAPH).exists():
+        return False
+    stored = read_noun(Annotation, folder / ANNOTATION) if (folder / ANNOTATION).exists() else None
+    return stored is None or not stored.made_from or stored.graph != read_noun(CausalGraph, folder / CAUSAL_GRAPH)
 
 
 def write_noun(path: Path, noun: Artefact) -> None:
@@ -142,6 +154,12 @@ class Case:
     annotation: Annotation | None
     truth_path: Path | None
     name: str
+
+    @property
+    def published(self) -> Annotation | None:
+        """The causal graph that somebody else published of this case, None when there is none; raises DatapackError."""
+        folder = self.truth_path
+        return read_graph(folder / CAUSAL_GRAPH) if folder is not None and _is_published(folder) else None
 
 
 def resolve(path: Path, on_error: Callable[[Path, OpsAssayError], None] | None = None) -> list[Case]:
