@@ -28,7 +28,7 @@ from opsassay.bench.domains.diagnosis.repeats import case_complexity, summarise_
 from opsassay.cli import run as command_line
 from opsassay.errors import ConfigError, DatapackError
 from opsassay.grading.repeats import complexity
-from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver, Verdict
+from opsassay.model.run import SCORE_TABLE_COLUMNS, Metric, MetricStatus, Run, RunStatus, Solver, Verdict
 from opsassay.telemetry.mask import Mask
 from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_tree
@@ -95,8 +95,8 @@ def test_repeats_are_spread_over_the_cases(tmp_path):
     opened = open_suite(make_tree(tmp_path / "t", count=2).root)
     jobs = plan(opened, [method_setup("constant"), method_setup("chance")], 2, RunSettings(seed=5))
     assert [job.seed for job in jobs] == [5] * 4 + [6] * 4
-    assert [job.solver for job in jobs] == ["constant", "chance"] * 4
-    assert len({(job.case.name, job.solver, job.seed) for job in jobs}) == 8
+    assert [job.solver_name for job in jobs] == ["constant", "chance"] * 4
+    assert len({(job.case.name, job.solver_name, job.seed) for job in jobs}) == 8
 
 
 def test_a_suite_that_was_changed_is_refused(tmp_path, call):
@@ -159,7 +159,7 @@ def test_run_makes_grades_resumes_and_exports(tmp_path, call, model):
     call("grade", tmp_path / "runs", "--cases", tree.root, "--scores", tmp_path / "scores.csv")
     rows = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
     assert {row["method"] for row in rows} == {"rca (scripted:model.yaml)", "constant"}
-    assert list(rows[0]) == ["family", "system", "case", "method", "score"]
+    assert list(rows[0])[:8] == [*SCORE_TABLE_COLUMNS]
     third = json.loads(call(*arguments, "--json", "-c", "again=true")[0])
     assert all(item["run"].endswith("/2") for item in third["items"])
 

@@ -61,6 +61,8 @@ def method_setup(name: str, parameters: Mapping[str, Any] = {}, folder: Path = P
     where, colon, made = name.rpartition(":")
     if colon and where.endswith(".py"):
         name = f"{(folder / where).resolve()}:{made}"
+    if not colon and name not in METHODS.names():
+        METHODS.load(name)  # which says what it is near to
     if not colon and name in METHODS.builtin_names():
         found = described(name, parameters)
     else:

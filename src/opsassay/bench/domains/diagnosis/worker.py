@@ -180,10 +180,10 @@ def _done(job: dict[str, Any]) -> dict[str, Any]:
     incident = Datapack.open(Path(INCIDENT_FOLDER))
     if job["kind"] == "agent":
         return solve(job, incident)
-    answer: Any = method_named(job["name"], job["parameters"]).diagnose(incident)
+    answer: Any = method_named(job["name"], job.get("parameters", {})).diagnose(incident)
     if not isinstance(answer, Diagnosis):
         return {"error": f"the answer is not a Diagnosis but {type(answer).__name__}"}
-    if given := job["parameters"]:
+    if given := job.get("parameters"):
         answer = answer.model_copy(update={"protocol": {**answer.protocol, "parameters": given}})
     return {"diagnosis": answer.model_dump(mode="json", by_alias=True)}
 
