@@ -44,6 +44,7 @@ class TimeBudget:
 
         Raises GradingEndedError when the grading was cancelled.
         """
+        self.require()
         if not self.left_s:
             return QueryResult(
                 "timeout", message=f"The {self.seconds:g} s for all statements of this answer are used up."
@@ -51,6 +52,10 @@ class TimeBudget:
         answer = sql.query(
             statement, parameters, schemas=schemas, max_rows=max_rows, timeout_s=self.left_s, with_tree=with_tree
         )
+        self.require()
+        return answer
+
+    def require(self) -> None:
+        """Raise GradingEndedError when the grading was cancelled."""
         if self._ended.is_set():
             raise GradingEndedError("The grading was cancelled; what was graded is kept, grade again for the rest.")
-        return answer

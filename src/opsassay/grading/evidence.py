@@ -16,7 +16,7 @@ from typing import Any
 from opsassay.errors import OpsAssayError
 from opsassay.grading import metrics
 from opsassay.grading.bound import Bound, BoundResult
-from opsassay.grading.budget import TimeBudget, GradingEndedError
+from opsassay.grading.budget import TimeBudget
 from opsassay.grading.metrics import Metrics, scored
 from opsassay.grading.profiles import Profile
 from opsassay.grading.relevance import Executions, is_nothing, names_in
@@ -74,11 +74,11 @@ def evidence_metrics(
         return metrics.not_applicable(metrics.EVIDENCE, "the answer gives no evidence"), ()
     if sql is None:
         return metrics.failed(metrics.EVIDENCE, "the tables of the incident were not at hand"), ()
+    budget = budget or TimeBudget()
     try:
-        results = tuple(_EvidenceGrader(sql, profile, budget or TimeBudget()).results(items))
-    except GradingEndedError:
-        raise
+        results = tuple(_EvidenceGrader(sql, profile, budget).results(items))
     except OpsAssayError as error:
+        budget.require()  # a worker that was ended with the grading did not fail
         return metrics.failed(metrics.EVIDENCE, f"the SQL worker failed: {error}"), ()
     ran = [r.status == "ok" and (profile.counts_vacuous or not r.vacuous) for r in results]
     relevant = [r.status == "ok" and bool(r.relevant) and not r.vacuous for r in results]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opsassay.grading import metrics
+from opsassay.grading.budget import TimeBudget
 from opsassay.grading.evidence import evidence_metrics
 from opsassay.grading.levels import level_metrics
 from opsassay.grading.metrics import Metrics, scored
@@ -33,6 +34,7 @@ def grade(
     *,
     topology: Topology | None = None,
     trace: Trace | None = None,
+    budget: TimeBudget | None = None,
 ) -> Verdict:
     """Return the grades of *run* under *profile*: the metrics of `metrics.ALL` and `further_metrics`, always all.
 
@@ -41,6 +43,8 @@ def grade(
     - *sql* None: metrics of evidence failed, unless the answer gives none.
     - *topology* None (names in the normal form of *profile*): no topology-aware match. *trace* None: the solver called
       no tools.
+    - *budget*: the time that all statements of the answer have together; its own when left out. GradingEndedError is
+      raised when it is cancelled.
 
     Deterministic, but for statements that give other rows each time they are run.
     """
@@ -54,7 +58,7 @@ def grade(
         graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
         graded |= _process_metrics(diagnosis, truth, annotation, profile, names_kinds=names_kinds)
         graded |= ranking_metrics(diagnosis.ranking, truth, profile)
-        of_evidence, results = evidence_metrics(diagnosis, sql, profile)
+        of_evidence, results = evidence_metrics(diagnosis, sql, profile, budget)
         graded |= of_evidence
         graded |= _topology_metrics(diagnosis, truth, annotation, profile, topology)
         graded |= _time_metrics(run, graded)
