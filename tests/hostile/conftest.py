@@ -1,7 +1,7 @@
 """What comes from outside is hostile: each test here is an attempt, made as an attack and as the same act where it is allowed.
 
-A file is a class of attempts (`CLASS`); `make hostile` runs all of them and prints how many were held. Where an attempt is
-drawn by hypothesis, each draw is one.
+A file is a class of attempts (`CLASS`); `make hostile` runs all of them and prints how many were held. A property that is
+drawn by hypothesis counts as one.
 """
 
 from __future__ import annotations
@@ -10,13 +10,6 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-
-DRAWS = 10_000
-"""Draws of each property in `make hostile`; `make test` has 200."""
-
-quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
-settings.register_profile("hostile", max_examples=DRAWS, **quiet)
 
 _counts: dict[str, Counter[str]] = defaultdict(Counter)
 

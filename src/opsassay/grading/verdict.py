@@ -16,7 +16,7 @@ from opsassay.grading.trajectory import trajectory_metrics
 from opsassay.model.causal_graph import Annotation
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.incident import Label, Truth
-from opsassay.model.run import EvidenceResult, Run, RunStatus, Verdict
+from opsassay.model.run import EvidenceResult, MetricStatus, Run, RunStatus, Verdict
 from opsassay.model.trajectory import Trace
 from opsassay.telemetry.sql import LockedSql
 
@@ -38,7 +38,7 @@ def grade(
 ) -> Verdict:
     """Return the grades of *run* under *profile*: the metrics of `metrics.ALL` and `further_metrics`, always all.
 
-    - A run that did not end with an answer: all failed, with what became of it.
+    - A run that did not end with an answer: failed, with what became of it, but for what the case does not ask for.
     - No annotation, or a label other than attributed: process metrics not applicable, outcome and evidence scored.
     - *sql* None: metrics of evidence failed, unless the answer gives none.
     - *topology* None (names in the normal form of *profile*): no topology-aware match. *trace* None: the solver called
@@ -50,10 +50,13 @@ def grade(
     """
     results: tuple[EvidenceResult, ...] = ()
     further = metrics.further_metrics()
+    names_kinds = run.solver.configuration.get(NAMES_KINDS) is not False
     if run.status is not RunStatus.DONE or diagnosis is None:
+        asked = outcome_metrics((), truth, profile, names_kinds=names_kinds)
+        asked |= _process_metrics(Diagnosis(), truth, annotation, profile, names_kinds=names_kinds)
         graded = metrics.failed((*metrics.ALL, *further), _what_became_of(run))
+        graded |= {name: asked[name] for name in asked if asked[name].status is MetricStatus.NOT_APPLICABLE}
     else:
-        names_kinds = run.solver.configuration.get(NAMES_KINDS) is not False
         graded = outcome_metrics(diagnosis.root_causes, truth, profile, names_kinds=names_kinds)
         graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
         graded |= _process_metrics(diagnosis, truth, annotation, profile, names_kinds=names_kinds)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from opsassay.bench.core.ranking import counted, run_id, solver_label, why_not_ranked
+from opsassay.bench.core.ranking import aborted_cells, counted, run_id, solver_label, why_not_ranked
 from opsassay.bench.core.store import RUN, RunStore, read_diagnosis, read_run, write_verdict
 from opsassay.errors import DatapackError, OpsAssayError, UserError
 from opsassay.grading.budget import TimeBudget
@@ -21,6 +21,8 @@ from opsassay.grading.topology import Topology, topology_of
 from opsassay.grading.verdict import grade
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.run import Run, RunStatus, Verdict
+from opsassay.model.trajectory import Trace
+from opsassay.outside import CAUSED_BY_CONTENT
 from opsassay.proxy.formats.finding import read_one
 from opsassay.telemetry.content import content_hash
 from opsassay.telemetry.sql import LockedSql
@@ -79,6 +81,16 @@ class Grader:
                 f"{run_dir} was made on another recording than {case.datapack.path} ({run.item_hash[:12]} against "
                 f"{self._hash[:12]}); grade it against that one, or run it again."
             )
+        try:
+            return self._graded(run, run_dir)
+        except CAUSED_BY_CONTENT as error:  # what an answer can do to its grader is a failure of the answer
+            said = f"its answer cannot be graded ({type(error).__name__}: {str(error)[:200]})"
+            gone = run.model_copy(update={"status": RunStatus.FAILED, "error": said})
+            return grade(gone, None, case.truth, case.annotation, None, self.profile)
+
+    def _graded(self, run: Run, run_dir: Path) -> Verdict:
+        case = self.case
+        assert case.truth is not None
         diagnosis = read_diagnosis(run_dir) if run.status is RunStatus.DONE else None
         sql = self._worker() if diagnosis is not None and evidence_of(diagnosis) else None
         return grade(
@@ -89,7 +101,7 @@ class Grader:
             sql,
             self.profile,
             topology=self._system() if diagnosis is not None else None,
-            trace=read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None,
+            trace=_trace_of(run_dir),
             budget=TimeBudget(ended=self._ended),
         )
 
@@ -103,6 +115,14 @@ class Grader:
         if self._topology is None:
             self._topology = topology_of(self.case.datapack, self.profile.service)
         return self._topology
+
+
+def _trace_of(run_dir: Path) -> Trace | None:
+    """Return the trace of a run; one that cannot be read is none, which loses the metrics of its tools alone."""
+    try:
+        return read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None
+    except UserError:
+        return None
 
 
 def grade_run(run_dir: Path, case: Case, profile: Profile = PROFILES["default"]) -> Verdict:
@@ -193,6 +213,8 @@ class Graded:
     verdicts: tuple[Verdict, ...]
     folders: tuple[Path, ...]
     problems: tuple[str, ...]
+    aborted: Mapping[str, int] = field(default_factory=dict)
+    """Cells of each solver that were begun and never came to a result."""
 
     def counted(self) -> list[tuple[Run, Verdict]]:
         """Return the runs that count in tables, one of every cell, with their verdicts."""
@@ -212,6 +234,8 @@ class Graded:
         for run, _ in self._counted:
             for reason in why_not_ranked(run):
                 reasons.setdefault(solver_label(run), {})[reason] = None
+        for solver, cells in self.aborted.items():
+            reasons.setdefault(solver, {})[f"{cells} of its cells were aborted and have no result"] = None
         return {solver: "; ".join(of) for solver, of in reasons.items()}
 
     def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
@@ -263,7 +287,11 @@ def grade_stores(
                 write_verdict(folder, verdict)
             verdicts.append(verdict)
             folders.append(folder)
-    return Graded(tuple(chosen), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems))
+    begun = [read_run(folder) for root, ids in chosen.items() if ids is None for folder in RunStore(root).runs()]
+    aborted = aborted_cells(run for run in begun if run.domain in {None, "diagnosis"})
+    for solver, cells in aborted.items():
+        problems.append(f"{cells} cells of {solver} were aborted and have no result; run them again")
+    return Graded(tuple(chosen), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems), aborted)
 
 
 def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from opsassay.bench.core.attempt import AttemptOutcome, attempt, keep_end, never
+from opsassay.bench.core.attempt import AttemptOutcome, attempt, keep_end, never, reading_what_was_left
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.store import LOG, RunStore
 from opsassay.bench.domains.diagnosis.answers import diagnosed, read_answer
@@ -15,6 +14,7 @@ from opsassay.bench.domains.diagnosis.solver import solver_hash, solver_of
 from opsassay.bench.domains.diagnosis.views import opaque_view
 from opsassay.bench.domains.diagnosis.worker import ANSWER
 from opsassay.bench.domains.diagnosis.workers import shared_workers
+from opsassay.bench.sealing import signal_name
 from opsassay.methods.base import method_named
 from opsassay.model.run import RunStatus
 from opsassay.model.task import Arm
@@ -63,12 +63,13 @@ def _in_worker(datapack: Datapack, method_name: str, run_dir: Path, timeout_s: f
             keep_end(folder / LOG, run_dir / LOG)
         if code:
             return AttemptOutcome(RunStatus.FAILED, how_it_died(code))
-        diagnosis, error = diagnosed(read_answer(folder / ANSWER))
+        with reading_what_was_left():
+            diagnosis, error = diagnosed(read_answer(folder / ANSWER))
     return AttemptOutcome(RunStatus.FAILED if diagnosis is None else RunStatus.DONE, error, diagnosis)
 
 
 def how_it_died(code: int) -> str:
     """Return what an exit code of a solver that gave no answer says."""
     if code < 0:
-        return f"the solver was killed by {signal.Signals(-code).name}"
+        return f"the solver was killed by {signal_name(-code)}"
     return f"the solver ended with exit code {code} and no answer"
