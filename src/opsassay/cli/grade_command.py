@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import NewFile, cases_apart, json_option, percent, print_json, print_table, say
+from opsassay.cli.output import NewFile, cases_apart, echo, json_option, percent, print_json, print_table, say
 from opsassay.cli.summaries import plain_summary, print_summaries
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ def _print(
     print_summaries(summaries, graded=True, repeats=repeats)
     for answer in collapsed:
         said = answer.service or "nothing is wrong"
-        click.echo(f"Collapsed: {answer.solver} answers {said} in {percent(answer.share)} of {answer.cases} cases.")
+        echo(f"Collapsed: {answer.solver} answers {said} in {percent(answer.share)} of {answer.cases} cases.")
     store = graded.stores[0]
-    click.echo(f"{len(graded.verdicts)} verdicts. Next: `opsassay report {store} -o DIR{cases_apart(cases, store)}`.")
+    echo(f"{len(graded.verdicts)} verdicts. Next: `opsassay report {store} -o DIR{cases_apart(cases, store)}`.")
 
 
 def _write_scores(path: Path, graded: Graded | None, trials: Sequence[tuple[ResultRow, Verdict]], metric: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opsassay.cli.output import FOLDER, cases_apart, say
+from opsassay.cli.output import FOLDER, cases_apart, echo, say
 from opsassay.cli.trial_pages import write_trial_pages
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def command(context: click.Context, store: Path, output: Path, cases: Path | Non
     solvers = solver_summaries(reports, known)
     if len(reports) == 1 and all(set(summary.pass_at) <= {1} for summary in solvers):
         solvers = []  # the table of grades says the same
-    click.echo(str(write_report(reports, output / "report.html", title=title, solvers=solvers)))
+    echo(str(write_report(reports, output / "report.html", title=title, solvers=solvers)))
     context.exit(1 if problems or failed else 0)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, NewFile, cases_apart, json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, NewFile, cases_apart, echo, json_option, print_json, print_table, say
 from opsassay.cli.summaries import plain_summary, print_summaries
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def command(
         )
     else:
         print_summaries(summaries, graded=bool(verdicts), repeats=repeats)
-        click.echo(f"{len(made)} runs in {store.root / 'runs'}. {_next(items, suite, output)}")
+        echo(f"{len(made)} runs in {store.root / 'runs'}. {_next(items, suite, output)}")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
@@ -103,7 +103,7 @@ def _run_plan(path: Path, output: Path | None, workers: int, stray: list[str], *
     else:
         for one in solver_tables(rows):
             print_table(one.title, one.columns, one.rows)
-        click.echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
+        echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
 
 

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from opsassay.cli.output import percent, print_table
+from opsassay.cli.output import echo, percent, print_table
 
 if TYPE_CHECKING:
     from opsassay.bench.domains.diagnosis.repeats import SolverSummary
@@ -38,7 +36,7 @@ def print_summaries(summaries: Sequence[SolverSummary], *, graded: bool, repeats
 
         ended = any(status in FINISHED for s in summaries for status in s.statuses)
         why = "no truth is at hand for these incidents" if ended else "no run came to a result"
-        click.echo(f"Nothing was graded: {why}.")
+        echo(f"Nothing was graded: {why}.")
 
 
 def _spent(summary: SolverSummary) -> str | None:

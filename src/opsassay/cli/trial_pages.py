@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from opsassay.cli.output import say
+from opsassay.cli.output import echo, say
 
 
 def write_trial_pages(store: Path, output: Path) -> int:
@@ -30,7 +28,7 @@ def write_trial_pages(store: Path, output: Path) -> int:
             scenario = kept_scenario(store, begun.item_hash)
             verdict = grade_trial(run_dir, scenario)
             view = trial_view(begun, scenario, read_recording(run_dir), verdict, read_steps(run_dir))
-            click.echo(write_run_page(view, output / f"{begun.item}-{begun.cell}.html"))
+            echo(write_run_page(view, output / f"{begun.item}-{begun.cell}.html"))
         except OpsAssayError as error:
             say(f"{run_dir}: {error}")
             problems += 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 from opsassay.cli.trial_pages import write_trial_pages
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_js
         for one in found:
             print_table(f"Table {one.number}. {one.title}", *_shown(one))
             for name, value in one.statistics.items():
-                click.echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
+                echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
     context.exit(1 if trials.problems else 0)
 
 
@@ -237,7 +237,7 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
         print_table("Sweep", columns, rows)
         largest = summary["largest_p"]
         said = "no test is defined" if largest is None else f"largest Fisher exact p {largest:.2g}"
-        click.echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {said}.")
+        echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {said}.")
     context.exit(1 if trials.problems else 0)
 
 
