@@ -6,6 +6,8 @@ one place for each rule: no link is followed, nothing is expanded that has not b
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import math
 import os
@@ -16,6 +18,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from opsassay.errors import UserError
+
+MAX_FILE_BYTES = 256 * 2**20
+"""Bytes of a JSON file from outside."""
 
 MAX_JSON_DEPTH = 100
 """Levels of lists and objects in a JSON text from outside."""
@@ -136,3 +141,35 @@ def require_plain(paths: Iterable[Path]) -> None:
 
 CAUSED_BY_CONTENT = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError)
 """Exceptions that the content of something can raise; UnicodeError and JSON's are ValueErrors."""
+
+
+def most_expanded(packed_bytes: int, least_bytes: int, ratio: int) -> int:
+    """Return how many bytes a file of *packed_bytes* may expand to: *ratio* times its size, and *least_bytes* always."""
+    return max(least_bytes, ratio * packed_bytes)
+
+
+class Bounded(io.RawIOBase):
+    """A stream of which no more than *most_bytes* are read; what is beyond raises UserError about *name*."""
+
+    def __init__(self, stream: BinaryIO | gzip.GzipFile, most_bytes: int, name: str) -> None:
+        self._stream, self._left, self._name, self._most = stream, most_bytes, name, most_bytes
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill *buffer* as far as the stream and the bound go."""
+        data = self._stream.read(min(len(buffer), self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise UserError(
+                f"{shown(self._name)} expands to more than {self._most >> 20} MiB, the most for its size; split it."
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def bounded(stream: BinaryIO | gzip.GzipFile, most_bytes: int, name: str) -> io.BufferedReader:
+    """Return *stream* bounded, as something that can be read by lines."""
+    return io.BufferedReader(Bounded(stream, most_bytes, name))
