@@ -106,11 +106,10 @@ def open_plain(path: Path) -> BinaryIO:
                 f"{shown(str(path))} is a link, which is not followed; put the file itself there."
             ) from error
         raise
-    stream = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        stream.close()
+        os.close(descriptor)
         raise UserError(f"{shown(str(path))} is no plain file; put the file itself there.")
-    return stream
+    return os.fdopen(descriptor, "rb")
 
 
 def is_plain(path: Path) -> bool:

@@ -138,7 +138,7 @@ def require_expandable(path: Path) -> None:
     most = most_expanded(path.stat().st_size, 512 * 2**20, 64)
     if max(rows * columns * 16, pages) > most:
         raise DatapackError(
-            f"{path} expands to more than {most >> 20} MiB ({rows} rows, {columns} columns), the most for a file of its size; "
+            f"{path} expands to more than {most >> 20} MiB ({rows} rows, {columns} columns), the most for its size; "
             "write it again without what is repeated."
         )
 
@@ -148,11 +148,9 @@ def _page_bytes(path: str, _changed_ns: int) -> int:
     import duckdb
 
     with duckdb.connect(":memory:") as connection:
-        quoted = path.replace("'", "''")
         try:
-            found = connection.execute(
-                f"SELECT sum(total_uncompressed_size) FROM parquet_metadata('{quoted}')"
-            ).fetchone()
+            metadata = "SELECT sum(total_uncompressed_size) FROM parquet_metadata($path)"
+            found = connection.execute(metadata, {"path": path}).fetchone()
         except duckdb.Error:
             return 0
     return int(found[0] or 0) if found else 0
