@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from opsassay import __version__
+from opsassay.cli.output import echo
 from opsassay.errors import OpsAssayError, UserError, nearest
 from opsassay.extras import extra_for
 
@@ -104,7 +105,7 @@ def run(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (click.exceptions.Abort, KeyboardInterrupt) as interruption:
-        click.echo("Interrupted; everything that was started has been stopped.", err=True)
+        echo("Interrupted; everything that was started has been stopped.", err=True)
         _echo_notes(interruption.__cause__ or interruption)  # click wraps what interrupted it
         return 130
     except ModuleNotFoundError as error:
@@ -131,14 +132,14 @@ def _explain(error: Exception) -> int:
     if isinstance(error, click.ClickException):
         error.show()
     elif isinstance(error, OpsAssayError):
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
     elif isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
-        click.echo(f"Error: {error.strerror or error}{where}; free the cause and try again.", err=True)
+        echo(f"Error: {error.strerror or error}{where}; free the cause and try again.", err=True)
     _echo_notes(error)
     return getattr(error, "exit_code", 1)
 
 
 def _echo_notes(error: BaseException) -> None:
     for note in getattr(error, "__notes__", ()):
-        click.echo(note, err=True)
+        echo(note, err=True)

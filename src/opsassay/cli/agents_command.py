@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 
 @click.group("agents", cls=DefaultGroup, default="list", invoke_without_command=True)
@@ -30,10 +30,8 @@ def list_agents(*, as_json: bool) -> None:
         print_json("agents", items, sealing={"possible": refusal is None, "reason": refusal})
         return
     print_table("Agents", ("agent", "source"), [(a.name, a.source) for a in agents])
-    click.echo("Any command is an agent by its YAML file; see docs/agents.md.")
-    click.echo(
-        "External agents run sealed here." if refusal is None else f"External agents run unsealed here: {refusal}"
-    )
+    echo("Any command is an agent by its YAML file; see docs/agents.md.")
+    echo("External agents run sealed here." if refusal is None else f"External agents run unsealed here: {refusal}")
 
 
 @command.command("check")
@@ -68,7 +66,5 @@ def check(context: click.Context, agent: str, model: str | None, changes: tuple[
             ("check", "", "what was seen"),
             [(c.name, marks[c.passed], c.said) for c in found],
         )
-        click.echo(
-            f"Next: `opsassay run SUITE -a {agent}`." if passed else "Put right what is broken, then check again."
-        )
+        echo(f"Next: `opsassay run SUITE -a {agent}`." if passed else "Put right what is broken, then check again.")
     context.exit(0 if passed else 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.causes.verdict.settings import AnnotateSettings
@@ -171,10 +171,10 @@ def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> No
         for i in items
     ]
     print_table("True cascades", columns, rows)
-    click.echo(", ".join(f"{n} {label}" for label, n in Counter(i["label"] or "failed" for i in items).items()))
+    echo(", ".join(f"{n} {label}" for label, n in Counter(i["label"] or "failed" for i in items).items()))
     for annotated in done if explain else ():
         for line in _reasons(annotated):
-            click.echo(line)
+            echo(line)
 
 
 def _reasons(annotated: Any) -> Iterator[str]:

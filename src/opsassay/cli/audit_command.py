@@ -9,7 +9,7 @@ import click
 
 from opsassay.bench.core.tables import percent
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import json_option, print_json, print_table, say, stages
+from opsassay.cli.output import echo, json_option, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
     from opsassay.audit.audit import AuditReport
@@ -133,10 +133,10 @@ def _print(result: AuditReport, output: Path, *, as_json: bool) -> None:
     )
     print_table("Stability of each pair over systems (macro pooling)", columns, rows[:30])
     if len(rows) > 30:
-        click.echo(f"{len(rows) - 30} more pairs are in {output / 'tables' / 'pairs.csv'}.")
+        echo(f"{len(rows) - 30} more pairs are in {output / 'tables' / 'pairs.csv'}.")
     for recommendation in result.recommendations[:30]:
-        click.echo(recommendation.text)
-    click.echo(f"\n{result.claim}\n\n{output / 'report.html'}")
+        echo(recommendation.text)
+    echo(f"\n{result.claim}\n\n{output / 'report.html'}")
 
 
 def _row(item: dict[str, Any]) -> tuple[str | None, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from opsassay.bench.core.tables import percent
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.agents.models.base import Model
@@ -90,7 +90,7 @@ def bench(
     else:
         _print_bench(result.rows, compat=settings.compat)
         if price is not None:
-            click.echo(f"Spent: {result.spent:.4f} USD" + ("" if budget is None else f" of {budget:g}") + ".")
+            echo(f"Spent: {result.spent:.4f} USD" + ("" if budget is None else f" of {budget:g}") + ".")
     if result.stopped:
         say(f"opsassay: {result.open} questions are open: {result.stopped}")
     if failed:
@@ -118,7 +118,7 @@ def scores(answers: Path, folder: Path, output: Path, metric: str, changes: tupl
     table = score_table(answers, _labelled(folder), cast("BlameMetric", metric), _changed(BenchSettings, None, changes))
     write_score_table(table, output)
     missing = table["score"].null_count()
-    click.echo(f"Written: {output}; {table.height} scores, {missing} of them empty.")
+    echo(f"Written: {output}; {table.height} scores, {missing} of them empty.")
 
 
 def _changed(model: type[_W], config: Path | None, changes: tuple[str, ...]) -> _W:

@@ -10,7 +10,7 @@ import click
 
 from opsassay.cli.blame_bench import bench, scores
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.blame.operations import Joined
@@ -119,7 +119,7 @@ def view(
     write_trace_page([page], output, title=f"Trace of {found.system_name}")
     for finding in findings:
         say(f"opsassay: {finding.name} at step {finding.step}: {finding.evidence}")
-    click.echo(f"Written: {output}; {len(found.steps)} steps, step {blamed.attribution.step_id} suggested.")
+    echo(f"Written: {output}; {len(found.steps)} steps, step {blamed.attribution.step_id} suggested.")
 
 
 @command.command("annotate")
@@ -141,9 +141,7 @@ def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
     write_trace_page(
         pages, output, title=f"Annotate {len(pages)} trace{'s' if len(pages) > 1 else ''}", annotator=annotator
     )
-    click.echo(
-        f"Written: {output}. Save on the page, then `opsassay blame agree FILE...` with the files of all annotators."
-    )
+    echo(f"Written: {output}. Save on the page, then `opsassay blame agree FILE...` with the files of all annotators.")
 
 
 @command.command("agree")
@@ -180,11 +178,9 @@ def agree(
         shown = ", ".join(
             f"{name} {'not defined' if value is None else f'{value:.3f}'}" for name, value in alphas.items()
         )
-        click.echo(
-            f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, {alpha.traces} traces: {shown}."
-        )
+        echo(f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, {alpha.traces} traces: {shown}.")
         for name, assigned in reviews.items():
-            click.echo(f"Round 3, {name} reviews: {', '.join(assigned) or 'nothing'}.")
+            echo(f"Round 3, {name} reviews: {', '.join(assigned) or 'nothing'}.")
     context.exit(1 if still_open else 0)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.bench.core.tables import percent
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.audit.compare import Comparison, Difference
@@ -61,7 +61,7 @@ def command(
         columns = ("method", "system", "cases", "A", "B", "B - A, pp [interval]", "detectable", "verdict")
         print_table("B against A, paired", columns, [row for one in found for row in _rows(one)])
         for one in found:
-            click.echo(f"{one.method}: {compare.sentence(one.overall)}.")
+            echo(f"{one.method}: {compare.sentence(one.overall)}.")
     context.exit(0 if all(one.passed for one in found) else 1)
 
 

@@ -15,6 +15,7 @@ from opsassay.bench.core.tables import percent
 from opsassay.cli.output import (
     Stages,
     abnormal_option,
+    echo,
     isolation_option,
     json_option,
     normal_option,
@@ -143,9 +144,9 @@ def _item(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
 
 def _print(result: dict[str, Any]) -> None:
     roots = ", ".join(result["truth_roots"]) or "nothing"
-    click.echo(f"Broken: {result['fault']} on {roots}. Label: {result['label']}. {result['reason']}")
+    echo(f"Broken: {result['fault']} on {roots}. Label: {result['label']}. {result['reason']}")
     if result["truth_edges"]:
-        click.echo("True cascade: " + ", ".join(f"{cause} -> {effect}" for cause, effect in result["truth_edges"]))
+        echo("True cascade: " + ", ".join(f"{cause} -> {effect}" for cause, effect in result["truth_edges"]))
     rows = [
         (
             item["method"],
@@ -157,5 +158,5 @@ def _print(result: dict[str, Any]) -> None:
     ]
     print_table("Grades of this one incident", ("method", "answer", *METRICS, "seconds"), rows)
     for note in result["notes"]:
-        click.echo(f"note: {note}")
-    click.echo(f"Report: {result['report']}")
+        echo(f"note: {note}")
+    echo(f"Report: {result['report']}")

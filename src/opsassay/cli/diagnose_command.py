@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, cases_apart, json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.bench.core.run import JobEnd
@@ -85,7 +85,7 @@ def command(
             (i["case"], i["method"], i["answer"], _yes(i["correct"]), f"{i['seconds']:.2f}", i["run"]) for i in items
         ]
         print_table("Diagnoses", ("incident", "method", "answer", "correct", "seconds", "run"), rows)
-        click.echo(f"Next: `opsassay grade {store.root}{cases_apart(path, output)}`.")
+        echo(f"Next: `opsassay grade {store.root}{cases_apart(path, output)}`.")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import NewFile, cases_apart, json_option, print_json, print_tables, say
+from opsassay.cli.output import NewFile, cases_apart, echo, json_option, print_json, print_tables, say
 
 if TYPE_CHECKING:
     from opsassay.bench.core.grading import GradedRun, GradedRuns
@@ -59,10 +59,10 @@ def command(
         for one in graded:
             print_tables(one.tables())
             for note in one.notes():
-                click.echo(note)
+                echo(note)
         store = next(iter(stores))
         verdicts = sum(len(one.graded) for one in graded)
-        click.echo(f"{verdicts} verdicts. Next: `opsassay report {store} -o DIR{cases_apart(cases, store)}`.")
+        echo(f"{verdicts} verdicts. Next: `opsassay report {store} -o DIR{cases_apart(cases, store)}`.")
     context.exit(1 if problems else 0)
 
 

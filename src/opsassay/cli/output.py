@@ -15,6 +15,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
+
+from opsassay.outside import shown
 
 if TYPE_CHECKING:
     from opsassay.bench.core.tables import ResultTable
@@ -41,6 +44,11 @@ isolation_option = click.option(
     help="Isolation level of the system; auto is the best that this machine has.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+
+
+def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print *text*, whatever it is made of: controls in it are shown, not sent."""
+    click.echo(shown(str(text)), err=err, nl=nl)
 
 
 def print_json(command: str, items: Sequence[dict[str, Any]], **further: Any) -> None:
@@ -70,11 +78,11 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table; None shows as a dash, fractions are expected to be formatted by the caller."""
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=Text(shown(title)), title_justify="left", header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(Text(shown(column)), overflow="fold")
     for row in rows:
-        table.add_row(*("-" if value is None else str(value) for value in row))
+        table.add_row(*("-" if value is None else Text(shown(str(value))) for value in row))
     width = None if sys.stdout.isatty() else 120
     Console(width=width, highlight=False).print(table)
 
@@ -85,12 +93,12 @@ def print_tables(tables: Iterable[ResultTable]) -> None:
         shown, number = table.filled(), "" if table.number is None else f"Table {table.number}. "
         print_table(f"{number}{shown.title}", shown.columns, shown.rows)
         for name, value in shown.statistics.items():
-            click.echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
+            echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
 
 
 def say(message: str) -> None:
     """Print *message* on standard error."""
-    click.echo(message, err=True)
+    echo(message, err=True)
 
 
 class Stages:

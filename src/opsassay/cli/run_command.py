@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, cases_apart, json_option, print_json, print_tables, say
+from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, print_json, print_tables, say
 
 if TYPE_CHECKING:
     from opsassay.bench.core.run import JobEnd
@@ -86,8 +86,8 @@ def command(
         if not verdicts:
             ended = any(status in FINISHED for s in summaries for status in s.statuses)
             why = "no truth is at hand for these incidents" if ended else "no run came to a result"
-            click.echo(f"Nothing was graded: {why}.")
-        click.echo(f"{len(made)} runs in {store.root / 'runs'}. {_next(items, suite, output)}")
+            echo(f"Nothing was graded: {why}.")
+        echo(f"{len(made)} runs in {store.root / 'runs'}. {_next(items, suite, output)}")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
@@ -112,7 +112,7 @@ def _run_plan(path: Path, output: Path | None, workers: int, stray: list[str], *
         print_json("run", [row.as_item() for row in rows], plan=str(path))
     else:
         print_tables(solver_tables(rows))
-        click.echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
+        echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
 
 

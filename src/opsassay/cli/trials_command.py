@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table, print_tables, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, print_tables, say
 
 if TYPE_CHECKING:
     from opsassay.bench.domains.sre.rows import Trials
@@ -222,7 +222,7 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
         print_table("Sweep", columns, rows)
         largest = summary["largest_p"]
         said = "no test is defined" if largest is None else f"largest Fisher exact p {largest:.2g}"
-        click.echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {said}.")
+        echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {said}.")
     context.exit(1 if trials.problems else 0)
 
 

@@ -90,8 +90,8 @@ def outcome_metrics(claims: Sequence[RootCauseClaim], truth: Truth, profile: Pro
     """Return exact_match, precision, recall, f1, any_service and fault_kind_accuracy, each in [0, 1].
 
     With h full hits (service and kind, from `match`) among c claims and r true roots: precision = h / c, recall = h / r,
-    F1 = 2 P R / (P + R), exact_match = 1[h = c = r]; any_service = 1[a claimed service is a root] (OpenRCA 2.0, G.1,
-    Equations 4 to 6). *unnamed*: why the solver cannot name what was broken.
+    F1 = 2 P R / (P + R), exact_match = 1[h = c = r]; any_service = 1[one of the first claimed services is a root] (OpenRCA
+    2.0, G.1, Equations 4 to 6, bounded by `counted_claims`). *unnamed*: why the solver cannot name what was broken.
 
     Claims and faults are multisets: naming a pair twice is one hit and one miss, unless two such faults were injected.
 
@@ -153,8 +153,23 @@ def ranking_metrics(ranking: Sequence[RankedService], truth: Truth, profile: Pro
 
 
 def any_service_hit(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile) -> bool:
-    """Return whether a claimed service is a root cause of any kind (Equation 4)."""
-    return any(profile.service(claim.service) in root.services for claim in claims for root in roots)
+    """Return whether a claimed service is a root cause of any kind (Equation 4), among those that `counted_claims` has."""
+    counted = counted_claims(claims, roots, profile)
+    return any(profile.service(claim.service) in root.services for claim in counted for root in roots)
+
+
+def counted_claims(
+    claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile
+) -> tuple[RootCauseClaim, ...]:
+    """Return the claims of the first services: as many as the profile counts, or as there are roots where these are more.
+
+    Who names every service has named a root; without a bound that would be an answer.
+    """
+    if profile.most_services is None:
+        return tuple(claims)
+    services = dict.fromkeys(profile.service(claim.service) for claim in claims)
+    first = set(list(services)[: max(profile.most_services, len(roots))])
+    return tuple(claim for claim in claims if profile.service(claim.service) in first)
 
 
 def correct_services(
@@ -168,7 +183,7 @@ def correct_services(
         return frozenset(profile.service(claims[m.claim].service) for m in match(claims, roots, profile) if m.full)
     return frozenset(
         profile.service(claim.service)
-        for claim in claims
+        for claim in counted_claims(claims, roots, profile)
         for root in roots
         if profile.service(claim.service) in root.services
         and (not full or profile.same_kind(claim.fault_kind, root.kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opsassay.grading import metrics
+from opsassay.grading.budget import TimeBudget
 from opsassay.grading.evidence import evidence_metrics
 from opsassay.grading.levels import level_metrics
 from opsassay.grading.metrics import Metrics, scored
@@ -15,7 +16,7 @@ from opsassay.grading.trajectory import trajectory_metrics
 from opsassay.model.causal_graph import Annotation
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.incident import Label, Truth
-from opsassay.model.run import EvidenceResult, Run, RunStatus, Verdict
+from opsassay.model.run import EvidenceResult, MetricStatus, Run, RunStatus, Verdict
 from opsassay.model.trajectory import Trace
 from opsassay.telemetry.sql import LockedSql
 
@@ -33,28 +34,35 @@ def grade(
     *,
     topology: Topology | None = None,
     trace: Trace | None = None,
+    budget: TimeBudget | None = None,
 ) -> Verdict:
     """Return the grades of *run* under *profile*: the metrics of `metrics.ALL` and `further_metrics`, always all.
 
-    - A run that did not end with an answer: all failed, with what became of it.
+    - A run that did not end with an answer: failed, with what became of it, but for what the case does not ask for.
     - No annotation, or a label other than attributed: process metrics not applicable, outcome and evidence scored.
     - *sql* None: metrics of evidence failed, unless the answer gives none.
     - *topology* None (names in the normal form of *profile*): no topology-aware match. *trace* None: the solver called
       no tools.
+    - *budget*: the time that all statements of the answer have together; its own when left out. GradingEndedError is
+      raised when it is cancelled.
 
     Deterministic, but for statements that give other rows each time they are run.
     """
     results: tuple[EvidenceResult, ...] = ()
     further = metrics.further_metrics()
     if run.status is not RunStatus.DONE or diagnosis is None:
+        unnamed = _unnamed(run, Diagnosis(), truth, profile)
+        asked = outcome_metrics((), truth, profile, unnamed=unnamed)
+        asked |= _process_metrics(Diagnosis(), truth, annotation, profile, unnamed=unnamed)
         graded = metrics.failed((*metrics.ALL, *further), _what_became_of(run))
+        graded |= {name: asked[name] for name in asked if asked[name].status is MetricStatus.NOT_APPLICABLE}
     else:
         unnamed = _unnamed(run, diagnosis, truth, profile)
         graded = outcome_metrics(diagnosis.root_causes, truth, profile, unnamed=unnamed)
         graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
         graded |= _process_metrics(diagnosis, truth, annotation, profile, unnamed=unnamed)
         graded |= ranking_metrics(diagnosis.ranking, truth, profile)
-        of_evidence, results = evidence_metrics(diagnosis, sql, profile)
+        of_evidence, results = evidence_metrics(diagnosis, sql, profile, budget)
         graded |= of_evidence
         graded |= _topology_metrics(diagnosis, truth, annotation, profile, topology)
         graded |= _time_metrics(run, graded)

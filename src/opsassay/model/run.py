@@ -94,12 +94,14 @@ class Metric(Noun):
 class EvidenceResult(Noun):
     """What one SQL of an answer gave when the grader ran it again.
 
-    *about* is the service, or cause -> effect, that it was given for. *relevant*: it reads telemetry and restricts it
-    to that service; *vacuous*: no telemetry has a say in it, or it found nothing but zeros; *bound*: its score as bound
-    evidence, None without an expectation; *finding* says why. *supported* is the *opinion* of a judge, if one was asked.
+    *executed* is the text that ran, written from the parsed *sql*. *about* is the service, or cause -> effect, that it was
+    given for. *relevant*: its result follows from rows of that service, to which it restricts itself; *vacuous*: no
+    telemetry has a say in it, or it found nothing but zeros; *bound*: its score as bound evidence, None without an
+    expectation; *finding* says why. *supported* is the *opinion* of a judge, if one was asked.
     """
 
     sql: str
+    executed: str = ""
     claim: str
     status: Literal["ok", "empty", "error", "timeout", "refused"]
     columns: tuple[str, ...] = ()

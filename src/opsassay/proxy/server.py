@@ -57,7 +57,8 @@ class ProxySettings:
     """Where the proxy sends requests and keeps its record.
 
     *key* is the real key, which stays here. *idle_s* is how long the upstream may be silent. *policy* makes the policy
-    of each session. *socket* is a Unix socket that is served beside the port. Clocks are ns.
+    of each session. *socket* is a Unix socket that is served beside the port. *passed_on* are the only headers, in small
+    letters, that go upstream; all when None. Clocks are ns.
     """
 
     upstream: str
@@ -67,6 +68,7 @@ class ProxySettings:
     connect_s: float = 30.0
     policy: Callable[[], Policy] = Record
     socket: Path | None = None
+    passed_on: frozenset[str] | None = None
     wall_ns: Callable[[], int] = time.time_ns
     monotonic_ns: Callable[[], int] = time.monotonic_ns
 
@@ -211,7 +213,7 @@ class ProxyServer:
             upstream = await self._client.request(
                 call.request.method,
                 URL(self._base + call.path, encoded=True),
-                headers=outgoing_headers(call.request, self._settings.key),
+                headers=outgoing_headers(call.request, self._settings.key, self._settings.passed_on),
                 data=payload(body),
                 allow_redirects=False,
             )

@@ -19,6 +19,7 @@ from opsassay.errors import DatapackError, NotFoundError, OpsAssayError, UserErr
 from opsassay.model.base import Artefact
 from opsassay.model.causal_graph import Annotation, CausalGraph
 from opsassay.model.incident import Truth
+from opsassay.outside import MAX_FILE_BYTES, read_plain
 from opsassay.telemetry.content import INCIDENT, opaque_id, whole_file, write_table
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION, read_graph, read_public_truth
@@ -138,7 +139,7 @@ def write_noun(path: Path, noun: Artefact) -> None:
 def read_noun(kind: type[_Noun], path: Path) -> _Noun:
     """Return the *kind* that is stored in *path*; raises DatapackError naming the field that is wrong."""
     try:
-        return kind.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(read_plain(path, MAX_FILE_BYTES))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the file"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from opsassay.bench.core.domain import DOMAINS, Domain, domain_named
-from opsassay.bench.core.ranking import counted, run_id, solver_names, why_not_ranked
+from opsassay.bench.core.ranking import aborted_cells, counted, run_id, solver_names, why_not_ranked
 from opsassay.bench.core.results import ResultRow, solver_tables
 from opsassay.bench.core.scores import CaseLabels, ScoredAnswer
 from opsassay.bench.core.store import FINISHED, RUN, RunStore, read_run, write_verdict
@@ -54,6 +55,8 @@ class GradedRuns:
     domain: Domain
     graded: tuple[GradedRun, ...]
     problems: Mapping[str, str] = field(default_factory=dict)
+    aborted: Mapping[str, int] = field(default_factory=dict)
+    """Cells of each solver that were begun and never came to a result."""
 
     @cached_property
     def counted(self) -> tuple[GradedRun, ...]:
@@ -86,6 +89,8 @@ class GradedRuns:
         for one in self.counted:
             for reason in why_not_ranked(one.run):
                 reasons.setdefault(self.name(one.run), {})[reason] = None
+        for solver, cells in self.aborted.items():
+            reasons.setdefault(solver, {})[f"{cells} of its cells were aborted and have no result"] = None
         return {solver: "; ".join(of) for solver, of in reasons.items()}
 
     def case_labels(self) -> Mapping[str, CaseLabels]:
@@ -145,7 +150,20 @@ def grade_stores(stores: Stores, settings: GradeSettings) -> list[GradedRuns]:
             of_domain.setdefault(name, {})[root] = ids
     order = DOMAINS.names()
     names = sorted(of_domain, key=lambda name: order.index(name) if name in order else len(order))
-    return [domain_named(name).grade(of_domain[name], settings) for name in names]
+    return [_with_aborted(domain_named(name).grade(of_domain[name], settings), of_domain[name]) for name in names]
+
+
+def _with_aborted(graded: GradedRuns, stores: Stores) -> GradedRuns:
+    """Return *graded* with the cells of whole *stores* that were begun and never came to a result."""
+    begun = []
+    for store in (RunStore(root) for root, ids in stores.items() if ids is None):
+        for folder in store.runs():
+            with suppress(OpsAssayError):  # one that cannot be read is a problem already
+                run = read_run(folder)
+                begun += [run] if store.domain_of(run) == graded.domain.name else []
+    cells = aborted_cells(begun, graded.name)
+    said = {s: f"{n} cells of {s} were aborted and have no result; run them again" for s, n in cells.items()}
+    return replace(graded, aborted=cells, problems={**graded.problems, **said})
 
 
 def grade_each(

@@ -81,6 +81,15 @@ def counted(runs: Iterable[Run]) -> list[Run]:
     return list(found.values())
 
 
+def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
+    """Return how many cells of each solver, by its *name*, were begun and aborted and never came to a result."""
+    of_cell: dict[str, tuple[str, bool]] = {}
+    for run in runs:
+        ended = run.status in FINISHED or of_cell.get(run.cell, ("", False))[1]
+        of_cell[run.cell] = (name(run), ended)
+    return dict(Counter(label for label, ended in of_cell.values() if not ended))
+
+
 def most_repeats(runs: Iterable[Run]) -> int:
     """Return how often the most often repeated solver was run on one case; 1 when there is nothing."""
     return max(Counter((_label(run), run.solver_hash, run.item) for run in runs).values(), default=1)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from opsassay.outside import shown
+
 
 @dataclass(frozen=True)
 class ResultTable:
@@ -45,7 +47,7 @@ def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) ->
 
 
 def _line(cells: Iterable[Any]) -> str:
-    return "| " + " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(" ".join(shown(str(cell)).split()).replace("|", "\\|") for cell in cells) + " |"
 
 
 def percent(value: float | None) -> str | None:

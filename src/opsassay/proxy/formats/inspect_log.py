@@ -5,7 +5,6 @@ A model event is a step; the tool events that follow belong to it; the agent is 
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterable
 from datetime import datetime
@@ -14,6 +13,7 @@ from typing import Any
 
 from opsassay.errors import DatapackError
 from opsassay.model.trajectory import ToolCall, Trace, TraceStep
+from opsassay.outside import most_expanded, open_plain, read_json
 from opsassay.proxy.apis.base import arguments_of, listed
 from opsassay.proxy.steps import AgentIds, plain_text, render_messages
 from opsassay.zstandard import zipfile, zstd
@@ -27,14 +27,24 @@ def is_inspect(payload: Any) -> bool:
 def read_inspect(path: Path) -> list[Trace]:
     """Return the traces in an ``.eval`` file; raises DatapackError."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            found = archive.namelist()
-            names = sorted(name for name in found if name.startswith("samples/") and name.endswith(".json"))
-            header = json.loads(archive.read("header.json")) if "header.json" in found else {}
-            samples = [json.loads(archive.read(name)) for name in names]
+        with open_plain(path) as file, zipfile.ZipFile(file) as archive:
+            most = most_expanded(path.stat().st_size, 96 * 2**20, 8)
+            if sum(entry.file_size for entry in archive.infolist()) > most:
+                raise DatapackError(f"{path} expands to more than {most >> 20} MiB, the most for its size; split it.")
+            names = sorted(
+                name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")
+            )
+            header = read_json(_entry(archive, "header.json")) if "header.json" in archive.namelist() else {}
+            samples = [read_json(_entry(archive, name)) for name in names]
     except (zipfile.BadZipFile, zstd.ZstdError, zlib.error, NotImplementedError, ValueError, OSError) as error:
         raise DatapackError(f"{path} cannot be read as a log of inspect_ai: {error}.") from error
     return inspect_traces({**header, "samples": samples}, path)
+
+
+def _entry(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return one file of the archive, no more of it than its entry says."""
+    with archive.open(name) as stream:
+        return stream.read(archive.getinfo(name).file_size)
 
 
 def inspect_traces(payload: dict[str, Any], path: Path) -> list[Trace]:

@@ -17,8 +17,9 @@ from typing import Any
 import rustworkx
 import yaml
 
-from opsassay.errors import DatapackError
+from opsassay.errors import ConfigError, DatapackError
 from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.model.files import require_small
 from opsassay.model.incident import Label, RootLabel, Truth
 from opsassay.telemetry.importers.cases import (
     ImportReport,
@@ -106,8 +107,10 @@ def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
         notes.append(f"there is no {path.name}")
         return None
     try:
-        documents = [d for d in yaml.safe_load_all(path.read_text(encoding="utf-8")) if d is not None]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+        require_small(text, path.name)
+        documents = [d for d in yaml.safe_load_all(text) if d is not None]
+    except (ConfigError, yaml.YAMLError, UnicodeDecodeError) as error:
         notes.append(f"{path.name} is not YAML ({first_line(error)})")
         return None
     if len(documents) != 1 or not isinstance(documents[0], dict):

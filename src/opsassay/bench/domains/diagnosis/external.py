@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,7 +14,7 @@ from opsassay.agents.mcp_server import Desk
 from opsassay.agents.prompts import task_prompt
 from opsassay.agents.record import AgentRecorder
 from opsassay.agents.tools import MAX_ROWS, TelemetryToolbox
-from opsassay.bench.core.attempt import MAX_ANSWER_BYTES, AttemptOutcome
+from opsassay.bench.core.attempt import MAX_ANSWER_BYTES, AttemptOutcome, reading_what_was_left
 from opsassay.bench.core.commands import WORK_INSIDE
 from opsassay.bench.core.domain import at_hand
 from opsassay.bench.core.outside import OutsideAgent, OutsideTask, output_of, run_outside
@@ -24,7 +23,9 @@ from opsassay.bench.domains.diagnosis.answers import how_it_died
 from opsassay.bench.domains.diagnosis.views import Canary, opaque_view
 from opsassay.bench.domains.diagnosis.worker import INCIDENT_FOLDER
 from opsassay.bench.sealing import Ended
+from opsassay.errors import UserError
 from opsassay.model.run import RunStatus
+from opsassay.outside import is_plain, read_plain
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql
 
@@ -43,10 +44,11 @@ def examine(
             desk,
             further=lambda work, is_sealed: {"answer": f"{WORK_INSIDE if is_sealed else work}/{ANSWER}"},
         )
-        end = run_outside(OutsideAgent.of(agent, model), task, bundle.folder, run_dir, meter, sealed=sealed)
-        if said := output_of(end):
-            (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
-        outcome = _outcome(end, desk, bundle.folder / "work", bundle.services, bundle.canary, meter)
+        with reading_what_was_left():
+            end = run_outside(OutsideAgent.of(agent, model), task, bundle.folder, run_dir, meter, sealed=sealed)
+            if said := output_of(end):
+                (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
+            outcome = _outcome(end, desk, bundle.folder / "work", bundle.services, bundle.canary, meter)
     return replace(outcome, notes=(*outcome.notes, *bundle.left))
 
 
@@ -124,18 +126,20 @@ def _died(end: Ended) -> str:
     """Return how a command ended that gave no answer, with the last line of its error output."""
     if not end.started:
         return end.reason
-    code = end.exit_code if end.signal is None else -int(signal.Signals[end.signal])
     said = (end.stderr_tail.strip().splitlines() or [""])[-1][:300]
-    died = end.reason if code is None else how_it_died(code)
+    died = f"the solver was killed by {end.signal}" if end.signal else end.reason
+    if end.exit_code is not None and not end.signal:
+        died = how_it_died(end.exit_code)
     return died + (f": {said}" if said else "")
 
 
 def _written(work: Path, stdout: str) -> str | bytes:
     """Return what the agent gave as its answer; anything but a plain file of its own is none."""
     file = work / ANSWER
-    if file.is_symlink() or not file.is_file():
+    if not is_plain(file):
         return stdout
-    if file.stat().st_size > MAX_ANSWER_BYTES:
-        raise AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
-    content = file.read_bytes()
+    try:
+        content = read_plain(file, MAX_ANSWER_BYTES)
+    except UserError as error:
+        raise AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes") from error
     return content if content.strip() else stdout

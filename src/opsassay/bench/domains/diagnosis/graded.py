@@ -142,7 +142,7 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
                 verdict = judge(verdict)  # noqa: PLW2901
                 write_verdict(folder, verdict)
             graded.append(GradedRun(folder, read_run(folder), verdict))
-    return GradedIncidents(domain, tuple(graded), problems, tuple(cases), settings.profile)
+    return GradedIncidents(domain, tuple(graded), problems, cases=tuple(cases), profile=settings.profile)
 
 
 def _one_of(ids: frozenset[str] | None) -> Callable[[Run], bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -10,11 +11,14 @@ from pathlib import Path
 
 from opsassay.bench.core.store import RunStore, read_diagnosis, read_run, write_verdict
 from opsassay.errors import DatapackError, OpsAssayError, UserError
+from opsassay.grading.budget import TimeBudget
 from opsassay.grading.evidence import ROWS_KEPT, evidence_of
 from opsassay.grading.profiles import PROFILES, Profile
 from opsassay.grading.topology import Topology, topology_of
 from opsassay.grading.verdict import grade
 from opsassay.model.run import Run, RunStatus, Verdict
+from opsassay.model.trajectory import Trace
+from opsassay.outside import CAUSED_BY_CONTENT
 from opsassay.proxy.formats.finding import read_one
 from opsassay.telemetry.content import content_hash
 from opsassay.telemetry.sql import LockedSql
@@ -34,25 +38,34 @@ class Grader:
     Services that the incident itself lists as load generators are left out of graphs too. For use in a `with` block.
     """
 
-    def __init__(self, case: Case, profile: Profile = PROFILES["default"]) -> None:
+    def __init__(
+        self, case: Case, profile: Profile = PROFILES["default"], ended: threading.Event | None = None
+    ) -> None:
         clients = tuple(sorted({*profile.load_generators, *case.datapack.load_generators()}))
         self.case, self.profile = case, profile.model_copy(update={"load_generators": clients})
-        self._open = ExitStack()
+        self._open, self._ended = ExitStack(), ended or threading.Event()
         self._sql: LockedSql | None = None
         self._topology: Topology | None = None
-        self._hash = content_hash(case.datapack.path)
+        self._hash = ""
 
     def __enter__(self) -> Grader:
+        self._hash = content_hash(self.case.datapack.path)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
+    def cancel(self) -> None:
+        """End the grading from another thread: what runs now raises GradingEndedError soon, and so does what follows."""
+        self._ended.set()
+        if self._sql is not None:
+            self._sql.cancel()
+
     def grade(self, run_dir: Path) -> Verdict:
         """Grade the run in *run_dir* and return its verdict.
 
-        Raises UserError when the case has no truth or when the run was made on another recording of it, DatapackError
-        for damaged files.
+        All statements of its answer have ANSWER_SECONDS together. Raises UserError when the case has no truth or when the
+        run was made on another recording of it, DatapackError for damaged files.
         """
         run, case = read_run(run_dir), self.case
         if case.truth is None:
@@ -64,6 +77,16 @@ class Grader:
                 f"{run_dir} was made on another recording than {case.datapack.path} ({run.item_hash[:12]} against "
                 f"{self._hash[:12]}); grade it against that one, or run it again."
             )
+        try:
+            return self._graded(run, run_dir)
+        except CAUSED_BY_CONTENT as error:  # what an answer can do to its grader is a failure of the answer
+            said = f"its answer cannot be graded ({type(error).__name__}: {str(error)[:200]})"
+            gone = run.model_copy(update={"status": RunStatus.FAILED, "error": said})
+            return grade(gone, None, case.truth, case.annotation, None, self.profile)
+
+    def _graded(self, run: Run, run_dir: Path) -> Verdict:
+        case = self.case
+        assert case.truth is not None
         diagnosis = read_diagnosis(run_dir) if run.status is RunStatus.DONE else None
         sql = self._worker() if diagnosis is not None and evidence_of(diagnosis) else None
         return grade(
@@ -74,7 +97,8 @@ class Grader:
             sql,
             self.profile,
             topology=self._system() if diagnosis is not None else None,
-            trace=read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None,
+            trace=_trace_of(run_dir),
+            budget=TimeBudget(ended=self._ended),
         )
 
     def _worker(self) -> LockedSql:
@@ -87,6 +111,14 @@ class Grader:
         if self._topology is None:
             self._topology = topology_of(self.case.datapack, self.profile.service)
         return self._topology
+
+
+def _trace_of(run_dir: Path) -> Trace | None:
+    """Return the trace of a run; one that cannot be read is none, which loses the metrics of its tools alone."""
+    try:
+        return read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None
+    except UserError:
+        return None
 
 
 def grade_run(run_dir: Path, case: Case, profile: Profile = PROFILES["default"]) -> Verdict:
@@ -108,7 +140,8 @@ def grade_all(
     """Grade every run of *store* that has ended and whose incident is among *cases*, in the order of the store.
 
     *on_error* hears of each run that cannot be graded, and the rest goes on; without it the first one is raised.
-    Aborted and running attempts, and runs that are not *only*, are left out. Cases are graded side by side.
+    Aborted and running attempts, and runs that are not *only*, are left out. Cases are graded side by side. An
+    interruption ends what runs and keeps every verdict that was written.
     """
     by_hash = {content_hash(case.datapack.path): case for case in cases}
     groups: dict[str, list[Path]] = {}
@@ -130,12 +163,19 @@ def grade_all(
         except OpsAssayError as error:
             problems.append((run_dir, error))
     graded: dict[Path, Verdict] = {}
+    graders = {item: Grader(by_hash[item], profile) for item in groups}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # the work is in the SQL workers, a process per case
-        jobs = [pool.submit(_grade_case, by_hash[item], run_dirs, profile) for item, run_dirs in groups.items()]
-        for job in jobs:
-            verdicts, failed = job.result()
-            graded |= verdicts
-            problems += failed
+        jobs = [pool.submit(_grade_case, graders[item], run_dirs) for item, run_dirs in groups.items()]
+        try:
+            for job in jobs:
+                verdicts, failed = job.result()
+                graded |= verdicts
+                problems += failed
+        except BaseException:  # interrupted: what is written is kept, what runs is ended
+            pool.shutdown(wait=False, cancel_futures=True)
+            for grader in graders.values():
+                grader.cancel()
+            raise
     for run_dir, problem in sorted(problems, key=lambda found: order[found[0]]):
         if on_error is None:
             raise problem
@@ -144,11 +184,11 @@ def grade_all(
 
 
 def _grade_case(
-    case: Case, run_dirs: Sequence[Path], profile: Profile
+    grader: Grader, run_dirs: Sequence[Path]
 ) -> tuple[dict[Path, Verdict], list[tuple[Path, OpsAssayError]]]:
     graded: dict[Path, Verdict] = {}
     problems: list[tuple[Path, OpsAssayError]] = []
-    with Grader(case, profile) as grader:
+    with grader:
         for run_dir in run_dirs:
             try:
                 verdict = grader.grade(run_dir)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from opsassay.bench.core.attempt import AttemptOutcome, attempt, keep_end, never
+from opsassay.bench.core.attempt import AttemptOutcome, attempt, keep_end, never, reading_what_was_left
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.store import LOG, RunStore
 from opsassay.bench.domains.diagnosis.answers import diagnosed, how_it_died, read_answer
@@ -61,5 +61,6 @@ def _in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, timeout_s:
             keep_end(folder / LOG, run_dir / LOG)
         if code:
             return AttemptOutcome(RunStatus.FAILED, how_it_died(code))
-        diagnosis, error = diagnosed(read_answer(folder / ANSWER))
+        with reading_what_was_left():
+            diagnosis, error = diagnosed(read_answer(folder / ANSWER))
     return AttemptOutcome(RunStatus.FAILED if diagnosis is None else RunStatus.DONE, error, diagnosis)

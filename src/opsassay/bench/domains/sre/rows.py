@@ -86,7 +86,7 @@ def grade_trials(domain: Domain, stores: Stores) -> GradedTrials:
     """Grade the trials of *stores* that count, by what was committed; raises UserError for a store without any."""
     found = tuple(Trials(root, ids) for root, ids in stores.items())
     problems = {folder: problem for trials in found for folder, problem in trials.problems.items()}
-    return GradedTrials(domain, tuple(one for trials in found for one in trials.graded), problems, found)
+    return GradedTrials(domain, tuple(one for trials in found for one in trials.graded), problems, trials=found)
 
 
 def _row(run: Run, scenario: Scenario, recording: RunRecording, found: dict[str, Judgement]) -> TrialRow:
