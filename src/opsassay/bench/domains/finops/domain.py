@@ -1,0 +1,62 @@
+"""The domain of cost: questions over cost data, anomalies in it, and live systems that overspend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsassay.bench.core.plan import PlannedAgent, part_as
+from opsassay.bench.domains.finops.grading import definitions
+from opsassay.bench.domains.finops.job import ORACLE, CostJob
+from opsassay.bench.domains.finops.plan import CostPlan
+from opsassay.bench.domains.finops.tasks import DOMAIN, CostTask, published
+from opsassay.model.run import Metric
+from opsassay.model.task import MetricDefinition, Task
+
+EVERY_ORACLE = ORACLE + "*"
+
+
+class FinopsDomain:
+    """Tasks that ship; none are read from files."""
+
+    name: str = DOMAIN
+
+    def metrics(self) -> tuple[MetricDefinition, ...]:
+        """Return whether an answer is right, then how near it is, then what it took."""
+        return definitions()
+
+    def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
+        """Return whether the run passed; one without an answer did not."""
+        passed = metrics.get("passed")
+        return None if passed is None else passed.value == 1.0
+
+    def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
+        """Yield the tasks with their published seeds."""
+        del paths
+        yield from (one.head for one in published())
+
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[CostJob]:
+        """Return the runs of one part of a plan."""
+        plan = part_as(CostPlan, part, where)
+        tasks = plan.chosen(folder)
+        return [
+            CostJob(task, agent, plan.seed + repeat, plan.settings)
+            for repeat in range(plan.repeats)
+            for task in tasks
+            for given in plan.agents
+            for agent in _agents(given, task, folder)
+        ]
+
+
+def _agents(given: PlannedAgent, task: CostTask, folder: Path) -> list[PlannedAgent]:
+    if given.name == EVERY_ORACLE:
+        return [PlannedAgent(name=ORACLE + name) for name in task.body.oracles]
+    model = given.model
+    kind, _, rest = (model or "").partition(":")
+    if kind in {"scripted", "replayed"}:
+        model = f"{kind}:{(folder / rest).absolute()}"
+    return [PlannedAgent(name=str(folder / given.name) if given.is_file else given.name, model=model)]
+
+
+FINOPS_DOMAIN = FinopsDomain()
