@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.bench.core.plan import PlannedAgent, part_as
+from opsassay.bench.core.run import Job
 from opsassay.bench.domains.finops.grading import definitions
 from opsassay.bench.domains.finops.job import ORACLE, CostJob
+from opsassay.bench.domains.finops.live.job import LiveCostJob, live_head, operator_of
+from opsassay.bench.domains.finops.live.setup import TASKS, live_task
 from opsassay.bench.domains.finops.plan import CostPlan
-from opsassay.bench.domains.finops.tasks import DOMAIN, CostTask, published
+from opsassay.bench.domains.finops.tasks import DOMAIN, published
+from opsassay.bench.domains.sre.preflight import require_sound
 from opsassay.model.run import Metric
 from opsassay.model.task import MetricDefinition, Task
 
@@ -35,23 +39,34 @@ class FinopsDomain:
         """Yield the tasks with their published seeds."""
         del paths
         yield from (one.head for one in published())
+        yield from map(live_head, TASKS)
 
-    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[CostJob]:
-        """Return the runs of one part of a plan."""
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
+        """Return the runs of one part of a plan, those on cost data first."""
         plan = part_as(CostPlan, part, where)
         tasks = plan.chosen(folder)
-        return [
+        jobs: list[Job] = [
             CostJob(task, agent, plan.seed + repeat, plan.settings)
             for repeat in range(plan.repeats)
             for task in tasks
             for given in plan.agents
-            for agent in _agents(given, task, folder)
+            for agent in _agents(given, task.body.oracles, folder)
         ]
+        live = [
+            LiveCostJob.of(name, operator, plan.seed + repeat)
+            for repeat in range(plan.repeats)
+            for name in plan.live()
+            for given in plan.agents
+            for agent in _agents(given, tuple(live_task(name).scenario.oracles), folder)
+            if (operator := operator_of(agent)) is not None
+        ]
+        require_sound(live)
+        return [*jobs, *live]
 
 
-def _agents(given: PlannedAgent, task: CostTask, folder: Path) -> list[PlannedAgent]:
+def _agents(given: PlannedAgent, oracles: Sequence[str], folder: Path) -> list[PlannedAgent]:
     if given.name == EVERY_ORACLE:
-        return [PlannedAgent(name=ORACLE + name) for name in task.body.oracles]
+        return [PlannedAgent(name=ORACLE + name) for name in oracles]
     model = given.model
     kind, _, rest = (model or "").partition(":")
     if kind in {"scripted", "replayed"}:

@@ -11,6 +11,7 @@ from opsassay.bench.domains.finops.anomaly.grading import grade_claims
 from opsassay.bench.domains.finops.answers import ANSWER, read_claims, read_object, read_rows
 from opsassay.bench.domains.finops.insight.grading import grade_rows
 from opsassay.bench.domains.finops.insight.keys import Question
+from opsassay.bench.domains.finops.live.grading import live_definitions
 from opsassay.bench.domains.finops.tasks import CostTask
 from opsassay.model.run import Metric, MetricStatus, Run
 from opsassay.model.task import MetricDefinition
@@ -26,7 +27,11 @@ EFFORT = {"tokens": "tokens", "missed_names": "statements"}
 def definitions() -> tuple[MetricDefinition, ...]:
     """Return the metrics of answers, those to look at first at the front."""
     shares = (MetricDefinition(name=name) for name in dict.fromkeys((*OF_INSIGHT, *OF_ANOMALY)))
-    return (*shares, *(MetricDefinition(name=n, unit=unit, direction="lower") for n, unit in EFFORT.items()))
+    return (
+        *shares,
+        *live_definitions(),
+        *(MetricDefinition(name=n, unit=unit, direction="lower") for n, unit in EFFORT.items()),
+    )
 
 
 def grade_answer(run_dir: Path, task: CostTask) -> dict[str, Metric]:

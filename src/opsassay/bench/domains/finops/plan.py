@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from opsassay.agents.limits import Limits, Price
 from opsassay.bench.core.plan import PlannedAgent
+from opsassay.bench.domains.finops.live.setup import CLASS, TASKS
 from opsassay.bench.domains.finops.tasks import PUBLISHED_SEED, CostTask, held_out, names
 from opsassay.errors import NotFoundError
 from opsassay.model.base import Written
@@ -45,7 +46,7 @@ class CostPlan(Written):
     """Who answers which tasks on cost data: the keys of a part of a plan with ``domain: finops``."""
 
     tasks: tuple[str, ...] = Field(
-        default=("all",), min_length=1, description="names, a class (insight, anomaly) or `all`"
+        default=("all",), min_length=1, description="names, a class (insight, anomaly, alert) or `all` on cost data"
     )
     agents: tuple[PlannedAgent, ...] = Field(
         min_length=1, description="oracle:NAME, oracle:*, constant, chance, detector, finops, or an agent.yaml"
@@ -66,12 +67,16 @@ class CostPlan(Written):
                 found += held_out(name, folder / self.held_out.secret, self.held_out.count)
         return found
 
+    def live(self) -> list[str]:
+        """Return the live tasks of the plan: `all` means those on cost data, which need no system."""
+        return [one for one in TASKS if one in self.tasks or CLASS in self.tasks]
+
     def _names(self) -> list[str]:
         known, classes = names(), ("insight", "anomaly")
         found: list[str] = []
         for name in self.tasks:
-            if name not in known and name not in classes and name != "all":
-                raise NotFoundError("cost task", name, [*known, *classes, "all"])
+            if name not in {*known, *TASKS, *classes, CLASS, "all"}:
+                raise NotFoundError("cost task", name, [*known, *TASKS, *classes, CLASS, "all"])
             is_anomaly = {one: one.startswith("anomalies-") for one in known}
             found += [one for one in known if name in {"all", one, "anomaly" if is_anomaly[one] else "insight"}]
         return list(dict.fromkeys(found))
