@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opsassay.bench.core.plan import PlannedAgent, part_as
 from opsassay.bench.core.run import Job
-from opsassay.bench.domains.finops.grading import definitions
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.finops.grading import definitions, grade_answer
 from opsassay.bench.domains.finops.job import ORACLE, CostJob
-from opsassay.bench.domains.finops.live.job import LiveCostJob, live_head, operator_of
+from opsassay.bench.domains.finops.live.job import LiveCostJob, evaluate_live, live_head, operator_of
 from opsassay.bench.domains.finops.live.setup import TASKS, live_task
 from opsassay.bench.domains.finops.plan import CostPlan
-from opsassay.bench.domains.finops.tasks import DOMAIN, published
+from opsassay.bench.domains.finops.tasks import DOMAIN, kept_body, published
+from opsassay.bench.domains.sre.grading import kept_scenario
 from opsassay.bench.domains.sre.preflight import require_sound
-from opsassay.model.run import Metric
+from opsassay.model.run import Metric, Run
 from opsassay.model.task import MetricDefinition, Task
+
+if TYPE_CHECKING:
+    from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
 
 EVERY_ORACLE = ORACLE + "*"
 
@@ -62,6 +67,22 @@ class FinopsDomain:
         ]
         require_sound(live)
         return [*jobs, *live]
+
+    def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
+        """Grade the runs of *stores* by the tasks that they keep; there are no conventions to set."""
+        from opsassay.bench.core.grading import grade_each
+        from opsassay.bench.domains.finops.tables import GradedCosts
+
+        del settings
+        found = grade_each(self, stores, evaluate_stored)
+        return GradedCosts(self, found.graded, found.problems)
+
+
+def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
+    """Return the metrics of one stored run, of whatever class of cost task."""
+    if run.item.partition("@")[0] in TASKS:
+        return evaluate_live(run_dir, kept_scenario(store.root, run.item_hash))
+    return grade_answer(run_dir, kept_body(store.root, run.item_hash))
 
 
 def _agents(given: PlannedAgent, oracles: Sequence[str], folder: Path) -> list[PlannedAgent]:
