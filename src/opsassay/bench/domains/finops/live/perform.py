@@ -131,6 +131,10 @@ class CostStage:
         """Raise LostError when the system ended while it was watched."""
         self.inner.require_alive()
 
+    def leftovers(self) -> list[str]:
+        """Return what is still there of the system when it should be gone."""
+        return self.inner.leftovers()
+
     def _await_settled(self) -> None:
         """Wait until the last readings agree in the number of replicas, or too long."""
         assert self.watch is not None
