@@ -41,9 +41,9 @@ def grade_answer(run_dir: Path, task: CostTask) -> dict[str, Metric]:
         found = _graded(task, read_object((run_dir / ANSWER).read_bytes()))
     except (FileNotFoundError, AnswerError) as error:
         why = run.error or f"no answer by the contract: {error}"
-        wanted = OF_INSIGHT if isinstance(task.body, Question) else OF_ANOMALY
+        expected = OF_INSIGHT if isinstance(task.body, Question) else OF_ANOMALY
         failed = Metric(status=MetricStatus.FAILED, reason=why)
-        found = dict.fromkeys(wanted, failed)
+        found = dict.fromkeys(expected, failed)
     return {**found, **_effort(run)}
 
 

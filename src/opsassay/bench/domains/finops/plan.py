@@ -15,7 +15,7 @@ from opsassay.errors import NotFoundError
 from opsassay.model.base import Written
 
 
-class HeldOut(Written):
+class HeldOutSeeds(Written):
     """Seeds that nobody knows who does not know the secret."""
 
     secret: str = Field(description="file with the secret, beside the plan; at least 16 bytes")
@@ -52,7 +52,7 @@ class CostPlan(Written):
         min_length=1, description="oracle:NAME, oracle:*, constant, chance, detector, finops, or an agent.yaml"
     )
     published: bool = Field(default=True, description="the seed that everybody knows")
-    held_out: HeldOut | None = None
+    held_out: HeldOutSeeds | None = None
     repeats: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
     settings: AnswerSettings = Field(default=AnswerSettings())

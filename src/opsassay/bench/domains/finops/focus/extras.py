@@ -10,12 +10,12 @@ import polars as pl
 
 from opsassay.bench.domains.finops.focus.draws import Draws
 from opsassay.bench.domains.finops.focus.planting import Distraction, Planted
-from opsassay.bench.domains.finops.focus.world import CLOSED, MICRO, REFUNDED, Account, Commitment, World
+from opsassay.bench.domains.finops.focus.world import CLOSED, MICRO, REFUNDED, Commitment, SubAccount, World
 
 TAX_PERMILLE = 80
 
 
-def window(account: Account) -> dict[str, str | None]:
+def window(account: SubAccount) -> dict[str, str | None]:
     """Return the columns that say whose charge a row is."""
     provider = account.provider
     return {
@@ -55,7 +55,9 @@ def budgets(world: World) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["SubAccountId", "Month", "BudgetUsd", "ForecastUsd"], orient="row")
 
 
-def _row(account: Account, category: str, start: datetime, end: datetime, cost: int, **further: Any) -> dict[str, Any]:
+def _row(
+    account: SubAccount, category: str, start: datetime, end: datetime, cost: int, **further: Any
+) -> dict[str, Any]:
     """Return a row whose four costs are *cost*, unless *further* says otherwise."""
     return {
         **window(account),

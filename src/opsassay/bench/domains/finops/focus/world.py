@@ -61,7 +61,7 @@ PROVIDERS = (
 
 
 @dataclass(frozen=True)
-class Account:
+class SubAccount:
     """A sub-account and the billing account that pays for it."""
 
     provider: Provider
@@ -78,7 +78,7 @@ class Commitment:
     id: str
     category: str
     kind: str
-    account: Account
+    account: SubAccount
     discount: int
     waste: int
     hourly_micros: int
@@ -92,7 +92,7 @@ class Resource:
     anomaly task that looks at it, '' for none.
     """
 
-    account: Account
+    account: SubAccount
     service: str
     category: str
     subcategory: str
@@ -172,7 +172,7 @@ class World:
     start: datetime
     middle: datetime
     end: datetime
-    accounts: tuple[Account, ...]
+    accounts: tuple[SubAccount, ...]
     resources: tuple[Resource, ...]
     commitments: tuple[Commitment, ...]
     rates: Mapping[str, int]
@@ -205,7 +205,7 @@ def make_world(seed: int) -> World:
     return World(seed, start, middle, end, accounts, tuple(resources), commitments, rates)
 
 
-def _accounts(draws: Draws) -> tuple[Account, ...]:
+def _accounts(draws: Draws) -> tuple[SubAccount, ...]:
     names = iter(draws.sample(NAMES, len(NAMES)))
     found = []
     for provider in PROVIDERS:
@@ -213,20 +213,20 @@ def _accounts(draws: Draws) -> tuple[Account, ...]:
         for number in range(provider.subs):
             billing_id, currency = payers[number % len(payers)]
             sub_id = str(draws.integer(10**10, 10**11 - 1))
-            found.append(Account(provider, billing_id, currency, sub_id, f"{provider.name} {next(names)}"))
+            found.append(SubAccount(provider, billing_id, currency, sub_id, f"{provider.name} {next(names)}"))
     first = found[0]
     traps = (
-        Account(first.provider, first.billing_id, first.currency, str(draws.integer(10**10, 10**11 - 1)), name)
+        SubAccount(first.provider, first.billing_id, first.currency, str(draws.integer(10**10, 10**11 - 1)), name)
         for name in (REFUNDED, CLOSED)
     )
     return (*found, *traps)
 
 
-def _of(provider: str, accounts: Sequence[Account]) -> list[Account]:
+def _of(provider: str, accounts: Sequence[SubAccount]) -> list[SubAccount]:
     return [one for one in accounts if one.provider.name == provider and one.sub_name not in {CLOSED, REFUNDED}]
 
 
-def _commitment(draws: Draws, account: Account) -> Commitment:
+def _commitment(draws: Draws, account: SubAccount) -> Commitment:
     spend = draws.integer(0, 1) == 1
     kind = "Savings Plan" if spend else "Reserved Instance"
     return Commitment(
@@ -235,7 +235,7 @@ def _commitment(draws: Draws, account: Account) -> Commitment:
     )  # fmt: skip
 
 
-def _in_area(draws: Draws, area: Area, account: Account) -> Resource:
+def _in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
     return Resource(
         account, area.service, area.category, area.subcategory, area.unit, draws.choice(account.provider.regions),
         f"{area.service.split()[-1].lower()}-{draws.integer(10**6, 10**7 - 1)}",
@@ -244,7 +244,7 @@ def _in_area(draws: Draws, area: Area, account: Account) -> Resource:
     )  # fmt: skip
 
 
-def _background(draws: Draws, account: Account, commitment: Commitment | None) -> Resource:
+def _background(draws: Draws, account: SubAccount, commitment: Commitment | None) -> Resource:
     service, category, subcategory, unit = draws.choice(account.provider.services)
     return Resource(
         account, service, category, subcategory, unit, draws.choice(account.provider.regions),

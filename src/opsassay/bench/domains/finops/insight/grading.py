@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from opsassay.bench.domains.finops.insight.keys import MISTAKES, Question
-from opsassay.bench.domains.finops.insight.question import Key, KeyRow, Template, number
+from opsassay.bench.domains.finops.insight.question import Key, KeyRow, QuestionTemplate, number
 from opsassay.model.run import Metric, MetricStatus
 
 Row = Mapping[str, Any]
@@ -38,7 +38,7 @@ def _named(question: Question, rows: Sequence[Row]) -> str | None:
     return None
 
 
-def difference(template: Template, key: Key, rows: Sequence[Row]) -> str | None:
+def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str | None:
     """Return the first thing in which *rows* is not the answer *key*, None when it is."""
     known = {_name(template, row): row for row in (*key.required, *key.tied)}
     given = {_name(template, row): row for row in rows}
@@ -61,7 +61,7 @@ def difference(template: Template, key: Key, rows: Sequence[Row]) -> str | None:
     return None
 
 
-def cells_right(template: Template, key: Key, rows: Sequence[Row]) -> float:
+def cells_right(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> float:
     """Return F1 over cells: those that are right, of those that were given and those that were asked for.
 
     Names alone earn nothing, so that a list of all names is worth 0.
@@ -77,11 +77,11 @@ def cells_right(template: Template, key: Key, rows: Sequence[Row]) -> float:
     return 2 * right / (given + asked) if given + asked else 1.0
 
 
-def _name(template: Template, row: Row | KeyRow) -> tuple[str, ...]:
+def _name(template: QuestionTemplate, row: Row | KeyRow) -> tuple[str, ...]:
     return tuple(str(row[name]) for name in template.names)
 
 
-def _right(row: Row, expected: KeyRow, name: str, template: Template) -> bool:
+def _right(row: Row, expected: KeyRow, name: str, template: QuestionTemplate) -> bool:
     value, right = row[name], expected[name]
     if isinstance(right, Fraction):
         tolerance = next(one.tolerance for one in template.fields if one.name == name)
@@ -89,7 +89,7 @@ def _right(row: Row, expected: KeyRow, name: str, template: Template) -> bool:
     return value in right if isinstance(right, frozenset) else value == right
 
 
-def answer_of(template: Template, key: Key) -> dict[str, Any]:
+def answer_of(template: QuestionTemplate, key: Key) -> dict[str, Any]:
     """Return the answer that *key* is, its numbers as floating-point ones, the highest first."""
     chosen = [*key.required, *key.tied[: key.open]]
     if template.ranked is not None:

@@ -22,7 +22,7 @@ from opsassay.bench.domains.finops.insight.paper import (
 from opsassay.bench.domains.finops.insight.question import (
     Key,
     KeyRow,
-    Template,
+    QuestionTemplate,
     Terms,
     cut,
     rows_of,
@@ -30,7 +30,7 @@ from opsassay.bench.domains.finops.insight.question import (
 )
 from opsassay.errors import OperationError
 
-TEMPLATES: Mapping[str, Template] = {
+TEMPLATES: Mapping[str, QuestionTemplate] = {
     one.name: one
     for one in (
         CATEGORY_COST, TOP_APPLICATIONS, ALLOCATION, PEAK_RATIO, DAILY_VARIANCE, CREDIT_COVERAGE, COMMITMENTS,
@@ -62,7 +62,7 @@ MISTAKES: Mapping[str, tuple[str, Misread]] = {
 class Question:
     """A template filled in by a seed: its terms, its goal in words, its key and the keys of its wrong readings."""
 
-    template: Template
+    template: QuestionTemplate
     seed: int
 
     @cached_property

@@ -10,7 +10,7 @@ from opsassay.bench.domains.finops.focus.draws import Draws
 from opsassay.bench.domains.finops.focus.schema import BUDGETS
 from opsassay.bench.domains.finops.focus.world import MICRO, World
 from opsassay.bench.domains.finops.insight.paper import PICO_SQL, part_of
-from opsassay.bench.domains.finops.insight.question import Field, KeyRow, Tables, Template, Terms
+from opsassay.bench.domains.finops.insight.question import Field, KeyRow, QuestionTemplate, Tables, Terms
 from opsassay.bench.domains.finops.insight.reading import TAGS, dollars, frame_rows, share, sql_rows
 from opsassay.bench.domains.finops.insight.words import APPLICATION, CENT, CREDITS, PERCENT, USD, between, ties
 
@@ -41,7 +41,7 @@ def _commitment_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]  # fmt: skip
 
 
-COMMITMENTS = Template(
+COMMITMENTS = QuestionTemplate(
     "commitments", "medium", "Percent of spend covered by commitment discounts; percentage of commitment discount waste",
     (Field("provider", "name", "the ProviderName"),
      Field("coverage_percent", "number", "cost that commitments covered, as percent of all cost of usage"),
@@ -69,7 +69,7 @@ def _savings_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]
 
 
-EFFECTIVE_RATE = Template(
+EFFECTIVE_RATE = QuestionTemplate(
     "effective-rate", "medium", "Effective savings rate percentage",
     (Field("provider", "name", "the ProviderName"),
      Field("effective_rate_percent", "number", "cost with discounts as percent of cost at list prices")),
@@ -101,7 +101,7 @@ def _tag_terms(draws: Draws, world: World) -> Terms:
 
 _REQUIRED = " AND ".join(f"{tag} IS NOT NULL" for tag in TAGS)
 
-TAG_POLICY = Template(
+TAG_POLICY = QuestionTemplate(
     "tag-policy", "hard", "Percentage of cloud costs that are tagging policy compliant",
     (Field("sub_account", "name", "the SubAccountId"),
      Field("compliant_percent", "number", "cost of rows with all required tags, as percent of all cost")),
@@ -137,7 +137,7 @@ def _budget_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]  # fmt: skip
 
 
-BUDGET_VARIANCE = Template(
+BUDGET_VARIANCE = QuestionTemplate(
     "budget-variance", "hard", "Percentage variance of budgeted vs. actual cloud spend",
     (Field("sub_account", "name", "the SubAccountId"), Field("spent_usd", "number", "what it spent"),
      Field("variance_percent", "number", "spent less budget, as percent of the budget")),

@@ -9,7 +9,7 @@ import polars as pl
 
 from opsassay.bench.domains.finops.focus.draws import Draws
 from opsassay.bench.domains.finops.focus.world import World
-from opsassay.bench.domains.finops.insight.question import Field, KeyRow, Tables, Template, Terms
+from opsassay.bench.domains.finops.insight.question import Field, KeyRow, QuestionTemplate, Tables, Terms
 from opsassay.bench.domains.finops.insight.reading import dollars, frame_rows, listed, share, sql_rows
 from opsassay.bench.domains.finops.insight.words import (
     APPLICATION,
@@ -47,7 +47,7 @@ def _category_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]
 
 
-CATEGORY_COST = Template(
+CATEGORY_COST = QuestionTemplate(
     "category-cost", "easy", "Workload optimization and waste reduction",
     (Field("category", "name", "the ServiceCategory"), Field("cost_usd", "number", "its total BilledCost")),
     _category_terms,
@@ -72,7 +72,7 @@ def _top_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]
 
 
-TOP_APPLICATIONS = Template(
+TOP_APPLICATIONS = QuestionTemplate(
     "top-applications", "easy", "Workload optimization and waste reduction",
     (Field("application", "name", "the application"), Field("cost_usd", "number", "its total BilledCost")),
     _top_terms,
@@ -97,7 +97,7 @@ def _allocation_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     return [{"provider": name, "allocated_percent": share(part, whole)} for name, part, whole in sums.rows() if whole]
 
 
-ALLOCATION = Template(
+ALLOCATION = QuestionTemplate(
     "allocation", "medium", "Full allocation of spending; percentage of unallocated shared cost",
     (Field("provider", "name", "the ProviderName"),
      Field("allocated_percent", "number", "allocated cost as percent of total cost")),
@@ -158,7 +158,7 @@ def _peak_sql(terms: Terms) -> str:
     )
 
 
-PEAK_RATIO = Template(
+PEAK_RATIO = QuestionTemplate(
     "peak-ratio", "hard", "Workload optimization and waste reduction",
     (Field("application", "name", "the application"), Field("peak_usd", "number", "cost of its dearest day"),
      Field("average_usd", "number", "its average cost per day"),
@@ -197,7 +197,7 @@ def _variance_sql(terms: Terms) -> str:
     )
 
 
-DAILY_VARIANCE = Template(
+DAILY_VARIANCE = QuestionTemplate(
     "daily-variance", "hard", "Total unpredicted variance of spend",
     (Field("application", "name", "the application"),
      Field("variance", "number", "population variance of its daily cost, USD squared")),
@@ -226,7 +226,7 @@ def _credit_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]  # fmt: skip
 
 
-CREDIT_COVERAGE = Template(
+CREDIT_COVERAGE = QuestionTemplate(
     "credit-coverage", "hard", "Rate optimization",
     (Field("sub_account", "name", "the SubAccountId"),
      Field("discount_percent", "number", "what was given back, as percent of what was charged")),

@@ -59,7 +59,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Template:
+class QuestionTemplate:
     """A kind of question: *sql* writes its key as a DuckDB statement, *frame* computes it with polars.
 
     The statement gives the texts of a row, and for every number NAME the whole numbers NAME_num and NAME_den. *ranked* is
@@ -94,7 +94,7 @@ class Key:
     open: int = 0
 
 
-def cut(rows: Sequence[KeyRow], template: Template, terms: Terms) -> Key:
+def cut(rows: Sequence[KeyRow], template: QuestionTemplate, terms: Terms) -> Key:
     """Return the key that *rows*, all candidates, make: the highest ones, ties at the cut free to choose.
 
     Values that are within the tolerance of one another are tied: who rounds as allowed cannot tell them apart.
@@ -137,6 +137,6 @@ def rows_of(found: Sequence[Mapping[str, Any]], fields: Sequence[Field]) -> list
     return rows
 
 
-def sorted_rows(rows: Sequence[KeyRow], template: Template) -> list[KeyRow]:
+def sorted_rows(rows: Sequence[KeyRow], template: QuestionTemplate) -> list[KeyRow]:
     """Return *rows* by their names, so that two keys can be compared."""
     return sorted(rows, key=lambda row: tuple(str(row[name]) for name in template.names))
