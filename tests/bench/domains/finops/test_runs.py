@@ -214,3 +214,49 @@ def test_the_built_in_agent_mends_what_the_linter_and_the_contract_refuse(tmp_pa
     run = read_run(Path(item["run"]))
     assert run.domain == "finops"
     assert RunStore(tmp_path / "store").domains() == {"finops"}
+
+
+BY_MCP = """
+import json, subprocess, sys
+described = json.load(open(sys.argv[1]))["mcpServers"]["opsassay"]
+server = subprocess.Popen([described["command"], *described["args"]], stdin=-1, stdout=-1, text=True)
+def ask(number, method, params):
+    server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\\n")
+    server.stdin.flush()
+    return json.loads(server.stdout.readline())
+ask(1, "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}})
+server.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\\n")
+print([tool["name"] for tool in ask(2, "tools/list", {})["result"]["tools"]])
+print(ask(3, "tools/call", {"name": "query_sql", "arguments": {"sql": "SELECT count(*) FROM costs"}}))
+for value in ("1.234,56", 1234.56):
+    rows = {"rows": [{"category": "Compute", "cost_usd": value}]}
+    print(ask(4, "tools/call", {"name": "submit", "arguments": rows})["result"]["content"])
+"""
+
+
+def test_an_external_agent_looks_and_submits_by_mcp(tmp_path, capsys):
+    (tmp_path / "solver.py").write_text(BY_MCP)
+    described = {
+        "agent": "by-mcp", "command": ["{python}", "{agent}/solver.py", "{mcp}"], "files": ["solver.py"], "needs": ["mcp"],
+    }  # fmt: skip
+    (tmp_path / "agent.yaml").write_text(yaml.safe_dump(described))
+    part = {"tasks": ["category-cost"], "agents": ["agent.yaml"], "settings": {"sealing": "off"}}
+    item = run_plan(tmp_path, capsys, part)["by-mcp"]
+    assert item["spent"]["tool_calls"] == 1
+    assert json.loads((Path(item["run"]) / ANSWER).read_text())["rows"] == [
+        {"category": "Compute", "cost_usd": 1234.56}
+    ]
+    printed = (Path(item["run"]) / "solver.log").read_text()
+    assert "'detect_anomalies'" in printed
+    assert "without unit, separators or range" in printed
+    assert "Taken." in printed
+
+
+def test_an_agent_that_would_see_the_secret_is_refused(tmp_path):
+    (tmp_path / "seen").mkdir()
+    (tmp_path / "seen" / "secret").write_text("0123456789abcdef0123456789abcdef")
+    described = {"agent": "peeping", "command": ["{python}"], "readable": [str(tmp_path / "seen")]}
+    (tmp_path / "agent.yaml").write_text(yaml.safe_dump(described))
+    part = {"tasks": ["category-cost"], "agents": ["agent.yaml"], "held_out": {"secret": "seen/secret"}}
+    with pytest.raises(UserError, match="is not apart from"):
+        domain_named("finops").jobs(part, tmp_path, "plan")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opsassay.bench.core.mounts import require_apart
 from opsassay.bench.core.plan import PlannedAgent, part_as
 from opsassay.bench.core.run import Job
 from opsassay.bench.core.store import RunStore
@@ -63,9 +64,13 @@ class FinopsDomain:
             for name in plan.live()
             for given in plan.agents
             for agent in _agents(given, tuple(live_task(name).scenario.oracles), folder)
-            if (operator := operator_of(agent)) is not None
+            if (operator := operator_of(agent, plan.settings.sealing)) is not None
         ]
         require_sound(live)
+        if plan.held_out is not None:
+            for command in {job.agent.name: job.command for job in jobs if isinstance(job, CostJob)}.values():
+                if command is not None:
+                    require_apart(command, [folder / plan.held_out.secret])
         return [*jobs, *live]
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:

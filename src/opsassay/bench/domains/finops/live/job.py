@@ -61,13 +61,14 @@ class LiveCostJob(TrialJob):
         return evaluate_live(run_dir, self.scenario)
 
 
-def operator_of(agent: PlannedAgent) -> TrialAgent | None:
+def operator_of(agent: PlannedAgent, sealing: str) -> TrialAgent | None:
     """Return *agent* as an operator of a live system; of the baselines only the constant one, who never acts."""
     if agent.name == "finops":
         return TrialAgent(name="sre", model=agent.model)
     if agent.name in BASELINES:
         return TrialAgent(name="oracle:nothing") if agent.name == "constant" else None
-    return TrialAgent(name=agent.name, model=agent.model)
+    settings = {"sealing": sealing} if agent.is_file else {}
+    return TrialAgent(name=agent.name, model=agent.model, settings=settings)
 
 
 def evaluate_live(run_dir: Path, scenario: Scenario) -> dict[str, Metric]:
