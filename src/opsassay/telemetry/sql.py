@@ -53,8 +53,25 @@ class Subject:
     columns: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class TableFolder:
+    """A folder of parquet files, each a table by the name of its file."""
+
+    path: Path
+
+    def files(self) -> dict[str, str]:
+        """Return the file of every table."""
+        return {file.stem: str(file.resolve()) for file in sorted(self.path.glob("*.parquet"))}
+
+    def services(self) -> list[str]:
+        """Return nothing: these are no tables of telemetry."""
+        return []
+
+
 class LockedSql:
     """SQL over the tables normal_traces, abnormal_traces, ... of *datapack*, for use in a `with` block.
+
+    In the place of a datapack may stand a folder of other tables.
 
     `read_parquet('abnormal_traces.parquet')`, with the bare names of the datapack's files, means the same tables.
     Each statement gets *timeout_s* of wall clock and gives at most *max_rows*; the worker process has *memory_mb* of
@@ -62,7 +79,7 @@ class LockedSql:
     """
 
     def __init__(
-        self, datapack: Datapack, *, timeout_s: float = 30, memory_mb: int = 2048, max_rows: int = 1000
+        self, datapack: Datapack | TableFolder, *, timeout_s: float = 30, memory_mb: int = 2048, max_rows: int = 1000
     ) -> None:
         self.datapack, self.timeout_s, self.memory_mb, self.max_rows = datapack, timeout_s, memory_mb, max_rows
         self._lock = threading.Lock()
@@ -190,6 +207,8 @@ class LockedSql:
 
     def _files(self, folder: Path) -> dict[str, str]:
         """Return a parquet file per table; those that are missing or of other types are written to *folder*."""
+        if isinstance(self.datapack, TableFolder):
+            return self.datapack.files()
         files = {}
         for period in PERIODS:
             for modality in MODALITIES:

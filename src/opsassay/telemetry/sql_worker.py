@@ -132,10 +132,12 @@ def load(tables: Mapping[str, str], memory_mb: int) -> Any:
     for name, path in tables.items():
         quoted = path.replace("'", "''")
         # duckdb has few functions for zoned times in ns, so SQL sees microseconds (cut off; a cast would round)
-        replaced = "make_timestamp(epoch_ns(time) // 1000)::TIMESTAMPTZ AS time"
+        columns = {row[0] for row in connection.execute(f"DESCRIBE FROM read_parquet('{quoted}')").fetchall()}
+        replaced = ["make_timestamp(epoch_ns(time) // 1000)::TIMESTAMPTZ AS time"] if "time" in columns else []
         if name.endswith("_traces"):
-            replaced += ", coalesce(parent_span_id, '') AS parent_span_id"
-        source = f"SELECT * REPLACE ({replaced}) FROM read_parquet('{quoted}')"  # noqa: S608 - names are ours
+            replaced.append("coalesce(parent_span_id, '') AS parent_span_id")
+        chosen = f"* REPLACE ({', '.join(replaced)})" if replaced else "*"
+        source = f"SELECT {chosen} FROM read_parquet('{quoted}')"  # noqa: S608 - names are ours
         connection.execute(f'CREATE TABLE "{name}" AS {source}')
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

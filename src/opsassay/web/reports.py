@@ -44,6 +44,7 @@ REPORTS = Registry(
     {
         "diagnosis": "opsassay.web.reports:write_incident_report",
         "sre": "opsassay.web.reports:write_trial_pages",
+        "finops": "opsassay.web.cost_page:write_cost_pages",
     },
 )
 
@@ -130,7 +131,7 @@ def _writer_of_tables(name: str) -> PageWriter:
         )  # fmt: skip
         page = render(
             "tables.html", request.title, styles=("static/report.css",),
-            tables=[_shown(table) for table in [*graded.results(), runs]], reproduce=request.reproduce,
+            tables=[shown_table(table) for table in [*graded.results(), runs]], reproduce=request.reproduce,
         )  # fmt: skip
         written_to(write_whole(request.output / f"{name}.html", page))
         return problem_lines([graded])
@@ -147,7 +148,7 @@ def _metric(row: ResultRow, name: str) -> str:
     )
 
 
-def _shown(table: ResultTable) -> ResultTable:
+def shown_table(table: ResultTable) -> ResultTable:
     """Return *table* with texts that are safe to show: names and reasons are of whoever was run."""
     rows = tuple(tuple("–" if cell is None else plain(cell, 600) for cell in row) for row in table.rows)
     return ResultTable(plain(table.title, 200), tuple(plain(c, 80) for c in table.columns), rows, plain(table.note))

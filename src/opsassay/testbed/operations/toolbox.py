@@ -69,7 +69,7 @@ class BaseToolbox(ABC):
     """The *tools* of an operator; every call is reported to *record*. Calls come one by one, from whatever thread."""
 
     def __init__(self, tools: Mapping[str, Tool], record: Callable[[Action], None]) -> None:
-        self.tools, self._record = tools, record
+        self.tools, self.record = tools, record
         self._turn = threading.Lock()
         self._calls = 0
         self._closed = threading.Event()
@@ -101,7 +101,7 @@ class BaseToolbox(ABC):
             done = self._attempt(str(name), given)
             payload = ToolOutcome(_cut(done.output), done.status)
             tool = self.tools.get(str(name))
-            self._record(
+            self.record(
                 Action(
                     tool=str(name)[:64],
                     arguments=kept(given),
