@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-faults test-slow test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
+.PHONY: demo test hostile test-faults test-slow test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-slow  whole scenarios, campaigns and systems, and every example of the command pages"
 	@echo "make test-kubernetes  on a cluster of its own, without Docker (root; 16 minutes more the first time)"
 	@echo "make kind-up  a kind cluster with OpsAssay's image, for users with Docker"
+	@echo "make hostile  every attempt from outside, as an attack and as the same act where it is allowed, with a table"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
 	@echo "make bench-campaign  123 recorded incidents, causes measured on them, every oracle of every scenario five times,"
@@ -25,7 +26,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing OpsAssay into $(VENV)"
-	@$(BIN)/python -m pip install --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[demo]'
 	@touch $@
 
 $(VENV)/.developed: $(VENV)/.installed
@@ -59,6 +60,10 @@ kind-up: $(VENV)/.installed
 	docker build -t $$($(BIN)/python -m opsassay.testbed.substrates.kubernetes.manifests.image) -f src/opsassay/testbed/substrates/kubernetes/manifests/Dockerfile .
 	kind create cluster --name opsassay --config src/opsassay/testbed/substrates/kubernetes/manifests/kind.yaml
 	kind load docker-image --name opsassay $$($(BIN)/python -m opsassay.testbed.substrates.kubernetes.manifests.image)
+
+# Properties are drawn 10,000 times each here, a few hundred times in `make test`.
+hostile: $(VENV)/.developed
+	HOSTILE_DRAWS=10000 $(BIN)/python -m pytest tests/hostile --timeout 3600
 
 test-quick: $(VENV)/.developed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"

@@ -98,7 +98,7 @@ def paint() -> None:
 
 def public(folder: Path) -> None:
     """Print the rules and the combined method on public data."""
-    for row in bench(read_labelled(folder), ["combined"]):
+    for row in bench(read_labelled(folder), ["combined"]).rows:
         agent, step = row.summary.agent, row.summary.step
         print(
             f"{row.subset:>20} {row.technique:>18}: agent {agent.value:.1%}, step {step.value:.1%}, n = {row.summary.n}"

@@ -1,7 +1,9 @@
 """How often annotate attributes the true root, and how often any other service: `python benchmarks/causes_quality.py DIR`.
 
-DIR holds datapacks in the public form (each with its injection.json). Every other service of every pack is tried as a
-wrong root. The interval of the wrong-root rate is a bootstrap over packs, because roots of one pack are not independent.
+DIR holds datapacks in the public form (each with its injection.json). Printed per fault family are two figures: in how
+many packs the fault is *shown at its place* (its signature holds there), and in how many it is *attributed* (carried to
+the surface). Every other service of every pack is tried as a wrong root, with the pack's own fault type and with every
+other that may be there. Intervals are bootstraps over packs, because roots of one pack are not independent.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import random
 import time
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -20,15 +23,34 @@ from rich.console import Console
 from rich.table import Table
 
 from opsassay.causes.evidence.added import added_time
-from opsassay.causes.verdict.annotate import Opened, annotate, annotate_opened, open_pack
+from opsassay.causes.verdict.annotate import Opened, annotate, open_pack
+from opsassay.causes.verdict.pretended import pretend
+from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.causes.verdict.sham import halves
+from opsassay.model.faults import fault_type
 from opsassay.model.incident import Fault, Label
 from opsassay.telemetry.datapack import Datapack
 
 Rate = tuple[int, int]
 """Hits and tries."""
 
-SHAM_TYPES = ("NetworkDelay", "HTTPResponseDelay", "JVMException", "JVMReturn", "PodKill", "CPUStress")
+WRONG = ("shown, own type", "shown, any type", "attributed, own type", "attributed, any type")
+
+
+@dataclass
+class OfFamily:
+    """What came out for one fault family: rates of packs at the true place, and of tries per pack at all others."""
+
+    shown: list[Rate] = field(default_factory=list)
+    labels: Counter[Label] = field(default_factory=Counter)
+    wrong: dict[str, list[Rate]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, other: OfFamily) -> None:
+        """Add what came out for *other*."""
+        self.shown += other.shown
+        self.labels.update(other.labels)
+        for what, rates in other.wrong.items():
+            self.wrong[what] += rates
 
 
 def read_fault(folder: Path) -> Fault:
@@ -42,10 +64,13 @@ def read_fault(folder: Path) -> Fault:
 def interval(rates: list[Rate], draws: int = 2000) -> tuple[float, float]:
     """Return the 95% bootstrap interval of sum(hits) / sum(tries), resampling whole packs.
 
-    Without a single hit a bootstrap knows nothing: the upper end is then the exact one for packs with any hit.
+    Without a single hit, or a single miss, a bootstrap knows nothing: the other end is then the exact one for packs.
     """
+    exact = 0.05 ** (1 / max(len(rates), 1))
     if not any(h for h, _ in rates):
-        return 0.0, 1 - 0.05 ** (1 / max(len(rates), 1))
+        return 0.0, 1 - exact
+    if all(h == n for h, n in rates):
+        return exact, 1.0
     chance = random.Random(0)
     values = []
     for _ in range(draws):
@@ -72,59 +97,92 @@ def kin(opened: Opened, root: str) -> dict[str, set[str]]:
 
 
 def shams(folder: Path) -> Rate:
-    """Return how many shams were attributed on the halves of the normal window: every service, several types."""
+    """Return how many shams were attributed on the halves of the normal window: every service, every possible type."""
     pack = Datapack.open(folder)
     calm = halves(pack)
     opened, window = open_pack(calm), calm.incident.abnormal
-    tried = [
-        Fault(type=type_, service=service, start_ns=window.start_ns, end_ns=window.end_ns)
-        for service in pack.services()
-        for type_ in SHAM_TYPES
+    fault = Fault(type="NetworkDelay", service=None, start_ns=window.start_ns, end_ns=window.end_ns)
+    found = list(pretend(opened, fault, AnnotateSettings(), pack.services()))
+    return sum(one.label is Label.ATTRIBUTED for one in found), len(found)
+
+
+def wrong_roots(opened: Opened, fault: Fault, others: list[str]) -> tuple[dict[str, Rate], list[str]]:
+    """Return the rates of WRONG over *others*, and what was attributed wrongly, in words."""
+    found = list(pretend(opened, fault, AnnotateSettings(), others))
+    own = [one for one in found if one.type == fault.type]
+    rates = {
+        "shown, own type": (sum(one.shown for one in own), len(own)),
+        "shown, any type": (sum(one.shown for one in found), len(found)),
+        "attributed, own type": (sum(one.label is Label.ATTRIBUTED for one in own), len(own)),
+        "attributed, any type": (sum(one.label is Label.ATTRIBUTED for one in found), len(found)),
+    }
+    words = [
+        f"{one.type} at {one.service}" + " (shown)" * (one.label is not Label.ATTRIBUTED)
+        for one in found
+        if one.label is Label.ATTRIBUTED or (one.shown and one.type == fault.type)
     ]
-    return sum(annotate_opened(opened, [fault]).label is Label.ATTRIBUTED for fault in tried), len(tried)
+    return rates, words
+
+
+def told(rates: list[Rate]) -> str:
+    """Return hits of tries with their interval."""
+    hit, tried = sum(h for h, _ in rates), sum(n for _, n in rates)
+    low, high = interval(rates)
+    return f"{hit} of {tried} ({hit / max(tried, 1):.2%}; {low:.2%} to {high:.2%})"
+
+
+def judge(folder: Path, table: Table) -> tuple[OfFamily, dict[str, Rate], str]:
+    """Return what came out for the pack in *folder*, wrong roots by kin, and the family of its fault."""
+    pack, fault = Datapack.open(folder), read_fault(folder)
+    began = time.perf_counter()
+    found = annotate(pack, [fault])
+    seconds = time.perf_counter() - began
+    others = [s for s in pack.services() if s != fault.service]
+    opened = open_pack(pack)
+    rates, words = wrong_roots(opened, fault, others)
+    shown = any(verdict.shown for verdict in found.faults)
+    direction = next((v.direction for v in found.faults if v.direction), "")
+    label = f"{found.label.value}{', shown' * shown} {direction}"
+    table.add_row(folder.name, fault.type, label, ", ".join(words) or "-", f"{seconds:.2f}", found.reason)
+    bad = {word.split(" at ")[1] for word in words if "(shown)" not in word}
+    near = {k: (len(m & bad), len(m & set(others))) for k, m in kin(opened, fault.service or "").items()}
+    result = OfFamily([(int(shown), 1)], Counter([found.label]))
+    for what, rate in rates.items():
+        result.wrong[what].append(rate)
+    return result, near, fault_type(fault.type).category.value
 
 
 def main() -> None:
-    """Try every service of every pack as the root and print what was attributed."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Try every service of every pack as the root and print what was shown and attributed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = Path(os.environ.get("OPSASSAY_DATA", Path(__file__).parents[2] / "shared" / "data")) / "nezha-datapacks"
     parser.add_argument("folder", type=Path, nargs="?", default=default, help="packs; $OPSASSAY_DATA/nezha-datapacks")
-    folder = parser.parse_args().folder
-    folders = sorted(p.parent for p in folder.glob("*/injection.json"))
+    parser.add_argument("--part", choices=("all", "even", "odd"), default="all", help="by place in the sorted list")
+    given = parser.parse_args()
+    folders = sorted(p.parent for p in given.folder.glob("*/injection.json"))
+    folders = {"all": folders, "even": folders[::2], "odd": folders[1::2]}[given.part]
     if not folders:
-        print(f"SKIPPED: no public datapacks in {folder}; set OPSASSAY_DATA or give a folder")
+        print(f"SKIPPED: no public datapacks in {given.folder}; set OPSASSAY_DATA or give a folder")
         return
-    table = Table("datapack", "fault", "label", "wrong roots", "seconds", "why", title="Root attribution")
-    labels: Counter[Label] = Counter()
-    wrong: list[Rate] = []
-    of_kind: dict[str, list[Rate]] = defaultdict(list)
+    table = Table("datapack", "fault", "label", "wrong", "seconds", "why", title="Root attribution")
+    families: dict[str, OfFamily] = defaultdict(OfFamily)
+    of_kin: dict[str, list[Rate]] = defaultdict(list)
     for folder in folders:
-        pack, fault = Datapack.open(folder), read_fault(folder)
-        began = time.perf_counter()
-        found = annotate(pack, [fault])
-        seconds = time.perf_counter() - began
-        others = [s for s in pack.services() if s != fault.service]
-        opened = open_pack(pack)
-        hits = [s for s in others if annotate_opened(opened, [fault], root=s).label is Label.ATTRIBUTED]
-        labels[found.label] += 1
-        wrong.append((len(hits), len(others)))
-        for kind, members in kin(opened, fault.service or "").items():
-            of_kind[kind].append((len(members & set(hits)), len(members & set(others))))
-        table.add_row(
-            folder.name, fault.type, found.label.value, ", ".join(hits) or "-", f"{seconds:.2f}", found.reason
-        )
-    hit, tried = sum(h for h, _ in wrong), sum(n for _, n in wrong)
-    low, high = interval(wrong)
+        result, near, family = judge(folder, table)
+        families[family].add(result)
+        families["all"].add(result)
+        for kind, rate in near.items():
+            of_kin[kind].append(rate)
     console = Console(width=200)
     console.print(table)
-    console.print(f"true root attributed: {labels[Label.ATTRIBUTED]} of {len(folders)}  labels: {dict(labels)}")
-    console.print(f"wrong root attributed: {hit} of {tried} ({hit / max(tried, 1):.2%}; 95% {low:.2%} to {high:.2%})")
-    for kind, rates in of_kind.items():
-        hit, tried = sum(h for h, _ in rates), sum(n for _, n in rates)
-        console.print(f"  of these {kind}: {hit} of {tried}")
-    hit, tried = shams(folders[0])
-    console.print(f"sham on the halves of the normal window, which the packs share: {hit} of {tried} attributed")
-    console.print(f"packs with any wrong root: {sum(h > 0 for h, _ in wrong)} of {len(folders)}")
+    for family, of in sorted(families.items()):
+        labels = ", ".join(f"{n} {label.value}" for label, n in of.labels.most_common())
+        console.print(f"{family}: shown at its place {told(of.shown)}; labels: {labels}")
+        for what in WRONG:
+            console.print(f"  wrong roots {what}: {told(of.wrong[what])}")
+    for kind, rates in of_kin.items():
+        console.print(f"services attributed wrongly of {kind}: {told(rates)}")
+    console.print(f"sham on the halves of the normal window, which the packs share: {told([shams(folders[0])])}")
 
 
 if __name__ == "__main__":

@@ -21,10 +21,11 @@ from pathlib import Path
 
 import psutil
 
+from opsassay.bench.core.oracles import EVERY_ORACLE
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.contract import TrialAgent
 from opsassay.bench.domains.sre.grading import grade_trial, read_recording
-from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.trials import TrialJob, run_trials
 from opsassay.model.files import load_yaml
 from opsassay.model.progress import ProgressLines

@@ -15,11 +15,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from opsassay.bench.core.oracles import EVERY_ORACLE
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre.contract import ORACLE, TrialAgent
+from opsassay.bench.domains.sre.contract import TrialAgent
 from opsassay.bench.domains.sre.controls import ControlScript, applicable, controls_of, sampled, script_of
 from opsassay.bench.domains.sre.grading import grade_trial
-from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.trials import TrialJob, run_trials
 from opsassay.model.files import load_yaml
 from opsassay.model.progress import ProgressLines

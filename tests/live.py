@@ -17,7 +17,7 @@ import psutil
 
 from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.testbed.core.state import MARKER
-from opsassay.testbed.substrates.local.substrate import LocalSystem
+from opsassay.testbed.substrates.local.substrate import LocalSystem, _started
 
 
 @contextmanager
@@ -38,6 +38,9 @@ def state_folder() -> Iterator[Path]:
             process.kill()
         shutil.rmtree(folder, ignore_errors=True)
         assert not left, f"processes were left behind: {left}"
+        ours = [process for state, process in _started.items() if state.is_relative_to(folder)]
+        lost = [process.pid for process in ours if process.returncode is None]
+        assert not lost, f"supervisors that nobody waited for: {lost}"
 
 
 def strays(folder: Path) -> list[psutil.Process]:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from opsassay.bench.core.oracles import EVERY_ORACLE
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.authoring import proposed_depth
 from opsassay.bench.domains.sre.grading import grade_trial, read_recording
-from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.model.files import load_yaml
 from opsassay.model.scenario import Scenario
 

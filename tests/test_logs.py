@@ -113,3 +113,17 @@ def test_the_tail_of_a_log_that_a_reason_holds_is_words_with_the_traceback(writt
     assert lines[:3] == ["FATAL: no room", "failed (replica=front-0)", "Traceback (most recent call last):"]
     assert lines[-1] == "ValueError: no such thing"
     assert log_tail(path, 1) == "ValueError: no such thing"
+
+
+def test_a_log_of_its_own_is_capped_and_the_part_before_is_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(logs, "FILE_BYTES", 2000)
+    logs.configure("observer", "shop", str(tmp_path / "timeline.log"))
+    log = logs.Log("opsassay.testbed.somewhere")
+    for number in range(100):
+        log.info("tick missed", tick=number)
+    logging.root.handlers[0].close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["timeline.log", "timeline.log.1"]
+    assert all(0 < path.stat().st_size <= 2000 for path in tmp_path.iterdir())
+    lines = [line for path in sorted(tmp_path.iterdir(), reverse=True) for line in path.read_text().splitlines()]
+    ticks = [json.loads(line)["tick"] for line in lines]
+    assert ticks == list(range(ticks[0], 100))

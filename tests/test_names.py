@@ -46,17 +46,15 @@ def test_a_class_name_is_defined_once():
 
 
 def private_words(path: Path) -> Iterator[str]:
-    """Yield where *path* has a word of the list: in identifiers, docstrings and comments, or anywhere on a page."""
+    """Yield where *path* has a word of the list: in identifiers, strings and comments, or anywhere on a page."""
     if path.suffix == ".md":
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             yield from (f"{path.relative_to(ROOT)}:{number}: {found}" for found in _WORD.findall(line))
         return
     with path.open("rb") as file:
         tokens = list(tokenize.tokenize(file.readline))
-    for before, token in zip([tokens[0], *tokens], tokens, strict=False):
-        lines = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
-        docstring = token.type == tokenize.STRING and before.type in lines and token.string.startswith(('"""', 'r"""'))
-        if docstring or token.type == tokenize.COMMENT:
+    for token in tokens:
+        if token.type in (tokenize.STRING, tokenize.COMMENT):
             found = _WORD.findall(token.string)
         else:
             found = _IDENTIFIER.findall(token.string) if token.type == tokenize.NAME else []

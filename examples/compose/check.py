@@ -25,11 +25,12 @@ import stack as containers
 from image import fill
 from pyroute2 import IPRoute
 
+from opsassay.bench.core.oracles import EVERY_ORACLE
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent
 from opsassay.bench.domains.sre.grading import grade_trial, read_recording
 from opsassay.bench.domains.sre.perform import perform_on
-from opsassay.bench.domains.sre.plan import EVERY_ORACLE, TrialPlan, cells_of
+from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.trials import TrialJob, run_trials
 from opsassay.errors import OperationError, OpsAssayError, RefusedError
 from opsassay.model.incident import Window
@@ -107,6 +108,10 @@ class ComposeStage:
     def require_alive(self) -> None:
         """Raise OperationError when podman does not answer."""
         self.stack.states()
+
+    def leftovers(self) -> list[str]:
+        """Return the containers that are still there."""
+        return [f"container {name} is {state}" for name, state in self.stack.states().items()]
 
 
 def unavailable() -> str | None:

@@ -9,6 +9,7 @@
     │   ├── DatapackError       a recording that cannot be read: folder, table, column
     │   ├── RefusedError        a fault that this machine or system cannot take: the missing capability and the way out
     │   └── QueryError          SQL that the locked worker refuses or cannot run
+    ├── LeftByAgentError        what an agent left cannot be read or kept: a failed attempt of that agent
     └── OperationError          the world failed us (a port, a store, a full disk): exit 1, with the last log lines
         ├── StartError          a process or store did not become ready
         └── LostError           a process we depend on went away in the middle
@@ -61,6 +62,10 @@ class QueryError(UserError):
     def __init__(self, message: str, status: str = "error") -> None:
         self.status = status
         super().__init__(message)
+
+
+class LeftByAgentError(OpsAssayError):
+    """What an agent left cannot be read or kept: a failed attempt of that agent, never one of ours."""
 
 
 class OperationError(OpsAssayError):

@@ -21,6 +21,9 @@ ROOT = "opsassay"
 SYSTEM = "OPSASSAY_SYSTEM"
 """The variable by which processes of a local system know it: its folder, named after it."""
 
+FILE_BYTES = 2**20
+"""The cap of a log that a process writes to a file of its own; twice that with the one before it."""
+
 
 class Log:
     """Writes what happens in the module *name*: an event in words, and its fields by name."""
@@ -84,14 +87,19 @@ class ConsoleForm(JsonForm):
         return f"{entry['time'][11:23]} {entry['level']:7} {entry['process']}: {in_words(entry)}"
 
 
-def configure(process: str, system: str | None = None) -> None:
+def configure(process: str, system: str | None = None, file: str | None = None) -> None:
     """Write what this process, called *process* in its *system*, logs to standard error, whatever wrote there before.
 
-    The system of a local process is given by its environment. Of other libraries warnings and errors are written.
+    The system of a local process is given by its environment. Of other libraries warnings and errors are written. With a
+    *file* lines go there instead: when it has FILE_BYTES, it becomes ``FILE.1`` and a new one begins.
     """
     system = os.path.basename(os.environ.get(SYSTEM, "")) if system is None else system  # noqa: PTH119 - no pathlib here
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter((ConsoleForm if sys.stderr.isatty() else JsonForm)(process, system))
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if file is not None:
+        from logging.handlers import RotatingFileHandler
+
+        handler = RotatingFileHandler(file, maxBytes=FILE_BYTES, backupCount=1)
+    handler.setFormatter((ConsoleForm if file is None and sys.stderr.isatty() else JsonForm)(process, system))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(logging.WARNING)
     level = os.environ.get("OPSASSAY_LOG", "info").lower()

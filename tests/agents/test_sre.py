@@ -7,11 +7,12 @@ import json
 import pytest
 
 from opsassay.agents.asking import Asker
+from opsassay.agents.conversing import LONG_OUTPUT, TURNS
 from opsassay.agents.limits import Limits, Meter
 from opsassay.agents.models.base import Reply, ToolRequest, ToolSpec
 from opsassay.agents.models.scripted import ScriptedModel
 from opsassay.agents.record import AgentRecorder
-from opsassay.agents.sre import LONG_OUTPUT, TURNS, SreAgent
+from opsassay.agents.sre import SreAgent
 from opsassay.agents.sre_lint import lint
 from opsassay.model.trajectory import ToolCall
 

@@ -15,6 +15,7 @@ import pytest
 from opsassay.audit.settings import AuditSettings, Columns
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.diagnosis.grades import grade_all
+from opsassay.bench.domains.diagnosis.method_setups import method_setup
 from opsassay.bench.domains.diagnosis.runner import run_method
 from opsassay.cli import run
 from opsassay.telemetry.tree import resolve
@@ -139,8 +140,10 @@ def test_a_store_of_graded_runs_is_a_score_table(call, tmp_path):
     grade_all(store, resolve(tree.root))
     code, out, err = call("audit", tree.root, "-o", tmp_path / "out", "--metric", "f1", "--json", *FAST)
     assert code == 0, err
-    assert set(json.loads(out)["methods"]) == {"constant", "loudest"}
-    assert call("compare", tree.root, tree.root)[0] == 0
+    assert set(json.loads(out)["methods"]) - set(json.loads(out)["excluded"]) >= {"constant", "loudest"}
+    code, out, _ = call("compare", tree.root, tree.root, "--json")
+    assert code == 0
+    assert {item["outcome"] for item in json.loads(out)["items"]} == {"identical"}
     code, _, err = call("audit", tree.root, "-o", tmp_path / "out", "--metric", "f11")
     assert code == 2
     assert "did you mean 'f1'" in err
@@ -166,3 +169,64 @@ def test_the_example_of_the_guide_runs():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Over 90 matched cases of 3 systems, b has" in done.stdout
+
+
+def imported(tmp_path, count=6):
+    """A store as of imported data: roots without a record of faults, and one case in which nothing was broken."""
+    tree = make_tree(tmp_path / "tree", count=count)
+    for number, id_ in enumerate(tree.ids()):
+        path = tree.root / "truth" / id_ / "truth.json"
+        nothing = {"type": "NoFault", "service": None, "start_ns": 0, "end_ns": 1}
+        change = {"faults": []} if number else {"faults": [nothing], "roots": []}
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    store = RunStore(tree.root)
+    for case in resolve(tree.root):
+        for method in ("constant", "self-time", "loudest"):
+            run_method(store, case.datapack, method)
+        run_method(store, case.datapack, method_setup("alert-count", {"z": 2.5}))
+        run_method(store, case.datapack, "alert-count")
+    grade_all(store, resolve(tree.root))
+    return tree.root
+
+
+def test_an_imported_store_is_audited_by_what_is_defined_and_needs_no_table_by_hand(call, tmp_path):
+    root = imported(tmp_path)
+    code, out, err = call("audit", root, "-o", tmp_path / "out", "--json", "-c", "covariates=[services]", *FAST)
+    assert code == 0, err
+    assert "scored by correct" in err
+    assert "exact_match is not defined on 25 of 30 graded runs" in err
+    told = json.loads(out)
+    assert told["excluded"] == []
+    assert {"constant", "self-time", "alert-count"} <= set(told["methods"])
+    assert told["protocols"]
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "chance (1 / labels)" in report
+    assert "constant (best fixed label)" in report
+    code, out, err = call("compare", root, root, "--json")
+    assert code == 0, err
+    assert {item["outcome"] for item in json.loads(out)["items"]} == {"identical"}
+    assert "alert-count:z=2.5" in {item["method"] for item in json.loads(out)["items"]}
+
+
+def test_the_score_table_of_a_store_has_labels_protocols_and_covariates(call, tmp_path):
+    root = imported(tmp_path, count=3)
+    assert call("grade", root, "--scores", tmp_path / "s.csv", "--metric", "correct")[0] == 0
+    rows = pl.read_csv(tmp_path / "s.csv").to_dicts()
+    assert {row["expected"] for row in rows} == {"store", "nothing is wrong"}
+    assert {row["predicted"] for row in rows if row["method"] == "constant"} == {"cart"}
+    assert {row["predicted"] for row in rows if row["method"] == "self-time" and row["score"]} == {"store"}
+    assert len({row["protocol"] for row in rows if row["method"] == "alert-count"}) == 2
+    assert {row["services"] for row in rows} == {3.0}
+    assert {row["alerts"] for row in rows} == {1.0}
+    assert all(row["anomalous_columns"] >= 0 for row in rows)
+    code, _, err = call("audit", tmp_path / "s.csv", "-o", tmp_path / "out", *FAST)
+    assert code == 0, err
+
+
+def test_scores_of_a_published_table_says_where_it_is_checked(call, tmp_path):
+    (tmp_path / "ledger.csv").write_text("system,n,a,b,delta_a_b_pp,ci_low,ci_high\nx,10,.5,.4,10,-1,20\n")
+    (tmp_path / "list.csv").write_text("figure,first,second,printed\ni2,a,b,1\n")
+    for name in ("ledger.csv", "list.csv"):
+        code, _, err = call("audit", "scores", tmp_path / name, "-o", tmp_path / "out")
+        assert code == 2
+        assert f"opsassay audit verify {tmp_path / name}" in err

@@ -12,7 +12,7 @@ from statsmodels.stats.multitest import multipletests
 
 from opsassay.audit.audit import audit
 from opsassay.audit.covariates import nested_models
-from opsassay.audit.interaction import holm, likelihood_ratio, likelihood_ratio_within, wald
+from opsassay.audit.interaction import fit_logit, holm, likelihood_ratio, likelihood_ratio_within, wald
 from opsassay.audit.settings import AuditSettings
 from opsassay.audit.variants import firth, firth_cells, interaction_design, l2, without_separated_cells
 
@@ -45,6 +45,20 @@ def test_the_ratio_test_is_that_of_models_on_all_cases(fractional, methods):
         null = glm(outcome, np.ones((len(outcome), 1)))
         assert test.mcfadden == pytest.approx(1 - full.llf / null.llf, rel=1e-6)
         assert test.mcfadden_without == pytest.approx(1 - reduced.llf / null.llf, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")  # separation is what some of them are made for
+@pytest.mark.parametrize("seed", range(40))
+def test_a_fit_of_cells_is_the_peers_to_1e_9_separated_or_not(seed):
+    rng = np.random.default_rng(seed)
+    groups, methods = rng.integers(2, 9, 2)
+    weights = np.repeat(rng.integers(3, 60, groups), methods).astype(float)
+    shape = 0.2 if seed % 2 else 2.0
+    means = rng.binomial(weights.astype(int), rng.beta(shape, shape, len(weights))) / weights
+    design, additive = interaction_design(groups, methods)
+    peer = sm.GLM(means, design[:, :additive], family=sm.families.Binomial(), var_weights=weights)
+    fitted = peer.fit(maxiter=50, tol=1e-10).fittedvalues
+    assert fit_logit(design[:, :additive], means, weights) == pytest.approx(fitted, abs=1e-9)
 
 
 @pytest.mark.parametrize("methods", [(0, 1), (0, 1, 2)])

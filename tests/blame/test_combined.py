@@ -18,7 +18,7 @@ def whoandwhen(real_data):
 
 
 def accuracies(cases, answers):
-    summary = summarise([[score(case, answer) for case, answer in zip(cases, answers, strict=True)]])
+    summary = summarise(score(case, answer) for case, answer in zip(cases, answers, strict=True))
     return summary.agent.value, summary.step.value
 
 

@@ -82,8 +82,10 @@ def test_the_window_bounds_what_is_observed():
     with running_server(failure.model()) as upstream:
         trace, exchanges = failures.record(failure, upstream)
         for window in (1, 3):
-            steps = ProxyRerun(failure.start, exchanges, upstream).observe(
-                StepIntervention(step=3, add="Take care here.", observe=window)
+            steps = (
+                ProxyRerun(failure.start, exchanges, upstream)
+                .observe(StepIntervention(step=3, add="Take care here.", observe=window))
+                .steps
             )
             assert [s.step_id for s in steps if s.error is None] == list(range(1, 3 + window + 1))
             assert "observed" in steps[-1].error
@@ -105,7 +107,7 @@ def test_a_benchmark_runs_again_what_can_be_and_says_how_many(tmp_path, monkeypa
         "--model",
         f"scripted:{EXAMPLES / 'analyst.py'}",
     ]
-    arguments += ["--runs", "1", "--json"]
+    arguments += ["-c", "runs=1", "--json"]
     refused = CliRunner().invoke(cli, arguments)
     assert "none of the 3 traces can be: say how with --reruns" in str(refused.exception)
     plan = tmp_path / "reruns.yaml"

@@ -19,7 +19,7 @@ def whoandwhen(real_data):
 
 def accuracy(cases, subset, rule, **options):
     rows = [score(case, RULES[rule](case.trace), **options) for case in cases if case.subset == subset]
-    return summarise([rows])
+    return summarise(rows)
 
 
 def test_the_published_figures_come_out_exactly(whoandwhen):
@@ -72,7 +72,7 @@ def test_compat_finds_step_1_in_12_and_exact_does_not():
 
 def test_no_answer_is_wrong_and_shown_apart():
     row = score(case_of(3, "B", 1), Attribution())
-    summary = summarise([[row], [score(case_of(3, "B", 1), Attribution(agent_name="B", step_id=2))]])
+    summary = summarise([row, score(case_of(3, "B", 1), Attribution(agent_name="B", step_id=2))])
     assert (row.answered, row.agent, row.step) == (False, False, False)
     assert (summary.n, summary.unanswered, summary.agent.value, summary.step.value) == (1, 0.5, 0.5, 0.0)
     assert summary.step_within.value == 0.5
@@ -88,7 +88,7 @@ def test_tolerance_thirds_and_intervals_by_hand():
     assert [score(case_of(9, "B", s), Attribution()).third for s in (1, 3, 4, 6, 7, 9)] == [
         "early", "early", "middle", "middle", "late", "late"
     ]  # fmt: skip
-    assert breakdown([[score(case, Attribution())]], "third").keys() == {"early"}
+    assert breakdown([score(case, Attribution())], "third").keys() == {"early"}
 
 
 def test_a_step_that_holds_its_own_failed_call_is_blamed_itself():

@@ -10,7 +10,7 @@ import pytest
 from opsassay.agents.models.base import Reply, ToolRequest
 from opsassay.agents.models.scripted import ScriptedModel
 from opsassay.blame.attribute import attribute
-from opsassay.blame.bench import bench
+from opsassay.blame.bench import Bench, bench
 from opsassay.blame.definition import DEFINITION
 from opsassay.blame.settings import BlameSettings
 from opsassay.blame.techniques.dynamic_agentic import Experiment, StepCandidate, decide
@@ -194,10 +194,16 @@ def test_bench_has_the_rules_always_and_means_over_runs_with_their_cost():
     ]
     answers = iter([4, 4, 5, 5] * 3)
     model = ScriptedModel(lambda *_: say(agent="A1", step=next(answers)))
-    rows = {(row.subset, row.technique): row for row in bench(cases, ["all-at-once"], model=model, runs=3)}
+    rows = {(row.subset, row.technique): row for row in bench(cases, ["all-at-once"], Bench(model=model)).rows}
     assert {technique for _, technique in rows} >= {"before-tool-error", "last-step", "chance", "all-at-once"}
     row = rows["all", "all-at-once"]
-    assert (row.runs, row.summary.n, row.summary.step.value, row.summary.agent.value, row.calls) == (3, 4, 0.5, 1.0, 1)
+    assert (row.runs, row.summary.n, row.summary.step.value, row.summary.agent.value, row.calls) == (
+        3,
+        4,
+        pytest.approx(0.5),
+        1.0,
+        1,
+    )
     assert row.summary.step_within.value == 1.0
     assert row.tokens > 0
     assert rows["a", "last-step"].by_third["middle"].n == 2

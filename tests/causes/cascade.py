@@ -47,12 +47,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Effect:
-    """What goes wrong in the abnormal window, from *from_s* to *to_s* after its start, by service."""
+    """What goes wrong in the abnormal window, from *from_s* to *to_s* after its start, by service.
+
+    *directed_ms* slows down calls of a caller to a callee, either of which may be ``*``.
+    """
 
     own_ms: dict[str, float] = field(default_factory=dict)
     store_ms: dict[str, float] = field(default_factory=dict)
     link_ms: dict[str, float] = field(default_factory=dict)
     link_share: float = 1.0
+    directed_ms: dict[tuple[str, str], float] = field(default_factory=dict)
     fails: dict[str, float] = field(default_factory=dict)
     changes: dict[str, float] = field(default_factory=dict)
     spoils: dict[str, float] = field(default_factory=dict)
@@ -107,7 +111,9 @@ class _Recorder:
         return f"{self.period[0]}{next(self.ids):08x}"
 
     def link(self, a: str, b: str, at: float) -> float:
-        extra = max(self.effect.link_ms.get(a, 0.0), self.effect.link_ms.get(b, 0.0)) if self.acts(at) else 0.0
+        ways = [self.effect.directed_ms.get(way, 0.0) for way in ((a, b), (a, "*"), ("*", b))]
+        ends = [self.effect.link_ms.get(end, 0.0) for end in (a, b)]
+        extra = max(*ends, *ways) if self.acts(at) else 0.0
         if extra and self.effect.link_share < 1.0 and self.random.random() >= self.effect.link_share:
             extra = 0.0  # this packet was not among the lost ones
         return NET_MS + extra / 2

@@ -37,6 +37,8 @@ def test_logs_are_merged_by_time_and_a_line_of_another_program_stays_with_the_on
     assert merged(written, shown) == [], "nothing is shown twice"
     written["b"] = written["b"].removesuffix('{"time": "2026') + line(7, "seven")
     assert [one["event"] for one in merged(written, shown)] == ["seven"], "half a line is shown when it is whole"
+    written["b"] = line(9, "nine")
+    assert [one["event"] for one in merged(written, shown)] == ["nine"], "a log that began anew is shown from its start"
 
 
 def test_an_unknown_system_is_one_sentence(capsys):

@@ -10,7 +10,10 @@ import pytest
 from scipy import stats
 
 from opsassay.grading.aggregate import GROUNDED_SHARE, SUMMARY_SCHEMA, summarise
-from opsassay.model.run import Metric, MetricStatus, Verdict
+from opsassay.grading.verdict import grade
+from opsassay.model.run import Metric, MetricStatus, RunStatus, Verdict
+
+from .cases import finished_run, truth
 
 _COUNTER = iter(range(10**6))
 
@@ -66,6 +69,18 @@ def test_what_could_not_be_scored_stands_beside_the_mean() -> None:
 def test_nothing_scored_is_no_mean_rather_than_zero() -> None:
     got = row(summarise([verdict("i0", f1="failed", any_service="na")]), "f1")
     assert (got["mean"], got["low"], got["cases"], got["failed"]) == (None, None, 0, 1)
+
+
+def test_a_run_without_an_answer_counts_as_0_where_more_is_better() -> None:
+    run = finished_run(status=RunStatus.FAILED, error="it fell over")
+    gone = grade(run, None, truth(("CPUStress", "cart")), None, None)
+    given = [
+        verdict("i1", any_service=1.0, acc_at_1=1.0, ungrounded=1.0),
+        gone.model_copy(update={"solver": "s", "system": "a"}),
+    ]
+    summary = summarise(given)
+    assert (row(summary, "any_service")["mean"], row(summary, "any_service")["cases"]) == (0.5, 2)
+    assert row(summary, "ungrounded")["mean"] == 1.0  # less is better: it would be a reward
 
 
 def test_one_case_has_no_bootstrap_interval() -> None:

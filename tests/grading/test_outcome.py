@@ -112,6 +112,15 @@ def test_labels_of_unknown_kind_leave_the_service_to_grade() -> None:
     assert metrics["f1"].status == "not_applicable"
 
 
+def test_a_named_root_beside_no_fault_is_a_root() -> None:
+    said = no_fault().model_copy(update={"roots": labelled("cart").roots})
+    empty, right = (
+        grade(finished_run(), given, said, None, None).metrics for given in (answer(), answer(("cart", None)))
+    )
+    assert (empty["any_service"].value, right["any_service"].value) == (0, 1)
+    assert empty["exact_match"].value is None  # "nothing is wrong" is not right
+
+
 def test_a_truth_that_states_nothing_is_not_taken_for_a_quiet_system() -> None:
     silent = Truth(id="i", system="s")
     metrics = grade(finished_run(), answer(), silent, None, None).metrics

@@ -1,14 +1,15 @@
-import math
-
 import pytest
-from scipy import stats
+from hypothesis import given
+from hypothesis import strategies as st
+from statsmodels.stats.proportion import proportion_confint
 
 from opsassay.grading.rates import wilson
 
 
-def test_the_interval_is_wilsons():
-    z = stats.norm.ppf(0.975)  # Wilson (1927), written out
-    for hits, n in ((22, 36), (39, 126), (0, 5)):
-        centre, spread = hits / n + z**2 / (2 * n), z * math.sqrt(hits * (n - hits) / n**3 + z**2 / (4 * n**2))
-        assert wilson(hits, n) == pytest.approx(tuple((centre + s * spread) / (1 + z**2 / n) for s in (-1, 1)))
+@given(st.integers(1, 5000), st.floats(0, 1))
+def test_the_interval_is_the_peers_to_1e_9(n, share):
+    assert wilson(share * n, n) == pytest.approx(proportion_confint(share * n, n, method="wilson"), abs=1e-9)
+
+
+def test_nothing_tried_says_nothing():
     assert wilson(0, 0) == (0.0, 1.0)

@@ -84,7 +84,7 @@ def pod():
 
 
 def test_an_order_lasts_until_its_end_and_only_who_has_the_key_can_give_one(pod):
-    aborting = {"injection": "1", "type": "HTTPRequestAbort", "parameters": {"code": 418}}
+    aborting = {"injection": "1", "type": "abort_request", "parameters": {"code": 418}}
     order = {"until": time.time() + 4, "hooks": [aborting]}
     assert pod.status("PUT", "desired", order, key="guessed")[0] == 404
     assert pod.answer()[0] == 500, "it calls who is not there"
@@ -121,7 +121,7 @@ def test_no_connection_lasts_while_a_policy_parts_the_pod_from_its_peers(pod):
         return stands
 
     assert lasts()
-    parted = {"injection": "1", "type": "NetworkPartition", "parameters": {"direction": "from"}}
+    parted = {"injection": "1", "type": "short_connections", "parameters": {"direction": "from"}}
     assert pod.status("PUT", "desired", {"until": time.time() + 60, "hooks": [parted]})[0] == 200
     assert not lasts()
     assert pod.status("PUT", "desired", {"until": 0})[0] == 200

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from opsassay.methods.alert_count import AlertCount
 from opsassay.methods.baro import Baro, robust_scores
@@ -17,6 +20,7 @@ from opsassay.methods.circa import Circa, structural_parents
 from opsassay.methods.matrix import readings, z_scores
 from opsassay.methods.max_z import MaxZ
 from opsassay.methods.self_time import SelfTime
+from opsassay.methods.signals import bins_of
 from opsassay.model.incident import Incident, Window
 from opsassay.telemetry.content import write_datapack
 from opsassay.telemetry.datapack import Datapack
@@ -59,6 +63,74 @@ def test_readings_are_the_common_columns_in_own_steps_filled_forward_over_both_p
     # nothing before the first reading is 0; infinite is missing; the last normal reading goes on into the abnormal
     assert table.normal.tolist() == [[0.0, 1.0], [5.0, 1.0], [5.0, 3.0]]
     assert table.abnormal.tolist() == [[5.0, 3.0], [5.0, 9.0]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    start=st.integers(0, 2_000_000_000 * S),
+    step=st.one_of(st.integers(1, 10**12), st.sampled_from((S // 3, S // 7, 60 * S, 300 * S, 7 * S + 1))),
+    counts=st.tuples(st.integers(2, 40), st.integers(1, 40)),
+    share=st.one_of(st.just(0), st.integers(0, 99)),
+    after=st.integers(1, 100),
+)
+@example(start=1_700_000_100 * S, step=300 * S, counts=(40, 12), share=0, after=100)  # a float's quotient is short here
+@example(start=7, step=186_571_782_823, counts=(20, 20), share=0, after=1)
+def test_every_sample_of_a_regular_gauge_is_a_reading_of_its_own(
+    start: int, step: int, counts: tuple[int, int], share: int, after: int
+) -> None:
+    """Whatever the step, and whether the window begins on a sample or between two: no two share a bin, none is empty."""
+    phase, rest = share * step // 100, max(1, after * step // 100)
+    values = [[float(period * 1000 + i) for i in range(count)] for period, count in enumerate(counts)]
+    frames, windows, begin = {}, [], start
+    for period, own in zip(("normal", "abnormal"), values, strict=True):
+        times = [begin + phase + i * step for i in range(len(own))]
+        time = pl.from_epoch(pl.Series(times), time_unit="ns").dt.replace_time_zone("UTC")
+        frames[period, "traces"] = empty("traces")
+        frames[period, "metrics"] = pl.DataFrame({"time": time, "metric": "m", "service_name": "a", "value": own})
+        windows.append(Window(start_ns=begin, end_ns=times[-1] + rest))
+        begin = times[-1] + rest
+    with tempfile.TemporaryDirectory() as folder:
+        incident = Incident(id="i", system="s", normal=windows[0], abnormal=windows[1])
+        write_datapack(Path(folder) / "p", frames, incident, {})
+        table = readings(Datapack.open(Path(folder) / "p"))
+    assert table.step_ns == step
+    # a window may end up to a step after its last sample, which is a further bin without a reading: filled forward
+    assert table.normal[: counts[0], 0].tolist() == values[0]
+    assert table.abnormal[: counts[1], 0].tolist() == values[1]
+    assert [len(table.normal) - counts[0], len(table.abnormal) - counts[1]] == [(phase + rest - 1) // step] * 2
+
+
+@given(start=st.integers(0, 2**61), step=st.integers(1, 2**50), number=st.integers(0, 2**10), late=st.data())
+def test_a_bin_begins_on_its_step(start: int, step: int, number: int, late: st.DataObject) -> None:
+    window = Window(start_ns=start, end_ns=start + number * step + late.draw(st.integers(0, step - 1)))
+    assert bins_of(window, step) == max(1, number)
+    assert bins_of(window, step, partial=True) == max(1, number + (window.end_ns > start + number * step))
+
+
+def test_gauges_that_are_read_in_turn_do_not_shorten_the_step(tmp_path: Path) -> None:
+    flat: dict[tuple[str, str], list[float | None]] = {("a", "x"): [1.0, 2.0, 3.0], ("b", "y"): [4.0, 5.0, 6.0]}
+    pack = metrics_only(tmp_path / "p", flat, flat)
+    frame = pl.read_parquet(pack.path / "normal_metrics.parquet")
+    later = pl.when(pl.col("service_name") == "b").then(pl.duration(seconds=20)).otherwise(pl.duration(seconds=0))
+    frame.with_columns(pl.col("time") + later).write_parquet(pack.path / "normal_metrics.parquet")
+    table = readings(Datapack.open(pack.path))
+    assert table.step_ns == 60 * S
+    assert table.normal.tolist() == [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
+
+
+def test_spans_are_counted_in_the_bin_that_they_open(tmp_path: Path) -> None:
+    """Ten bins of a tenth of a period whose length is no round number of seconds: a span on every boundary."""
+    width = S // 3
+    spans = [span(i, "a", "", 0, 1) | {"time": i * width} for i in range(10)]
+    frames, windows = {}, {}
+    for period, begin in (("normal", 0), ("abnormal", 10 * width)):
+        time = pl.from_epoch(pl.col("time") + begin, time_unit="ns").dt.replace_time_zone("UTC")
+        frames[period, "traces"] = pl.DataFrame(spans).with_columns(time, pl.col("duration").cast(pl.UInt64))
+        windows[period] = Window(start_ns=begin, end_ns=begin + 10 * width)
+    write_datapack(tmp_path / "p", frames, Incident(id="i", system="s", **windows), {})
+    table = readings(Datapack.open(tmp_path / "p"))
+    rate = table.signals.index("spans_per_s")
+    assert table.normal[:, rate].tolist() == table.abnormal[:, rate].tolist() == [pytest.approx(S / width)] * 10
 
 
 def test_z_takes_the_normal_mean_and_population_deviation_and_is_zero_without_variance() -> None:

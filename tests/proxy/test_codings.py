@@ -6,9 +6,9 @@ import gzip
 import zlib
 
 import pytest
-import zstandard
 
 from opsassay.proxy.trace import trace_of
+from opsassay.zstandard import zstd
 from proxy.recording import ASK, CHAT, REAL_KEY, STREAM, body_of, ended
 from proxy.upstreams import answering, chunked, delta, plain, receive, send, upstream
 
@@ -21,16 +21,17 @@ def raw_deflate(data):
 CODINGS = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
-    "zstd": zstandard.compress,
-    "gzip, zstd": lambda data: zstandard.compress(gzip.compress(data)),
+    "zstd": zstd.compress,
+    "gzip, zstd": lambda data: zstd.compress(gzip.compress(data)),
     "identity": lambda data: data,
     "gzip in two members": lambda data: gzip.compress(data[:20]) + gzip.compress(data[20:]),
+    "zstd in two frames": lambda data: zstd.compress(data[:20]) + zstd.compress(data[20:]),
     "raw deflate": raw_deflate,
 }
 
 
 def label(name):
-    return {"gzip in two members": "GZip", "raw deflate": "deflate"}.get(name, name)
+    return {"gzip in two members": "GZip", "zstd in two frames": "zstd", "raw deflate": "deflate"}.get(name, name)
 
 
 @pytest.mark.parametrize("name", CODINGS)

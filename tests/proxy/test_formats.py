@@ -174,7 +174,6 @@ def test_traceelephant_is_read_flat_and_nested_with_its_label(tmp_path, nested):
         ("x.json", '{"resourceSpans": [{"scopeSpans": [{"spans": [{}]}]}]}', "not in the form of OTLP JSON"),
         ("x.json", '{"history": [{}], "mistake_agent": "a", "mistake_step": "0"}', "not in the public form"),
         ("x.json", '{"history": [], "mistake_agent": "a", "mistake_step": "first"}', "not in the public form"),
-        ("x.json", '{"steps": [{"agent_name": "a", "step_id": "x"}]}', "not in the form of TraceElephant"),
         ("x.eval", "no zip", "log of inspect_ai"),
         ("x.jsonl", "1\n", "no known format"),
         ("x.json", b"\xff\xfe\x00", "UTF-8"),

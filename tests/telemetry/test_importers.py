@@ -327,3 +327,15 @@ def test_itbench_that_is_no_yaml_is_failed_and_the_rest_goes_on(tmp_path: Path) 
     assert [name for name, _ in report.imported] == ["b"]
     assert "is not YAML" in report.failed[0][1]
     assert ("b", "groundtruth_v1.yaml: propagation 1 lacks its source or its target") in report.notes
+
+
+def test_nezha_keeps_what_users_and_hosts_feel(nezha: tuple[ImportReport, Tree]) -> None:
+    """Latency quantiles of both sides, workload, network, the host's processor; the front service's are of its entrance."""
+    report, tree = nezha
+    metrics = pl.read_parquet(tree.datapack(report.imported[0][1]).path / "abnormal_metrics.parquet")
+    named = set(metrics.get_column("metric"))
+    sides = {f"http.{side}.request.duration.p{share}" for side in ("client", "server") for share in (90, 95, 99)}
+    assert sides | {"http.server.request.rate", "k8s.pod.network.io.receive", "k8s.node.cpu.utilization"} <= named
+    front = metrics.filter(pl.col("metric") == "http.request.duration.p99")
+    assert set(front.get_column("service_name")) == {"ts-gateway-service"}
+    assert front.get_column("attr.k8s.pod.name").null_count() == front.height > 0

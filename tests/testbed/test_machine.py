@@ -48,6 +48,7 @@ def test_contention_memory_and_neighbours_are_named():
     assert notes(quiet) == []
     busy = notes([*quiet, Look(102 * S, 2 * S, queued=1.5)])
     assert busy == ["the machine was busy: 1.5 more runnable tasks than cores"]
+    assert notes([*quiet, Look(102 * S, 2 * S, queued=0.04)]) == []  # which would be told as 0.0 more
     assert notes([*quiet, Look(102 * S, 2 * S, memory_share=0.99)]) == ["the memory of the machine was 99% full"]
     shared = [*quiet, Look(102 * S, 2 * S, systems=frozenset({"b"})), Look(103 * S, 3 * S, systems=frozenset({"a"}))]
     assert others(shared) == ["a", "b"]
@@ -95,7 +96,7 @@ def test_the_kernels_killer_is_named_when_its_count_rose(tmp_path):
     assert oom_kills(tmp_path / "none") is None
     found = [{"time_ns": 5, "process": "pressure-1", "pid": 7, "status": -9, "out_of_memory": True}]
     (sentence,) = sentences(found, 0)
-    assert "the kernel's out-of-memory killer struck at that moment" in sentence
+    assert "the kernel's out-of-memory killer acted at that moment" in sentence
 
 
 def test_a_full_disk_is_told_by_the_journal_and_counted_by_the_ledger(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from live import state_folder
 from opsassay.errors import LostError, StartError
+from opsassay.logs import parsed
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.recording.observer import observing, read_timeline, recorded_by
@@ -26,14 +27,18 @@ def values(timeline, depth):
 
 
 def test_a_killed_entry_shows_at_every_depth_but_the_control_plane(tmp_path):
-    with state_folder():
+    with state_folder() as folder:
         running = LocalSubstrate().deploy(load_system(TINY), "watch", owned=True)
         with observing("watch", tmp_path / "timeline.jsonl", cadence_s=0.25, probe_every_s=0.5):
             time.sleep(2)
             plan = FaultPlan.model_validate({"fault": "PodKill", "target": {"service": "front"}, "duration_s": 4})
             assert list(running.inject(plan))[-1]["recovered"]
             time.sleep(1)
+        logged = LocalSubstrate().logs("watch")["observer"]
         LocalSubstrate().remove("watch")
+        assert not list((folder / "observers").iterdir()), "the link goes with the system"
+    assert [parsed(line)["event"] for line in logged.splitlines() if "tick missed" not in line] == ["ready", "stopped"]
+    assert (tmp_path / "timeline.log").read_text() == logged, "the log stays beside the timeline"
     timeline = read_timeline(tmp_path / "timeline.jsonl")
     assert [tick.index for tick in timeline.ticks] == list(range(len(timeline.ticks)))
     assert min(values(timeline, "D1")) == pytest.approx(2 / 3)
@@ -81,6 +86,9 @@ def test_nothing_to_observe_is_one_sentence(tmp_path):
     missing = "There is no running system 'nobody'"
     with state_folder(), pytest.raises(StartError, match=missing), observing("nobody", tmp_path / "timeline.jsonl"):
         pass
+    entry = parsed((tmp_path / "timeline.log").read_text())
+    assert (entry["event"], entry["process"]) == ("failed", "observer")
+    assert missing in entry["reason"]
 
 
 def test_an_observer_that_does_not_end_is_ended_and_named(tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ class Opened:
         return self.tab.evaluate(script)
 
     def until(self, script, seconds=30):
-        """Ask again until it holds: a waiting function of the browser's own would be an eval, which the page's policy forbids."""
+        """Ask again until it holds: a waiting function of the browser's own is an eval, which the page's policy forbids."""
         deadline = time.monotonic() + seconds
         while not self.run(script):
             assert time.monotonic() < deadline, f"not within {seconds} s: {script}"

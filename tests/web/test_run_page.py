@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grading.verifiers.made import at, change, diagnosis, entity, probe, recording, scenario, timeline
+from grading.verifiers.made import at, change, diagnosis, entity, firing, probe, recording, scenario, timeline
 from opsassay.grading.verifiers import certify
 from opsassay.model.run import Run, Solver
 from opsassay.model.trajectory import ToolCall, TraceStep
@@ -55,6 +55,23 @@ def test_the_deciding_ticks_are_marked_and_the_verdict_is_said_first():
     assert "Hidden failure" in page
     assert page.index("Hidden failure") < page.index("v_temporal")
     assert render_run_page(made_view()) == page
+
+
+def test_a_hidden_failure_that_shows_at_the_end_does_not_look_healthy():
+    def headline(d3, *, alerts=(), depth="D1"):
+        probes = [probe("p1", 15, reachable=False), probe("p2", 28, reachable=d3 == 1)]
+        made = timeline([1.0] * 31, d4={14: ("db",)}, probes=probes)
+        recorded = recording(made, deployed=0, triggered=4, started=10, ended=20, alerts=alerts)
+        committed = scenario(committed_depth=depth)
+        run = Run(cell="c", attempt=1, item="made", item_hash="h", system="s", solver=Solver(name="a"), solver_hash="h")
+        return trial_view(run, committed, recorded, certify(recorded, committed)).headline
+
+    assert headline(1) == "Hidden failure: it looks healthy at the end, and the whole run does not hold."
+    below = headline(0, depth="D3")
+    assert "healthy" not in below
+    assert "do not answer" in below or "D3" in below
+    told = headline(1, alerts=[firing(5, ("front", "error_rate")), firing(29, ("front", "error_rate"))])
+    assert told == "Hidden failure: its replicas are ready at the end, but 1 alert still fires."
 
 
 def test_probes_that_nobody_committed_are_off_in_words_too():

@@ -52,7 +52,7 @@ def test_answers_are_ordered_by_their_grades_and_ungraded_ones_come_last(view):
     assert ordered == ["trace-walk", "random-walk", "correlation", "constant", "loudest", "chat-agent"]
     assert [a["solver"] for a in view["answers"]] == ordered
     assert [layer["name"] for layer in view["layers"]] == ["Truth", *ordered]
-    assert view["solved"] == "2 of 3"  # baselines do not count, nor does an agent that was never scored
+    assert view["solved"] == "2 of 3, 2 baselines or unranked apart"  # nor does an agent count that was never scored
 
 
 def test_scored_not_applicable_failed_and_absent_are_four_things(view):
@@ -157,3 +157,16 @@ def test_a_case_without_a_verified_cascade_says_so_on_its_truth(tmp_path):
     note = case.annotation.model_copy(update={"label": Label.UNEXPLAINED, "graph": bare_graph})
     truth = case_view(case.model_copy(update={"annotation": note}))["layers"][0]
     assert truth["summary"] == "1 root, 0 other affected services, 0 edges; labelled unexplained: no verified cascade"
+
+
+def test_a_true_root_without_a_fault_record_is_a_case_in_which_something_was_broken(tmp_path):
+    made = cases.no_fault_case(tmp_path / "a")
+    roots = cases.truth().roots
+    imported = made.model_copy(update={"truth": made.truth.model_copy(update={"faults": (), "roots": roots})})
+    shown = case_view(imported)
+    assert shown["headline"] == "In system shop, something was broken at pricing; the fault itself is not on record."
+    assert shown["fault"] == "not on record, at pricing"
+    assert dict(shown["facts"])["Root cause"] == "pricing"
+    silent = case_view(imported.model_copy(update={"truth": imported.truth.model_copy(update={"roots": ()})}))
+    assert silent["headline"] == "An incident of system shop; what was broken is not on record."
+    assert silent["fault"] == "not on record"

@@ -1,4 +1,4 @@
-"""A domain: questions of arithmetic, and two agents that answer them."""
+"""A domain: questions of arithmetic, two agents that answer them, and an oracle that leaves the right answer as a file."""
 
 from __future__ import annotations
 
@@ -13,17 +13,25 @@ from pydantic import Field
 
 from opsassay.bench.core.attempt import AttemptOutcome, attempt
 from opsassay.bench.core.cell import Cell
+from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores, grade_each
+from opsassay.bench.core.oracles import FilesOracle, oracle_solver, oracles_asked
 from opsassay.bench.core.plan import part_as
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.errors import NotFoundError
 from opsassay.model.base import Written
-from opsassay.model.run import Metric, MetricStatus, RunStatus, Solver
+from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.model.task import MetricDefinition, Task
 
 QUESTIONS: Mapping[str, tuple[int, int]] = {"small": (6, 7), "large": (1234, 5678)}
 AGENTS: Mapping[str, Callable[[int, int], int]] = {"calculator": lambda a, b: a * b, "always-42": lambda _a, _b: 42}
-ANSWER = "answer.json"
+ANSWER, WORKSPACE = "answer.json", "workspace"
+
+
+def right_answer(question: str) -> FilesOracle:
+    """Return the oracle of *question*: a folder of files that it puts into the workspace."""
+    return FilesOracle("right", Path(__file__).parent / "oracles" / question)
 
 
 class ArithmeticPlan(Written):
@@ -41,7 +49,8 @@ def task_of(name: str) -> Task:
         domain="arithmetic",
         name=f"{name} product",
         system="none",
-        goal=f"What is {a} * {b}?",
+        goal=f"What is {a} * {b}? Write it to {ANSWER}.",
+        oracles=(right_answer(name).name,),
         commitment=hashlib.sha256(f"{a}*{b}".encode()).hexdigest(),
     )
 
@@ -56,6 +65,9 @@ class Question:
     @property
     def cell(self) -> Cell:
         """The cell: the task and the agent, each by its content."""
+        if self.solver_name.startswith(ORACLE):
+            oracle = right_answer(self.task_name)
+            return Cell(task_of(self.task_name), oracle_solver(oracle), oracle.digest())
         digest = hashlib.sha256(self.solver_name.encode()).hexdigest()
         return Cell(task_of(self.task_name), Solver(name=self.solver_name, kind="agent"), digest)
 
@@ -67,18 +79,36 @@ class Question:
         return JobEnd(self, run_dir, read_run(run_dir), message="answered", known=run_dir == known)
 
     def _solve(self, run_dir: Path, _stop: Callable[[], bool]) -> AttemptOutcome:
-        answer = AGENTS[self.solver_name](*QUESTIONS[self.task_name])
-        (run_dir / ANSWER).write_text(json.dumps(answer))
+        workspace = run_dir / WORKSPACE
+        workspace.mkdir()
+        if self.solver_name.startswith(ORACLE):
+            right_answer(self.task_name).place(workspace)
+        else:
+            answer = AGENTS[self.solver_name](*QUESTIONS[self.task_name])
+            (workspace / ANSWER).write_text(json.dumps(answer))
         return AttemptOutcome(RunStatus.DONE)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
         """Compare the answer with the product."""
-        a, b = QUESTIONS[self.task_name]
-        right = json.loads((run_dir / ANSWER).read_text()) == a * b
-        return {"right": Metric(value=float(right), status=MetricStatus.SCORED)}
+        return graded_answer(self.task_name, run_dir)
 
     def end_all(self) -> None:
         """Do nothing: no process was started."""
+
+
+def graded_answer(question: str, run_dir: Path) -> dict[str, Metric]:
+    """Return whether the answer in *run_dir* is the product that *question* asks for."""
+    a, b = QUESTIONS[question]
+    right = json.loads((run_dir / WORKSPACE / ANSWER).read_text()) == a * b
+    return {"right": Metric(value=float(right), status=MetricStatus.SCORED)}
+
+
+def _solvers(agent: str, task: Task) -> list[str]:
+    """Return the agent, or the oracles that ``oracle:NAME`` and ``oracle:*`` ask for."""
+    oracles = [ORACLE + name for name in oracles_asked(agent, task.oracles, task.id)]
+    if not oracles and agent not in AGENTS:
+        raise NotFoundError("agent", agent, AGENTS)
+    return oracles or [agent]
 
 
 class Arithmetic:
@@ -103,11 +133,24 @@ class Arithmetic:
         """Return every agent of the part on every question of it."""
         del folder
         plan = part_as(ArithmeticPlan, part, where)
-        for kind, given, known in (("question", plan.questions, QUESTIONS), ("agent", plan.agents, AGENTS)):
-            for name in given:
-                if name not in known:
-                    raise NotFoundError(kind, name, known)
-        return [Question(question, agent) for question in plan.questions for agent in plan.agents]
+        for name in plan.questions:
+            if name not in QUESTIONS:
+                raise NotFoundError("question", name, QUESTIONS)
+        return [
+            Question(question, solver)
+            for question in plan.questions
+            for agent in plan.agents
+            for solver in _solvers(agent, task_of(question))
+        ]
+
+    def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
+        """Grade the stored answers; there are no conventions to set."""
+        del settings
+
+        def evaluate(_store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
+            return graded_answer(run.item, run_dir)
+
+        return grade_each(self, stores, evaluate)
 
 
 ARITHMETIC = Arithmetic()

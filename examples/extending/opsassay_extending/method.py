@@ -1,17 +1,23 @@
 """A method: the service whose mean span became slower by the largest factor."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import polars as pl
 
 from opsassay.methods.base import ranked, stated
+from opsassay.methods.parameters import Count
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.telemetry.datapack import Datapack
 
 
+@dataclass(frozen=True)
 class Slowest:
     """Rank services by mean duration in the abnormal period over that in the normal one."""
+
+    least_spans: Count = 1
+    """Services with fewer spans in a period are left out."""
 
     name: ClassVar[str] = "slowest"
     source: ClassVar[str] = "an example"
@@ -20,12 +26,16 @@ class Slowest:
     @property
     def configuration(self) -> Mapping[str, Any]:
         """It names services and no fault kinds, so it is graded on services."""
-        return {"names_fault_kinds": False}
+        return {"names_fault_kinds": False, "least_spans": self.least_spans}
 
     def diagnose(self, view: Datapack) -> Diagnosis:
         """Return the ranking; nothing is claimed."""
         means = [
-            view.scan(period, "traces").group_by("service_name").agg(pl.col("duration").mean().alias(period)).collect()
+            view.scan(period, "traces")
+            .group_by("service_name")
+            .agg(pl.col("duration").filter(pl.len() >= self.least_spans).mean().alias(period))
+            .drop_nulls(period)
+            .collect()
             for period in ("normal", "abnormal")
         ]
         both = means[0].join(means[1], on="service_name").filter(pl.col("service_name").is_in(view.services()))

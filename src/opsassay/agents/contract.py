@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from opsassay.errors import UserError, nearest
 from opsassay.model.diagnosis import Diagnosis, Evidence, Expectation, PropagationClaim, RootCauseClaim
 from opsassay.model.faults import OBSERVATION, FaultKind
+from opsassay.outside import read_json
 
 MAX_BYTES = 4 * 2**20
 MAX_ROOTS, MAX_EDGES, MAX_EVIDENCE, MAX_SQL = 50, 500, 10, 20_000
@@ -106,9 +107,7 @@ def _object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
     if not text:
         raise AnswerError("the answer is empty; give one JSON object by the contract")
     try:
-        payload = json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise AnswerError("the answer is no JSON that can be read: it is nested too deeply") from error
+        payload = read_json(text)
     except ValueError as error:
         found = list(_objects(text))
         if len(found) != 1:
@@ -124,22 +123,18 @@ def _object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     """Yield the outermost JSON objects in *text* that look like an answer."""
-    decoder, at = json.JSONDecoder(parse_constant=_refuse_constant), text.find("{")
+    decoder, at = json.JSONDecoder(), text.find("{")
     tries = 0
     while at >= 0 and tries < 1000:
         tries += 1
         try:
             value, end = decoder.raw_decode(text, at)
+            if isinstance(value, dict) and "root_causes" in value:
+                yield read_json(text[at:end])
         except (ValueError, RecursionError):
             at = text.find("{", at + 1)
             continue
-        if isinstance(value, dict) and "root_causes" in value:
-            yield value
         at = text.find("{", end)
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"it holds the number {name}")
 
 
 def _require_shape(payload: dict[str, Any]) -> None:

@@ -6,38 +6,29 @@ the model, which reflects and tries again. Long outputs are summarised by a requ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from opsassay.agents.asking import Asker, LimitError
-from opsassay.agents.models.base import Message, ModelError, Reply, ToolRequest, ToolSpec
-from opsassay.agents.sre_lint import lint
+from opsassay.agents.conversing import TURNS, Conversation, Looking
+from opsassay.agents.models.base import ModelError, ToolSpec
 from opsassay.agents.sre_prompts import (
     DIAGNOSE,
     DIAGNOSIS_REPORT,
     MITIGATE,
     MITIGATION_REPORT,
-    SUMMARISE,
     begin_mitigation,
-    reflect,
 )
-from opsassay.model.trajectory import ToolCall
 
-DIAGNOSIS, MITIGATION, SUMMARISER = "diagnosis", "mitigation", "summariser"
-LONG_OUTPUT = 4_000
-TURNS, REFLECTIONS = 30, 3
-"""Turns of each agent; times in a row that a call that failed is given back for reflection."""
+DIAGNOSIS, MITIGATION = "diagnosis", "mitigation"
 
 
-class Looking(Protocol):
-    """The tools of an operator, as plain callables."""
+class OperatorTools(Looking, Protocol):
+    """The tools of an operator."""
 
     def specs(self, *, changing: bool) -> Sequence[ToolSpec]:
         """Return the tools, with those that change something only if *changing*."""
-
-    def call(self, tool: str, arguments: Mapping[str, Any], step_id: int) -> ToolCall:
-        """Return the call with what came of it."""
 
 
 @dataclass
@@ -61,7 +52,7 @@ class SreAgent:
     def __init__(
         self,
         asker: Asker,
-        tools: Looking,
+        tools: OperatorTools,
         names: Collection[str] = (),
         diagnosed: Callable[[Mapping[str, Any]], object] = lambda _: None,
     ) -> None:
@@ -88,76 +79,8 @@ class SreAgent:
         self, agent: str, prompt: str, task: str, tools: Sequence[ToolSpec], final: ToolSpec, report: Report
     ) -> dict[str, Any] | None:
         """Let one agent work until it calls the tool *final*; return the arguments of that call."""
-        specs = {spec.name: spec for spec in (*tools, final)}
-        talk = _Talk(self._asker, self._tools, specs, self._names, final.name)
-        talk.messages += [Message(role="system", content=prompt), Message(role="user", content=task)]
-        for _ in range(TURNS):
-            reply = self._asker.ask(agent, list(talk.messages), (*tools, final), talk.act)
-            if talk.handed_in is not None:
-                return talk.handed_in
-            talk.shorten()
-            if not reply.tool_requests:
-                talk.messages += [
-                    Message(role="assistant", content=reply.text),
-                    Message(role="user", content=f"Go on, or call {final.name} when you are done."),
-                ]
-        report.notes.append(f"{agent}: no report after {TURNS} turns")
-        return None
-
-
-@dataclass
-class _Talk:
-    """One agent's conversation and its tool calls."""
-
-    asker: Asker
-    tools: Looking
-    specs: Mapping[str, ToolSpec]
-    names: Collection[str]
-    final: str
-    messages: list[Message] = field(default_factory=list)
-    handed_in: dict[str, Any] | None = None
-    failures: int = 0
-
-    def act(self, reply: Reply) -> Iterator[ToolCall]:
-        """Carry out what *reply* asks for until a report is handed in; take it with its outcome into the conversation."""
-        if not reply.tool_requests:
-            return
-        self.messages.append(Message(role="assistant", content=reply.text, tool_requests=reply.tool_requests))
-        step_id = self.asker.recorder.steps + 1
-        for request in reply.tool_requests:
-            call = self._carry(request, step_id)
-            content = self._reflected(call) if call.status == "error" else call.output
-            self.messages.append(Message(role="tool", content=content, tool_call_id=request.id))
-            yield call
-            if self.handed_in is not None:
-                return
-
-    def shorten(self) -> None:
-        """Put summaries in the place of long outputs; one that nobody summarises is cut."""
-        for index, message in enumerate(self.messages):
-            if message.role == "tool" and len(message.content) > LONG_OUTPUT:
-                self.messages[index] = message.model_copy(update={"content": self._summary(message.content)})
-
-    def _carry(self, request: ToolRequest, step_id: int) -> ToolCall:
-        problem = lint(request.tool, request.arguments, self.specs, self.names)
-        if problem is not None:
-            output = f"Linter: {problem}"
-            return ToolCall(tool=request.tool, arguments=request.arguments, output=output, status="error")
-        if request.tool == self.final:
-            self.handed_in = dict(request.arguments)
-            return ToolCall(tool=request.tool, arguments=request.arguments, output="Taken.")
-        call = self.tools.call(request.tool, request.arguments, step_id)
-        self.failures = self.failures if call.status == "error" else 0
-        return call
-
-    def _reflected(self, call: ToolCall) -> str:
-        self.failures += 1
-        return reflect(call) if self.failures <= REFLECTIONS else call.output
-
-    def _summary(self, output: str) -> str:
-        messages = [Message(role="system", content=SUMMARISE), Message(role="user", content=output)]
-        try:
-            summary = self.asker.ask(SUMMARISER, messages).text
-        except ModelError:
-            summary = ""
-        return f"(summary)\n{summary}" if summary.strip() else output[:LONG_OUTPUT] + "\n(cut)"
+        talk = Conversation(self._asker, self._tools, (*tools, final), final.name, self._names)
+        handed_in = talk.hold(agent, prompt, task)
+        if handed_in is None:
+            report.notes.append(f"{agent}: no report after {TURNS} turns")
+        return handed_in

@@ -49,15 +49,17 @@ TOOLS: Mapping[str, type[Written]] = {
 """Arguments of every tool by its name."""
 
 
-def tool_specs() -> tuple[ToolSpec, ...]:
-    """Return the tools as a model sees them."""
+def tool_specs(tools: Mapping[str, type[Written]] = TOOLS) -> tuple[ToolSpec, ...]:
+    """Return *tools* as a model sees them."""
     return tuple(
-        ToolSpec(name=n, description=model.__doc__ or "", parameters=_schema(model)) for n, model in TOOLS.items()
+        ToolSpec(name=n, description=model.__doc__ or "", parameters=_schema(model)) for n, model in tools.items()
     )
 
 
 class TelemetryToolbox:
     """The tools over one incident, whose tables are in *sql*."""
+
+    tools: Mapping[str, type[Written]] = TOOLS
 
     def __init__(self, sql: LockedSql) -> None:
         self._sql = sql
@@ -66,10 +68,10 @@ class TelemetryToolbox:
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
         """Return the call with what came of it; whatever is wrong with it, it is reported and never raised."""
         given = dict(arguments)
-        if tool not in TOOLS:
-            return _called(tool, given, f"Error: unknown tool {tool!r}; there are {', '.join(TOOLS)}.", "error")
+        if tool not in self.tools:
+            return _called(tool, given, f"Error: unknown tool {tool!r}; there are {', '.join(self.tools)}.", "error")
         try:
-            asked = TOOLS[tool].model_validate(given)
+            asked = self.tools[tool].model_validate(given)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the arguments"
@@ -92,7 +94,7 @@ class TelemetryToolbox:
         result = self._sql.query(asked.sql)
         if result.status not in ("ok", "empty"):
             return f"Error: {result.status}: {result.message}", "error"
-        return _rows(result.columns, result.rows, truncated=result.truncated), "ok"
+        return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
 
     def _listed(self) -> str:
         if self._tables is None:
@@ -104,7 +106,7 @@ class TelemetryToolbox:
         return self._tables
 
 
-def _rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, truncated: bool) -> str:
+def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, truncated: bool) -> str:
     """Return a result as lines of JSON, cut where a reader has had enough."""
     lines = [json.dumps(columns, ensure_ascii=False)]
     size, shown = len(lines[0]), 0

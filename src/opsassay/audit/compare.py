@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET  # written here, never parsed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -29,6 +29,7 @@ class PairOutcome(StrEnum):
     EQUIVALENT = "not worse"
     UNPROVEN = "not shown"
     UNDECIDED = "undecided"
+    IDENTICAL = "identical"
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,9 @@ def compare(
 
     The overall difference is the mean over systems of B - A; its interval resamples cases within systems (percentile,
     5,000, seed 42). ``detectable`` = (z_.975 + z_.8) se is the difference that this n finds with power 0.8. Outcome:
-    better or worse when the interval lies on one side of 0, else undecided; with *margin* (a fraction) "not worse" when
-    it lies above -margin, "worse" when it lies below, else "not shown". Raises UserError when no case is shared.
+    identical when no case differs, better or worse when the interval lies on one side of 0, else undecided; with *margin*
+    (a fraction) "not worse" when it lies above -margin, "worse" when it lies below, else "not shown". Raises UserError when
+    no case is shared.
     """
     settings = settings or AuditSettings()
     a = _one(before, names[0], BEFORE)
@@ -113,9 +115,12 @@ def compare(
     name = names[0] if names[0] == names[1] else f"{names[0]} -> {names[1]}"
     return Comparison(
         method=name,
-        overall=_overall(matched, drawn, settings, margin),
+        overall=_said(_overall(matched, drawn, settings, margin), matched.difference(0, 1), margin),
         weighted=float((matched.values[:, 1] - matched.values[:, 0]).mean()),
-        systems=tuple(_by_system(matched, drawn, settings, margin)),
+        systems=tuple(
+            _said(one, matched.difference(0, 1)[start : start + one.cases], margin)
+            for one, start in zip(_by_system(matched, drawn, settings, margin), matched.starts, strict=True)
+        ),
         only_before=a.height - both.height,
         only_after=b.height - both.height,
     )
@@ -158,6 +163,13 @@ def _by_system(matched: Matched, drawn: np.ndarray, settings: AuditSettings, mar
         )
         for s, system in enumerate(matched.systems)
     ]
+
+
+def _said(difference: Difference, by_case: np.ndarray, margin: float | None) -> Difference:
+    """Return *difference* as identical where no case differs; a margin asks for more than that nothing was seen."""
+    if margin is not None or np.any(by_case):
+        return difference
+    return replace(difference, outcome=PairOutcome.IDENTICAL)
 
 
 def _difference(

@@ -10,14 +10,19 @@ from pathlib import Path
 
 from opsassay.causes.search.rules import RULES_VERSION
 from opsassay.causes.verdict.annotate import annotate, annotate_opened, open_pack
+from opsassay.causes.verdict.pretended import possible_types
 from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.causes.verdict.sham import sham
 from opsassay.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.model.causal_graph import Annotation, CausalGraph, FaultVerdict
+from opsassay.model.faults import CATALOGUE
 from opsassay.model.incident import AffectedByFault, EffectCheck, Fault, Label, Truth
 from opsassay.telemetry.tree import Case, resolve, write_annotation
 
-CAUSES_VERSION = "4"
+EVERY_TYPE = "every"
+"""A sham of each type that may be at a service."""
+
+CAUSES_VERSION = "5"
 """Part of what an annotation is made from; raised when the way of making it changes."""
 
 
@@ -26,8 +31,8 @@ class AnnotateJob:
     """What to do with the case at *path*.
 
     *root* and *sham* pretend: the fault was on another service; a fault of this type was there although nothing was
-    broken (on *root*, or on every service in turn). What is pretended is never written. *again* makes anew what is
-    unchanged.
+    broken (on *root*, or on every service in turn; EVERY_TYPE: each type that may be there). What is pretended is never
+    written. *again* makes anew what is unchanged.
     """
 
     path: Path
@@ -107,8 +112,7 @@ def made_from(case: Case, settings: AnnotateSettings) -> str:
     parts = [
         CAUSES_VERSION,
         RULES_VERSION,
-        settings.model_copy(update={"rules_off": frozenset()}).digest(),
-        *sorted(settings.rules_off),
+        settings.digest(),
         case.datapack.incident.content_hash or case.datapack.incident.canonical_json(),
         *(fault.canonical_json() for fault in case.truth.faults),
         *(effect.canonical_json() for effect in case.truth.effects),
@@ -132,11 +136,15 @@ def _shams(case: Case, job: AnnotateJob) -> list[Annotated]:
     opened = None
     for service in services:
         began = time.perf_counter()
-        calm, fault = sham(case.datapack, case.truth, job.sham, service)
+        type_ = next(iter(CATALOGUE)) if job.sham == EVERY_TYPE else job.sham  # the windows are the same for all
+        calm, fault = sham(case.datapack, case.truth, type_, service)
         opened = opened or open_pack(calm, job.settings)
-        found = annotate_opened(opened, [fault], settings=job.settings)
-        seconds = time.perf_counter() - began
-        results.append(Annotated(case.name, job.path, found, None, seconds, pretended=f"{fault.type} at {service}"))
+        types = possible_types(opened.calls, service) if job.sham == EVERY_TYPE else (fault.type,)
+        for type_ in types:
+            found = annotate_opened(opened, [fault.model_copy(update={"type": type_})], settings=job.settings)
+            seconds = time.perf_counter() - began
+            results.append(Annotated(case.name, job.path, found, None, seconds, pretended=f"{type_} at {service}"))
+            began = time.perf_counter()
     return results
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 from pydantic import Field
-from statsmodels.stats.inter_rater import cohens_kappa
 
 from opsassay.errors import DatapackError, UserError
 from opsassay.model.base import Artefact
 from opsassay.model.causal_graph import CausalGraph
+from opsassay.model.json_lines import append_line
 
 CRITERIA = ("temporal", "structural", "causal")
 """What is asked of every edge: precedence, a relation that admits the mechanism, consequence and not coincidence."""
@@ -80,8 +80,7 @@ def save_verdict(suite: Path, verdict: CaseVerdict) -> None:
     """Append *verdict* to those of its annotator; the last one on a case counts."""
     file = audit_file(suite, verdict.annotator)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a", encoding="utf-8") as out:
-        out.write(verdict.canonical_json() + "\n")
+    append_line(file, verdict)
 
 
 def read_verdicts(suite: Path, annotator: str) -> dict[str, CaseVerdict]:
@@ -136,8 +135,9 @@ def agreement(suite: Path) -> KindAgreement:
 
 def _kappa(table: np.ndarray) -> float | None:
     """Return Cohen's kappa; when both gave one and the same answer throughout, chance explains all and it is undefined."""
-    expected = table.sum(axis=0) @ table.sum(axis=1) / table.sum() ** 2
-    return None if expected == 1 else float(cohens_kappa(table).kappa)
+    total = table.sum()
+    observed, expected = np.trace(table) / total, table.sum(axis=0) @ table.sum(axis=1) / total**2
+    return None if expected == 1 else float((observed - expected) / (1 - expected))
 
 
 def _flags(verdict: CaseVerdict) -> dict[str, Any]:

@@ -35,11 +35,11 @@ class Cost:
 
 
 class BlameAsker:
-    """Asks *model* at one temperature and adds up the cost."""
+    """Asks *model* at one temperature and adds up the cost; *notes* are what is to be said beside the answer."""
 
     def __init__(self, model: Model, temperature: float) -> None:
         self._model, self._temperature = model, temperature
-        self.cost = Cost()
+        self.cost, self.notes = Cost(), list[str]()
 
     def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Reply:
         """Return the answer; raises OperationError when there is none."""
@@ -66,12 +66,11 @@ def attribution_in(value: dict[str, Any] | None, trace: Trace) -> Attribution:
     """Return the agent and step of an answer; a step that the trace does not have is no answer."""
     if value is None:
         return Attribution(reason="the answer could not be read")
-    step = whole_number(value.get("step"))
-    agent = value.get("agent")
-    if step is None or not 1 <= step <= len(trace.steps):
+    step = trace.step(whole_number(value.get("step")) or 0)
+    if step is None:
         return Attribution(reason=f"the answer names no step of the trace: {value.get('step')!r}")
-    name = str(agent) if agent else trace.steps[step - 1].agent_name
-    return Attribution(agent_name=name, step_id=step, reason=str(value.get("reason", "")))
+    name = str(value.get("agent") or step.agent_name)
+    return Attribution(agent_name=name, step_id=step.step_id, reason=str(value.get("reason", "")))
 
 
 def whole_number(value: Any) -> int | None:

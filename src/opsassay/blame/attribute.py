@@ -1,4 +1,4 @@
-"""One door to rules and techniques: a trace in, an attribution with its cost out; a failure of the model is an answer."""
+"""The entry to rules and techniques: a trace in, an attribution with its cost out; a failing model is an answer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from opsassay.agents.models.base import Model
 from opsassay.blame.asking import BlameAsker, Cost
+from opsassay.blame.long_traces import ask_within
+from opsassay.blame.paid import BudgetReachedError
 from opsassay.blame.rerun import Rerun
 from opsassay.blame.rules import RULES
 from opsassay.blame.settings import BlameSettings, observed
-from opsassay.blame.techniques import TECHNIQUES
+from opsassay.blame.techniques import AT_ONCE, TECHNIQUES
 from opsassay.errors import NotFoundError, OperationError, UserError
 from opsassay.model.trajectory import Attribution, Trace
 
@@ -28,6 +30,10 @@ class Blamed:
     technique: str
     attribution: Attribution
     cost: Cost
+    failed: str | None = None
+    """Why the model gave no answer; the technique has then said nothing, neither right nor wrong."""
+    notes: tuple[str, ...] = ()
+    """What is to be said beside the answer, as how a re-run's requests differed from the recorded ones."""
 
 
 def names() -> list[str]:
@@ -44,11 +50,13 @@ def attribute(
     rerun: Rerun | None = None,
     joined: Joined | None = None,
 ) -> Blamed:
-    """Return what *technique* says of *trace*; a model that does not answer gives no answer, with the reason.
+    """Return what *technique* says of *trace*; where the model does not answer the question has *failed*.
 
-    Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder.
+    Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder,
+    BudgetReachedError where the model has a budget and the next call could pass it.
     """
     chosen = settings or BlameSettings()
+    chosen.require_context()
     shown = observed(trace, chosen)
     if technique in RULES:
         return Blamed(technique, RULES[technique](shown), Cost())
@@ -68,9 +76,18 @@ def attribute(
         raise UserError(
             f"The technique {technique!r} asks a model; name one with --model, or use a rule such as `combined`."
         )
-    asker = BlameAsker(model, chosen.temperature)
+    asker, asked = BlameAsker(model, chosen.temperature), TECHNIQUES.load(technique)
+
+    def ask(part: Trace) -> Attribution:
+        answer: Attribution = asked(part, asker, chosen, rerun)
+        return answer
+
     try:
-        answer = TECHNIQUES.load(technique)(shown, asker, chosen, rerun)
+        answer = ask_within(ask, shown, asker, chosen, turns=technique not in AT_ONCE)
+    except BudgetReachedError:
+        raise
     except OperationError as error:
-        answer = Attribution(reason=f"the model gave no answer: {error}")
-    return Blamed(technique, answer, asker.cost)
+        reason = str(error).split("\n", 1)[0][:500]
+        failure = Attribution(reason=f"the model gave no answer: {reason}")
+        return Blamed(technique, failure, asker.cost, reason, tuple(asker.notes))
+    return Blamed(technique, answer, asker.cost, notes=tuple(asker.notes))

@@ -131,7 +131,7 @@ def _fit_chosen(data: _Data, chosen: NDArray[np.int64], penalties: Sequence[floa
 
 
 def _held_out_loss(data: _Data, chosen: NDArray[np.int64], penalty: float) -> float:
-    folds = [chosen[fold::_FOLDS] for fold in range(_FOLDS)]
+    folds = [fold for start in range(_FOLDS) if 0 < len(fold := chosen[start::_FOLDS]) < len(chosen)]
     return sum(data.take(fold).loss(_fit(data.take(np.setdiff1d(chosen, fold)), penalty))[0] for fold in folds)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from pydantic import Field
 
 from opsassay.blame.rerun import ProxyRerun, Rerun, command
+from opsassay.blame.settings import BlameSettings
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
 from opsassay.model.trajectory import LabelledTrace
@@ -41,18 +42,18 @@ class Reruns(Written):
     traces: dict[str, Again]
 
 
-def reruns_in(path: Path) -> Callable[[LabelledTrace], Rerun | None]:
+def reruns_in(path: Path, settings: BlameSettings) -> Callable[[LabelledTrace], Rerun | None]:
     """Return how *path* runs a labelled trace again, None for one that it does not name; raises ConfigError."""
     known = load_yaml(path, Reruns).traces
 
     def rerun_of(case: LabelledTrace) -> Rerun | None:
         again = known.get(case.id)
-        return None if again is None else prepared(again, path.parent)
+        return None if again is None else prepared(again, path.parent, settings)
 
     return rerun_of
 
 
-def prepared(again: Again, folder: Path) -> Rerun:
+def prepared(again: Again, folder: Path, settings: BlameSettings) -> Rerun:
     """Return the re-run that *again* describes; raises UserError, DatapackError for a session that cannot be read."""
     return ProxyRerun(
         command(shlex.split(again.command)),
@@ -60,4 +61,6 @@ def prepared(again: Again, folder: Path) -> Rerun:
         again.upstream,
         key=os.environ.get("OPSASSAY_UPSTREAM_KEY") or None,
         environment=again.environment,
+        volatile=settings.volatile,
+        similar=settings.similar,
     )

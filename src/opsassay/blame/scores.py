@@ -1,6 +1,7 @@
 """Scores of attributions: exact, within a tolerance, and the substring scoring of the public code for comparison.
 
-An answer that was not given counts as wrong and is counted apart. Intervals are Wilson's at 95%. Rates stand for the
+An answer that was not given counts as wrong and is counted apart; a question that failed, because the model could not be
+reached, counts as nothing and is counted apart too. Intervals are Wilson's at 95%. Rates stand for the
 mean over repeated runs of a sampled model; the interval then takes the number of traces, not of runs, as n.
 """
 
@@ -25,7 +26,7 @@ _TYPES = (
 
 @dataclass(frozen=True)
 class Scored:
-    """One answer beside its label; *answered* is False where a technique gave none."""
+    """One answer beside its label; *answered* is False where a technique gave none, *failed* True where it could not."""
 
     trace: str
     subset: str
@@ -36,6 +37,7 @@ class Scored:
     agent: bool
     step: bool
     step_within: bool
+    failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,13 @@ class Rate:
 
 @dataclass(frozen=True)
 class TechniqueSummary:
-    """Accuracies of one technique over some traces; *macro* are means over systems."""
+    """Accuracies of one technique over *n* traces that it was asked about; *macro* are means over systems.
+
+    *failed* counts the answers that could not be had, which are in no mean; a trace without any other is not in *n*.
+    """
 
     n: int
+    failed: int
     unanswered: float
     agent: Rate
     step: Rate
@@ -87,25 +93,31 @@ def score(case: LabelledTrace, answer: Attribution, *, tolerance: int = 1, compa
     )
 
 
-def summarise(runs: Sequence[Sequence[Scored]]) -> TechniqueSummary:
-    """Return the accuracies over *runs*, each of which scored the same traces."""
-    rows = [row for run in runs for row in run]
-    n = len(rows) // max(1, len(runs))
+def summarise(rows: Iterable[Scored]) -> TechniqueSummary:
+    """Return the accuracies over *rows*, of which a trace has one for each run: means over traces of means over runs."""
+    by_trace: dict[str, list[Scored]] = defaultdict(list)
+    failed = 0
+    for row in rows:
+        failed += row.failed
+        if not row.failed:
+            by_trace[row.trace].append(row)
+    traces = list(by_trace.values())
     return TechniqueSummary(
-        n=n,
-        unanswered=_mean(not row.answered for row in rows),
-        agent=_rate(rows, n, lambda row: row.agent),
-        step=_rate(rows, n, lambda row: row.step),
-        step_within=_rate(rows, n, lambda row: row.step_within),
-        macro_agent=_macro(rows, lambda row: row.agent),
-        macro_step=_macro(rows, lambda row: row.step),
+        n=len(traces),
+        failed=failed,
+        unanswered=_mean(_share(runs, lambda row: not row.answered) for runs in traces),
+        agent=_rate(traces, lambda row: row.agent),
+        step=_rate(traces, lambda row: row.step),
+        step_within=_rate(traces, lambda row: row.step_within),
+        macro_agent=_macro(traces, lambda row: row.agent),
+        macro_step=_macro(traces, lambda row: row.step),
     )
 
 
-def breakdown(runs: Sequence[Sequence[Scored]], by: str) -> dict[str, TechniqueSummary]:
+def breakdown(rows: Sequence[Scored], by: str) -> dict[str, TechniqueSummary]:
     """Return the summary of every value of the field *by*: subset, system, agent_type or third."""
-    values = dict.fromkeys(getattr(row, by) for run in runs for row in run)
-    return {value: summarise([[row for row in run if getattr(row, by) == value] for run in runs]) for value in values}
+    values = dict.fromkeys(getattr(row, by) for row in rows)
+    return {value: summarise(row for row in rows if getattr(row, by) == value) for value in values}
 
 
 def agent_type(name: str) -> str:
@@ -130,18 +142,22 @@ def _step_matches(label: Attribution, answer: Attribution, *, compat: bool) -> b
     return str(label.step_id - 1) in str(answer.step_id - 1) if compat else label.step_id == answer.step_id
 
 
-def _mean(values: Iterable[bool]) -> float:
+def _mean(values: Iterable[float]) -> float:
     listed = list(values)
     return sum(listed) / len(listed) if listed else 0.0
 
 
-def _rate(rows: Sequence[Scored], n: int, hit: Callable[[Scored], bool]) -> Rate:
-    value = _mean(hit(row) for row in rows)
+def _share(runs: Sequence[Scored], hit: Callable[[Scored], bool]) -> float:
+    return _mean(hit(row) for row in runs)
+
+
+def _rate(traces: Sequence[Sequence[Scored]], hit: Callable[[Scored], bool]) -> Rate:
+    n, value = len(traces), _mean(_share(runs, hit) for runs in traces)
     return Rate(value, *wilson(value * n, n), n)
 
 
-def _macro(rows: Sequence[Scored], hit: Callable[[Scored], bool]) -> float:
-    by_system: dict[str, list[bool]] = defaultdict(list)
-    for row in rows:
-        by_system[row.system].append(hit(row))
-    return sum(map(_mean, by_system.values())) / len(by_system) if by_system else 0.0
+def _macro(traces: Sequence[Sequence[Scored]], hit: Callable[[Scored], bool]) -> float:
+    by_system: dict[str, list[float]] = defaultdict(list)
+    for runs in traces:
+        by_system[runs[0].system].append(_share(runs, hit))
+    return _mean(map(_mean, by_system.values()))

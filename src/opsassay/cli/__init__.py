@@ -11,7 +11,9 @@ from typing import Any, NoReturn
 import click
 
 from opsassay import __version__
-from opsassay.errors import OpsAssayError, nearest
+from opsassay.cli.output import echo
+from opsassay.errors import OpsAssayError, UserError, nearest
+from opsassay.extras import extra_for
 
 COMMANDS = {
     "demo": "Break a real system, explain the cascade, grade every method, write a report.",
@@ -35,6 +37,7 @@ COMMANDS = {
     "tasks": "List every task: scenarios that ship, incidents of suites.",
     "run": "Run agents over a suite, or a plan of any tasks: repeats, resume, limits, grades.",
     "grade": "Grade runs against the truth.",
+    "table": "Print the result tables of a store of runs.",
     "regrade": "Grade runs again under changed conventions: a what-if.",
     "scenarios": "List the remediation scenarios; validate one.",
     "trials": "Run agents on remediation scenarios and judge the whole trajectory.",
@@ -102,12 +105,26 @@ def run(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (click.exceptions.Abort, KeyboardInterrupt) as interruption:
-        click.echo("Interrupted; everything that was started has been stopped.", err=True)
+        echo("Interrupted; everything that was started has been stopped.", err=True)
         _echo_notes(interruption.__cause__ or interruption)  # click wraps what interrupted it
         return 130
+    except ModuleNotFoundError as error:
+        return _explain(_missing(error, arguments or sys.argv[1:]))
     except (click.ClickException, click.exceptions.Exit, OpsAssayError, OSError) as error:
         return _explain(error)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _missing(error: ModuleNotFoundError, arguments: list[str]) -> UserError:
+    """Return the sentence about a package that an extra brings; raises *error* again for any other."""
+    command, package = next(iter(arguments), ""), str(error.name)
+    extra = extra_for(package, command)
+    if extra is None:
+        raise error
+    return UserError(
+        f"`opsassay {command}` needs the package {package.partition('.')[0]}, which is not installed; "
+        f"run `pip install 'opsassay[{extra}]'`."
+    )
 
 
 def _explain(error: Exception) -> int:
@@ -115,14 +132,14 @@ def _explain(error: Exception) -> int:
     if isinstance(error, click.ClickException):
         error.show()
     elif isinstance(error, OpsAssayError):
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
     elif isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
-        click.echo(f"Error: {error.strerror or error}{where}; free the cause and try again.", err=True)
+        echo(f"Error: {error.strerror or error}{where}; free the cause and try again.", err=True)
     _echo_notes(error)
     return getattr(error, "exit_code", 1)
 
 
 def _echo_notes(error: BaseException) -> None:
     for note in getattr(error, "__notes__", ()):
-        click.echo(note, err=True)
+        echo(note, err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 
 @click.group("agents", cls=DefaultGroup, default="list", invoke_without_command=True)
@@ -30,10 +30,8 @@ def list_agents(*, as_json: bool) -> None:
         print_json("agents", items, sealing={"possible": refusal is None, "reason": refusal})
         return
     print_table("Agents", ("agent", "source"), [(a.name, a.source) for a in agents])
-    click.echo("Any command is an agent by its YAML file; see docs/agents.md.")
-    click.echo(
-        "External agents run sealed here." if refusal is None else f"External agents run unsealed here: {refusal}"
-    )
+    echo("Any command is an agent by its YAML file; see docs/agents.md.")
+    echo("External agents run sealed here." if refusal is None else f"External agents run unsealed here: {refusal}")
 
 
 @command.command("check")
@@ -49,12 +47,12 @@ def check(context: click.Context, agent: str, model: str | None, changes: tuple[
     from opsassay.bench.domains.diagnosis.dry_run import DRY_RUN_MODEL
     from opsassay.bench.domains.diagnosis.dry_run import check as dry_run
     from opsassay.bench.domains.diagnosis.exams import read_settings
-    from opsassay.bench.domains.diagnosis.solvers import solver_named
+    from opsassay.bench.domains.diagnosis.solvers import agent_setup, is_asked_method
     from opsassay.errors import UserError
 
-    setup = solver_named(agent, model or DRY_RUN_MODEL, read_settings(changes))
-    if isinstance(setup, str):
+    if is_asked_method(agent):
         raise UserError(f"{agent} is a method; run it with `opsassay diagnose DIR -m {agent}`.")
+    setup = agent_setup(agent, model or DRY_RUN_MODEL, read_settings(changes))
     say(f"opsassay: {setup.agent.name} diagnoses a made-up incident of two services")
     found, run = dry_run(setup)
     passed = all(one.passed is not False for one in found)
@@ -68,7 +66,5 @@ def check(context: click.Context, agent: str, model: str | None, changes: tuple[
             ("check", "", "what was seen"),
             [(c.name, marks[c.passed], c.said) for c in found],
         )
-        click.echo(
-            f"Next: `opsassay run SUITE -a {agent}`." if passed else "Put right what is broken, then check again."
-        )
+        echo(f"Next: `opsassay run SUITE -a {agent}`." if passed else "Put right what is broken, then check again.")
     context.exit(0 if passed else 1)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsassay.bench.core.tables import percent
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import json_option, percent, print_json, print_table, say, stages
+from opsassay.cli.output import echo, json_option, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
     from opsassay.audit.audit import AuditReport
@@ -21,7 +22,7 @@ _override_option = click.option(
     "-c", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c columns.score=acc."
 )
 _metric_option = click.option(
-    "--metric", default="exact_match", show_default=True, help="Which grade is the score, for a folder of runs."
+    "--metric", help="Which grade is the score, for a folder of runs; one defined on all when left out."
 )
 
 
@@ -38,7 +39,7 @@ def command() -> None:
 @_metric_option
 @json_option
 def scores(
-    path: Path, output: Path, file: Path | None, overrides: tuple[str, ...], metric: str, *, as_json: bool
+    path: Path, output: Path, file: Path | None, overrides: tuple[str, ...], metric: str | None, *, as_json: bool
 ) -> None:
     """Audit SCORES, a table or a store of graded runs, and write report.html, report.md, tables and figures.
 
@@ -67,7 +68,7 @@ def verify(
     tolerance: float | None,
     file: Path | None,
     overrides: tuple[str, ...],
-    metric: str,
+    metric: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -87,15 +88,15 @@ def verify(
     context.exit(1 if any(c.printed is not None for c in differing) else 0)
 
 
-def _audit(path: Path, settings: AuditSettings, metric: str) -> AuditReport:
+def _audit(path: Path, settings: AuditSettings, metric: str | None) -> AuditReport:
     from opsassay.audit.audit import audit_matched
     from opsassay.audit.matched import match
     from opsassay.cli.score_input import scores_of
 
     with stages() as shown:
-        shown.begin("reading scores")
-        inclusion = match(scores_of(path, settings, metric), settings, str(path))
-        return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, shown.begin)
+        shown.started("reading scores")
+        inclusion = match(scores_of([path], settings, metric)[0], settings, str(path))
+        return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, shown.started)
 
 
 def _write(result: AuditReport, output: Path) -> None:
@@ -132,10 +133,10 @@ def _print(result: AuditReport, output: Path, *, as_json: bool) -> None:
     )
     print_table("Stability of each pair over systems (macro pooling)", columns, rows[:30])
     if len(rows) > 30:
-        click.echo(f"{len(rows) - 30} more pairs are in {output / 'tables' / 'pairs.csv'}.")
+        echo(f"{len(rows) - 30} more pairs are in {output / 'tables' / 'pairs.csv'}.")
     for recommendation in result.recommendations[:30]:
-        click.echo(recommendation.text)
-    click.echo(f"\n{result.claim}\n\n{output / 'report.html'}")
+        echo(recommendation.text)
+    echo(f"\n{result.claim}\n\n{output / 'report.html'}")
 
 
 def _row(item: dict[str, Any]) -> tuple[str | None, ...]:
@@ -162,7 +163,7 @@ def _number(value: float | None) -> str | None:
     return None if value is None else f"{value:.6g}"
 
 
-def _checked(printed: Path, source: Path | None, settings: AuditSettings, metric: str) -> list[Checked]:
+def _checked(printed: Path, source: Path | None, settings: AuditSettings, metric: str | None) -> list[Checked]:
     from opsassay.audit import verify
     from opsassay.audit.table import read_table
     from opsassay.errors import UserError
@@ -183,7 +184,7 @@ def _checked(printed: Path, source: Path | None, settings: AuditSettings, metric
     return verify.check_list(table, _figures(source, settings, metric), str(printed))
 
 
-def _figures(source: Path, settings: AuditSettings, metric: str) -> dict[tuple[str, str, str, str], float]:
+def _figures(source: Path, settings: AuditSettings, metric: str | None) -> dict[tuple[str, str, str, str], float]:
     from opsassay.audit import verify
     from opsassay.audit.table import read_table
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from opsassay.cli.output import json_option, percent, print_json, print_table, say
+from opsassay.bench.core.tables import percent
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 
 @click.command("audit-labels")
@@ -38,10 +39,8 @@ def command(suite: Path, annotator: str | None, sample: int | None, seed: int, p
         )
         return
     one, two = found.annotators
-    click.echo(
-        f"{one} and {two} judged {found.cases} cases: raw agreement {percent(found.raw)}, Cohen's kappa {kappa}."
-    )
-    click.echo(f"Both find the cascade valid in {found.valid} of {found.cases} ({percent(found.valid / found.cases)}).")
+    echo(f"{one} and {two} judged {found.cases} cases: raw agreement {percent(found.raw)}, Cohen's kappa {kappa}.")
+    echo(f"Both find the cascade valid in {found.valid} of {found.cases} ({percent(found.valid / found.cases)}).")
     rows = [(d["case"], *(_flags(d[name]) for name in found.annotators)) for d in found.disagreements]
     print_table("Disagreements", ("case", one, two), rows)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsassay.cli.blame_bench import bench, scores
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import json_option, percent, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.blame.bench import BenchRow
     from opsassay.blame.operations import Joined
     from opsassay.blame.rerun import Rerun
     from opsassay.blame.settings import BlameSettings
@@ -37,6 +37,10 @@ _without_option = click.option(
 @click.group("blame", cls=DefaultGroup, default="trace")
 def command() -> None:
     """Say which agent made a run fail and at which step; compare techniques; annotate; view traces."""
+
+
+command.add_command(bench)
+command.add_command(scores)
 
 
 @command.command("trace")
@@ -66,13 +70,16 @@ def trace(
     for path in traces:
         try:
             for found in read_traces(path):
-                again, joined = _rerun_of(path, rerun, upstream), _joined(found, path, cases)
+                again, joined = _rerun_of(path, rerun, upstream, settings), _joined(found, path, cases)
                 blamed = attribute(found, technique, model=asked, settings=settings, rerun=again, joined=joined)
                 items.append(_item(path, found, blamed))
         except OpsAssayError as error:
             if len(traces) == 1:
                 raise
             problems.append(str(error))
+    for item in items:
+        for note in item["notes"]:
+            say(f"opsassay: {item['trace']}: {note}")
     for problem in problems:
         say(f"opsassay: not attributed: {problem}")
     if as_json:
@@ -82,55 +89,6 @@ def trace(
         rows = [(i["trace"], i["agent"], i["step"], i["calls"], i["tokens"], i["reason"]) for i in items]
         print_table(f"Blame ({technique})", columns, rows)
     context.exit(1 if problems or any(i["step"] is None for i in items) else 0)
-
-
-@command.command("bench")
-@click.argument("folder", type=_PATH)
-@click.option(
-    "--technique", "techniques", multiple=True, help="Beside the rules, which are always there; repeat for more."
-)
-@_model_option
-@_without_option
-@click.option(
-    "--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of techniques that ask a model."
-)
-@click.option("--compat", is_flag=True, help="Score by substring, as the public code does.")
-@click.option("--reruns", type=_PATH, help="YAML of how traces are run again, for the dynamic technique.")
-@_config_option
-@json_option
-def bench(
-    folder: Path, techniques: tuple[str, ...], model: str | None, without: tuple[str, ...], runs: int,
-    reruns: Path | None, config: Path | None, *, compat: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """Compare techniques on the labelled traces in FOLDER; the rule-based rows are always there."""
-    from opsassay.agents.models import model_named
-    from opsassay.blame.attribute import JOINED, names
-    from opsassay.blame.bench import bench as compare
-    from opsassay.blame.reruns import reruns_in
-    from opsassay.errors import NotFoundError, UserError
-    from opsassay.proxy.formats import read_labelled
-
-    for technique in techniques:
-        if technique not in names():
-            raise NotFoundError("attribution technique", technique, names())
-        if technique == JOINED:
-            raise UserError("The technique 'joined' reads run folders, which a benchmark of traces has not.")
-    rerun_of = reruns_in(reruns) if reruns else lambda _: None
-    cases = read_labelled(folder)
-    for case in cases:
-        for note in case.notes:
-            say(f"opsassay: {case.id}: {note}; kept as it is")
-    settings = _settings(config, without)
-    rows = compare(
-        cases, techniques, model=model_named(model) if model else None, settings=settings, runs=runs, compat=compat,
-        rerun_of=rerun_of, progress=lambda name: say(f"opsassay: {name}"),
-    )  # fmt: skip
-    if as_json:
-        scoring = "compat" if compat else "exact"
-        shown = {name: getattr(settings, name) for name in ("reference", "metadata", "inputs")}
-        print_json("blame bench", [_bench_item(row) for row in rows], scoring=scoring, shown=shown)
-    else:
-        _print_bench(rows, compat=compat)
 
 
 @command.command("view")
@@ -161,7 +119,7 @@ def view(
     write_trace_page([page], output, title=f"Trace of {found.system_name}")
     for finding in findings:
         say(f"opsassay: {finding.name} at step {finding.step}: {finding.evidence}")
-    click.echo(f"Written: {output}; {len(found.steps)} steps, step {blamed.attribution.step_id} suggested.")
+    echo(f"Written: {output}; {len(found.steps)} steps, step {blamed.attribution.step_id} suggested.")
 
 
 @command.command("annotate")
@@ -183,9 +141,7 @@ def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
     write_trace_page(
         pages, output, title=f"Annotate {len(pages)} trace{'s' if len(pages) > 1 else ''}", annotator=annotator
     )
-    click.echo(
-        f"Written: {output}. Save on the page, then `opsassay blame agree FILE...` with the files of all annotators."
-    )
+    echo(f"Written: {output}. Save on the page, then `opsassay blame agree FILE...` with the files of all annotators.")
 
 
 @command.command("agree")
@@ -222,11 +178,9 @@ def agree(
         shown = ", ".join(
             f"{name} {'not defined' if value is None else f'{value:.3f}'}" for name, value in alphas.items()
         )
-        click.echo(
-            f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, {alpha.traces} traces: {shown}."
-        )
+        echo(f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, {alpha.traces} traces: {shown}.")
         for name, assigned in reviews.items():
-            click.echo(f"Round 3, {name} reviews: {', '.join(assigned) or 'nothing'}.")
+            echo(f"Round 3, {name} reviews: {', '.join(assigned) or 'nothing'}.")
     context.exit(1 if still_open else 0)
 
 
@@ -292,7 +246,7 @@ def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
     return given.model_copy(update=dict.fromkeys(without, False))
 
 
-def _rerun_of(path: Path, rerun: str | None, upstream: str | None) -> Rerun | None:
+def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: BlameSettings) -> Rerun | None:
     """Return what the dynamic technique re-runs: a command behind the proxy, None when there is none."""
     from opsassay.blame.reruns import Again, prepared
     from opsassay.errors import UserError
@@ -301,7 +255,7 @@ def _rerun_of(path: Path, rerun: str | None, upstream: str | None) -> Rerun | No
         return None
     if upstream is None:
         raise UserError("--rerun needs the model that the system asks: give --upstream URL or scripted:FILE.")
-    return prepared(Again(session=str(path), command=rerun, upstream=upstream), Path())
+    return prepared(Again(session=str(path), command=rerun, upstream=upstream), Path(), settings)
 
 
 def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
@@ -315,56 +269,6 @@ def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
         "reason": blamed.attribution.reason,
         "calls": blamed.cost.calls,
         "tokens": blamed.cost.tokens,
+        "failed": blamed.failed,
+        "notes": blamed.notes,
     }
-
-
-def _bench_item(row: BenchRow) -> dict[str, Any]:
-    summary = row.summary
-    return {
-        "subset": row.subset,
-        "technique": row.technique,
-        "n": summary.n,
-        "runs": row.runs,
-        "agent_accuracy": summary.agent.value,
-        "step_accuracy": summary.step.value,
-        "step_within_accuracy": summary.step_within.value,
-        "unanswered": summary.unanswered,
-        "intervals": {
-            "agent": [summary.agent.low, summary.agent.high],
-            "step": [summary.step.low, summary.step.high],
-        },
-        "macro": {"agent": summary.macro_agent, "step": summary.macro_step},
-        "by_agent_type": {name: part.as_json() for name, part in row.by_agent_type.items()},
-        "by_third": {name: part.as_json() for name, part in row.by_third.items()},
-        "calls": row.calls,
-        "tokens": row.tokens,
-    }
-
-
-def _print_bench(rows: list[BenchRow], *, compat: bool) -> None:
-    columns = ("technique", "agent", "step", "near", "no answer", "early / middle / late step", "calls", "tokens")
-    for subset in dict.fromkeys(row.subset for row in rows):
-        own = [row for row in rows if row.subset == subset]
-        shown = [
-            (
-                row.technique,
-                _rate(row.summary.agent),
-                _rate(row.summary.step),
-                percent(row.summary.step_within.value),
-                percent(row.summary.unanswered),
-                " / ".join(_third(row, name) for name in ("early", "middle", "late")),
-                f"{row.calls:.1f}",
-                f"{row.tokens:.0f}",
-            )
-            for row in own
-        ]
-        scoring = ", scored by substring" if compat else ""
-        print_table(f"{subset}, n = {own[0].summary.n}{scoring}; accuracy [95% interval]", columns, shown)
-
-
-def _rate(rate: Any) -> str:
-    return f"{percent(rate.value)} [{percent(rate.low)}, {percent(rate.high)}]"
-
-
-def _third(row: BenchRow, name: str) -> str:
-    return percent(row.by_third[name].step.value) or "-" if name in row.by_third else "-"

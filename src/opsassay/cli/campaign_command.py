@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 
 @click.command("campaign")
@@ -61,7 +61,7 @@ def command(context: click.Context, plan: Path, output: Path, jobs: int, *, as_j
     else:
         failures = Counter(injection.plan.name for injection in injections if injection.cell in failed)
         _print(items, failures)
-        click.echo(f"{len(items)} of {len(injections)} recorded in {output}. Next: `opsassay diagnose {output}`.")
+        echo(f"{len(items)} of {len(injections)} recorded in {output}. Next: `opsassay diagnose {output}`.")
     context.exit(1 if failed else 0)
 
 

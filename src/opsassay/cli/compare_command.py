@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import json_option, percent, print_json, print_table, say
+from opsassay.bench.core.tables import percent
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.audit.compare import Comparison, Difference
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 @click.command("compare")
 @click.argument("before", metavar="A", type=click.Path(path_type=Path))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path))
-@click.option(
-    "--metric", default="exact_match", show_default=True, help="Which grade is the score, for a folder of runs."
-)
+@click.option("--metric", help="Which grade is the score, for a folder of runs; one defined on all when left out.")
 @click.option(
     "--margin", type=click.FloatRange(0, 100), help="Fail unless B is shown to lose less than this many points."
 )
@@ -30,7 +29,7 @@ def command(
     context: click.Context,
     before: Path,
     after: Path,
-    metric: str,
+    metric: str | None,
     margin: float | None,
     junit: Path | None,
     overrides: tuple[str, ...],
@@ -43,7 +42,7 @@ def command(
     from opsassay.cli.score_input import scores_of
 
     settings = read_settings(None, overrides)
-    of_a, of_b = (scores_of(path, settings, metric) for path in (before, after))
+    of_a, of_b = scores_of([before, after], settings, metric, by_protocol=False)
     accepted = None if margin is None else margin / 100
     found = [compare.compare(of_a, of_b, names, settings, accepted) for names in compare.methods_to_compare(of_a, of_b)]
     for one in found:
@@ -62,7 +61,7 @@ def command(
         columns = ("method", "system", "cases", "A", "B", "B - A, pp [interval]", "detectable", "verdict")
         print_table("B against A, paired", columns, [row for one in found for row in _rows(one)])
         for one in found:
-            click.echo(f"{one.method}: {compare.sentence(one.overall)}.")
+            echo(f"{one.method}: {compare.sentence(one.overall)}.")
     context.exit(0 if all(one.passed for one in found) else 1)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 
 @click.command("curate")
@@ -69,4 +69,4 @@ def command(
     rows = [(i["id"], *i["stratum"], i["longest_path"], i["edges"], i["services"]) for i in items]  # type: ignore[misc]
     print_table(f"Suite {suite.name}" if suite else "Would be taken", columns, rows)
     for reason, count in Counter(chosen.left_out.values()).most_common():
-        click.echo(f"{count} left out: {reason}")
+        echo(f"{count} left out: {reason}")

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import yaml
 
+from opsassay.bench.core.tables import percent
 from opsassay.cli.output import (
     Stages,
     abnormal_option,
+    echo,
     isolation_option,
     json_option,
     normal_option,
-    percent,
     print_json,
     print_table,
     stages,
@@ -24,16 +26,6 @@ from opsassay.cli.output import (
 
 if TYPE_CHECKING:
     from opsassay.model.system import IsolationLevel
-
-FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("NetworkDelay", "catalog", {"delay_ms": 100, "jitter_ms": 10}),
-    ("JVMMySQLException", "reviews", {}),
-    ("HTTPResponseAbort", "payment", {}),
-    ("HTTPResponseDelay", "currency", {"delay_ms": 300}),
-    ("CPUStress", "recommendation", {"cores": 3}),
-    ("PodKill", "cart", {}),
-)
-"""What the demo may break in the shop; the seed chooses. NetworkDelay, the deepest cascade, is that of seed 0."""
 
 METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "edge_f1")
 
@@ -74,12 +66,14 @@ def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]
     """Return (type, service, parameters) of the named fault, or of the one that *seed* means; raises NotFoundError."""
     from opsassay.errors import NotFoundError
 
-    by_name = {row[0]: row for row in FAULTS}
+    known: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
+    by_name = {fault: (fault, one["service"], one["parameters"]) for fault, one in known.items()}
     if name is not None:
         if name not in by_name:
             raise NotFoundError("fault of the demo", name, by_name, "Others: `opsassay record`.")
         return by_name[name]
-    return FAULTS[0] if seed == 0 else random.Random(seed).choice(FAULTS)  # noqa: S311
+    faults = list(by_name.values())
+    return faults[0] if seed == 0 else random.Random(seed).choice(faults)  # noqa: S311
 
 
 def record_incident(
@@ -92,10 +86,10 @@ def record_incident(
     from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
     app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
-    shown.begin("starting shop")
+    shown.started("starting shop")
     with substrate.deployed(app, name, seed=seed, isolation=isolation) as running:
-        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, on_progress=shown.begin)
-        shown.begin("stopping shop")
+        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, progress=shown)
+        shown.started("stopping shop")
     return id_
 
 
@@ -111,15 +105,15 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
     from opsassay.web.runs import case_reports
 
     tree, store = Tree(root), RunStore(root)
-    shown.begin("explaining the cascade")
+    shown.started("explaining the cascade")
     annotated = annotate_path(tree.incident_path(id_))
     (case,) = resolve(tree.incident_path(id_))
     items = []
     for method in METHODS.names():
-        shown.begin(f"diagnosing: {method}")
+        shown.started(f"diagnosing: {method}")
         run_dir = run_method(store, case.datapack, method, seed=seed)
         items.append(_item(read_run(run_dir), read_diagnosis(run_dir), grade_run(run_dir, case)))
-    shown.begin("writing the report")
+    shown.started("writing the report")
     reproduce = [f"opsassay diagnose {root}", f"opsassay grade {root}", f"opsassay report {root} -o {root}"]
     report = write_report(case_reports(store, [case], reproduce=reproduce), root / "report.html", title="OpsAssay demo")
     truth = tree.truth(id_)
@@ -128,7 +122,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
         "fault": " + ".join(fault.type for fault in truth.faults),
         "label": annotated.annotation.label.value if annotated.annotation else None,
         "reason": annotated.annotation.reason if annotated.annotation else annotated.error,
-        "truth_roots": sorted({service for _, services, _ in truth.affected() for service in services}),
+        "truth_roots": sorted(frozenset().union(*truth.root_services())),
         "truth_edges": sorted(annotated.annotation.graph.service_edges()) if annotated.annotation else [],
         "report": str(report),
         "notes": list(truth.notes),
@@ -150,9 +144,9 @@ def _item(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
 
 def _print(result: dict[str, Any]) -> None:
     roots = ", ".join(result["truth_roots"]) or "nothing"
-    click.echo(f"Broken: {result['fault']} on {roots}. Label: {result['label']}. {result['reason']}")
+    echo(f"Broken: {result['fault']} on {roots}. Label: {result['label']}. {result['reason']}")
     if result["truth_edges"]:
-        click.echo("True cascade: " + ", ".join(f"{cause} -> {effect}" for cause, effect in result["truth_edges"]))
+        echo("True cascade: " + ", ".join(f"{cause} -> {effect}" for cause, effect in result["truth_edges"]))
     rows = [
         (
             item["method"],
@@ -164,5 +158,5 @@ def _print(result: dict[str, Any]) -> None:
     ]
     print_table("Grades of this one incident", ("method", "answer", *METRICS, "seconds"), rows)
     for note in result["notes"]:
-        click.echo(f"note: {note}")
-    click.echo(f"Report: {result['report']}")
+        echo(f"note: {note}")
+    echo(f"Report: {result['report']}")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import json_option, percent, print_json, print_table, say
+from opsassay.bench.core.tables import percent
+from opsassay.cli.output import json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.discovery.laboratory import Attempt

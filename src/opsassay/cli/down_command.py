@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from opsassay.cli.output import say
+from opsassay.cli.output import echo, say
 from opsassay.cli.substrates import substrate_of, substrate_option
 
 
@@ -24,8 +24,8 @@ def command(names: tuple[str, ...], substrate: str, *, everything: bool) -> None
         raise UserError(f"Several systems are running ({', '.join(running)}); name one, or use --all.")
     for name in names or running:
         left = chosen.remove(name)
-        click.echo(f"{name} is down.")
+        echo(f"{name} is down.")
         for sentence in left:
             say(sentence)
     if not names and not running:
-        click.echo("No system is running.")
+        echo("No system is running.")

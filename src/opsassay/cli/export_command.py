@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from opsassay.cli.output import json_option, print_json
+from opsassay.cli.output import echo, json_option, print_json
 
 
 @click.command("export")
@@ -28,4 +28,4 @@ def command(tree: Path, output: Path, *, as_json: bool) -> None:
     if as_json:
         print_json("export", [{"datapack": str(folder)} for folder in folders])
     else:
-        click.echo("\n".join(str(folder) for folder in folders))
+        echo("\n".join(str(folder) for folder in folders))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table
+from opsassay.cli.output import echo, json_option, print_json, print_table
 
 
 @click.command("faults")
@@ -50,4 +50,4 @@ def command(*, as_json: bool) -> None:
     ]
     print_table("Fault types", ("type", "observable kind", "parameters", *LEVELS), rows)
     for reason in dict.fromkeys(reason for item in items for reason in item["reason"].values()):
-        click.echo(f"no: {reason}")
+        echo(f"no: {reason}")

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from opsassay.cli.output import say
+from opsassay.outside import shown
 
 _SHOWN = 8
 
@@ -30,8 +32,9 @@ class RunTable:
         self._tokens, self._money = 0.0, 0.0
         self.live: Live | None = None
 
-    def started(self, name: str) -> None:
-        """Show a run that begins."""
+    def started(self, name: str, expected_s: float = 0.0) -> None:
+        """Show a run that begins; how long it takes is not expected of a run."""
+        del expected_s
         with self._lock:
             self._running[name] = time.monotonic()
         self._refresh()
@@ -63,9 +66,9 @@ class RunTable:
             for column in ("run", "state"):
                 table.add_column(column, overflow="ellipsis", no_wrap=True)
             for name, message in self._ended[-_SHOWN:]:
-                table.add_row(name, message)
+                table.add_row(Text(shown(name)), Text(shown(message)))
             for name, since in list(self._running.items())[:_SHOWN]:
-                table.add_row(name, f"running, {time.monotonic() - since:.0f} s", style="cyan")
+                table.add_row(Text(shown(name)), f"running, {time.monotonic() - since:.0f} s", style="cyan")
         return table
 
     def _refresh(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from opsassay.cli.output import echo
 from opsassay.cli.substrates import substrate_of, substrate_option
 from opsassay.logs import LEVELS, in_words, parsed
 
@@ -38,7 +39,7 @@ def command(system: str, only: tuple[str, ...], level: str, substrate: str, *, f
     while True:
         for entry in merged({name: text for name, text in written.items() if not only or name in only}, shown):
             if LEVELS.index(entry["level"]) >= LEVELS.index(level):
-                click.echo(json.dumps(entry) if as_json else _line(entry))
+                echo(json.dumps(entry) if as_json else _line(entry))
         if not follow:
             return
         time.sleep(FOLLOW_EVERY_S)
@@ -53,7 +54,10 @@ def merged(written: Mapping[str, str], shown: dict[str, int]) -> list[dict[str, 
     found = list[dict[str, Any]]()
     for name, text in written.items():
         whole = text.rfind("\n") + 1
-        found += _entries(name, text[shown.get(name, 0) : whole].splitlines())
+        begun = shown.get(name, 0)
+        found += _entries(
+            name, text[begun if begun <= len(text) else 0 : whole].splitlines()
+        )  # a shorter one began anew
         shown[name] = whole
     return sorted(found, key=lambda entry: str(entry["time"]))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from opsassay.cli.output import json_option, print_json, print_table
@@ -10,14 +12,27 @@ from opsassay.cli.output import json_option, print_json, print_table
 @click.command("methods")
 @json_option
 def command(*, as_json: bool) -> None:
-    """List the methods that `opsassay diagnose` knows, where each comes from, and what it costs."""
-    from opsassay.methods.base import METHODS, method_named
+    """List the methods that `opsassay diagnose` knows, where each comes from, what it costs, and what can be set."""
+    from opsassay.methods.base import METHODS, class_named, method_named
+    from opsassay.methods.parameters import declared_parameters
 
-    methods = [method_named(name) for name in METHODS.names()]
-    items = [
-        {"method": m.name, "source": m.source, "cost": m.cost, "configuration": dict(m.configuration)} for m in methods
-    ]
+    items: list[dict[str, Any]] = []
+    for method in map(method_named, METHODS.names()):
+        declared = declared_parameters(class_named(method.name))
+        parameters = {name: one.plain(one.default) for name, one in declared.items()}
+        items.append(
+            {
+                "method": method.name, "source": method.source, "cost": method.cost,
+                "configuration": dict(method.configuration), "parameters": parameters,
+            }
+        )  # fmt: skip
     if as_json:
         print_json("methods", items)
     else:
-        print_table("Methods", ("method", "source", "cost"), [(m.name, m.source, m.cost) for m in methods])
+        rows = [(i["method"], i["source"], i["cost"], _shown(i["parameters"])) for i in items]
+        print_table("Methods", ("method", "source", "cost", "parameters"), rows)
+
+
+def _shown(parameters: dict[str, Any]) -> str:
+    given = ((name, value) for name, value in parameters.items() if value != "")
+    return ", ".join(name if value is None else f"{name}={value}" for name, value in given)

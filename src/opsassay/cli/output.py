@@ -6,15 +6,21 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
+
+from opsassay.outside import shown
+
+if TYPE_CHECKING:
+    from opsassay.bench.core.tables import ResultTable
 
 SCHEMA_VERSION = 1
 
@@ -38,6 +44,11 @@ isolation_option = click.option(
     help="Isolation level of the system; auto is the best that this machine has.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+
+
+def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print *text*, whatever it is made of: controls in it are shown, not sent."""
+    click.echo(shown(str(text)), err=err, nl=nl)
 
 
 def print_json(command: str, items: Sequence[dict[str, Any]], **further: Any) -> None:
@@ -67,27 +78,31 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table; None shows as a dash, fractions are expected to be formatted by the caller."""
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=Text(shown(title)), title_justify="left", header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(Text(shown(column)), overflow="fold")
     for row in rows:
-        table.add_row(*("-" if value is None else str(value) for value in row))
+        table.add_row(*("-" if value is None else Text(shown(str(value))) for value in row))
     width = None if sys.stdout.isatty() else 120
     Console(width=width, highlight=False).print(table)
 
 
-def percent(value: float | None) -> str | None:
-    """Return a fraction as percent, None as None."""
-    return None if value is None else f"{100 * value:.1f}%"
+def print_tables(tables: Iterable[ResultTable]) -> None:
+    """Print *tables* without the columns that say nothing, each with its tests below it."""
+    for table in tables:
+        shown, number = table.filled(), "" if table.number is None else f"Table {table.number}. "
+        print_table(f"{number}{shown.title}", shown.columns, shown.rows)
+        for name, value in shown.statistics.items():
+            echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
 
 
 def say(message: str) -> None:
     """Print *message* on standard error."""
-    click.echo(message, err=True)
+    echo(message, err=True)
 
 
 class Stages:
-    """Progress of a command over stages of known length: bars on a terminal, a plain line per stage elsewhere."""
+    """Progress of a command in stages, one at a time: bars on a terminal, a plain line per stage elsewhere."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -95,19 +110,29 @@ class Stages:
         self._stage = ""
         self._ticking: threading.Event | None = None
 
-    def begin(self, stage: str, seconds: float = 0.0) -> None:
-        """End the present stage and begin *stage*, which takes about *seconds*."""
-        if stage == self._stage:
+    def started(self, name: str, expected_s: float = 0.0) -> None:
+        """End the present stage and begin that of *name*."""
+        if name == self._stage:
             return
         self.finish()
-        self._stage = stage
+        self._stage = name
         if self._progress is None:
-            say(f"opsassay: {stage}" + (f" ({seconds:.0f} s)" if seconds >= 1 else ""))
+            say(f"opsassay: {name}" + (f" ({expected_s:.0f} s)" if expected_s >= 1 else ""))
             return
-        self._task = self._progress.add_task(stage, total=seconds or None)
-        if seconds:
+        self._task = self._progress.add_task(name, total=expected_s or None)
+        if expected_s:
             self._ticking = threading.Event()
-            threading.Thread(target=self._tick, args=(self._task, seconds, self._ticking), daemon=True).start()
+            threading.Thread(target=self._tick, args=(self._task, expected_s, self._ticking), daemon=True).start()
+
+    def advanced(self, name: str, message: str) -> None:
+        """Say *message* in a line of its own."""
+        say(f"opsassay: {name}: {message}")
+
+    def finished(self, name: str, message: str, spent: Mapping[str, float] | None = None) -> None:
+        """End the stage of *name* if it is the present one."""
+        del message, spent
+        if name == self._stage:
+            self.finish()
 
     def finish(self) -> None:
         """End the present stage."""

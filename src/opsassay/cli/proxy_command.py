@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.model.trajectory import Trace
@@ -77,7 +77,7 @@ def token(session: str, directory: Path) -> None:
     """Print a new token for SESSION of the proxy that records into the folder."""
     from opsassay.proxy.tokens import issue_token
 
-    click.echo(issue_token(directory, session))
+    echo(issue_token(directory, session))
 
 
 @command.command("trace")
@@ -105,7 +105,7 @@ def trace(path: Path, output: Path | None, form: str, *, hashes: bool, as_json: 
     else:
         _print_steps(found)
         if output is not None:
-            click.echo(f"Written: {output}. Next: `opsassay blame view {output} -o trace.html`.")
+            echo(f"Written: {output}. Next: `opsassay blame view {output} -o trace.html`.")
 
 
 @command.command("redact")
@@ -142,7 +142,7 @@ def _serve_forever(settings: ProxySettings, port: int, token: str) -> int:
     def ready(listening: int) -> None:
         url = f"http://127.0.0.1:{listening}"
         for name, value in _environment(url, token).items():
-            click.echo(f"export {name}={value}")
+            echo(f"export {name}={value}")
         say(f"opsassay: proxy on {url}, recording into {settings.directory}; Ctrl-C ends it.")
 
     run_proxy(settings, "127.0.0.1", port, ready)

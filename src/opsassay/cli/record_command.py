@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opsassay.cli.output import abnormal_option, json_option, normal_option, print_json, stages
+from opsassay.cli.output import abnormal_option, echo, json_option, normal_option, print_json, stages
 from opsassay.cli.substrates import fresh_option, split_level, substrate_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def command(
         running.require(plan, source=fault)
     check_output(tree)
     with stages() as shown:
-        shown.begin(f"starting {app.system}")
+        shown.started(f"starting {app.system}")
         fresh: AbstractContextManager[RunningSystem | None] = nullcontext(running)
         if running is None:
             fresh = chosen.deployed(app, f"{app.system}-{os.getpid()}", seed=seed, isolation=isolation)
@@ -62,8 +62,8 @@ def command(
             if recorded.status().system != app.system:
                 raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")
             schedule = Schedule(warmup_s, normal_s, abnormal_s)
-            id_ = record(recorded, app, plan, tree, schedule, seed=seed, on_progress=shown.begin)
-            shown.begin("finishing")
+            id_ = record(recorded, app, plan, tree, schedule, seed=seed, progress=shown)
+            shown.started("finishing")
     truth = tree.truth(id_)
     affected = truth.affected()
     item = {
@@ -75,12 +75,12 @@ def command(
     if as_json:
         print_json("record", [item])
         return
-    click.echo(f"incident  {item['incident']}\ntruth     {item['truth']}")
+    echo(f"incident  {item['incident']}\ntruth     {item['truth']}")
     for fault_, _, acted in affected:
         seen = "was seen to act" if acted else "did not bite at this load: recorded as no_effect"
-        click.echo(f"{fault_.type} on {fault_.place} {seen}.")
+        echo(f"{fault_.type} on {fault_.place} {seen}.")
     recovered = "The system recovered." if truth.recovered else "The system did NOT recover in time."
-    click.echo(recovered if affected else "Nothing was broken.")
+    echo(recovered if affected else "Nothing was broken.")
     for note in truth.notes:
-        click.echo(f"note: {note}")
-    click.echo(f"Next: `opsassay annotate {output}`.")
+        echo(f"note: {note}")
+    echo(f"Next: `opsassay annotate {output}`.")

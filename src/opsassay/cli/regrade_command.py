@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 
 @click.command("regrade")
@@ -55,7 +55,7 @@ def command(
             ("incident", "solver", "metric", "before", "after"),
             rows,
         )
-        click.echo(f"{len(items)} of the grades of {len(second)} runs move; a what-if is never ranked.")
+        echo(f"{len(items)} of the grades of {len(second)} runs move; a what-if is never ranked.")
     context.exit(1 if problems else 0)
 
 

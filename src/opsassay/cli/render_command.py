@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from opsassay.cli.output import echo
+
 
 @click.command("render")
 @click.argument("system")
@@ -22,4 +24,4 @@ def command(
 
     app = load_system(system)
     deployed = Deployed(app, name or app.system, seed, rate_rps, image or IMAGE, endpoint)
-    click.echo(render(deployed.manifests()), nl=False)
+    echo(render(deployed.manifests()), nl=False)

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from opsassay.cli.output import FOLDER, cases_apart, say
-from opsassay.cli.trial_pages import write_trial_pages
 
 if TYPE_CHECKING:
     from opsassay.bench.core.store import RunStore
-    from opsassay.errors import OpsAssayError
 
 
 @click.command("report")
@@ -26,39 +24,21 @@ if TYPE_CHECKING:
 @click.option("--title", default="OpsAssay report", show_default=True, help="Title of the page.")
 @click.pass_context
 def command(context: click.Context, store: Path, output: Path, cases: Path | None, profile: str, title: str) -> None:
-    """Write HTML about the runs of STORE that opens from disk without network: one file, and a page per trial."""
+    """Write HTML about the runs of STORE, of any domain, that opens from disk without network.
+
+    Incidents are one file, trials a page each, and any other domain is a page of its tables.
+    """
+    from opsassay.bench.core.grading import GradeSettings
     from opsassay.bench.core.store import RunStore
+    from opsassay.web.reports import PageRequest, write_pages
 
-    domains = RunStore(store).domains()
-    failed = write_trial_pages(store, output) if "sre" in domains else 0
-    if domains == {"sre"}:
-        context.exit(1 if failed else 0)
-    from opsassay.bench.core.store import RunStore
-    from opsassay.bench.domains.diagnosis.grades import cases_of
-    from opsassay.bench.domains.diagnosis.judging import JUDGED
-    from opsassay.errors import UserError
-    from opsassay.grading.profiles import profile_named
-    from opsassay.web.report import write_report
-    from opsassay.web.runs import case_reports, solver_summaries
-
-    profile_named(profile.removesuffix(JUDGED))
-    problems: list[str] = []
-
-    def unread(_: Path, error: OpsAssayError) -> None:
-        problems.append(str(error))
-
-    known, runs = cases_of(store, cases, unread), RunStore(store)
-    reports = case_reports(runs, known, profile, _commands(runs, cases, output), unread)
+    runs = RunStore(store)
+    settings = GradeSettings(cases, profile, say=say)
+    request = PageRequest(runs, output, settings, title, _commands(runs, cases, output))
+    problems = write_pages(request, click.echo)
     for problem in problems:
-        say(f"opsassay: left out: {problem}")
-    if not reports:
-        raise UserError(f"{store} holds no finished runs of these incidents; make some with `opsassay diagnose`.")
-    output.mkdir(parents=True, exist_ok=True)
-    solvers = solver_summaries(reports, known)
-    if len(reports) == 1 and all(set(summary.pass_at) <= {1} for summary in solvers):
-        solvers = []  # the table of grades says the same
-    click.echo(str(write_report(reports, output / "report.html", title=title, solvers=solvers)))
-    context.exit(1 if problems or failed else 0)
+        say(problem)
+    context.exit(1 if problems else 0)
 
 
 def _commands(store: RunStore, cases: Path | None, output: Path) -> list[str]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, NewFile, cases_apart, json_option, print_json, print_table, say
-from opsassay.cli.summaries import plain_summary, print_summaries
+from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, print_json, print_tables, say
 
 if TYPE_CHECKING:
     from opsassay.bench.core.run import JobEnd
@@ -26,34 +25,45 @@ if TYPE_CHECKING:
 @click.option("--repeats", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of every incident.")
 @click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Runs side by side.")
 @click.option("-o", "--output", type=FOLDER, help="Folder of the run store; SUITE itself when left out.")
-@click.option("--scores", type=NewFile(), help="CSV file to write the score table of the ranked runs to.")
-@click.option("-c", "--change", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in mask.drop=logs.")
+@click.option("--sweep", "sweeps", multiple=True, help="Parameters to try: alert-count.z=2.5,3,3.5, or a YAML file.")
+@click.option(
+    "-c",
+    "--change",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting, as in mask.drop=logs, or a parameter of a method, as in alert-count.z=2.5.",
+)
 @json_option
 @click.pass_context
 def command(
     context: click.Context, suite: Path, agents: tuple[str, ...], model: str | None, repeats: int, jobs: int,
-    output: Path | None, scores: Path | None, changes: tuple[str, ...], *, as_json: bool,
+    output: Path | None, sweeps: tuple[str, ...], changes: tuple[str, ...], *, as_json: bool,
 ) -> None:  # fmt: skip
     """Run agents over the incidents of SUITE, or all that the file PLAN says, of any domain; what has a result is kept.
 
     SUITE is a suite or any folder of incidents.
     """
     if suite.suffix in (".yaml", ".yml"):
-        given = {"-a": agents, "--model": model, "--scores": scores, "-c": changes, "--repeats": repeats > 1}
+        given = {"-a": agents, "--model": model, "--sweep": sweeps, "-c": changes, "--repeats": repeats > 1}
         context.exit(_run_plan(suite, output, jobs, [name for name, value in given.items() if value], as_json=as_json))
     if not agents:
         raise click.UsageError("Missing option '-a' / '--agent'.", context)
     from opsassay.bench.core.run import run_jobs
-    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.core.store import FINISHED, RunStore
+    from opsassay.bench.domains.diagnosis.agent_runs import Setup
     from opsassay.bench.domains.diagnosis.estimate import estimate
     from opsassay.bench.domains.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
-    from opsassay.bench.domains.diagnosis.solvers import solver_named
+    from opsassay.bench.domains.diagnosis.repeats import summary_tables
+    from opsassay.bench.domains.diagnosis.solvers import is_asked_method, solvers_named
+    from opsassay.bench.domains.diagnosis.sweeps import asked_method, with_changes
     from opsassay.cli.live_table import run_table
     from opsassay.grading.profiles import profile_named
 
-    settings = read_settings(changes)
+    asked, others = with_changes([asked_method(name) for name in agents if is_asked_method(name)], changes, sweeps)
+    settings = read_settings(others)
     profile_named(settings.profile)
-    solvers = [solver_named(name, model, settings) for name in agents]
+    solvers = solvers_named(agents, model, settings, asked)
     problems: list[str] = []
     opened = open_suite(suite, lambda _, error: problems.append(str(error)))
     for problem in problems:
@@ -61,23 +71,23 @@ def command(
     store = RunStore(output or suite)
     work = plan(opened, solvers, repeats, settings)
     require_apart_from(store, work)
-    if any(not isinstance(solver, str) and solver.paid for solver in solvers):
+    if any(isinstance(solver, Setup) and solver.paid for solver in solvers):
         expected = estimate(store, work, settings.price, again=settings.again)
         say(f"opsassay: {expected.sentence()}.")
     with run_table(len(work)) as table:
         made = list(run_jobs(store, work, jobs, table))
     cases = [case for case, _ in opened]
     summaries, verdicts = _graded(store, cases, made, settings, repeats)
-    if scores is not None:
-        _export(scores, verdicts, made, cases, settings)
     items = [_item(one) for one in made]
     if as_json:
-        print_json(
-            "run", items, summary=[plain_summary(s) for s in summaries], problems=problems, profile=settings.profile
-        )
+        print_json("run", items, summary=[s.as_item() for s in summaries], problems=problems, profile=settings.profile)
     else:
-        print_summaries(summaries, graded=bool(verdicts), repeats=repeats)
-        click.echo(f"{len(made)} runs in {store.root / 'runs'}. {_next(items, suite, output)}")
+        print_tables(summary_tables(summaries, repeats))
+        if not verdicts:
+            ended = any(status in FINISHED for s in summaries for status in s.statuses)
+            why = "no truth is at hand for these incidents" if ended else "no run came to a result"
+            echo(f"Nothing was graded: {why}.")
+        echo(f"{len(made)} runs in {store.root / 'runs'}. {_next(items, suite, output)}")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
@@ -101,9 +111,8 @@ def _run_plan(path: Path, output: Path | None, workers: int, stray: list[str], *
     if as_json:
         print_json("run", [row.as_item() for row in rows], plan=str(path))
     else:
-        for one in solver_tables(rows):
-            print_table(one.title, one.columns, one.rows)
-        click.echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
+        print_tables(solver_tables(rows))
+        echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
 
 
@@ -132,24 +141,6 @@ def _graded(
         only=lambda run: run_id(run) in ours and run.item_hash in hashes,
     ) if true else []  # fmt: skip
     return summarise_runs(runs, verdicts, cases, repeats), verdicts
-
-
-def _export(path: Path, verdicts: list[Any], made: list[JobEnd], cases: list[Case], settings: RunSettings) -> None:
-    """Write the score table of the runs that may be ranked."""
-    from opsassay.bench.core.ranking import run_id, why_not_ranked
-    from opsassay.bench.domains.diagnosis.scores import families_of, score_table, write_scores
-    from opsassay.errors import UserError
-
-    unfit = {run_id(one.run): why for one in made if one.run and (why := why_not_ranked(one.run))}
-    fit = [verdict for verdict in verdicts if verdict.run not in unfit]
-    if not fit:
-        reasons = sorted({reason for why in unfit.values() for reason in why})
-        unranked = f"none of the runs may be ranked ({'; '.join(reasons)})"
-        because = unranked if unfit else "no truth is at hand for these incidents"
-        raise UserError(f"There is no score table to write: {because}.")
-    write_scores(score_table(fit, settings.metric, families_of(cases)), path)
-    left_out = f" ({len(unfit)} runs that are not ranked are left out)" if unfit else ""
-    say(f"opsassay: score table: {path}{left_out}")
 
 
 def _item(one: JobEnd) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table
+from opsassay.cli.output import echo, json_option, print_json, print_table
 
 
 @click.group("scenarios", invoke_without_command=True)
@@ -85,10 +85,10 @@ def check(context: click.Context, file: str, *, as_json: bool) -> None:
         print_json("scenarios check", [item])
     else:
         proposed = item["proposed_depth"] or "none (a false alarm)"
-        click.echo(f"{scenario.id}: complexity {item['complexity']:.2f}, digest {scenario.digest()[:16]}")
-        click.echo(f"Committed depth {item['committed_depth']}, proposed from the fault's layer: {proposed}.")
+        echo(f"{scenario.id}: complexity {item['complexity']:.2f}, digest {scenario.digest()[:16]}")
+        echo(f"Committed depth {item['committed_depth']}, proposed from the fault's layer: {proposed}.")
         for one in problems:
-            click.echo(f"{'Error' if one['error'] else 'Note'}: {one['where']}: {one['message']}.")
+            echo(f"{'Error' if one['error'] else 'Note'}: {one['where']}: {one['message']}.")
         if not problems:
-            click.echo("Everything fits.")
+            echo("Everything fits.")
     context.exit(1 if any(one["error"] for one in problems) else 0)

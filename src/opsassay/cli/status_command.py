@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table
+from opsassay.cli.output import echo, json_option, print_json, print_table
 from opsassay.cli.substrates import substrate_of, substrate_option
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def command(substrate: str, *, as_json: bool) -> None:
     for s in systems:
         if s.processes_ended is not None:
             undone = f", undone: {', '.join(s.faults_undone)}" if s.faults_undone else ""
-            click.echo(f"{s.name} had been killed: {s.processes_ended} processes ended{undone}.")
+            echo(f"{s.name} had been killed: {s.processes_ended} processes ended{undone}.")
     if has.machine is not None:
         _show_machine(has.isolation, has.machine)
 

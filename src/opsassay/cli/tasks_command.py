@@ -11,7 +11,7 @@ from opsassay.cli.output import json_option, print_json, print_table
 
 @click.command("tasks")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
-@click.option("--domain", help="Tasks of this domain alone: diagnosis or sre.")
+@click.option("--domain", help="Tasks of this domain alone, such as diagnosis or sre.")
 @json_option
 def command(paths: tuple[Path, ...], domain: str | None, *, as_json: bool) -> None:
     """List every task: the scenarios that ship, and the incidents and scenarios at PATH (suites, folders, files)."""

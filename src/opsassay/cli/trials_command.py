@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table, say
-from opsassay.cli.trial_pages import write_trial_pages
+from opsassay.cli.output import echo, json_option, print_json, print_table, print_tables, say
 
 if TYPE_CHECKING:
-    from opsassay.bench.core.tables import ResultTable
     from opsassay.bench.domains.sre.rows import Trials
 
 STORE = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
@@ -159,31 +157,18 @@ def grade(context: click.Context, store: Path, profile: Any, file: str | None, *
 @click.pass_context
 def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_json: bool) -> None:
     """Print Tables 8 to 15 of "Side Effects Are the Output" over the trials of STORE, or those that are numbered."""
-    from opsassay.bench.domains.sre.sweep import sweep
-    from opsassay.bench.domains.sre.tables import tables
+    from opsassay.bench.core.grading import GradeSettings
+    from opsassay.bench.domains.sre.domain import SRE_DOMAIN
 
-    trials = _trials(store)
-    main = trials.main_slice()
-    found = [
-        one for one in tables(trials.rows, lambda settings: sweep(main, settings)) if not number or one.number in number
-    ]
+    graded = SRE_DOMAIN.grade({store: None}, GradeSettings())
+    for folder, problem in graded.problems.items():
+        say(f"{folder}: {problem}")
+    found = [one for one in graded.results() if not number or one.number in number]
     if as_json:
-        items = [
-            {
-                "table": one.number,
-                "title": one.title,
-                "statistics": one.statistics,
-                "rows": [dict(zip(one.columns, row, strict=True)) for row in one.rows],
-            }
-            for one in found
-        ]
-        print_json("trials table", items, problems=trials.problems)
+        print_json("trials table", [one.as_item() for one in found], problems=graded.problems)
     else:
-        for one in found:
-            print_table(f"Table {one.number}. {one.title}", *_shown(one))
-            for name, value in one.statistics.items():
-                click.echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
-    context.exit(1 if trials.problems else 0)
+        print_tables(found)
+    context.exit(1 if graded.problems else 0)
 
 
 @command.command("sweep")
@@ -237,7 +222,7 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
         print_table("Sweep", columns, rows)
         largest = summary["largest_p"]
         said = "no test is defined" if largest is None else f"largest Fisher exact p {largest:.2g}"
-        click.echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {said}.")
+        echo(f"{len(swept)} settings: hidden failures from {hidden[0]} to {hidden[-1]}; {said}.")
     context.exit(1 if trials.problems else 0)
 
 
@@ -249,17 +234,14 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
 @click.pass_context
 def report(context: click.Context, store: Path, output: Path) -> None:
     """Write one page per trial of STORE: lanes over one time axis, the deciding ticks, the agent's steps."""
+    from opsassay.bench.core.store import RunStore
     from opsassay.bench.domains.sre.grading import require_trials
+    from opsassay.web.reports import PageRequest, write_trial_pages
 
-    context.exit(1 if write_trial_pages(require_trials(store), output) else 0)
-
-
-def _shown(table: ResultTable) -> tuple[list[str], list[list[Any]]]:
-    """Return the columns and rows of *table* without the columns that say nothing: a terminal is narrow."""
-    kept = [
-        i for i in range(len(table.columns)) if not table.rows or any(row[i] not in (None, "") for row in table.rows)
-    ]
-    return [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows]
+    problems = write_trial_pages(PageRequest(RunStore(require_trials(store)), output), click.echo)
+    for problem in problems:
+        say(problem)
+    context.exit(1 if problems else 0)
 
 
 def _trials(store: Path) -> Trials:

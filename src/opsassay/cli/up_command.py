@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from opsassay.cli.output import json_option, print_json, stages
+from opsassay.cli.output import echo, json_option, print_json, stages
 from opsassay.cli.substrates import fresh_option, split_level, substrate_of, there
 
 
@@ -31,7 +31,7 @@ def command(
 
     app = load_system(system)
     with stages() as shown:
-        shown.begin(f"starting {app.system}")
+        shown.started(f"starting {app.system}")
         where, isolation = split_level(substrate)
         chosen = substrate_of(where, image=image)
         running = chosen.deploy(app, name or app.system, seed=seed, rate_rps=rate_rps, isolation=isolation)
@@ -39,8 +39,8 @@ def command(
     if as_json:
         print_json("up", [status.payload()])
     else:
-        click.echo(f"{status.name} is up: {status.ready} of {status.replicas} replicas ready.")
+        echo(f"{status.name} is up: {status.ready} of {status.replicas} replicas ready.")
         for entry, urls in status.endpoints.items():
-            click.echo(f"{entry}: {', '.join(urls)}")
+            echo(f"{entry}: {', '.join(urls)}")
         on = status.name + there(where)
-        click.echo(f"Next: `opsassay inject FAULT.yaml --on {on}`, `opsassay down {on}`.")
+        echo(f"Next: `opsassay inject FAULT.yaml --on {on}`, `opsassay down {on}`.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from opsassay.discovery.laboratory import Attempt, SearchDesk, search_desk
 from opsassay.discovery.search import FaultCandidate
 from opsassay.errors import OperationError, UserError
 from opsassay.grading.rates import wilson
+from opsassay.model.json_lines import append_line, read_nouns
 from opsassay.model.scenario import Scenario
 from opsassay.telemetry.content import whole_file
 
@@ -65,10 +65,7 @@ class Hunt:
             self._stack.close()
             self._desk = None
             found = self._on_a_system().attempt(number, candidate.composition, candidate.families)
-        with (self._out / ATTEMPTS).open("a", encoding="utf-8") as log:
-            log.write(found.canonical_json() + "\n")
-            log.flush()
-            os.fsync(log.fileno())
+        append_line(self._out / ATTEMPTS, found, durable=True)
         return found
 
     def _on_a_system(self) -> SearchDesk:
@@ -81,8 +78,7 @@ class Hunt:
 def read_attempts(out: Path) -> list[Attempt]:
     """Return the attempts in the folder *out*, the last one of a number; a torn last line is dropped."""
     path = out / ATTEMPTS
-    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n") if path.exists() else ("", "", "")
-    found = (Attempt.model_validate_json(line) for line in whole.splitlines())
+    found = read_nouns(path, Attempt) if path.exists() else ()
     return sorted({attempt.number: attempt for attempt in found}.values(), key=lambda attempt: attempt.number)
 
 

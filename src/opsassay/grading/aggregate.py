@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opsassay.grading.metrics import ALL
+from opsassay.grading.metrics import ALL, GRAPH, OUTCOME
 from opsassay.grading.rates import CONFIDENCE, wilson
 from opsassay.model.run import MetricStatus, Verdict
 
@@ -18,6 +18,9 @@ ZERO_ONE = frozenset(
     {"exact_match", "any_service", "acc_at_1", "acc_at_3", "path_reachability", "path_reachability_hit", "ungrounded"}
 )
 """Metrics that are 0 or 1 on a case, so that their mean is a proportion."""
+
+COUNTED = frozenset({*OUTCOME, *GRAPH, "path_reachability", "path_reachability_hit"} - {"fault_kind_accuracy"})
+"""Metrics in which a run without an answer counts as 0."""
 
 GROUNDED_SHARE = "path_reachability_per_any_service"
 """PR / AnySvc (OpenRCA 2.0, Table 2): of the cases with a correct service, the share with a path to an alarm."""
@@ -52,8 +55,9 @@ def summarise(verdicts: Iterable[Verdict], groups: Mapping[str, Mapping[str, str
     Verdicts of the same solver on the same item are averaged first: cases, not repeats, are the unit of every interval.
 
     Intervals at 95 %: ``wilson`` for a proportion of cases, else ``bootstrap`` (percentile, 5,000 resamples of cases
-    within each system, seed 42); null below two cases, and for a ratio whose denominator is 0. Means are over scored
-    verdicts alone: read them with `failed`, since a solver that crashes on hard cases is scored on easy ones.
+    within each system, seed 42); null below two cases, and for a ratio whose denominator is 0. A run without an answer
+    counts as 0 where more is better (COUNTED), or a solver that crashes on hard cases would be scored on easy ones; else
+    means are over scored verdicts alone.
     """
     scopes = groups or {}
     long = _long(verdicts)
@@ -79,13 +83,20 @@ def only(verdicts: Iterable[Verdict], names: Iterable[str]) -> list[Verdict]:
 
 def _long(verdicts: Iterable[Verdict]) -> pl.DataFrame:
     rows = [
-        (v.solver, v.system, v.item, v.run, name, metric.value, metric.status.value)
+        (v.solver, v.system, v.item, v.run, name, 0.0 if is_zero(v, name) else metric.value, metric.status.value)
         for v in verdicts
         for name, metric in v.metrics.items()
     ]
     columns = ("solver", "system", "item", "run", "metric", "value", "status")
     schema = {name: pl.Float64 if name == "value" else pl.String for name in columns}
     return pl.DataFrame(rows, schema=schema, orient="row").sort("solver", "system", "item", "run", "metric")
+
+
+def is_zero(verdict: Verdict, metric: str) -> bool:
+    """Return whether *metric* counts as 0 because the run gave no answer, which was to be given."""
+    whole = verdict.metrics.keys() >= set(ALL)
+    unanswered = whole and not any(m.status is MetricStatus.SCORED for m in verdict.metrics.values())
+    return unanswered and metric in COUNTED and verdict.metrics[metric].status is MetricStatus.FAILED
 
 
 def _groups(frame: pl.DataFrame, column: str) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -126,7 +137,7 @@ def _of_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dic
 
 
 def _case_means(rows: pl.DataFrame) -> pl.DataFrame:
-    scored = rows.filter(pl.col("status") == MetricStatus.SCORED.value)
+    scored = rows.filter(pl.col("value").is_not_null())
     return scored.group_by("system", "item").agg(pl.col("value").mean()).sort("system", "item")
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opsassay.errors import OpsAssayError
+from opsassay.grading.budget import TimeBudget
 from opsassay.grading.statements import Statement
 from opsassay.model.diagnosis import Expectation
 from opsassay.telemetry.sql import LockedSql
@@ -27,35 +27,55 @@ class BoundResult:
     finding: str
 
 
-def bound_score(
-    statement: Statement | None,
-    sql: LockedSql,
-    query: str,
-    expectation: Expectation,
-    service: str,
-    services: Sequence[str],
-) -> BoundResult:
-    """Return how well *query* supports *expectation* of *service* among *services* (names as the data has them).
+@dataclass(frozen=True)
+class Bound:
+    """A parsed *statement*, its text *executed*, to be tried on services within *budget*."""
 
-    score = 1[it holds for the claimed service] * (1 - h / m), h of the m other services that were tried being those for
-    which it holds as well (OpsAssay's own measure). 0 when the query may not be bound, or when there is no other service
-    to hold it against. *statement* is the parsed *query*, None when it could not be parsed; *sql* runs it, read-only.
-    """
-    reason = "the statement cannot be read" if statement is None else statement.why_not_bound()
-    if reason:
-        return BoundResult(0.0, reason)
-    controls = _spread([name for name in services if name != service])
-    if not controls:
-        return BoundResult(0.0, "there is no other service to try the query on")
-    own = _moved(sql, query, service)
-    if isinstance(own, str):
-        return BoundResult(0.0, own)
-    if not holds(expectation, *own):
-        return BoundResult(0.0, f"{_words(own)} for {service}: not {_expected(expectation)}")
-    others = [_moved(sql, query, name) for name in controls]
-    shared = sum(not isinstance(moved, str) and holds(expectation, *moved) for moved in others)
-    finding = f"{_words(own)} for {service}; it holds for {shared} of {len(controls)} other services too"
-    return BoundResult(1 - shared / len(controls), finding)
+    sql: LockedSql
+    statement: Statement
+    executed: str
+    budget: TimeBudget
+
+    def score(self, expectation: Expectation, service: str, services: Sequence[str]) -> BoundResult:
+        """Return how well it supports *expectation* of *service* among *services* (names as the data has them).
+
+        score = 1[it holds for the claimed service] * (1 - h / m), h of the m other services that were tried being those
+        for which it holds as well (OpsAssay's own measure). 0 when the query may not be bound, when there is no other
+        service to hold it against, or when the time was used up before it had been tried on all of them.
+        """
+        if reason := self.statement.why_not_bound():
+            return BoundResult(0.0, reason)
+        controls = _spread([name for name in services if name != service])
+        if not controls:
+            return BoundResult(0.0, "there is no other service to try the query on")
+        own = self._moved(service)
+        if isinstance(own, str):
+            return BoundResult(0.0, own)
+        if not holds(expectation, *own):
+            return BoundResult(0.0, f"{_words(own)} for {service}: not {_expected(expectation)}")
+        others = [self._moved(name) for name in controls]
+        if not self.budget.left_s:
+            return BoundResult(0.0, "the time of the answer was used up before the other services had been tried")
+        shared = sum(not isinstance(moved, str) and holds(expectation, *moved) for moved in others)
+        finding = f"{_words(own)} for {service}; it holds for {shared} of {len(controls)} other services too"
+        return BoundResult(1 - shared / len(controls), finding)
+
+    def _moved(self, service: str) -> tuple[float, float] | str:
+        """Return the numbers of the normal and the abnormal period, or why there is none."""
+        found = []
+        for period in ("normal", "abnormal"):
+            answer = self.budget.query(self.sql, self.executed, {"service": service, "period": period})
+            if answer.status not in {"ok", "empty"}:
+                return answer.message or answer.status
+            value = answer.rows[0][0] if answer.rows else 0
+            if len(answer.rows) > 1 or len(answer.columns) != 1:
+                return "the query gives more than one number"
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                return "the query gives no number"
+            found.append(_finite(value))
+        if not all(map(math.isfinite, found)):
+            return "the query gives no finite number"
+        return found[0], found[1]
 
 
 def holds(expectation: Expectation, normal: float, abnormal: float) -> bool:
@@ -71,25 +91,11 @@ def holds(expectation: Expectation, normal: float, abnormal: float) -> bool:
     return abnormal < normal and normal >= expectation.ratio * abnormal
 
 
-def _moved(sql: LockedSql, query: str, service: str) -> tuple[float, float] | str:
-    """Return the numbers of the normal and the abnormal period, or why there is none."""
-    found = []
-    for period in ("normal", "abnormal"):
-        try:
-            answer = sql.query(query, {"service": service, "period": period})
-        except OpsAssayError as error:
-            return str(error)
-        if answer.status not in {"ok", "empty"}:
-            return answer.message or answer.status
-        value = answer.rows[0][0] if answer.rows else 0
-        if len(answer.rows) > 1 or len(answer.columns) != 1:
-            return "the query gives more than one number"
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            return "the query gives no number"
-        found.append(float(value or 0))
-    if not all(map(math.isfinite, found)):
-        return "the query gives no finite number"
-    return found[0], found[1]
+def _finite(value: float | None) -> float:
+    try:
+        return float(value or 0)
+    except OverflowError:  # an integer beyond what a float holds
+        return math.inf
 
 
 def _spread(names: Sequence[str]) -> list[str]:

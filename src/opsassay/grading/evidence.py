@@ -8,19 +8,22 @@ prediction, whether that prediction holds for the claimed service and not just f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from opsassay.errors import OpsAssayError
 from opsassay.grading import metrics
-from opsassay.grading.bound import bound_score
+from opsassay.grading.bound import Bound, BoundResult
+from opsassay.grading.budget import TimeBudget
 from opsassay.grading.metrics import Metrics, scored
 from opsassay.grading.profiles import Profile
-from opsassay.grading.statements import Statement, parsed
+from opsassay.grading.relevance import Executions, is_nothing, names_in
+from opsassay.grading.statements import NAME_COLUMNS, Statement
 from opsassay.model.diagnosis import Diagnosis, Evidence
 from opsassay.model.run import EvidenceResult
-from opsassay.telemetry.sql import LockedSql
+from opsassay.telemetry.sql import LockedSql, QueryResult, Subject
 
 ROWS_KEPT = 20
 """Rows of a result that a verdict keeps."""
@@ -52,27 +55,30 @@ def evidence_of(diagnosis: Diagnosis) -> tuple[EvidenceItem, ...]:
 
 
 def evidence_metrics(
-    diagnosis: Diagnosis, sql: LockedSql | None, profile: Profile
+    diagnosis: Diagnosis, sql: LockedSql | None, profile: Profile, budget: TimeBudget | None = None
 ) -> tuple[Metrics, tuple[EvidenceResult, ...]]:
     """Return sql_exec, evidence_relevant, evidence_vacuous and evidence_bound, and what each statement gave.
 
     - sql_exec = ok / all (Equation 9; a statement that gives no rows fails). A vacuous statement is not ok, unless the
       profile counts it as the public scorer does.
-    - evidence_relevant: the share of items that are ok, not vacuous, and restricted to a service that they are about.
+    - evidence_relevant: the share of items that are ok, not vacuous, and follow from a service that they are about.
     - evidence_vacuous: the share of items in which no telemetry has a say, or that found nothing but zeros.
     - evidence_bound: the mean score of items with an expectation; not applicable when there are none.
 
     All not applicable without evidence; failed when there are no tables to run it on or the worker cannot be kept
-    alive. Equal statements about the same service are run once and counted as often as they are given.
+    alive. Equal statements about the same service are run once and counted as often as they are given. What is left when
+    *budget* is used up has the status timeout. Raises GradingEndedError when it was cancelled.
     """
     items = evidence_of(diagnosis)
     if not items:
         return metrics.not_applicable(metrics.EVIDENCE, "the answer gives no evidence"), ()
     if sql is None:
         return metrics.failed(metrics.EVIDENCE, "the tables of the incident were not at hand"), ()
+    budget = budget or TimeBudget()
     try:
-        results = tuple(_run(items, sql, profile))
+        results = tuple(_EvidenceGrader(sql, profile, budget).results(items))
     except OpsAssayError as error:
+        budget.require()  # a worker that was ended with the grading did not fail
         return metrics.failed(metrics.EVIDENCE, f"the SQL worker failed: {error}"), ()
     ran = [r.status == "ok" and (profile.counts_vacuous or not r.vacuous) for r in results]
     relevant = [r.status == "ok" and bool(r.relevant) and not r.vacuous for r in results]
@@ -89,71 +95,105 @@ def evidence_metrics(
     }, results
 
 
-def _run(items: Sequence[EvidenceItem], sql: LockedSql, profile: Profile) -> Iterator[EvidenceResult]:
-    known: dict[tuple[str, tuple[str, ...], str], EvidenceResult] = {}
-    services = sql.datapack.services()
-    for item in items:
-        expected = item.evidence.expectation
-        key = (item.evidence.sql, item.services, "" if expected is None else expected.canonical_json())
-        if key not in known:
-            known[key] = _result(item, sql, services, profile)
-        yield known[key].model_copy(update={"claim": item.evidence.claim})
+class _EvidenceGrader:
+    """The evidence of one answer, over the tables of *sql* and within *budget*."""
 
+    def __init__(self, sql: LockedSql, profile: Profile, budget: TimeBudget) -> None:
+        self._sql, self._profile, self._budget = sql, profile, budget
+        self._services = sql.datapack.services()
+        self._schema = {table: tuple(sql.schema(table)) for table in sql.tables()}
+        self._names: tuple[str, ...] | None = None
 
-def _result(item: EvidenceItem, sql: LockedSql, services: Sequence[str], profile: Profile) -> EvidenceResult:
-    evidence, names = item.evidence, {profile.service(name): name for name in services}
-    claimed = names.get(profile.service(item.services[0]), item.services[0])
-    answer = sql.query(evidence.sql, {"service": claimed, "period": "abnormal"})
-    rows = tuple(tuple(_cell(value) for value in row) for row in answer.rows[:ROWS_KEPT])
-    statement = parsed(sql, evidence.sql) if answer.status in {"ok", "empty"} else None
-    judged = _judged(item, statement, rows, profile)
-    if evidence.expectation is not None:
-        held = bound_score(statement, sql, evidence.sql, evidence.expectation, claimed, services)
-        judged |= {"bound": held.score, "finding": held.finding}
-    return EvidenceResult(
-        sql=evidence.sql,
-        claim=evidence.claim,
-        status=answer.status,
-        columns=tuple(answer.columns),
-        rows=rows,
-        message=answer.message[:TEXT_KEPT],
-        about=item.about,
-        **judged,
-    )
+    def results(self, items: Sequence[EvidenceItem]) -> Iterator[EvidenceResult]:
+        known: dict[tuple[str, tuple[str, ...], str], EvidenceResult] = {}
+        for item in items:
+            expected = item.evidence.expectation
+            key = (item.evidence.sql, item.services, "" if expected is None else expected.canonical_json())
+            if key not in known:
+                known[key] = self._result(item)
+            yield known[key].model_copy(update={"claim": item.evidence.claim})
 
-
-def _judged(
-    item: EvidenceItem, statement: Statement | None, rows: tuple[tuple[Any, ...], ...], profile: Profile
-) -> dict[str, Any]:
-    """Return relevant, vacuous and finding of a statement, all as nothing where it could not be run."""
-    if statement is None:
-        return {"relevant": False, "vacuous": None, "finding": ""}
-
-    def matches(text: str) -> bool:
-        constant = text.strip("%-").lower()
-        return any(
-            profile.service(constant) == profile.service(name) or constant.startswith(f"{name.lower()}-")
-            for name in item.services
-            if name
+    def _result(self, item: EvidenceItem) -> EvidenceResult:
+        evidence, profile = item.evidence, self._profile
+        of_name = {profile.service(name): name for name in self._services}
+        claimed = of_name.get(profile.service(item.services[0]), item.services[0])
+        parameters = {"service": claimed, "period": "abnormal"}
+        answer = self._budget.query(self._sql, evidence.sql, parameters, with_tree=True)
+        statement = None if answer.tree is None else Statement(answer.tree, self._schema)
+        judged = _NOT_RUN if statement is None else self._judged(item, statement, answer, parameters)
+        if evidence.expectation is not None:
+            held = BoundResult(0.0, "the statement cannot be run")
+            if statement is not None and judged["vacuous"]:
+                held = BoundResult(0.0, str(judged["finding"]))
+            elif statement is not None:
+                run = Bound(self._sql, statement, answer.executed, self._budget)
+                held = run.score(evidence.expectation, claimed, self._services)
+            judged = {**judged, "bound": held.score, "finding": held.finding}
+        return EvidenceResult(
+            sql=evidence.sql,
+            executed=answer.executed,
+            claim=evidence.claim,
+            status=answer.status,
+            columns=tuple(answer.columns),
+            rows=tuple(tuple(_cell(value) for value in row) for row in answer.rows[:ROWS_KEPT]),
+            message=answer.message[:TEXT_KEPT],
+            about=item.about,
+            **judged,
         )
 
-    if not statement.reads_telemetry:
-        vacuous, finding = True, "no telemetry table is read"
-    elif statement.is_constant:
-        vacuous, finding = True, "the result does not depend on any row"
-    elif rows and all(_is_nothing(value) for row in rows for value in row):  # a count of zero gives a row
-        vacuous, finding = True, "it found nothing but zeros"
-    else:
-        vacuous, finding = False, ""
-    relevant = statement.reads_telemetry and statement.restricts_to(matches)
-    if not vacuous and not relevant:
-        finding = f"it is not restricted to {item.about}"
-    return {"relevant": relevant, "vacuous": vacuous, "finding": finding}
+    def _judged(
+        self, item: EvidenceItem, statement: Statement, answer: QueryResult, parameters: dict[str, str]
+    ) -> dict[str, Any]:
+        """Return relevant, vacuous and finding of a statement that ran."""
+        if item.evidence.expectation is not None and is_nothing(answer.rows):  # what is gone now was there before
+            parameters = {**parameters, "period": "normal"}
+            answer = self._budget.query(self._sql, answer.executed, parameters)
+        runs = Executions(self._sql, answer, parameters, statement.reads, self._budget)
+        if why := _why_vacuous(statement, answer, runs):
+            return {**_NOT_RUN, "vacuous": True, "finding": why}
+        restricted = statement.restricted(lambda text: self._is_about(item, text.strip("%-")))
+        if not restricted:
+            return {**_NOT_RUN, "vacuous": False, "finding": f"it is not restricted to {item.about}"}
+        self._sql.about(self._rows_of(item))
+        if not runs.is_about(restricted, statement.feeding):
+            return {**_NOT_RUN, "vacuous": False, "finding": f"its result does not follow from {item.about}"}
+        return {"relevant": True, "vacuous": False, "finding": ""}
+
+    def _is_about(self, item: EvidenceItem, name: str) -> bool:
+        profile, lowered = self._profile, name.lower()
+        return any(
+            profile.service(lowered) == profile.service(service) or lowered.startswith(f"{service.lower()}-")
+            for service in item.services
+            if service
+        )
+
+    def _rows_of(self, item: EvidenceItem) -> Subject:
+        """Return the rows of the services that *item* is about; a name that begins with two is the longer one's."""
+        if self._names is None:
+            self._names = names_in(self._sql)
+        named = [name for name in self._names if self._is_about(item, self._owner(name) or name)]
+        return Subject(tuple(named), tuple(sorted(NAME_COLUMNS)))
+
+    def _owner(self, name: str) -> str | None:
+        lowered = name.lower()
+        owners = [s for s in self._services if lowered == s.lower() or lowered.startswith(f"{s.lower()}-")]
+        return max(owners, key=len, default=None)
 
 
-def _is_nothing(value: Any) -> bool:
-    """Return whether a cell is zero, empty or null; the name of a period beside it says no more."""
-    return value is None or value == 0 or value in {"", "normal", "abnormal"}
+def _why_vacuous(statement: Statement, answer: QueryResult, runs: Executions) -> str:
+    """Return why no telemetry has a say in what *statement* gave, '' when it has."""
+    if not statement.reads:
+        return "no telemetry table is read"
+    if statement.is_constant:
+        return "the result does not depend on any row"
+    if answer.rows and is_nothing(answer.rows):  # a count of zero gives a row
+        return "it found nothing but zeros"
+    if not runs.is_steady:
+        return "it gives other rows each time it is run"
+    return "it gives the same without any telemetry" if answer.rows and runs.says_nothing else ""
+
+
+_NOT_RUN: Mapping[str, Any] = MappingProxyType({"relevant": False, "vacuous": None, "finding": ""})
 
 
 def _cell(value: Any) -> str | int | float | bool | None:

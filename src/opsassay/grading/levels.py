@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from opsassay.grading import metrics
 from opsassay.grading.metrics import Metrics, scored
-from opsassay.grading.outcome import is_fault_free
 from opsassay.grading.profiles import Profile
 from opsassay.model.causal_graph import Annotation
 from opsassay.model.diagnosis import RootCauseClaim
@@ -23,8 +22,8 @@ def level_metrics(
     at the service; the level of services is always graded, by the other metrics.
     """
     finer = [claim for claim in claims if claim.level != "service"]
-    if not finer or is_fault_free(truth):
-        reason = "nothing was broken" if is_fault_free(truth) else "no claim goes below the service"
+    if not finer or truth.broken is False:
+        reason = "nothing was broken" if truth.broken is False else "no claim goes below the service"
         return metrics.not_applicable(metrics.LEVEL, reason)
     labels = (*truth.roots, *(annotation.roots if annotation else ()))
     known = [claim for claim in finer if any(_named(label, claim) for label in labels)]

@@ -13,7 +13,7 @@ from opsassay.grading import metrics
 from opsassay.grading.metrics import Metrics, scored
 from opsassay.grading.profiles import Profile
 from opsassay.model.diagnosis import RankedService, RootCauseClaim
-from opsassay.model.faults import NETWORK_KINDS, NO_FAULT, FaultKind
+from opsassay.model.faults import NETWORK_KINDS, FaultKind
 from opsassay.model.incident import Truth
 
 
@@ -39,9 +39,9 @@ def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
 
     They are its faults; a network fault may be named at either end of its link, since the rule shows on both (G.1), and a
     fault on a host at any service that runs there.
-    A truth without faults, as public data without fault types gives it, counts its root labels, of unknown kind.
+    A truth without such a fault, as public data without fault types gives it, counts its root labels, of unknown kind.
     """
-    if truth.faults:
+    if affected := truth.affected():
         return tuple(
             TrueRoot(
                 frozenset(
@@ -51,18 +51,9 @@ def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
                 ),
                 fault.kind,
             )
-            for fault, services, _ in truth.affected()
+            for fault, services, _ in affected
         )
-    return tuple(
-        TrueRoot(frozenset(profile.service(name) for name in label.service), None)
-        for label in truth.roots
-        if label.service
-    )
-
-
-def is_fault_free(truth: Truth) -> bool:
-    """Return whether *truth* states that nothing was broken; a truth that states nothing is not fault-free."""
-    return bool(truth.faults) and all(fault.type == NO_FAULT for fault in truth.faults)
+    return tuple(TrueRoot(frozenset(map(profile.service, names)), None) for names in truth.root_services())
 
 
 def match(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile) -> tuple[Match, ...]:
@@ -95,14 +86,12 @@ def _greedy(service_hit: NDArray[np.bool_], full_hit: NDArray[np.bool_]) -> tupl
     return tuple(found)
 
 
-def outcome_metrics(
-    claims: Sequence[RootCauseClaim], truth: Truth, profile: Profile, *, names_kinds: bool = True
-) -> Metrics:
+def outcome_metrics(claims: Sequence[RootCauseClaim], truth: Truth, profile: Profile, *, unnamed: str = "") -> Metrics:
     """Return exact_match, precision, recall, f1, any_service and fault_kind_accuracy, each in [0, 1].
 
     With h full hits (service and kind, from `match`) among c claims and r true roots: precision = h / c, recall = h / r,
-    F1 = 2 P R / (P + R), exact_match = 1[h = c = r]; any_service = 1[a claimed service is a root] (OpenRCA 2.0, G.1,
-    Equations 4 to 6). *names_kinds*: whether the solver names fault kinds.
+    F1 = 2 P R / (P + R), exact_match = 1[h = c = r]; any_service = 1[one of the first claimed services is a root] (OpenRCA
+    2.0, G.1, Equations 4 to 6, bounded by `counted_claims`). *unnamed*: why the solver cannot name what was broken.
 
     Claims and faults are multisets: naming a pair twice is one hit and one miss, unless two such faults were injected.
 
@@ -110,12 +99,12 @@ def outcome_metrics(
     - Where nothing was broken, exact_match, precision and f1 are 1 for the empty answer and 0 for any other; recall,
       any_service and fault_kind_accuracy have nothing to count and are not applicable, whatever the answer.
     - fault_kind_accuracy is the share of full hits among matched services; without one it is not applicable.
-    - *names_kinds* False is a solver that is declared to name services only: metrics of pairs are not applicable to
-      any of its answers, and any_service is scored. A solver that does not declare it and leaves a kind out has missed
-      that pair; otherwise it could choose case by case whether to be graded.
+    - *unnamed* is of a solver that is declared to name services only, or not this kind: metrics of pairs are not
+      applicable to its answer, and any_service is scored. A solver that does not declare it and leaves a kind out has
+      missed that pair; otherwise it could choose case by case whether to be graded.
     - A truth of unknown kind leaves only any_service to score.
     """
-    if is_fault_free(truth):
+    if truth.broken is False:
         nothing = metrics.not_applicable(("recall", "any_service", "fault_kind_accuracy"), "nothing was broken")
         right = scored(not claims)
         return {"exact_match": right, "precision": right, "f1": right, **nothing}
@@ -124,8 +113,8 @@ def outcome_metrics(
         return metrics.not_applicable(metrics.OUTCOME, "the truth names neither a fault nor a root cause")
     any_service = {"any_service": scored(any_service_hit(claims, roots, profile))}
     pairs = tuple(name for name in metrics.OUTCOME if name != "any_service")
-    if not names_kinds:
-        return any_service | metrics.not_applicable(pairs, "the solver names no fault kinds")
+    if unnamed:
+        return any_service | metrics.not_applicable(pairs, unnamed)
     if any(root.kind is None for root in roots):
         return any_service | metrics.not_applicable(pairs, "the truth names no fault kind")
     matches = match(claims, roots, profile)
@@ -151,7 +140,7 @@ def ranking_metrics(ranking: Sequence[RankedService], truth: Truth, profile: Pro
 
     This is the acc@k of leaderboards of methods; it knows no "nothing is wrong", so it says nothing where nothing was.
     """
-    if is_fault_free(truth):
+    if truth.broken is False:
         return metrics.not_applicable(metrics.RANKING, "nothing was broken")
     roots = true_roots(truth, profile)
     if not ranking or not roots:
@@ -164,8 +153,23 @@ def ranking_metrics(ranking: Sequence[RankedService], truth: Truth, profile: Pro
 
 
 def any_service_hit(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile) -> bool:
-    """Return whether a claimed service is a root cause of any kind (Equation 4)."""
-    return any(profile.service(claim.service) in root.services for claim in claims for root in roots)
+    """Return whether a claimed service is a root cause of any kind (Equation 4), among those that `counted_claims` has."""
+    counted = counted_claims(claims, roots, profile)
+    return any(profile.service(claim.service) in root.services for claim in counted for root in roots)
+
+
+def counted_claims(
+    claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile
+) -> tuple[RootCauseClaim, ...]:
+    """Return the claims of the first services: as many as the profile counts, or as there are roots where these are more.
+
+    Who names every service has named a root; without a bound that would be an answer.
+    """
+    if profile.most_services is None:
+        return tuple(claims)
+    services = dict.fromkeys(profile.service(claim.service) for claim in claims)
+    first = set(list(services)[: max(profile.most_services, len(roots))])
+    return tuple(claim for claim in claims if profile.service(claim.service) in first)
 
 
 def correct_services(
@@ -179,7 +183,7 @@ def correct_services(
         return frozenset(profile.service(claims[m.claim].service) for m in match(claims, roots, profile) if m.full)
     return frozenset(
         profile.service(claim.service)
-        for claim in claims
+        for claim in counted_claims(claims, roots, profile)
         for root in roots
         if profile.service(claim.service) in root.services
         and (not full or profile.same_kind(claim.fault_kind, root.kind))

@@ -63,7 +63,7 @@ def graph_metrics(diagnosis: Diagnosis, graph: CausalGraph, profile: Profile) ->
 
 
 def path_metrics(
-    diagnosis: Diagnosis, truth: Truth, graph: CausalGraph, profile: Profile, *, names_kinds: bool = True
+    diagnosis: Diagnosis, truth: Truth, graph: CausalGraph, profile: Profile, *, unnamed: str = ""
 ) -> Metrics:
     """Return path_reachability, path_reachability_hit and ungrounded, each 0 or 1 (Equation 10 and its variant).
 
@@ -96,8 +96,8 @@ def path_metrics(
     grounded = reaches(full=False)
     hit = (
         {"path_reachability_hit": scored(reaches(full=True))}
-        if names_kinds
-        else metrics.not_applicable(("path_reachability_hit",), "the solver names no fault kinds")
+        if not unnamed
+        else metrics.not_applicable(("path_reachability_hit",), unnamed)
     )
     return {
         "path_reachability": scored(grounded),

@@ -34,6 +34,11 @@ class Profile(Noun):
         "an alarm, though no path reaches it; claims are matched greedily, and only a matched one starts a path",
     )
 
+    most_services: int | None = Field(
+        default=3,
+        description="services that any_service and paths look at, in the order of the claims: who names all has named "
+        "none; the public scorer counts any number",
+    )
     counts_vacuous: bool = Field(
         default=False,
         description="sql_exec counts a statement that reads no telemetry or finds only zeros, as the public scorer does",
@@ -66,6 +71,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             equivalent_kinds=(_POD_KINDS,),
             undirected=True,
             public_graph_rules=True,
+            most_services=None,
             counts_vacuous=True,
         ),
     }

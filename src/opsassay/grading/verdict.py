@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from opsassay.grading import metrics
+from opsassay.grading.budget import TimeBudget
 from opsassay.grading.evidence import evidence_metrics
 from opsassay.grading.levels import level_metrics
 from opsassay.grading.metrics import Metrics, scored
 from opsassay.grading.ntam import Ntam, chains_of
-from opsassay.grading.outcome import is_fault_free, outcome_metrics, ranking_metrics
+from opsassay.grading.outcome import outcome_metrics, ranking_metrics, true_roots
 from opsassay.grading.process import claimed_graph, graph_metrics, path_metrics, true_graph
 from opsassay.grading.profiles import PROFILES, Profile
 from opsassay.grading.topology import Topology
@@ -15,7 +16,7 @@ from opsassay.grading.trajectory import trajectory_metrics
 from opsassay.model.causal_graph import Annotation
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.incident import Label, Truth
-from opsassay.model.run import EvidenceResult, Run, RunStatus, Verdict
+from opsassay.model.run import EvidenceResult, MetricStatus, Run, RunStatus, Verdict
 from opsassay.model.trajectory import Trace
 from opsassay.telemetry.sql import LockedSql
 
@@ -33,28 +34,35 @@ def grade(
     *,
     topology: Topology | None = None,
     trace: Trace | None = None,
+    budget: TimeBudget | None = None,
 ) -> Verdict:
     """Return the grades of *run* under *profile*: the metrics of `metrics.ALL` and `further_metrics`, always all.
 
-    - A run that did not end with an answer: all failed, with what became of it.
+    - A run that did not end with an answer: failed, with what became of it, but for what the case does not ask for.
     - No annotation, or a label other than attributed: process metrics not applicable, outcome and evidence scored.
     - *sql* None: metrics of evidence failed, unless the answer gives none.
     - *topology* None (names in the normal form of *profile*): no topology-aware match. *trace* None: the solver called
       no tools.
+    - *budget*: the time that all statements of the answer have together; its own when left out. GradingEndedError is
+      raised when it is cancelled.
 
     Deterministic, but for statements that give other rows each time they are run.
     """
     results: tuple[EvidenceResult, ...] = ()
     further = metrics.further_metrics()
     if run.status is not RunStatus.DONE or diagnosis is None:
+        unnamed = _unnamed(run, Diagnosis(), truth, profile)
+        asked = outcome_metrics((), truth, profile, unnamed=unnamed)
+        asked |= _process_metrics(Diagnosis(), truth, annotation, profile, unnamed=unnamed)
         graded = metrics.failed((*metrics.ALL, *further), _what_became_of(run))
+        graded |= {name: asked[name] for name in asked if asked[name].status is MetricStatus.NOT_APPLICABLE}
     else:
-        names_kinds = run.solver.configuration.get(NAMES_KINDS) is not False
-        graded = outcome_metrics(diagnosis.root_causes, truth, profile, names_kinds=names_kinds)
+        unnamed = _unnamed(run, diagnosis, truth, profile)
+        graded = outcome_metrics(diagnosis.root_causes, truth, profile, unnamed=unnamed)
         graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
-        graded |= _process_metrics(diagnosis, truth, annotation, profile, names_kinds=names_kinds)
+        graded |= _process_metrics(diagnosis, truth, annotation, profile, unnamed=unnamed)
         graded |= ranking_metrics(diagnosis.ranking, truth, profile)
-        of_evidence, results = evidence_metrics(diagnosis, sql, profile)
+        of_evidence, results = evidence_metrics(diagnosis, sql, profile, budget)
         graded |= of_evidence
         graded |= _topology_metrics(diagnosis, truth, annotation, profile, topology)
         graded |= _time_metrics(run, graded)
@@ -65,7 +73,7 @@ def grade(
         run=f"{run.cell}/{run.attempt}",
         item=run.item,
         system=run.system,
-        solver=run.solver.name,
+        solver=run.solver.label,
         profile=profile.name,
         label=None if annotation is None else annotation.label.value,
         metrics={name: graded[name] for name in (*metrics.ALL, *further)},
@@ -73,8 +81,23 @@ def grade(
     )
 
 
+def _unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Profile) -> str:
+    """Return why the solver cannot name what was broken, by what it declares of itself; '' where it can.
+
+    A declaration that the answer itself goes beyond is none: it would only choose what is graded.
+    """
+    if run.solver.configuration.get(NAMES_KINDS) is False:
+        return "the solver names no fault kinds"
+    declared = run.solver.fault_kinds
+    if declared is None or any(claim.fault_kind not in (None, *declared) for claim in diagnosis.root_causes):
+        return ""
+    kinds = (root.kind for root in true_roots(truth, profile) if root.kind is not None)
+    lacking = next((kind for kind in kinds if not any(profile.same_kind(one, kind) for one in declared)), None)
+    return f"the solver declares that it cannot name {lacking.value}" if lacking else ""
+
+
 def _process_metrics(
-    diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, names_kinds: bool
+    diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, unnamed: str
 ) -> Metrics:
     if reason := _no_cascade(truth, annotation):
         return metrics.not_applicable((*metrics.GRAPH, *metrics.PATH), reason)
@@ -82,7 +105,7 @@ def _process_metrics(
     graph = annotation.graph
     return {
         **graph_metrics(diagnosis, graph, profile),
-        **path_metrics(diagnosis, truth, graph, profile, names_kinds=names_kinds),
+        **path_metrics(diagnosis, truth, graph, profile, unnamed=unnamed),
     }
 
 
@@ -129,7 +152,7 @@ def _cascade(truth: Truth, annotation: Annotation | None, profile: Profile) -> f
 
 def _no_cascade(truth: Truth, annotation: Annotation | None) -> str:
     """Return why there is no verified cascade to hold an answer against, '' when there is one."""
-    if is_fault_free(truth):
+    if truth.broken is False:
         return "nothing was broken"
     if annotation is None:
         return "the case has no annotation"

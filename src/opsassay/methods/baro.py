@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from opsassay.methods.base import ranked, stated
-from opsassay.methods.claims import KIND_PROTOCOL, claim_of_signal
-from opsassay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, readings
+from opsassay.methods.base import numbers_of, ranked, stated
+from opsassay.methods.claims import KIND_PROTOCOL, KINDS, claim_of_signal
+from opsassay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, baseline_words, readings
+from opsassay.methods.parameters import NotNegative, Positive
 from opsassay.methods.propagation import PROTOCOL
 from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.faults import FaultKind
 from opsassay.telemetry.datapack import Datapack
 
 
@@ -20,28 +22,32 @@ from opsassay.telemetry.datapack import Datapack
 class Baro:
     """Rank services by the robust score of their columns; the change point is the boundary of the incident."""
 
-    claim_at_score: float = 10.0
+    claim_at_score: NotNegative = 10.0
     """A smaller top score claims nothing, so that a quiet system is answered with "nothing is wrong"."""
+
+    window: Positive | None = None
+    """Seconds of the normal period before the boundary that are the baseline; all of it when left out."""
 
     name: ClassVar[str] = "baro"
     source: ClassVar[str] = "BARO (FSE 2024), RobustScorer; the leaderboard audit, section 4.1"
     cost: ClassVar[str] = "quartiles of every column: about 2 ms on 594 x 274"
+    fault_kinds: ClassVar[tuple[FaultKind, ...]] = KINDS
 
     @property
     def configuration(self) -> Mapping[str, Any]:
         """Return the threshold."""
-        return asdict(self)
+        return numbers_of(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
         """Return the service of the column with the largest robust score."""
-        table = readings(view)
+        table = readings(view, window_s=self.window)
         scores = robust_scores(table.normal, table.abnormal)
         # A column that is constant in a period has no score; its service ranks behind all that have one.
         lowest = min(np.nanmin(scores, initial=0.0), 0.0)
         known = np.where(np.isnan(scores), lowest, scores)
         ranking = ranked(dict.fromkeys(view.services(), lowest) | table.by_service(known))
         protocol = stated(
-            baseline_window="the whole normal period",
+            baseline_window=baseline_words(self.window),
             column_set=f"{COLUMN_SET}; means of {table.step_s:g} s bins",
             imputation=IMPUTATION,
             zero_variance="columns that are constant in either period are left out; an interquartile range of 0 is 1",

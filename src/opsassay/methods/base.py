@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
+import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from opsassay.errors import UserError
+from opsassay.methods.parameters import read_parameters
 from opsassay.model.diagnosis import Diagnosis, RankedService
 from opsassay.registry import Registry
 from opsassay.telemetry.datapack import Datapack
@@ -32,7 +39,8 @@ class Method(Protocol):
     def configuration(self) -> Mapping[str, Any]:
         """Every number and choice that moves its answers, part of the solver hash.
 
-        A method that ranks services and never names a fault kind declares it with ``names_fault_kinds`` False.
+        A method that ranks services and never names a fault kind declares it with ``names_fault_kinds`` False. One that
+        can name some kinds alone declares them in an attribute *fault_kinds* of its class.
         """
 
     def diagnose(self, view: Datapack) -> Diagnosis:
@@ -58,26 +66,55 @@ METHODS = Registry(
 """Classes of methods by name; an installed package adds its own through the entry-point group ``opsassay.methods``."""
 
 
-def method_named(name: str) -> Method:
-    """Return the method called *name* with its default configuration.
+def method_named(name: str, parameters: Mapping[str, Any] = {}) -> Method:
+    """Return the method called *name*, with *parameters* in place of their defaults.
 
-    *name* is a registered one, or ``module:class`` of code that can be imported. Raises NotFoundError with the nearest
-    registered name, UserError when the code cannot be imported or is no method.
+    *name* is a registered one, ``MODULE:CLASS`` of code that can be imported, or ``FILE.py:CLASS``. Raises NotFoundError
+    with the nearest registered name or parameter, UserError when the code cannot be loaded, is no method, or does not take
+    such a value.
     """
-    made = (_from_path(name) if ":" in name else METHODS.load(name))()
-    if not isinstance(made, Method):
-        raise UserError(f"{name} is no method: it needs name, source, cost, configuration and diagnose(view).")
-    return made
-
-
-def _from_path(path: str) -> Any:
-    module, _, attribute = path.partition(":")
+    made = class_named(name)
+    given = read_parameters(name, made, parameters)
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        method = made(**given)
+    except Exception as error:
+        raise UserError(f"The method {name} cannot be made: {type(error).__name__}: {error}.") from error
+    if not isinstance(method, Method):
+        raise UserError(f"{name} is no method: it needs name, source, cost, configuration and diagnose(view).")
+    return method
+
+
+def class_named(name: str) -> Any:
+    """Return the class of the method called *name*; raises as `method_named`."""
+    where, colon, attribute = name.rpartition(":")
+    if not colon:
+        return METHODS.load(name)
+    try:
+        return getattr(_module_of(Path(where)) if where.endswith(".py") else importlib.import_module(where), attribute)
+    except (Exception, SystemExit) as error:
+        why = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
         raise UserError(
-            f"The method {path} cannot be imported ({error}); give MODULE:CLASS or a known name."
+            f"The method {name} cannot be imported ({why}); give MODULE:CLASS, FILE.py:CLASS or a known name."
         ) from error
+
+
+def _module_of(file: Path) -> ModuleType:
+    """Return the module in *file*; what lies beside it can be imported by it, after all else."""
+    file = file.resolve()
+    name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise ImportError(f"there is no file {file}")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def numbers_of(method: Any) -> dict[str, Any]:
+    """Return the fields of *method*, a dataclass, as its configuration: those that are None are not set."""
+    return {name: value for name, value in asdict(method).items() if value is not None}
 
 
 def ranked(scores: Mapping[str, float] | Iterable[tuple[str, float]]) -> tuple[RankedService, ...]:

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opsassay.methods.base import ranked, stated
-from opsassay.methods.claims import KIND_PROTOCOL, claim_of_signal
-from opsassay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, own_step_s, readings
+from opsassay.methods.claims import KIND_PROTOCOL, KINDS, claim_of_signal
+from opsassay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, own_step_ns, readings
+from opsassay.methods.parameters import Count, NotNegative, Positive
 from opsassay.methods.propagation import PROTOCOL
-from opsassay.methods.signals import bin_width_s
+from opsassay.methods.signals import bin_width_ns
 from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.faults import FaultKind
 from opsassay.telemetry.datapack import Datapack
 
 
@@ -22,21 +24,22 @@ from opsassay.telemetry.datapack import Datapack
 class Cd1Min:
     """Rank services by the largest percentage change of a column that passes both thresholds."""
 
-    z: float = 3.0
+    z: NotNegative = 3.0
     """Least |z| over the case window (Table 11: z3)."""
 
-    change_percent: float = 5.0
+    change_percent: NotNegative = 5.0
     """Least change in percent (Table 11: pct5)."""
 
-    window_steps: int = 10
+    window_steps: Count = 10
     """Steps before and after the boundary that are compared (Table 11: win10)."""
 
-    step_s: float = 60.0
+    step_s: Positive = 60.0
     """Resolution, seconds; a tenth of the normal period where that is shorter than ten such steps."""
 
     name: ClassVar[str] = "cd-1min"
     source: ClassVar[str] = "CD-1min adapter of the leaderboard audit, section 4.1 and Table 11"
     cost: ClassVar[str] = "one pass over all readings"
+    fault_kinds: ClassVar[tuple[FaultKind, ...]] = KINDS
 
     @property
     def configuration(self) -> Mapping[str, Any]:
@@ -45,8 +48,8 @@ class Cd1Min:
 
     def diagnose(self, view: Datapack) -> Diagnosis:
         """Return the service of the column with the largest percentage change among those that pass."""
-        shortest = bin_width_s(view, at_most_s=self.step_s, at_least_bins=self.window_steps)
-        table = readings(view, max(shortest, own_step_s(view)))
+        shortest = bin_width_ns(view, at_most_s=self.step_s, at_least_bins=self.window_steps)
+        table = readings(view, max(shortest, own_step_ns(view)))
         change, passes = self._changes(table.normal, table.abnormal)
         scores = np.where(passes, np.abs(change), 0.0)
         ranking = ranked(dict.fromkeys(view.services(), 0.0) | table.by_service(scores))

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import rustworkx
 
-from opsassay.methods.base import ranked, stated
-from opsassay.methods.claims import KIND_PROTOCOL, claim_of_signal
-from opsassay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, Readings, readings, z_scores
+from opsassay.methods.base import numbers_of, ranked, stated
+from opsassay.methods.claims import KIND_PROTOCOL, KINDS, claim_of_signal
+from opsassay.methods.matrix import (
+    COLUMN_SET,
+    IMPUTATION,
+    METRIC_TO_SERVICE,
+    Matrix,
+    Readings,
+    baseline_words,
+    readings,
+    z_scores,
+)
+from opsassay.methods.parameters import NotNegative, Positive
 from opsassay.methods.propagation import PROTOCOL
 from opsassay.methods.signals import METRIC
 from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.faults import FaultKind
 from opsassay.telemetry.calls import service_calls
 from opsassay.telemetry.datapack import Datapack
 
@@ -31,27 +42,31 @@ Group = tuple[str, str]
 class Circa:
     """Rank services by the largest residual of a column, regressed on its parents in the structural graph."""
 
-    claim_at_z: float = 10.0
+    claim_at_z: NotNegative = 10.0
     """A smaller top residual claims nothing."""
 
-    anomalous_at_z: float = 3.0
+    anomalous_at_z: NotNegative = 3.0
     """From here on a column passes the scores of its anomalous effects up to itself (descendant adjustment)."""
 
-    ridge: float = 1.0
+    ridge: NotNegative = 1.0
     """Penalty on standardised parents: there are few normal bins and parents move together."""
+
+    window: Positive | None = None
+    """Seconds of the normal period before the boundary that are the baseline; all of it when left out."""
 
     name: ClassVar[str] = "circa"
     source: ClassVar[str] = "CIRCA (KDD 2022): regression hypothesis test; the leaderboard audit, appendix F"
     cost: ClassVar[str] = "one small regression per column"
+    fault_kinds: ClassVar[tuple[FaultKind, ...]] = KINDS
 
     @property
     def configuration(self) -> Mapping[str, Any]:
         """Return the thresholds."""
-        return asdict(self)
+        return numbers_of(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
         """Return the service of the column with the largest adjusted residual."""
-        table = readings(view)
+        table = readings(view, window_s=self.window)
         calls = [(caller, callee) for caller, callee, _ in service_calls(view).iter_rows()]
         groups = [(s, signal_of(name)) for s, name in zip(table.services, table.signals, strict=True)]
         parents = structural_parents(groups, calls)
@@ -59,7 +74,7 @@ class Circa:
         scores = self._adjusted(np.abs(residual).max(axis=0, initial=0.0), groups, parents)
         ranking = ranked(dict.fromkeys(view.services(), 0.0) | table.by_service(scores))
         protocol = stated(
-            baseline_window="the whole normal period, on which the regressions are fitted",
+            baseline_window=f"{baseline_words(self.window)}, on which the regressions are fitted",
             column_set=f"{COLUMN_SET}; means of {table.step_s:g} s bins",
             imputation=IMPUTATION,
             zero_variance="a residual of zero variance has z = 0",

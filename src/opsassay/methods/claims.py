@@ -24,6 +24,9 @@ _KIND_OF_METRIC: tuple[tuple[str, FaultKind], ...] = (
 )
 """The first part of a metric's name that fits decides (after Table 6)."""
 
+KINDS = (FaultKind.POD_UNAVAILABLE, *dict.fromkeys(kind for _, kind in _KIND_OF_METRIC))
+"""The kinds that `kind_of` can give; a method that uses it cannot name another."""
+
 KIND_PROTOCOL = (
     "by the signal: failed spans or error logs http_aborted, durations http_slow, fewer spans pod_unavailable, "
     "metrics by their name; more spans none"

@@ -10,6 +10,7 @@ import polars as pl
 
 from opsassay.methods import evidence
 from opsassay.methods.base import ranked, stated
+from opsassay.methods.parameters import Share
 from opsassay.methods.propagation import PROTOCOL, propagation
 from opsassay.methods.signals import seconds
 from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
@@ -22,12 +23,13 @@ from opsassay.telemetry.schema import MODALITIES, PERIODS
 class Gap:
     """Rank services by rows per second that they recorded in the normal period and no longer in the abnormal one."""
 
-    claim_at_share: float = 0.1
+    claim_at_share: Share = 0.1
     """Claim nothing unless the service lost at least this share of its rows."""
 
     name: ClassVar[str] = "gap"
     source: ClassVar[str] = "baseline: what artefacts of the recording give away"
     cost: ClassVar[str] = "row counts of ten tables"
+    fault_kinds: ClassVar[tuple[FaultKind, ...]] = (FaultKind.POD_UNAVAILABLE,)
 
     @property
     def configuration(self) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ import polars as pl
 
 from opsassay.methods import evidence
 from opsassay.methods.base import ranked, stated
+from opsassay.methods.parameters import Count, NotNegative, Positive
 from opsassay.methods.propagation import PROTOCOL, propagation
 from opsassay.methods.signals import ERROR_LEVELS, failed_span, seconds
 from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
@@ -25,18 +26,19 @@ _PARTS = ("failed_spans", "error_lines", "slow_spans")
 class Loudest:
     """Rank services by complaints per second: failed spans, error lines and slow spans, less those of the normal."""
 
-    slow_ratio: float = 2.0
+    slow_ratio: Positive = 2.0
     """A span is slow when it takes longer than this many times the normal 99th percentile of its operation."""
 
-    claim_at_sigma: float = 5.0
+    claim_at_sigma: NotNegative = 5.0
     """Claim nothing unless the complaints exceed the normal rate by this many Poisson standard deviations ..."""
 
-    claim_at_count: int = 5
+    claim_at_count: Count = 5
     """... and are at least this many more than expected."""
 
     name: ClassVar[str] = "loudest"
     source: ClassVar[str] = "baseline: a diagnosis must beat the error log"
     cost: ClassVar[str] = "one pass over spans and logs"
+    fault_kinds: ClassVar[tuple[FaultKind, ...]] = (FaultKind.HTTP_SLOW, FaultKind.HTTP_ABORTED)
 
     @property
     def configuration(self) -> Mapping[str, Any]:

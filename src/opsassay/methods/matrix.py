@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opsassay.methods.signals import METRIC, bin_width_s, binned_signals
+from opsassay.errors import UserError
+from opsassay.methods.signals import METRIC, NANO, bin_width_ns, binned_signals, bins_of
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import PERIODS
 
@@ -26,14 +27,19 @@ METRIC_TO_SERVICE = "service_name of the row, whole and exact; replicas averaged
 class Readings:
     """Readings by bin (row) and signal (column) of both periods; columns are sorted by service, then signal.
 
-    *step_s* is the width of a bin in seconds.
+    *step_ns* is the width of a bin in nanoseconds.
     """
 
     services: tuple[str, ...]
     signals: tuple[str, ...]
     normal: Matrix
     abnormal: Matrix
-    step_s: float
+    step_ns: int
+
+    @property
+    def step_s(self) -> float:
+        """The width of a bin in seconds, to be shown."""
+        return self.step_ns / NANO
 
     def by_service(self, scores: Matrix) -> dict[str, float]:
         """Return the largest of the columns' *scores* per service."""
@@ -48,34 +54,57 @@ class Readings:
         return max(own, key=lambda place: (scores[place], -place))
 
 
-def readings(view: Datapack, step_s: float | None = None) -> Readings:
-    """Return the readings of *view* in bins of *step_s*, by default its own step: see `own_step_s`.
+def readings(view: Datapack, step_ns: int | None = None, window_s: float | None = None) -> Readings:
+    """Return the readings of *view* in bins of *step_ns*, by default its own step: see `own_step_ns`.
 
     Columns common to both periods count, also one whose readings are all missing in one of them; missing readings are
-    filled as IMPUTATION says.
+    filled as IMPUTATION says. *window_s* leaves only that much of the normal period, before its end. Raises UserError for
+    one that is shorter than a step.
     """
-    width_s = own_step_s(view) if step_s is None else step_s
+    width_ns = own_step_ns(view) if step_ns is None else step_ns
     has_spans = _has_rows(view, "traces")
-    long = binned_signals(view, width_s, golden=has_spans)
+    long = binned_signals(view, width_ns, golden=has_spans)
     keys = ["service", "signal"]
     columns = _columns(view, long).with_row_index("column")
     placed = long.join(columns, on=keys)
+    windows = (view.incident.normal, view.incident.abnormal)
     parts = [
-        _dense(placed.filter(pl.col("period") == period), view, period, width_s, columns.height) for period in PERIODS
+        _dense(
+            placed.filter(pl.col("period") == period), bins_of(window, width_ns, partial=not has_spans), columns.height
+        )
+        for period, window in zip(PERIODS, windows, strict=True)
     ]
     filled = _filled(np.vstack(parts))
     rows = len(parts[0])
     services, signals = (tuple(columns.get_column(key).to_list()) for key in keys)
-    return Readings(services, signals, filled[:rows], filled[rows:], width_s)
+    return Readings(services, signals, filled[rows - _kept(rows, window_s, width_ns) : rows], filled[rows:], width_ns)
 
 
-def own_step_s(view: Datapack) -> float:
-    """Return the bin width of a recording in seconds: that of its spans, else the median step of its metrics."""
+def baseline_words(window_s: float | None) -> str:
+    """Return what the protocol says of a baseline of *window_s* seconds, None being all of it."""
+    return "the whole normal period" if window_s is None else f"the last {window_s:g} s of the normal period"
+
+
+def _kept(rows: int, window_s: float | None, width_ns: int) -> int:
+    """Return how many of the normal *rows* lie within *window_s*."""
+    if window_s is None:
+        return rows
+    if round(window_s * NANO) < width_ns:
+        raise UserError(f"A window of {window_s:g} s is shorter than a step of {width_ns / NANO:g} s; make it longer.")
+    return min(rows, round(window_s * NANO) // width_ns)
+
+
+def own_step_ns(view: Datapack) -> int:
+    """Return the bin width of a recording, ns: that of its spans, else the median step of its gauges.
+
+    Steps are those between the samples of one gauge, so that gauges that are read in turn do not shorten it.
+    """
     if _has_rows(view, "traces"):
-        return bin_width_s(view)
-    times = view.scan("normal", "metrics").select(pl.col("time").unique().sort().dt.epoch("ns").diff() / 1e9)
-    step = times.collect().to_series().median()
-    return float(step) if isinstance(step, float) and step > 0 else bin_width_s(view)
+        return bin_width_ns(view)
+    gauge = ["service_name", "metric"]
+    samples = view.scan("normal", "metrics").select(*gauge, time=pl.col("time").dt.epoch("ns")).unique()
+    steps = samples.sort(*gauge, "time").select(pl.col("time").diff().over(gauge)).drop_nulls().collect().to_series()
+    return int(steps.sort()[(len(steps) - 1) // 2]) if len(steps) else bin_width_ns(view)
 
 
 def z_scores(normal: Matrix, abnormal: Matrix) -> Matrix:
@@ -110,9 +139,8 @@ def _columns(view: Datapack, long: pl.DataFrame) -> pl.DataFrame:
     return per_period[0].join(per_period[1], on=["service", "signal"]).sort("service", "signal")
 
 
-def _dense(long: pl.DataFrame, view: Datapack, period: str, width_s: float, columns: int) -> Matrix:
-    window = view.incident.normal if period == "normal" else view.incident.abnormal
-    dense = np.full((max(1, int(window.seconds / width_s)), columns), np.nan)
+def _dense(long: pl.DataFrame, bins: int, columns: int) -> Matrix:
+    dense = np.full((bins, columns), np.nan)
     dense[long.get_column("bin").to_numpy(), long.get_column("column").to_numpy()] = long.get_column("value").to_numpy()
     return dense
 

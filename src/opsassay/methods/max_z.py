@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from opsassay.methods.base import ranked, stated
-from opsassay.methods.claims import KIND_PROTOCOL, claim_of_signal
-from opsassay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, readings, z_scores
+from opsassay.methods.base import numbers_of, ranked, stated
+from opsassay.methods.claims import KIND_PROTOCOL, KINDS, claim_of_signal
+from opsassay.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, baseline_words, readings, z_scores
+from opsassay.methods.parameters import NotNegative, Positive
 from opsassay.methods.propagation import PROTOCOL
 from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.faults import FaultKind
 from opsassay.telemetry.datapack import Datapack
 
 
@@ -20,29 +22,33 @@ from opsassay.telemetry.datapack import Datapack
 class MaxZ:
     """Rank services by their largest |z| over all signals and bins of the abnormal period."""
 
-    claim_at_z: float = 10.0
+    claim_at_z: NotNegative = 10.0
     """A smaller maximum claims nothing: hundreds of readings against ten normal bins pass 3 by chance."""
+
+    window: Positive | None = None
+    """Seconds of the normal period before the boundary that are the baseline; all of it when left out."""
 
     name: ClassVar[str] = "max-z"
     source: ClassVar[str] = "max-|Z| comparator of the leaderboard audit, section 4.1 and appendix M"
     cost: ClassVar[str] = "one pass over all readings"
+    fault_kinds: ClassVar[tuple[FaultKind, ...]] = KINDS
 
     @property
     def configuration(self) -> Mapping[str, Any]:
         """Return the threshold."""
-        return asdict(self)
+        return numbers_of(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
         """Return the service whose most extreme reading is the largest, with the kind that its signal stands for.
 
         score_s = max over columns j of s and bins t of |z_tj|, z as in `matrix.z_scores` (the leaderboard audit, 4.1).
         """
-        table = readings(view)
+        table = readings(view, window_s=self.window)
         z = z_scores(table.normal, table.abnormal)
         scores = np.abs(z).max(axis=0, initial=0.0)
         ranking = ranked(dict.fromkeys(view.services(), 0.0) | table.by_service(scores))
         protocol = stated(
-            baseline_window="the whole normal period",
+            baseline_window=baseline_words(self.window),
             column_set=f"{COLUMN_SET}; means of {table.step_s:g} s bins",
             imputation=IMPUTATION,
             zero_variance="z = 0 (ddof 0)",

@@ -15,6 +15,7 @@ import polars as pl
 
 from opsassay.methods import evidence
 from opsassay.methods.base import ranked, stated
+from opsassay.methods.parameters import Count, NotNegative, Positive
 from opsassay.methods.propagation import PROTOCOL, propagation
 from opsassay.methods.signals import failed_span, seconds
 from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
@@ -32,21 +33,26 @@ _SILENT_SHARE = 0.5
 class SelfTime:
     """Rank services by traces per second in which they are the origin, above the normal rate of such traces."""
 
-    slow_ratio: float = 1.5
+    slow_ratio: Positive = 1.5
     """Exclusive time counts from this many times the normal 99th percentile of the same operation on ..."""
 
-    slow_least_ms: float = 5.0
+    slow_least_ms: NotNegative = 5.0
     """... and only what exceeds it by this many milliseconds."""
 
-    claim_at_sigma: float = 5.0
+    claim_at_sigma: NotNegative = 5.0
     """Claim nothing unless the voices exceed the normal rate by this many Poisson standard deviations ..."""
 
-    claim_at_count: int = 5
+    claim_at_count: Count = 5
     """... and are at least this many more than expected."""
 
     name: ClassVar[str] = "self-time"
-    source: ClassVar[str] = "ours: exclusive time and first failures of traces; it knows nothing of `opsassay annotate`"
+    source: ClassVar[str] = "ours: exclusive time, as `opsassay annotate` has it too, and first failures of traces"
     cost: ClassVar[str] = "one sort and two joins over all spans"
+    fault_kinds: ClassVar[tuple[FaultKind, ...]] = (
+        FaultKind.HTTP_SLOW,
+        FaultKind.HTTP_ABORTED,
+        FaultKind.POD_UNAVAILABLE,
+    )
 
     @property
     def configuration(self) -> Mapping[str, Any]:

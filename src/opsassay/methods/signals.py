@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from opsassay.model.incident import Window
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import PERIODS
 
@@ -12,6 +13,9 @@ ERROR_LEVELS = ("ERROR", "FATAL", "CRITICAL", "SEVERE")
 
 COUNTS = ("spans_per_s", "failed_spans_per_s", "error_logs_per_s")
 """Signals that are 0, not unknown, where no row was recorded."""
+
+NANO = 1_000_000_000
+"""Nanoseconds in a second."""
 
 METRIC = "metric "
 """Prefix of a signal that is a recorded gauge."""
@@ -33,25 +37,35 @@ def seconds(view: Datapack, period: str) -> float:
     return view.incident.normal.seconds if period == "normal" else view.incident.abnormal.seconds
 
 
-def bin_width_s(view: Datapack, at_most_s: float = 5.0, at_least_bins: int = 10) -> float:
-    """Return the width of a time bin: *at_most_s*, or less so that the normal period has *at_least_bins*."""
-    return min(at_most_s, seconds(view, "normal") / at_least_bins)
+def bin_width_ns(view: Datapack, at_most_s: float = 5.0, at_least_bins: int = 10) -> int:
+    """Return the width of a time bin, ns: *at_most_s*, or less so that the normal period has *at_least_bins*."""
+    normal = view.incident.normal
+    return max(1, min(round(at_most_s * NANO), (normal.end_ns - normal.start_ns) // at_least_bins))
 
 
-def binned_signals(view: Datapack, width_s: float, *, golden: bool = True) -> pl.DataFrame:
+def bins_of(window: Window, width_ns: int, *, partial: bool = False) -> int:
+    """Return how many bins of *width_ns* fit into *window*, at least one; with *partial* a last one may reach beyond it."""
+    length_ns = window.end_ns - window.start_ns
+    return max(1, -(-length_ns // width_ns) if partial else length_ns // width_ns)
+
+
+def binned_signals(view: Datapack, width_ns: int, *, golden: bool = True) -> pl.DataFrame:
     """Return one row per period, service, signal and bin: columns period, service, signal, bin, value.
 
     Signals are COUNTS (0 where a bin has no row), latency_mean_ms and latency_p95_ms (absent there), and the mean of
-    each gauge of the metrics table. Only whole bins of a period count; services are those of `view.services()`.
-    Without *golden* there are gauges only, for recordings that have no spans.
+    each gauge of the metrics table. A row belongs to the bin (time - start of the period) // *width_ns*, in whole numbers:
+    one that lies exactly on a step opens its bin. Only whole bins of a period count; services are those of
+    `view.services()`. Without *golden* there are gauges only, for recordings that have no spans, and a last bin that the
+    period does not fill counts as well: its samples are whole.
     """
-    return pl.concat([_of_period(view, period, width_s, golden=golden) for period in PERIODS])
+    return pl.concat([_of_period(view, period, width_ns, golden=golden) for period in PERIODS])
 
 
-def _of_period(view: Datapack, period: str, width_s: float, *, golden: bool) -> pl.DataFrame:
+def _of_period(view: Datapack, period: str, width_ns: int, *, golden: bool) -> pl.DataFrame:
     window = view.incident.normal if period == "normal" else view.incident.abnormal
-    bins = max(1, int(window.seconds / width_s))
-    place = ((pl.col("time").dt.epoch("ns") - window.start_ns) / (width_s * 1e9)).floor().cast(pl.Int64)
+    bins = bins_of(window, width_ns, partial=not golden)
+    place = (pl.col("time").dt.epoch("ns") - window.start_ns) // width_ns
+    width_s = width_ns / NANO
     services = view.services()
 
     def rows(modality: str) -> pl.LazyFrame:

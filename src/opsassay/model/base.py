@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from opsassay.outside import storable
+
 
 class Noun(BaseModel):
     """A frozen value; parts of artefacts derive from it directly."""
@@ -31,7 +33,18 @@ class Artefact(Noun):
 
     def pretty_json(self) -> str:
         """Return the text that is written to disk: indented, keys in the order of the model, newline at the end."""
-        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False) + "\n"
+        return text if text.isascii() else _without_surrogates(self, text)
+
+
+def _without_surrogates(noun: Artefact, text: str) -> str:
+    """Return *text*, or what is written of *noun* where a lone surrogate in it could not be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        plain = storable(noun.model_dump(mode="json", by_alias=True))
+        return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
+    return text
 
 
 class Written(BaseModel):

@@ -87,12 +87,18 @@ class RejectedPath(Noun):
 
 
 class FaultVerdict(Noun):
-    """What became of one of the faults: several may act at once, and each is attributed, absorbed, ... by itself."""
+    """What became of one of the faults: several may act at once, and each is attributed, absorbed, ... by itself.
+
+    *shown*: whether its own signature was seen at its place, whatever came of it. *direction*: of a network fault, which
+    calls of its place it touches: inbound, outbound, both, peer:NAME or protocol:NAME.
+    """
 
     type: str
     place: str
     label: Label
     reason: str
+    shown: bool = False
+    direction: str | None = None
 
 
 class Annotation(Artefact):

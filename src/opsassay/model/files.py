@@ -11,6 +11,9 @@ from pydantic import ValidationError
 from opsassay.errors import ConfigError, UserError, nearest
 from opsassay.model.base import Written
 
+MAX_CHARACTERS, MAX_DEPTH, MAX_NODES = 2_000_000, 60, 200_000
+"""What a file that people write may hold: characters, levels, and values when its aliases are written out."""
+
 W = TypeVar("W", bound=Written)
 
 
@@ -27,8 +30,13 @@ def load_yaml(path: Path, model: type[W]) -> W:
 
 def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W:
     """Return the *model* in *text*; *name* stands for the file in errors, which name *lines* too where there are any."""
+    require_small(text, name)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if _expanded(node) > MAX_NODES:
+            raise ConfigError(
+                f"{name}: its aliases and merges expand to more than {MAX_NODES} values; write it plainly."
+            )
         _refuse_repeated_keys(node, name)
         data = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
@@ -42,6 +50,35 @@ def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W
         raise ConfigError(_sentence(error, model, node if lines else None, name)) from error
     except UserError as error:
         raise ConfigError(f"{name}: {error}") from error
+
+
+def require_small(text: str, name: str) -> None:
+    """Raise ConfigError when the YAML *text* is large or deep; nothing is built of it to find out."""
+    if len(text) > MAX_CHARACTERS:
+        raise ConfigError(f"{name}: longer than {MAX_CHARACTERS} characters; split it.")
+    depth = 0
+    try:
+        for number, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH or number > 4 * MAX_NODES:
+                raise ConfigError(f"{name}: nested more than {MAX_DEPTH} levels, or too many values; write it flatter.")
+    except yaml.MarkedYAMLError:
+        return  # whoever reads it says what is wrong with it
+
+
+def _expanded(node: yaml.Node | None) -> int:
+    """Return how many values *node* is when each alias stands for all that it names; a circle is endless."""
+    known: dict[int, int] = {}
+
+    def size(of: yaml.Node) -> int:
+        if id(of) not in known:
+            known[id(of)] = MAX_NODES + 1  # until it is known: an alias inside of what it names
+            parts = [part for pair in of.value for part in pair] if isinstance(of, yaml.MappingNode) else of.value
+            inner = parts if isinstance(of, yaml.CollectionNode) else ()
+            known[id(of)] = 1 + sum(map(size, inner))
+        return known[id(of)]
+
+    return 0 if node is None else size(node)
 
 
 def _sentence(error: ValidationError, model: type[Written], node: yaml.Node | None, name: str) -> str:

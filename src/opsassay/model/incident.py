@@ -160,6 +160,21 @@ class Truth(Artefact):
         rest = {key: value for key, value in given.items() if key not in ("effect", "schema_version")}
         return {"effects": [given["effect"]] if given["effect"] else [], **rest}
 
+    @property
+    def broken(self) -> bool | None:
+        """Whether something was broken: True with a fault or a named root, None if nothing is said.
+
+        The one place that decides it; public data names roots without a record of a fault.
+        """
+        if self.affected() or any(label.service for label in self.roots):
+            return True
+        return False if self.faults else None
+
+    def root_services(self) -> tuple[frozenset[str], ...]:
+        """Return the services that name each root cause: those that each fault hit, else those of each root label."""
+        hit = tuple(services for _, services, _ in self.affected())
+        return hit or tuple(frozenset(label.service) for label in self.roots if label.service)
+
     def affected(self) -> tuple[AffectedByFault, ...]:
         """Return each fault that broke something, with what it hit; one that was not checked is taken to have acted."""
         labels = self.roots if len(self.roots) == len(self.faults) else (RootLabel(),) * len(self.faults)

@@ -19,20 +19,22 @@ from opsassay.model.base import Noun
 _N = TypeVar("_N", bound=Noun)
 
 
-def append_line(path: Path, line: Noun) -> None:
-    """Append *line* to the JSON lines file at *path* in one write."""
-    _append(path, line.model_dump_json())
+def append_line(path: Path, line: Noun, *, durable: bool = False) -> None:
+    """Append *line* to the JSON lines file at *path* in one write; *durable* waits until the disk has it."""
+    _append(path, line.model_dump_json(), durable=durable)
 
 
-def append_object(path: Path, line: Mapping[str, Any]) -> None:
-    """Append the JSON object *line* to the JSON lines file at *path* in one write."""
-    _append(path, json.dumps(line, separators=(",", ":")))
+def append_object(path: Path, line: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Append the JSON object *line* to the JSON lines file at *path* in one write; *durable* waits for the disk."""
+    _append(path, json.dumps(line, separators=(",", ":")), durable=durable)
 
 
-def _append(path: Path, text: str) -> None:
+def _append(path: Path, text: str, *, durable: bool) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(descriptor, text.encode() + b"\n")
+        if durable:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

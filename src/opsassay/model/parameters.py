@@ -104,9 +104,7 @@ def _offset_ms(parameters: Mapping[str, Any]) -> str | None:
     offset = parameters["offset_ms"]
     if abs(offset) >= LEAST_SKEW_MS:
         return None
-    return (
-        f"offset_ms must be {LEAST_SKEW_MS:g} or more either way, since less cannot be told from noise, not {offset:g}."
-    )
+    return f"offset_ms must be {LEAST_SKEW_MS:g} or more either way, since less is lost in noise, not {offset:g}."
 
 
 _SENSE: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = {

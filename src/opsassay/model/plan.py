@@ -104,5 +104,5 @@ class FaultPlan(_Broken):
 
     @property
     def name(self) -> str:
-        """The types, joined: ``NetworkDelay``, ``CPUStress + PodKill``."""
+        """The types, joined by `` + `` where there are several."""
         return " + ".join(part.fault for part in self.parts)

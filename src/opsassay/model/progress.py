@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 
 class Progress(Protocol):
     """What hears of pieces of work, each by its name; from whatever thread it is done in."""
 
-    def started(self, name: str) -> None:
-        """Tell that a piece of work begins."""
+    def started(self, name: str, expected_s: float = 0.0) -> None:
+        """Tell that a piece of work begins, which is expected to take *expected_s* seconds; 0 where nobody knows."""
 
     def advanced(self, name: str, message: str) -> None:
         """Tell what has become of it so far."""
@@ -25,7 +26,7 @@ class ProgressLines:
     def __init__(self, say: Callable[[str], object] = lambda _: None) -> None:
         self._say = say
 
-    def started(self, name: str) -> None:
+    def started(self, name: str, expected_s: float = 0.0) -> None:
         """Say nothing: a line is for what came of it."""
 
     def advanced(self, name: str, message: str) -> None:
@@ -40,3 +41,11 @@ class ProgressLines:
 
 SILENT = ProgressLines()
 """Progress that nobody hears of."""
+
+
+@contextmanager
+def piece(progress: Progress, name: str, expected_s: float = 0.0) -> Iterator[None]:
+    """Tell *progress* that the block is the piece of work *name*, and that it is done when the block ends well."""
+    progress.started(name, expected_s)
+    yield
+    progress.finished(name, "done")

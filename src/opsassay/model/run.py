@@ -8,15 +8,32 @@ from typing import Any, Literal
 from pydantic import Field
 
 from opsassay.model.base import Artefact, Noun
+from opsassay.model.faults import FaultKind
 
 
 class Solver(Noun):
-    """What is graded: a method or an agent with its configuration."""
+    """What is graded: a method or an agent with its configuration.
+
+    *parameters* are those of a method that were set, also in the *configuration*; *fault_kinds* the kinds that it declares
+    to be able to name, None for one that declares nothing. Both are left out of files where there is nothing to say.
+    """
 
     name: str
     kind: Literal["method", "agent"] = "method"
     configuration: dict[str, Any] = Field(default_factory=dict)
     version: str = ""
+    parameters: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda given: not given)
+    fault_kinds: tuple[FaultKind, ...] | None = Field(default=None, exclude_if=lambda kinds: kinds is None)
+
+    @property
+    def label(self) -> str:
+        """What it is called in results: its name, and the parameters that were set."""
+        given = ",".join(f"{name}={_short(value)}" for name, value in self.parameters.items())
+        return f"{self.name}:{given}" if given else self.name
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 class RunStatus(StrEnum):
@@ -77,12 +94,14 @@ class Metric(Noun):
 class EvidenceResult(Noun):
     """What one SQL of an answer gave when the grader ran it again.
 
-    *about* is the service, or cause -> effect, that it was given for. *relevant*: it reads telemetry and restricts it
-    to that service; *vacuous*: no telemetry has a say in it, or it found nothing but zeros; *bound*: its score as bound
-    evidence, None without an expectation; *finding* says why. *supported* is the *opinion* of a judge, if one was asked.
+    *executed* is the text that ran, written from the parsed *sql*. *about* is the service, or cause -> effect, that it was
+    given for. *relevant*: its result follows from rows of that service, to which it restricts itself; *vacuous*: no
+    telemetry has a say in it, or it found nothing but zeros; *bound*: its score as bound evidence, None without an
+    expectation; *finding* says why. *supported* is the *opinion* of a judge, if one was asked.
     """
 
     sql: str
+    executed: str = ""
     claim: str
     status: Literal["ok", "empty", "error", "timeout", "refused"]
     columns: tuple[str, ...] = ()
@@ -128,12 +147,15 @@ class Suite(Artefact):
 
 
 class Score(Noun):
-    """One row of a ScoreTable: what a method scored on a case, in [0, 1]."""
+    """One row of a ScoreTable: what a method scored on a case, in [0, 1], under which protocol, and what it answered."""
 
     family: str
     system: str
     case: str
     method: str
+    protocol: str = ""
+    predicted: str | None = None
+    expected: str | None = None
     score: float = Field(ge=0, le=1)
 
 

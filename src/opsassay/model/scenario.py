@@ -119,7 +119,7 @@ class Trigger(Written):
 
     faults: tuple[FaultPlan, ...] = Field(default=(), description="of the catalogue; held until the run is over")
     operations: tuple[OpsCall, ...] = Field(default=(), description="wrong changes, made with the verbs of `ops`")
-    layer: FaultLayer | None = Field(default=None, description="what it operates on; told by the fault when left out")
+    layer: FaultLayer | None = Field(default=None, description="what it operates on; that of the fault when left out")
 
 
 class AlertRule(Written):
@@ -279,7 +279,7 @@ class Scenario(Written):
     trigger: Trigger = Trigger()
     cluster: OnCluster | None = Field(default=None, description="with substrate kubernetes: objects, changes, access")
     no_fault: bool = Field(default=False, description="a false alarm: the right action is none")
-    alert: str = Field(min_length=1, description="what the agent is told: a symptom, never the cause")
+    alert: str = Field(min_length=1, description="what the agent hears: a symptom, never the cause")
     constrained: str = Field(default="", description="added to the alert in the prompt arm of that name")
     desired_outcome: str
     truth: ScenarioTruth = ScenarioTruth()

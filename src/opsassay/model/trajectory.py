@@ -237,6 +237,10 @@ class Trace(Artefact):
         """Return the names of the agents in the order in which they first act."""
         return tuple(dict.fromkeys(step.agent_name for step in self.steps))
 
+    def step(self, number: int) -> TraceStep | None:
+        """Return the step that is called *number*, None where this trace, or part of one, has none."""
+        return next((step for step in self.steps if step.step_id == number), None)
+
 
 class Attribution(Artefact):
     """Who is to blame for a failed trace and since which step; None where there is no answer."""

@@ -8,9 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Protocol
 
-import zstandard
-
 from opsassay.errors import DatapackError
+from opsassay.zstandard import zstd
 
 _PIECE_BYTES = 64 * 1024
 
@@ -73,7 +72,7 @@ class _Chain:
         try:
             for one in self._decoders:
                 chunk = one.feed(chunk)
-        except (zlib.error, zstandard.ZstdError, EOFError) as error:
+        except (zlib.error, zstd.ZstdError, EOFError) as error:
             raise DatapackError(f"A body is not in the coding that its header names ({error}).") from error
         return chunk
 
@@ -118,11 +117,19 @@ class _Deflate:
 
 
 class _Zstd:
+    """Frames one after the other."""
+
     def __init__(self) -> None:
-        self._decompress = zstandard.ZstdDecompressor().decompressobj(read_across_frames=True)
+        self._decompress = zstd.ZstdDecompressor()
 
     def feed(self, chunk: bytes) -> bytes:
-        return self._decompress.decompress(chunk)
+        whole = b""
+        while chunk:
+            whole += self._decompress.decompress(chunk)
+            chunk = self._decompress.unused_data
+            if self._decompress.eof:
+                self._decompress = zstd.ZstdDecompressor()
+        return whole
 
 
 class _Brotli:

@@ -23,7 +23,7 @@ class Exchange:
     """One request and its answer; *chunks* are (time in ns of UTC, bytes) as they left for the client.
 
     *sent_body* is what an intervention made of the request, None where it went on unchanged. *outcome* is "cut" when
-    the proxy was killed before the end.
+    the proxy was killed before the end. *differences* says how the request differs from the recorded one.
     """
 
     id: str
@@ -40,6 +40,7 @@ class Exchange:
     ended_ns: int
     outcome: str
     error: str | None
+    differences: tuple[str, ...] = ()
 
     @property
     def api(self) -> ModelApi | None:
@@ -173,6 +174,7 @@ class _Draft:
     answer: dict[str, Any] = field(default_factory=dict)
     chunks: list[tuple[int, bytes]] = field(default_factory=list)
     end: dict[str, Any] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
     last_ns: int = 0
 
     def add(self, event: dict[str, Any]) -> None:
@@ -185,6 +187,8 @@ class _Draft:
                 (self.asked if event["part"] == "request" else self.edited).append(data)
         elif event["event"] == "answer":
             self.answer = event
+        elif event["event"] == "differs":
+            self.differences = tuple(event["differences"])
         elif event["event"] == "end":
             self.end = event
 
@@ -204,4 +208,5 @@ class _Draft:
             ended_ns=self.end.get("at_ns", self.last_ns or self.request["at_ns"]),
             outcome=self.end.get("outcome", "cut"),
             error=self.end.get("error"),
+            differences=self.differences,
         )

@@ -13,20 +13,23 @@ from pydantic import Field, model_validator
 from opsassay.model.base import Written
 from opsassay.proxy.apis import api_of
 from opsassay.proxy.exchanges import Exchange, json_object, request_hash
+from opsassay.proxy.matching import SIMILAR, RequestMatch, Volatile, compared
 
 
 @dataclass(frozen=True)
 class Forward:
-    """Send *body* upstream."""
+    """Send *body* upstream; *differences* says how the request differs from the recorded one that it stands for."""
 
     body: bytes
+    differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Serve:
-    """Answer with a recorded exchange."""
+    """Answer with a recorded exchange; *differences* says how the request differs from the recorded one."""
 
     exchange: Exchange
+    differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,67 @@ class Replay:
         return Serve(waiting.pop())
 
 
+class ReplayAlike:
+    """Answers from *recorded* exchanges a request that is the recorded one apart from what changes by itself.
+
+    An equal request comes first. Otherwise that of the same position or near it that is most alike, from *similar* on,
+    with the differences named; ``volatile`` says what is not compared. Every answer is given once, and none is invented.
+    """
+
+    def __init__(self, recorded: Sequence[Exchange], volatile: Volatile, similar: float = SIMILAR) -> None:
+        self._recorded = [exchange for exchange in recorded if exchange.status is not None]
+        self._hashes = [request_hash(e.method, e.path, e.request_body) for e in self._recorded]
+        self._waiting = dict.fromkeys(range(len(self._recorded)))
+        self._volatile, self._similar, self._position = volatile, similar, -1
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return a recorded answer, or a refusal that says what is nearest."""
+        self._position += 1
+        asked = request_hash(method, path, body)
+        equal = next((n for n in self._waiting if self._hashes[n] == asked), None)
+        if equal is not None:
+            del self._waiting[equal]
+            return Serve(self._recorded[equal])
+        number, match = self._nearest(method, path, body)
+        if number is None or match is None or match.similarity < self._similar:
+            return Refuse(422, self._reason(method, path, number, match))
+        del self._waiting[number]
+        return Serve(self._recorded[number], _named(number, match.differences))
+
+    def differences(self, position: int, body: bytes) -> tuple[str, ...]:
+        """Return how *body* differs from the request recorded at *position*, counted from 0."""
+        if position >= len(self._recorded):
+            return ()
+        return _named(position, compared(self._recorded[position].request_body, body, self._volatile).differences)
+
+    def _nearest(self, method: str, path: str, body: bytes) -> tuple[int | None, RequestMatch | None]:
+        near = [n for n in self._waiting if abs(n - self._position) <= _NEAR and self._same_place(n, method, path)]
+        matches = {n: compared(self._recorded[n].request_body, body, self._volatile) for n in near}
+        best = max(near, key=lambda n: (matches[n].similarity, -abs(n - self._position)), default=None)
+        return best, None if best is None else matches[best]
+
+    def _same_place(self, number: int, method: str, path: str) -> bool:
+        return (self._recorded[number].method, self._recorded[number].path) == (method, path)
+
+    def _reason(self, method: str, path: str, number: int | None, match: RequestMatch | None) -> str:
+        asked = f"Request {self._position + 1} of this session, {method} {path}, is not in the record"
+        if number is None or match is None:
+            return f"{asked}, and nothing near it was left to answer; nothing is invented."
+        worst = "; ".join(match.differences[:3])
+        return (
+            f"{asked}; nearest is request {number + 1}, {match.similarity:.0%} alike where it is least so: {worst}. "
+            "Declare as volatile what changes by itself; nothing is invented."
+        )
+
+
+_NEAR = 8
+"""Requests before and after its own position at which a recorded one is looked for: agents may speak at the same time."""
+
+
+def _named(number: int, differences: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"request {number + 1}, {difference}" for difference in differences)
+
+
 class StepIntervention(Written):
     """An edit of one step's input: text replaced, or a message added at its end."""
 
@@ -109,17 +173,20 @@ class StepIntervention(Written):
 class Intervene:
     """Answers the steps before the edited one from *recorded*, sends the edited one on, then goes on as it says.
 
-    Calls that are no LLM calls go on as they came. A step before the edited one that is not in the record means that
-    the agent took another way: refused, because the edit would hit another step than the one that was meant.
+    Calls that are no LLM calls go on as they came. A step before the edited one that is not in the record, *volatile*
+    parts aside, means that the agent took another way: refused, because the edit would hit another step than was meant.
     """
 
     recorded: Sequence[Exchange]
     intervention: StepIntervention
+    volatile: Volatile = field(default_factory=Volatile)
+    similar: float = SIMILAR
     _step: int = 0
-    _before: Replay = field(init=False)
+    _before: ReplayAlike = field(init=False)
 
     def __post_init__(self) -> None:
-        self._before = Replay([exchange for exchange in self.recorded if exchange.api])
+        calls = [exchange for exchange in self.recorded if exchange.api]
+        self._before = ReplayAlike(calls, self.volatile, self.similar)
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
         """Return the recorded answer, the edited request, or a refusal once enough was seen."""
@@ -147,7 +214,8 @@ class Intervene:
             edited = api.add_message(edited, self.intervention.role, self.intervention.add)
         if edited == asked:
             return Refuse(422, f"The intervention changes nothing in step {self._step}: none of its texts is there.")
-        return Forward(json.dumps(edited, ensure_ascii=False).encode())
+        differences = self._before.differences(self._step - 1, body)
+        return Forward(json.dumps(edited, ensure_ascii=False).encode(), differences)
 
     def _replaced(self, text: str) -> str:
         for old, new in self.intervention.replace.items():

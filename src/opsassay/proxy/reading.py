@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.errors import DatapackError
+from opsassay.outside import MAX_FILE_BYTES, read_plain, require_depth, storable
 
 
 def read_json(path: Path) -> Any:
     """Return the JSON value in *path*; raises DatapackError naming file and line."""
     try:
-        return json.loads(path.read_bytes())
+        content = read_plain(path, MAX_FILE_BYTES).decode("utf-8")
+        require_depth(content)
+        return storable(json.loads(content))
     except OSError as error:
         raise DatapackError(f"Cannot read {path}: {error.strerror or error}; check the path.") from error
     except UnicodeDecodeError as error:
         raise DatapackError(f"{path} is not UTF-8 text (byte {error.start}); it is no trace.") from error
     except json.JSONDecodeError as error:
         raise DatapackError(f"{path}:{error.lineno}: not valid JSON: {error.msg}.") from error
+    except ValueError as error:
+        raise DatapackError(f"{path} is no trace: {error}.") from error
 
 
 def numbered(path: Path) -> tuple[int, str]:

@@ -57,7 +57,8 @@ class ProxySettings:
     """Where the proxy sends requests and keeps its record.
 
     *key* is the real key, which stays here. *idle_s* is how long the upstream may be silent. *policy* makes the policy
-    of each session. *socket* is a Unix socket that is served beside the port. Clocks are ns.
+    of each session. *socket* is a Unix socket that is served beside the port. *passed_on* are the only headers, in small
+    letters, that go upstream; all when None. Clocks are ns.
     """
 
     upstream: str
@@ -67,6 +68,7 @@ class ProxySettings:
     connect_s: float = 30.0
     policy: Callable[[], Policy] = Record
     socket: Path | None = None
+    passed_on: frozenset[str] | None = None
     wall_ns: Callable[[], int] = time.time_ns
     monotonic_ns: Callable[[], int] = time.monotonic_ns
 
@@ -193,10 +195,13 @@ class ProxyServer:
         asked = mask(call.body, call.masks[:1])
         path = safe_path(call.path, call.masks)  # as it stands in a record
         decision = call.session.policy.decide(call.request.method, path, asked)
-        if isinstance(decision, Serve):
-            return await self._serve(call, decision)
         if isinstance(decision, Refuse):
             return self._refused(call, decision.status, decision.message)
+        if decision.differences:
+            named = [safe_text(difference, call.masks) for difference in decision.differences]
+            call.session.log.write("differs", id=call.id, differences=named)
+        if isinstance(decision, Serve):
+            return await self._serve(call, decision)
         unchanged = decision.body == asked
         if not unchanged:
             call.session.log.body(call.id, "edited", mask(decision.body, call.masks))
@@ -208,7 +213,7 @@ class ProxyServer:
             upstream = await self._client.request(
                 call.request.method,
                 URL(self._base + call.path, encoded=True),
-                headers=outgoing_headers(call.request, self._settings.key),
+                headers=outgoing_headers(call.request, self._settings.key, self._settings.passed_on),
                 data=payload(body),
                 allow_redirects=False,
             )

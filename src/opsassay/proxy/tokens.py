@@ -6,12 +6,10 @@ Only their hashes are kept, in ``DIR/tokens.jsonl``.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import secrets
 from pathlib import Path
 
-from opsassay.model.json_lines import read_json_lines
+from opsassay.model.json_lines import append_object, read_json_lines
 from opsassay.model.locks import folder_lock
 from opsassay.proxy.record import session_folder
 
@@ -23,10 +21,8 @@ def issue_token(directory: Path, session: str) -> str:
     session_folder(directory, session)
     token = f"opsassay-{secrets.token_urlsafe(24)}"
     directory.mkdir(parents=True, exist_ok=True)
-    line = json.dumps({"sha256": _digest(token), "session": session}).encode() + b"\n"
-    with folder_lock(directory, name=".tokens.lock"), (directory / TOKENS).open("ab", buffering=0) as file:
-        file.write(line)
-        os.fsync(file.fileno())
+    with folder_lock(directory, name=".tokens.lock"):
+        append_object(directory / TOKENS, {"sha256": _digest(token), "session": session}, durable=True)
     return token
 
 

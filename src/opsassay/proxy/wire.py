@@ -47,12 +47,14 @@ class Relayed(web.StreamResponse):
                 self.headers.popall(name, None)
 
 
-def outgoing_headers(request: web.BaseRequest, key: str | None) -> CIMultiDict[str]:
+def outgoing_headers(
+    request: web.BaseRequest, key: str | None, passed_on: frozenset[str] | None = None
+) -> CIMultiDict[str]:
     """Return the headers as they came, but for those of this connection, the token, and codings nobody could read."""
     headers = CIMultiDict(
         (as_text(name), as_text(value))
         for name, value in request.raw_headers
-        if as_text(name).lower() not in _NOT_SENT_ON
+        if as_text(name).lower() not in _NOT_SENT_ON and (passed_on is None or as_text(name).lower() in passed_on)
     )
     if "Accept-Encoding" in headers:
         headers["Accept-Encoding"] = readable(", ".join(headers.getall("Accept-Encoding")))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from pydantic import ValidationError
 
-from opsassay.errors import DatapackError
+from opsassay.errors import DatapackError, UserError
 from opsassay.model.incident import Incident, Window
+from opsassay.outside import MAX_FILE_BYTES, most_expanded, read_json, read_plain, require_plain
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES, content_hash, opaque_id, write_datapack
 from opsassay.telemetry.schema import MODALITIES, PERIODS, conform, empty, first_line
 
@@ -45,6 +45,12 @@ class Datapack:
         for period in PERIODS:
             if not (path / f"{period}_traces.parquet").is_file():
                 raise DatapackError(f"{path} has no {period}_traces.parquet, so it is not a datapack; record it again.")
+        try:
+            require_plain(path / name for name in (*TABLES, ENV, INCIDENT))
+        except UserError as error:
+            raise DatapackError(str(error)) from error
+        for name in TABLES:
+            require_expandable(path / name)
         env = read_object(path / ENV) if (path / ENV).exists() else {}
         incident = _read_incident(path) if (path / INCIDENT).exists() else None
         with ThreadPoolExecutor(1) as beside:  # hashing needs no look at the tables, nor they at it
@@ -105,14 +111,49 @@ class Datapack:
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in *path*; raises DatapackError when it is none."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        value = read_json(read_plain(path, MAX_FILE_BYTES))
+    except (OSError, ValueError, UserError) as error:
         raise DatapackError(
             f"{path} cannot be read as JSON ({first_line(error)}); restore it from the source."
         ) from error
     if not isinstance(value, dict):
         raise DatapackError(f"{path} holds a {type(value).__name__} instead of a JSON object; restore it.")
     return value
+
+
+def require_expandable(path: Path) -> None:
+    """Raise DatapackError when the parquet file *path* holds more than a file of its size may; nothing of it is read.
+
+    Counted are 16 bytes for every cell of its rows and columns, and its pages as they are without compression.
+    """
+    if not path.exists():
+        return
+    try:
+        frame = pl.scan_parquet(path, glob=False)
+        columns = len(frame.collect_schema())
+        rows = int(frame.select(pl.len()).collect().item())
+        pages = _page_bytes(str(path), path.stat().st_mtime_ns)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+        return  # whoever reads it says what is wrong with it
+    most = most_expanded(path.stat().st_size, 512 * 2**20, 64)
+    if max(rows * columns * 16, pages) > most:
+        raise DatapackError(
+            f"{path} expands to more than {most >> 20} MiB ({rows} rows, {columns} columns), the most for its size; "
+            "write it again without what is repeated."
+        )
+
+
+@lru_cache(maxsize=4096)
+def _page_bytes(path: str, _changed_ns: int) -> int:
+    import duckdb
+
+    with duckdb.connect(":memory:") as connection:
+        try:
+            metadata = "SELECT sum(total_uncompressed_size) FROM parquet_metadata($path)"
+            found = connection.execute(metadata, {"path": path}).fetchone()
+        except duckdb.Error:
+            return 0
+    return int(found[0] or 0) if found else 0
 
 
 def _scan(path: Path, period: str, modality: str) -> pl.LazyFrame:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +32,8 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UT
 class QueryResult:
     """What one statement gave; *message* says why when *status* is error, timeout or refused.
 
-    Times in *rows* are ISO text in UTC; *truncated* tells that there were more rows than were asked for.
+    Times in *rows* are ISO text in UTC; *truncated* tells that there were more rows than were asked for. *executed* is
+    the text that ran, which was written from the parsed statement; *tree* is what that text parses to, if asked for.
     """
 
     status: Literal["ok", "empty", "error", "timeout", "refused"]
@@ -40,10 +41,37 @@ class QueryResult:
     rows: tuple[tuple[Any, ...], ...] = ()
     message: str = ""
     truncated: bool = False
+    executed: str = ""
+    tree: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Rows of somebody: those that bear one of *names* in one of *columns*."""
+
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TableFolder:
+    """A folder of parquet files, each a table by the name of its file."""
+
+    path: Path
+
+    def files(self) -> dict[str, str]:
+        """Return the file of every table."""
+        return {file.stem: str(file.resolve()) for file in sorted(self.path.glob("*.parquet"))}
+
+    def services(self) -> list[str]:
+        """Return nothing: these are no tables of telemetry."""
+        return []
 
 
 class LockedSql:
     """SQL over the tables normal_traces, abnormal_traces, ... of *datapack*, for use in a `with` block.
+
+    In the place of a datapack may stand a folder of other tables.
 
     `read_parquet('abnormal_traces.parquet')`, with the bare names of the datapack's files, means the same tables.
     Each statement gets *timeout_s* of wall clock and gives at most *max_rows*; the worker process has *memory_mb* of
@@ -51,13 +79,14 @@ class LockedSql:
     """
 
     def __init__(
-        self, datapack: Datapack, *, timeout_s: float = 30, memory_mb: int = 2048, max_rows: int = 1000
+        self, datapack: Datapack | TableFolder, *, timeout_s: float = 30, memory_mb: int = 2048, max_rows: int = 1000
     ) -> None:
         self.datapack, self.timeout_s, self.memory_mb, self.max_rows = datapack, timeout_s, memory_mb, max_rows
         self._lock = threading.Lock()
         self._worker: subprocess.Popen[bytes] | None = None
         self._unread = b""
         self._schemas: dict[str, dict[str, str]] = {}
+        self._subject: Subject | None = None
 
     def __enter__(self) -> Self:
         with self._lock:
@@ -78,34 +107,68 @@ class LockedSql:
             raise NotFoundError("table", table, self._schemas)
         return dict(self._schemas[table])
 
-    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> QueryResult:
+    def query(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        schemas: Sequence[str] = (),
+        max_rows: int | None = None,
+        timeout_s: float | None = None,
+        with_tree: bool = False,
+    ) -> QueryResult:
         """Run *sql*, one SELECT statement, with *parameters* for its $names; those that it does not name are ignored.
 
-        A statement that is refused, fails or takes too long is a result, not an exception. Raises QueryError only
-        when no worker can be started.
+        *schemas*, one for each read of a telemetry table in the order of `reads`, makes the statement over other tables
+        (see `about`). *max_rows* and *timeout_s* are less than those of the worker. A statement that is refused, fails or
+        takes too long is a result, not an exception. Raises QueryError only when no worker can be started.
         """
+        request = {"sql": sql, "parameters": dict(parameters or {}), "schemas": list(schemas), "max_rows": max_rows}
         with self._lock:
+            return self._answer({**request, "tree": with_tree}, min(self.timeout_s, timeout_s or self.timeout_s))
+
+    def about(self, subject: Subject) -> None:
+        """Make the schemas `VIEWS` of *subject*, which `query` can be pointed at; raises QueryError."""
+        with self._lock:
+            if subject == self._subject and self._worker is not None and self._worker.poll() is None:
+                return
+            self._subject = subject
             self._ensure_worker()
-            request = json.dumps({"sql": sql, "parameters": dict(parameters or {})}, default=str)
-            try:
-                reply = self._exchange(request, self.timeout_s)
-            except TimeoutError:
-                self._stop()
-                return QueryResult("timeout", message=f"The statement ran for more than {self.timeout_s:g} s.")
-            except (EOFError, OSError):
-                self._stop()
-                message = (
-                    f"The worker ended in the middle of the statement; {self.memory_mb} MiB may be too little for it."
-                )
-                return QueryResult("error", message=message)
-            if reply.get("spent"):
-                self._stop()
+            answer = self._answer(self._subject_request(), _START_TIMEOUT_S)
+        if answer.status != "empty":
+            raise QueryError(f"{self.datapack.path}: {answer.message or 'the worker ended'}; allow more memory.")
+
+    def cancel(self) -> None:
+        """End the statement that runs now, from any thread: it gives an error, and the next one gets a new worker."""
+        worker = self._worker
+        if worker is not None:
+            worker.kill()
+
+    def _subject_request(self) -> dict[str, Any]:
+        assert self._subject is not None
+        return {"subject": {"names": self._subject.names, "columns": self._subject.columns}}
+
+    def _answer(self, request: Mapping[str, Any], timeout_s: float) -> QueryResult:
+        self._ensure_worker()
+        try:
+            reply = self._exchange(json.dumps(request, default=str), timeout_s)
+        except TimeoutError:
+            self._stop()
+            return QueryResult("timeout", message=f"The statement ran for more than {timeout_s:g} s.")
+        except (EOFError, OSError):
+            self._stop()
+            message = f"The worker ended in the middle of the statement; {self.memory_mb} MiB may be too little for it."
+            return QueryResult("error", message=message)
+        if reply.get("spent"):
+            self._stop()
         return QueryResult(
             status=reply["status"],
             columns=tuple(reply.get("columns", ())),
             rows=tuple(tuple(row) for row in reply.get("rows", ())),
             message=reply.get("message", ""),
             truncated=reply.get("truncated", False),
+            executed=reply.get("executed", ""),
+            tree=reply.get("tree"),
         )
 
     def _ensure_worker(self) -> None:
@@ -139,9 +202,13 @@ class LockedSql:
                 f"{self.datapack.path} cannot be queried in {self.memory_mb} MiB: {reply['message']}; allow more memory."
             )
         self._schemas = {table: dict(columns) for table, columns in reply["schemas"].items()}
+        if self._subject is not None:
+            self._exchange(json.dumps(self._subject_request()), _START_TIMEOUT_S)
 
     def _files(self, folder: Path) -> dict[str, str]:
         """Return a parquet file per table; those that are missing or of other types are written to *folder*."""
+        if isinstance(self.datapack, TableFolder):
+            return self.datapack.files()
         files = {}
         for period in PERIODS:
             for modality in MODALITIES:

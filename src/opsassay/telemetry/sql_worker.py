@@ -17,12 +17,22 @@ import resource
 import sys
 import threading
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 MAX_SQL_CHARACTERS = 100_000
 MAX_CELL_CHARACTERS = 20_000
 MAX_REPLY_CHARACTERS = 4_000_000
+MAX_TREE_DEPTH = 1500
+"""Levels of a parse tree; three or four to an operator."""
+
+MAIN = "main"
+VIEWS = ("view_none", "view_only", "view_without", "view_without_even", "view_without_odd", "view_changed")
+"""Schemas with the tables without any rows, with and without (half of) somebody's, and with other numbers in these."""
+
+SCHEMAS = frozenset({"", MAIN, "information_schema", "pg_catalog"})
+"""Schemas that a query may read from."""
 
 TABLE_FUNCTIONS = frozenset(
     {
@@ -66,6 +76,7 @@ class _Utc(dt.tzinfo):
 
 def main() -> None:
     """Serve until the input ends."""
+    sys.setrecursionlimit(4 * MAX_TREE_DEPTH)
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the replies
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -95,7 +106,7 @@ def _send(replies: BinaryIO, reply: Mapping[str, Any]) -> None:
 
 
 def load(tables: Mapping[str, str], memory_mb: int) -> Any:
-    """Return a connection with *tables* (name to parquet file) in memory and every door closed behind them."""
+    """Return a connection with *tables* (name to parquet file) in memory and access to everything else closed."""
     pytz = types.ModuleType("pytz")
     pytz.timezone = lambda _name: _Utc()  # type: ignore[attr-defined]
     pytz.utc = _Utc()  # type: ignore[attr-defined]
@@ -121,10 +132,12 @@ def load(tables: Mapping[str, str], memory_mb: int) -> Any:
     for name, path in tables.items():
         quoted = path.replace("'", "''")
         # duckdb has few functions for zoned times in ns, so SQL sees microseconds (cut off; a cast would round)
-        replaced = "make_timestamp(epoch_ns(time) // 1000)::TIMESTAMPTZ AS time"
+        columns = {row[0] for row in connection.execute(f"DESCRIBE FROM read_parquet('{quoted}')").fetchall()}
+        replaced = ["make_timestamp(epoch_ns(time) // 1000)::TIMESTAMPTZ AS time"] if "time" in columns else []
         if name.endswith("_traces"):
-            replaced += ", coalesce(parent_span_id, '') AS parent_span_id"
-        source = f"SELECT * REPLACE ({replaced}) FROM read_parquet('{quoted}')"  # noqa: S608 - names are ours
+            replaced.append("coalesce(parent_span_id, '') AS parent_span_id")
+        chosen = f"* REPLACE ({', '.join(replaced)})" if replaced else "*"
+        source = f"SELECT {chosen} FROM read_parquet('{quoted}')"  # noqa: S608 - names are ours
         connection.execute(f'CREATE TABLE "{name}" AS {source}')
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -133,19 +146,29 @@ def load(tables: Mapping[str, str], memory_mb: int) -> Any:
 
 
 def _schema(connection: Any, table: str) -> list[tuple[str, str]]:
-    return [(row[0], row[1]) for row in connection.execute(f'DESCRIBE "{table}"').fetchall()]
+    return [(row[0], row[1]) for row in connection.execute(f'DESCRIBE main."{table}"').fetchall()]
 
 
 def answer(connection: Any, tables: frozenset[str], request: Mapping[str, Any], max_rows: int) -> dict[str, Any]:
-    """Return what one query gives: status, columns, rows, message, truncated, and spent when this worker is used up."""
+    """Return what one query gives: status, columns, rows, message, truncated, and spent when this worker is used up.
+
+    *executed* is the text that was run, *tree* (if the request asks for it) the tree of that text. *schemas* names the
+    schema that each read of a telemetry table is to be made in, in the order of `reads`; ``main`` where there is none.
+    """
     import duckdb
 
     try:
-        sql, names = checked(connection, request["sql"], tables)
-        given = {name: value for name, value in (request.get("parameters") or {}).items() if name in names}
-        cursor = connection.execute(sql, given) if given else connection.execute(sql)
+        if "subject" in request:
+            _name_subject(connection, tables, request["subject"])
+            return {"status": "empty"}
+        statement = checked(connection, request["sql"], tables)
+        if request.get("schemas"):
+            statement = statement.in_schemas(connection, request["schemas"])
+        about = {"executed": statement.text} | ({"tree": statement.tree} if request.get("tree") else {})
+        given = {name: value for name, value in (request.get("parameters") or {}).items() if name in statement.names}
+        cursor = connection.execute(statement.text, given) if given else connection.execute(statement.text)
         columns = [column[0] for column in cursor.description]
-        rows, truncated = _rows(cursor, max_rows)
+        rows, truncated = _rows(cursor, min(max_rows, request.get("max_rows") or max_rows))
     except (RefusedStatementError, duckdb.PermissionException) as error:
         return {"status": "refused", "message": str(error)[:2000]}
     except (duckdb.OutOfMemoryException, duckdb.FatalException, MemoryError, RecursionError) as error:
@@ -159,13 +182,32 @@ def answer(connection: Any, tables: frozenset[str], request: Mapping[str, Any], 
             "status": "error",
             "message": f"the result cannot be handed over ({type(error).__name__}); cast to text",
         }
-    return {"status": "ok" if rows else "empty", "columns": columns, "rows": rows, "truncated": truncated}
+    return {"status": "ok" if rows else "empty", "columns": columns, "rows": rows, "truncated": truncated, **about}
 
 
-def checked(connection: Any, sql: str, tables: frozenset[str]) -> tuple[str, frozenset[str]]:
-    """Return *sql* with reads of 'TABLE.parquet' replaced by TABLE, and the names of its parameters.
+@dataclass(frozen=True)
+class CheckedStatement:
+    """One SELECT: its *text* was written from a tree, and *tree* was parsed from that text, so both say the same."""
 
-    Raises RefusedStatementError unless it is exactly one SELECT (by parsed type) that calls known table functions.
+    text: str
+    tree: dict[str, Any]
+    names: frozenset[str]
+    """Names of its parameters."""
+
+    def in_schemas(self, connection: Any, schemas: Sequence[str]) -> CheckedStatement:
+        """Return the statement with each read of a telemetry table made in the schema of its place in *schemas*."""
+        tree = json.loads(json.dumps(self.tree))
+        for node, schema in zip(reads(tree), schemas, strict=True):
+            _point(node, schema, node["table_name"])
+        return CheckedStatement(_written(connection, tree), tree, self.names)
+
+
+def checked(connection: Any, sql: str, tables: frozenset[str]) -> CheckedStatement:
+    """Return *sql* with every read of a table, or of its file 'TABLE.parquet', pointing at the table itself.
+
+    It is parsed, the tree rewritten, and text made of the tree: comments and whatever else the parser passes over are
+    gone, and what is judged is what runs. Raises RefusedStatementError unless it is exactly one SELECT (by parsed type)
+    that calls known table functions.
     """
     import duckdb
 
@@ -177,27 +219,34 @@ def checked(connection: Any, sql: str, tables: frozenset[str]) -> tuple[str, fro
     if statements[0].type != duckdb.StatementType.SELECT:
         raise RefusedStatementError(f"only SELECT is run here, not {statements[0].type.name}")
     tree = _parsed(connection, sql)
-    spliced = _spliced(sql, tree, tables)
-    if spliced != sql:
-        tree = _parsed(connection, spliced)
-        if spliced != _spliced(spliced, tree, tables):
-            raise RefusedStatementError("reads of parquet files cannot be nested like this; use the table names")
-    called = {n["function"].get("function_name", "") for n in tree_nodes(tree) if n.get("type") == "TABLE_FUNCTION"}
-    for name in sorted(called):
-        if name.lower() not in TABLE_FUNCTIONS:
-            raise RefusedStatementError(f"the table function {name} is not available; tables: {_listed(tables)}")
-    return spliced, frozenset(entry["key"] for entry in tree["statements"][0].get("named_param_map") or ())
+    _require_depth(tree)
+    _point_reads(tree["statements"][0], tables)
+    text = _written(connection, tree)
+    tree = _parsed(connection, text)
+    _require_known(tree, tables)
+    return CheckedStatement(text, tree, frozenset(e["key"] for e in tree["statements"][0].get("named_param_map") or ()))
 
 
 def _parsed(connection: Any, sql: str) -> dict[str, Any]:
     tree: dict[str, Any] = json.loads(connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()[0])
     if tree.get("error"):
         raise RefusedStatementError(f"only plain SELECT is run here: {tree.get('error_message')}")
+    if len(tree["statements"]) != 1:
+        raise RefusedStatementError("exactly one SELECT statement is run at a time")
     return tree
 
 
+def _written(connection: Any, tree: Mapping[str, Any]) -> str:
+    import duckdb
+
+    try:
+        return str(connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()[0])
+    except duckdb.Error as error:
+        raise RefusedStatementError(f"the statement cannot be written from its tree: {error}") from error
+
+
 def tree_nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object of the JSON value *tree*, the parse tree of a statement."""
+    """Yield every object of the JSON value *tree*, the parse tree of a statement, parents before what is in them."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -208,42 +257,107 @@ def tree_nodes(tree: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(node)
 
 
-def _spliced(sql: str, tree: dict[str, Any], tables: frozenset[str]) -> str:
-    """Return *sql* with each read of a known file replaced, at the very bytes that the parser names, by its table.
+def reads(tree: Any) -> list[dict[str, Any]]:
+    """Return the nodes of a checked *tree* that read a telemetry table, in an order that follows from the tree."""
+    return [n for n in tree_nodes(tree) if n.get("type") == "BASE_TABLE" and n.get("schema_name") == MAIN]
 
-    Text that only looks like a read (in a literal, a comment or a name) has no such node and is left alone.
-    """
-    text, cuts = sql.encode(), []
+
+def _point_reads(node: Any, tables: frozenset[str], own_names: frozenset[str] = frozenset()) -> None:
+    """Point each read below *node* at its table: schema main; *own_names* are those of the WITH clauses around it."""
+    if not isinstance(node, dict):
+        for part in node if isinstance(node, list) else ():
+            _point_reads(part, tables, own_names)
+        return
+    for entry in (node.get("cte_map") or {}).get("map") or ():
+        name = entry["key"].lower()
+        body = entry["value"].get("query_node") or {}
+        _point_reads(body, tables, own_names | ({name} if body.get("type") == "RECURSIVE_CTE_NODE" else set()))
+        own_names |= {name}
+    if node.get("type") == "TABLE_FUNCTION" and node["function"].get("function_name", "").lower() in READERS:
+        table = _file_read(node["function"], tables)
+        names = node.get("column_name_alias") or []
+        alias = node.get("alias") or ""
+        node.clear()
+        node |= {"type": "BASE_TABLE", "alias": alias, "sample": None, "column_name_alias": names, "at_clause": None}
+        _point(node, MAIN, table)
+    elif node.get("type") == "BASE_TABLE":
+        name, schema = str(node.get("table_name")), str(node.get("schema_name") or "").lower()
+        table = _table_of(name, tables) or name.lower()
+        is_free = schema == "" and (name.lower() not in own_names or table != name.lower())
+        if table in tables and (schema == MAIN or is_free):
+            _point(node, MAIN, table)
+        elif schema == MAIN:
+            _point(node, "", name)  # one of duckdb's own views; `reads` counts telemetry alone
+    for key, part in node.items():
+        if key != "cte_map":
+            _point_reads(part, tables, own_names)
+
+
+def _point(node: dict[str, Any], schema: str, table: str) -> None:
+    path = [schema, table] if schema else [table]
+    node |= {"schema_name": schema, "table_name": table, "catalog_name": "", "qualified_name": {"path": path}}
+
+
+def _require_depth(tree: Any) -> None:
+    level = [tree]
+    for _ in range(MAX_TREE_DEPTH):
+        parts = [part for node in level for part in (node.values() if isinstance(node, dict) else node)]
+        level = [part for part in parts if isinstance(part, dict | list)]
+    if level:
+        raise RefusedStatementError("the statement is nested too deeply; write it flatter")
+
+
+def _require_known(tree: Any, tables: frozenset[str]) -> None:
+    """Refuse table functions and schemas that are not known."""
     for node in tree_nodes(tree):
-        if node.get("type") == "TABLE_FUNCTION" and node["function"].get("function_name", "").lower() in READERS:
-            cuts.append(_cut_of_call(text, node, tables))
-        elif node.get("type") == "BASE_TABLE" and (table := _table_of(node.get("table_name"), tables)):
-            start = node["query_location"]
-            end = start + len(table) + len(".parquet") + 2
-            if text[start + 1 : end - 1].decode(errors="replace") != f"{table}.parquet":
-                raise RefusedStatementError(f"write the table name {table} without .parquet here")
-            cuts.append((start, end, table))
-    for start, end, table in sorted(cuts, reverse=True):
-        # qualified, because WITH abnormal_traces AS (FROM 'abnormal_traces.parquet') is what many write
-        text = text[:start] + f'main."{table}"'.encode() + text[end:]
-    return text.decode()
+        name = (node.get("function") or {}).get("function_name", "") if node.get("type") == "TABLE_FUNCTION" else ""
+        if name and name.lower() not in TABLE_FUNCTIONS:
+            raise RefusedStatementError(f"the table function {name} is not available; tables: {_listed(tables)}")
+        if node.get("type") == "BASE_TABLE" and str(node.get("schema_name") or "").lower() not in SCHEMAS:
+            raise RefusedStatementError(f"the schema {node['schema_name']} is not available; tables: {_listed(tables)}")
 
 
-def _cut_of_call(text: bytes, node: dict[str, Any], tables: frozenset[str]) -> tuple[int, int, str]:
-    arguments = node["function"].get("arguments") or []
-    constant = arguments[0]["expression"] if len(arguments) == 1 else {}
-    literal = constant.get("literal") or {}
+def _file_read(function: dict[str, Any], tables: frozenset[str]) -> str:
+    arguments = function.get("arguments") or []
+    literal = (arguments[0]["expression"].get("literal") if len(arguments) == 1 else None) or {}
     table = _table_of(literal.get("text"), tables) if literal.get("kind") == "STRING" else None
     if table is None:
         files = _listed(frozenset(f"'{name}.parquet'" for name in tables))
         raise RefusedStatementError(f"a parquet reader takes exactly one of these names: {files}")
-    after = constant["query_location"] + constant["query_location_length"]
-    return node["query_location"], text.index(b")", after) + 1, table
+    return table
 
 
 def _table_of(name: Any, tables: frozenset[str]) -> str | None:
     table = name.removesuffix(".parquet") if isinstance(name, str) else ""
     return table if table != name and table in tables else None
+
+
+def _name_subject(connection: Any, tables: frozenset[str], subject: Mapping[str, Any]) -> None:
+    """Make the schemas VIEWS be about *subject*: the *names* that a row of it may bear in one of the *columns*."""
+    names = "CREATE OR REPLACE TABLE view_only.subject AS SELECT unnest(?::VARCHAR[]) AS name"
+    known = connection.execute("SELECT count(*) FROM duckdb_schemas() WHERE schema_name = ?", [VIEWS[0]]).fetchone()[0]
+    for name in () if known else VIEWS:
+        connection.execute(f"CREATE SCHEMA {name}")
+    connection.execute(names, [subject["names"]])
+    if not known:
+        _make_views(connection, tables, subject["columns"])
+
+
+def _make_views(connection: Any, tables: frozenset[str], columns: Sequence[str]) -> None:
+    for table in tables:
+        schema = _schema(connection, table)
+        present = [column for column, _ in schema if column in columns]
+        own = " OR ".join(f'coalesce("{column}" IN (FROM view_only.subject), false)' for column in present) or "false"
+        other = ", ".join(
+            f'CASE WHEN {own} THEN ("{column}" // 2 + 1)::{type_} ELSE "{column}" END AS "{column}"'
+            for column, type_ in schema if type_ in {"UBIGINT", "DOUBLE"}
+        )  # fmt: skip
+        half = f"({own}) AND hash(rowid) % 2"
+        of_view = ("false", own, f"NOT ({own})", f"NOT ({half} = 0)", f"NOT ({half} = 1)", "true")
+        for view, condition in zip(VIEWS, of_view, strict=True):
+            shown = f"* REPLACE ({other})" if view == "view_changed" and other else "*"
+            source = f'SELECT {shown} FROM main."{table}" WHERE {condition}'  # noqa: S608 - names are ours
+            connection.execute(f'CREATE OR REPLACE VIEW {view}."{table}" AS {source}')
 
 
 def _listed(names: frozenset[str]) -> str:

@@ -1,4 +1,4 @@
-"""A tree of incidents with their truth apart, and the one door through which commands find cases.
+"""A tree of incidents with their truth apart, and the one place where commands find cases.
 
 ``DIR/incidents/<id>/`` is what a solver may see; ``DIR/truth/<id>/`` is for the grader alone. Methods may not import
 this module.
@@ -17,8 +17,9 @@ from pydantic import ValidationError
 
 from opsassay.errors import DatapackError, NotFoundError, OpsAssayError, UserError
 from opsassay.model.base import Artefact
-from opsassay.model.causal_graph import Annotation
+from opsassay.model.causal_graph import Annotation, CausalGraph
 from opsassay.model.incident import Truth
+from opsassay.outside import MAX_FILE_BYTES, read_plain
 from opsassay.telemetry.content import INCIDENT, opaque_id, whole_file, write_table
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION, read_graph, read_public_truth
@@ -112,9 +113,21 @@ class Tree:
 
 
 def write_annotation(folder: Path, annotation: Annotation) -> None:
-    """Write annotation.json and causal_graph.json of *annotation* into *folder*."""
-    write_noun(folder / CAUSAL_GRAPH, annotation.graph)
+    """Write annotation.json and causal_graph.json of *annotation* into *folder*.
+
+    A causal_graph.json that somebody else published stays: what `annotate` makes (it has *made_from*) never replaces it.
+    """
+    if not annotation.made_from or not _is_published(folder):
+        write_noun(folder / CAUSAL_GRAPH, annotation.graph)
     write_noun(folder / ANNOTATION, annotation)
+
+
+def _is_published(folder: Path) -> bool:
+    """Tell whether causal_graph.json in *folder* is not the graph that `annotate` put into annotation.json beside it."""
+    if not (folder / CAUSAL_GRAPH).exists():
+        return False
+    stored = read_noun(Annotation, folder / ANNOTATION) if (folder / ANNOTATION).exists() else None
+    return stored is None or not stored.made_from or stored.graph != read_noun(CausalGraph, folder / CAUSAL_GRAPH)
 
 
 def write_noun(path: Path, noun: Artefact) -> None:
@@ -126,7 +139,7 @@ def write_noun(path: Path, noun: Artefact) -> None:
 def read_noun(kind: type[_Noun], path: Path) -> _Noun:
     """Return the *kind* that is stored in *path*; raises DatapackError naming the field that is wrong."""
     try:
-        return kind.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(read_plain(path, MAX_FILE_BYTES))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -142,6 +155,12 @@ class Case:
     annotation: Annotation | None
     truth_path: Path | None
     name: str
+
+    @property
+    def published(self) -> Annotation | None:
+        """The causal graph that somebody else published of this case, None when there is none; raises DatapackError."""
+        folder = self.truth_path
+        return read_graph(folder / CAUSAL_GRAPH) if folder is not None and _is_published(folder) else None
 
 
 def resolve(path: Path, on_error: Callable[[Path, OpsAssayError], None] | None = None) -> list[Case]:

@@ -51,7 +51,7 @@ def _advice(audit: AuditReport) -> Section:
         )
         for r in audit.recommendations
     ]
-    columns = "System | Choose | Cannot be told apart | Family | Cases | Lead, pp | Cases needed"
+    columns = "System | Choose | Not distinguishable | Family | Cases | Lead, pp | Cases needed"
     decided = sum(r.choice is not None for r in audit.recommendations)
     rivals = len(audit.matched.methods) - 1
     said = (

@@ -77,8 +77,8 @@ METRICS: dict[str, MetricWord] = {
 }
 """Known metrics in the order of their columns."""
 
-SORTED_BY = ("f1", "exact_match", "any_service", "path_reachability", "edge_f1")
-"""Metrics that order the answers, the first that differs decides."""
+SORTED_BY = ("any_service", "exact_match", "f1", "path_reachability", "edge_f1")
+"""Metrics that order the answers, the first that differs decides: the one that is defined on most answers leads."""
 
 LABELS: dict[Label, str] = {
     Label.ATTRIBUTED: "attributed: the cascade was verified from the root to the alarms",

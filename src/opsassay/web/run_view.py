@@ -110,7 +110,7 @@ def trial_view(
     state = "certified" if certificate.passed else "hidden" if hidden else "failed" if certificate.failed else "open"
     words = {
         "certified": "Certified: every committed predicate holds.",
-        "hidden": "Hidden failure: it looks healthy at the end, and the whole run does not hold.",
+        "hidden": _hidden_words(evidence, verdict),
         "failed": "Not certified.",
         "open": "Not judged.",
     }
@@ -133,6 +133,24 @@ def trial_view(
         steps=tuple(_step(step, when) for step in steps),
         notes=(("A what-if: not what was committed before the run, and never ranked.",) if verdict.what_if else ()),
     )  # fmt: skip
+
+
+def _hidden_words(evidence: RunEvidence, verdict: TrajectoryVerdict) -> str:
+    """Return what a hidden failure hid: V_outcome passes, which sees replicas and critical parts alone."""
+    amiss = []
+    depth = verdict.judgement("v_depth")
+    if depth.failed:
+        amiss.append(plain(depth.reason, 200))
+    for name in ("D2", "D3"):
+        series = evidence.series[name].read
+        if len(series) and not depth.failed and (not series.values[-1] >= 1 or series.named(len(series) - 1)):
+            amiss.append(f"{name} is at {series.values[-1]:.1%}")
+    readings = sorted(evidence.recording.alerts, key=lambda reading: reading.time_ns)
+    if readings and (firing := len(readings[-1].firing)):
+        amiss.append(f"{firing} alert{'s' if firing > 1 else ''} still fire{'' if firing > 1 else 's'}")
+    if amiss:
+        return f"Hidden failure: its replicas are ready at the end, but {'; '.join(amiss)}."
+    return "Hidden failure: it looks healthy at the end, and the whole run does not hold."
 
 
 def _facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:

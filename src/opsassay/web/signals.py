@@ -156,7 +156,7 @@ def bucket_seconds(total_s: float) -> int:
 
 
 def _bucket_starts(period: str, window: Window, width_s: int) -> pl.DataFrame:
-    count = max(0, int(window.seconds // width_s))
+    count = max(0, (window.end_ns - window.start_ns) // (width_s * NS_PER_S))
     return pl.select(bucket=pl.int_range(count, dtype=pl.Int64)).select(
         "bucket",
         period=pl.lit(period),

@@ -8,30 +8,44 @@ from typing import Any
 from opsassay.bench.domains.diagnosis.repeats import SolverSummary
 from opsassay.web.plain import plain
 
-COLUMNS = ("Solver", "Runs", "Cases", "Any root", "Ungrounded", "PR / AnySvc", "Exact")
-"""Those before pass@k."""
+COLUMNS = ("Solver", "Runs", "Cases", "Any root (n)", "Ungrounded", "PR / AnySvc", "Exact (n)")
+"""Those before pass@k, of cases in which something was broken."""
+
+CALM_COLUMNS = ("Solver", "Said that nothing is wrong (n)")
+"""Those of cases in which nothing was broken."""
 
 
 def solvers_view(summaries: Sequence[SolverSummary]) -> dict[str, Any]:
-    """Return head and rows of the table of solvers; pass@k for every k that a solver has, and why one is not ranked."""
+    """Return head and rows of the table of solvers; pass@k for every k that a solver has, and why one is not ranked.
+
+    Cases in which nothing was broken have a table of their own, ``calm``; it is None where there are none.
+    """
     ks = sorted({k for summary in summaries for k in summary.pass_at})
     columns = [*COLUMNS, *(f"pass@{k}" for k in ks), "Right answers took", "Ranked"]
-    return {"columns": columns, "rows": [_row(summary, ks) for summary in summaries]}
+    quiet = sorted((s for s in summaries if s.graded["calm"]), key=lambda s: (-(s.calm or 0.0), s.solver))
+    calm = [[plain(s.solver, 120), _share(s.calm, s.graded["calm"])] for s in quiet]
+    return {
+        "columns": columns,
+        "rows": [_row(summary, ks) for summary in summaries],
+        "calm": {"columns": list(CALM_COLUMNS), "rows": calm} if calm else None,
+    }
 
 
 def _row(summary: SolverSummary, ks: Sequence[int]) -> list[str]:
-    shares = (summary.any_service, summary.ungrounded, summary.grounded_share, summary.exact_match)
     took = summary.answer_time
     return [
         plain(summary.solver, 120),
         ", ".join(f"{number} {status}" for status, number in summary.statuses.items()),
         str(summary.cases),
-        *map(_share, shares),
+        _share(summary.any_service, summary.graded["any_service"]),
+        _share(summary.ungrounded),
+        _share(summary.grounded_share),
+        _share(summary.exact_match, summary.graded["exact_match"]),
         *(_share(summary.pass_at.get(k)) for k in ks),
         "–" if took.seconds is None else f"{took.seconds:.1f} s (n = {took.successes})",
         plain("no: " + "; ".join(summary.not_ranked)) if summary.not_ranked else "yes",
     ]
 
 
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
+def _share(value: float | None, cases: int | None = None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %" + (f" ({cases})" if cases is not None else "")

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from opsassay.bench.core.ranking import why_not_ranked
+from opsassay.bench.domains.diagnosis.repeats import success
 from opsassay.model.diagnosis import Evidence
 from opsassay.model.run import EvidenceResult, Metric, MetricStatus, RunStatus
 from opsassay.web.glossary import BASELINES, METRICS, SORTED_BY, word, written
@@ -22,7 +23,7 @@ def solver_name(answer: AnswerPayload) -> str:
     run = answer.run
     arm = f" · {run.arm}" if run.arm != "default" else ""
     seed = f" · seed {run.seed}" if run.seed else ""
-    return plain(f"{run.solver.name}{arm}{seed}", 120)
+    return plain(f"{run.solver.label}{arm}{seed}", 120)
 
 
 def is_baseline(answer: AnswerPayload) -> bool:
@@ -31,21 +32,18 @@ def is_baseline(answer: AnswerPayload) -> bool:
     return solver.name in BASELINES or bool(solver.configuration.get("baseline"))
 
 
-def solvers_right(answers: Sequence[AnswerPayload]) -> tuple[int, int]:
-    """Return how many answers named the roots exactly, and how many were scored on it.
+def solvers_right(answers: Sequence[AnswerPayload]) -> str:
+    """Return how many of the answers that were graded are right: exactly, or by the service where kinds were not asked for.
 
-    Baselines do not count, nor do runs that are not ranked.
+    One that gave no answer is not right. Baselines stand apart, and so do runs that are not ranked; a dash where nothing
+    was graded.
     """
-    exact = [
-        metric.value
-        for a in answers
-        if a.verdict
-        and not is_baseline(a)
-        and not why_not_ranked(a.run)
-        and (metric := a.verdict.metrics.get("exact_match"))
-        if metric.status is MetricStatus.SCORED and metric.value is not None
-    ]
-    return sum(value == 1 for value in exact), len(exact)
+    judged = [(a, right) for a in answers if a.verdict and (right := success(a.verdict.metrics)) is not None]
+    counted = [right for a, right in judged if not is_baseline(a) and not why_not_ranked(a.run)]
+    apart = len(judged) - len(counted)
+    if not judged:
+        return "–"
+    return f"{sum(counted)} of {len(counted)}" + (f", {apart} baselines or unranked apart" if apart else "")
 
 
 def best_first(answers: Sequence[AnswerPayload]) -> list[AnswerPayload]:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from opsassay.errors import NotFoundError
-from opsassay.model.faults import NO_FAULT
 from opsassay.model.incident import EffectCheck, Fault, Incident, Label
 from opsassay.web.explain import explain_view
 from opsassay.web.glossary import LABELS
@@ -39,13 +38,12 @@ def case_view(case: CaseReport) -> View:
     ]
     services = _services(case, [overlay for _, _, overlay in layers])
     index = {service: i for i, service in enumerate(services)}
-    right, judged = solvers_right(case.answers)
     return {
         "id": plain(case.incident.id),
         "system": plain(case.incident.system),
         "fault": plain(_fault_words(case)),
         "label": plain(case.annotation.label.value) if case.annotation else "not annotated",
-        "solved": f"{right} of {judged}" if judged else "–",
+        "solved": solvers_right(case.answers),
         "headline": headline(case),
         "facts": _facts(case),
         "alerts": _alerts(case.incident, index),
@@ -75,10 +73,14 @@ def headline(case: CaseReport) -> str:
     system = plain(case.incident.system, 80)
     if case.truth is None:
         return f"An incident of system {system}; what was broken is not part of this report."
-    faults = [f for f in case.truth.faults if f.type != NO_FAULT]
-    if not faults:
+    if case.truth.broken is None:
+        return f"An incident of system {system}; what was broken is not on record."
+    if not case.truth.broken:
         return f"Nothing was broken in system {system}: a no-fault case, where the right answer is “nothing is wrong”."
-    return f"In system {system}, " + "; ".join(_fault_sentence(f) for f in faults) + "."
+    if faults := [fault for fault, _, _ in case.truth.affected()]:
+        return f"In system {system}, " + "; ".join(_fault_sentence(f) for f in faults) + "."
+    roots = plain(_roots_words(case), 200)
+    return f"In system {system}, something was broken at {roots}; the fault itself is not on record."
 
 
 def _fault_sentence(fault: Fault) -> str:
@@ -100,7 +102,10 @@ def _knob(value: Any) -> str:
 def _fault_words(case: CaseReport) -> str:
     if case.truth is None:
         return "unknown"
-    return ", ".join(f"{f.type} on {f.place}" for f in case.truth.faults if f.type != NO_FAULT) or "no fault"
+    if not case.truth.broken:
+        return "no fault" if case.truth.broken is False else "not on record"
+    injected = ", ".join(f"{fault.type} on {fault.place}" for fault, _, _ in case.truth.affected())
+    return injected or f"not on record, at {_roots_words(case)}"
 
 
 def _facts(case: CaseReport) -> list[tuple[str, str]]:
@@ -280,8 +285,7 @@ def _charts(case: CaseReport, index: dict[str, int]) -> View:
     start, end = -incident.normal.seconds, incident.abnormal.seconds
     windows = [
         (axis_seconds(incident, f.start_ns), axis_seconds(incident, min(f.end_ns, incident.abnormal.end_ns)))
-        for f in (case.truth.faults if case.truth else ())
-        if f.type != NO_FAULT
+        for f, _, _ in (case.truth.affected() if case.truth else ())
     ]
     roots = sorted({index[s] for g in root_groups(case.truth, case.annotation) for s in g if s in index})
     return {
@@ -316,7 +320,7 @@ def _short(value: float | None) -> float | None:
 
 def _commands(case: CaseReport) -> list[str]:
     datapack = plain(case.incident.id, 200)
-    methods = sorted({a.run.solver.name for a in case.answers if a.run.solver.kind == "method"})
+    methods = sorted({a.run.solver.label for a in case.answers if a.run.solver.kind == "method"})
     return [
         f"opsassay annotate incidents/{datapack}",
         *(f"opsassay diagnose incidents/{datapack} -m {plain(m, 200)}" for m in methods),

@@ -24,13 +24,12 @@ def asked(**body):
     [
         ("POST", "/v1/chat/completions", asked(messages=SAID, tools=[FUNCTION], stream=True)),
         ("POST", "/chat/completions", asked(messages=SAID)),
-        ("POST", "/v1/responses?x=1", asked(input="hello", tools=[{"type": "function", "name": "query"}], store=True)),
+        ("POST", "/v1/responses?beta=true", asked(input="x", tools=[{"type": "function", "name": "q"}], store=True)),
         ("POST", "/v1/messages", asked(messages=SAID, tools=[{"name": "query", "input_schema": {}}])),
         ("POST", "/v1/messages/count_tokens", asked(messages=SAID)),
         ("POST", "/v1/chat/completions", asked(messages=[{"role": "user", "content": [
             {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]}])),
         ("GET", "/v1/models", b""),
-        ("GET", "/v1/models/m", b""),
     ],
 )  # fmt: skip
 def test_plain_inference_passes(method, path, body):
@@ -53,7 +52,7 @@ def test_plain_inference_passes(method, path, body):
         ("POST", "/v1/responses", asked(input="x", tools=[{"type": "code_interpreter"}]), "carried out by the provider"),
         ("POST", "/v1/messages", asked(messages=SAID, tools=[{"type": "bash_20250124", "name": "bash"}]), "carried out"),
         ("POST", "/v1/messages", asked(messages=SAID, mcp_servers=[{"url": "https://out"}]), "mcp_servers"),
-        ("POST", "/v1/chat/completions", asked(messages=SAID, web_search_options={}), "search the web"),
+        ("POST", "/v1/chat/completions", asked(messages=SAID, web_search_options={}), "web_search_options"),
         ("POST", "/v1/chat/completions", asked(messages=[{"role": "user", "content": [
             {"type": "image_url", "image_url": {"url": "https://out.example/?leak"}}]}]), "would fetch 'https://out"),
         ("POST", "/v1/responses", asked(input=[{"content": [{"type": "input_file", "file_id": "file-1"}]}]), "file-1"),

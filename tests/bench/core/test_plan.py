@@ -124,11 +124,12 @@ class RecordingBundle:
 @pytest.mark.parametrize(
     ("fails", "called"),
     [
-        (None, ["prepare", "start", "desk", "work", "reset", "remove"]),
-        ("prepare", ["prepare", "remove"]),
-        ("start", ["prepare", "start", "remove"]),
-        ("work", ["prepare", "start", "desk", "work", "remove"]),
-        ("reset", ["prepare", "start", "desk", "work", "reset", "remove"]),
+        (None, ["prepare", "start", "desk", "work", "reset", "remove", "verify"]),
+        ("prepare", ["prepare", "remove", "verify"]),
+        ("start", ["prepare", "start", "remove", "verify"]),
+        ("work", ["prepare", "start", "desk", "work", "remove", "verify"]),
+        ("reset", ["prepare", "start", "desk", "work", "reset", "remove", "verify"]),
+        ("remove", ["prepare", "start", "desk", "work", "reset", "remove", "verify"]),
     ],
 )
 def test_a_bundle_is_removed_whatever_fails(fails, called):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsassay.causes.evidence.states import NodeState
-from opsassay.causes.search.carried import Carriage
+from opsassay.causes.search.carried import Carriage, CarriedLimits
 from opsassay.causes.search.hops import Terrain
 from opsassay.causes.search.paths import SearchLimits, search
 from opsassay.causes.search.rules import active_rules
@@ -32,6 +32,7 @@ def terrain(edges, own, onsets=None):
         added=dict.fromkeys(names, (100.0, 10.0)),
         latency_edges=dict.fromkeys(edges, 1.0),
         errors={}, error_edges={}, bypasses=(), changed=frozenset(), starved={}, at_links=frozenset(),
+        limits=CarriedLimits(),
     )  # fmt: skip
     return Terrain(
         root=("service|root", "lat"),

@@ -44,7 +44,7 @@ def of_host(type_, effect, host="host-b"):
 
 
 CASES = {
-    "starved": ("CPUStress", Effect(own_ms={"payment": 120, "weather": 90}), {"host-b": 1.5}, ("cpu", "container")),
+    "starved": ("CPUStress", Effect(own_ms={"payment": 120, "weather": 90}), {"host-b": 1.5}, ("cpu", "pod")),
     "slow network": ("NetworkDelay", Effect(link_ms={"payment": 200, "weather": 200}), {}, ("inj_affected", "service")),
     "gone": ("PodFailure", Effect(gone=frozenset({"payment", "weather"})), {}, ("unavail", "service")),
 }
@@ -61,7 +61,8 @@ def test_a_host_is_one_root(tmp_path, name):
     assert found.graph.service_edges() == EDGES
     assert found.graph.services() == {"payment", "weather", "orders", "gateway"}
     below = {(e.source, e.target) for e in found.graph.edges if e.source == "node|host-b"}
-    assert below == {("node|host-b", f"{kind}|{service}") for service in ("payment", "weather")}
+    names = {"pod": ("payment-0", "weather-0")}.get(kind, ("payment", "weather"))
+    assert below == {("node|host-b", f"{kind}|{name}") for name in names}
     assert [root.service for root in found.roots] == [("payment", "weather")]
     assert [(f.type, f.place, f.label) for f in found.faults] == [(type_, "host-b", Label.ATTRIBUTED)]
     for other in ("host-a", "host-c", "host-d"):

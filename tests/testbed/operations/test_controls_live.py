@@ -8,9 +8,10 @@ import pytest
 
 from bench.domains.sre.test_trials import TESTS
 from live import state_folder
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre import perform
-from opsassay.bench.domains.sre.contract import ORACLE, TrialAgent
+from opsassay.bench.domains.sre.contract import TrialAgent
 from opsassay.bench.domains.sre.controls import applicable, sampled, script_of
 from opsassay.bench.domains.sre.grading import grade_trial
 from opsassay.bench.domains.sre.trials import TrialJob, run_trials

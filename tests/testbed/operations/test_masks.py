@@ -15,12 +15,10 @@ from opsassay.telemetry.schema import SCHEMA
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.tools import VerbToolbox
 
-NOW = time.time_ns()
-
 
 def span(trace, name, parent, service, *, failed=False):
     return {
-        "time": NOW, "trace_id": trace, "span_id": name, "parent_span_id": parent, "span_name": f"GET /{service}",
+        "time": time.time_ns(), "trace_id": trace, "span_id": name, "parent_span_id": parent, "span_name": f"GET /{service}",
         "service_name": service, "attr.span_kind": "Server", "duration": 5_000_000,
         "attr.status_code": "Error" if failed else "Ok",
     }  # fmt: skip
@@ -30,14 +28,14 @@ class Given:
     """Telemetry of two services that call a third one, a log record and a reading."""
 
     def tables(self):
-        spans = []
+        spans, now = [], time.time_ns()
         for n in range(40):
             spans += [span(f"t{n}", f"a{n}", "", "front"), span(f"t{n}", f"c{n}", f"a{n}", "front"),
                       span(f"t{n}", f"b{n}", f"c{n}", "cart", failed=n < 10)]  # fmt: skip
         rows = {
             "traces": spans,
-            "logs": [{"time": NOW, "level": "ERROR", "service_name": "cart", "message": "it broke"}],
-            "metrics": [{"time": NOW, "metric": "cpu", "value": 0.5, "service_name": "cart"}],
+            "logs": [{"time": now, "level": "ERROR", "service_name": "cart", "message": "it broke"}],
+            "metrics": [{"time": now, "metric": "cpu", "value": 0.5, "service_name": "cart"}],
             "metrics_sum": [],
         }
         return {name: pl.DataFrame(found, schema=SCHEMA[name]) for name, found in rows.items()}
@@ -45,7 +43,7 @@ class Given:
 
 class Alerting:
     def firing(self):
-        return NOW, []
+        return time.time_ns(), []
 
 
 class Answering:

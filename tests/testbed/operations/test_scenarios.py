@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 from live import state_folder, strays
-from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.contract import BASELINE, TrialAgent
 from opsassay.bench.domains.sre.perform import perform
 from opsassay.grading.verifiers import RunRecording, certify
 from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE
@@ -66,6 +66,7 @@ def test_the_gentle_repair_certifies(name, tmp_path):
     phases = [line.split('"')[3] for line in (tmp_path / "phases.jsonl").read_text().splitlines()]
     assert phases == ["deployed", "baseline", "triggered", "agent_started", "agent_ended", "ended"]
     assert not (tmp_path / ".live").exists()
+    assert json.loads((tmp_path / BASELINE).read_text()) == {"verified": True, "left": []}
     recording = recorded(tmp_path)
     assert all(began < action.started_ns <= action.ended_ns for action in recording.actions)
     assert [a.tool.replace("_", " ") for a in recording.actions] == [s.verb for s in scenario.oracles["gentle"].steps]

@@ -35,7 +35,10 @@ def parts_of(url: str) -> tuple[str, str, int]:
 
 
 class EndpointModel:
-    """The model *name* at *base_url*; *retries* are those of the SDK, with its growing pauses."""
+    """The model *name* at *base_url*; *retries* are those of the SDK, with its growing pauses.
+
+    *answer_tokens* is sent as ``max_tokens`` where it is given.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class EndpointModel:
         *,
         timeout_s: float = 120.0,
         retries: int = 2,
+        answer_tokens: int | None = None,
     ) -> None:
         import openai
 
@@ -52,7 +56,7 @@ class EndpointModel:
         if not key:
             raise UserError(f"The model {name!r} needs a key: set OPENAI_API_KEY (any text for a local endpoint).")
         url = base_url or base_url_set()
-        self._name, self._host = name, parts_of(url)[1]
+        self._name, self._host, self._answer_tokens = name, parts_of(url)[1], answer_tokens
         # No connection waits between two questions: minutes may lie between them, and a stale one reads as a failed model.
         self._client = openai.OpenAI(
             api_key=key,
@@ -74,6 +78,8 @@ class EndpointModel:
         import openai
 
         further: dict[str, Any] = {"temperature": temperature} if temperature is not None else {}
+        if self._answer_tokens is not None:
+            further["max_tokens"] = self._answer_tokens
         if tools:
             further["tools"] = [{"type": "function", "function": tool.model_dump()} for tool in tools]
         try:

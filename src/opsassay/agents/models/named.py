@@ -14,11 +14,11 @@ FREE = frozenset({"scripted", "replayed"})
 """Kinds of models that need no endpoint, no key and no money."""
 
 
-def model_named(name: str, *, retries: int = 2, timeout_s: float = 120.0) -> Model:
+def model_named(name: str, *, retries: int = 2, timeout_s: float = 120.0, answer_tokens: int | None = None) -> Model:
     """Return the model called *name*: ``scripted:FILE.yaml``, ``replayed:SESSION`` or a model of OPENAI_BASE_URL.
 
-    *retries* and *timeout_s* are those of an endpoint. Raises UserError when the file or session cannot be read, or the
-    key is missing.
+    *retries*, *timeout_s* and the most tokens of an answer are those of an endpoint. Raises UserError when the file or
+    session cannot be read, or the key is missing.
     """
     kind, _, rest = name.partition(":")
     if kind == "scripted" and rest:
@@ -33,7 +33,7 @@ def model_named(name: str, *, retries: int = 2, timeout_s: float = 120.0) -> Mod
         raise UserError("A model needs a name: `scripted:FILE.yaml`, `replayed:SESSION`, or one of your endpoint's.")
     from opsassay.agents.models.endpoint import EndpointModel
 
-    return EndpointModel(name, retries=retries, timeout_s=timeout_s)
+    return EndpointModel(name, retries=retries, timeout_s=timeout_s, answer_tokens=answer_tokens)
 
 
 def require_endpoint(model: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -13,12 +13,17 @@ from typing import Literal
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.lease import LeaseLostError, take_lease
 from opsassay.bench.core.store import RunStore, read_run
+from opsassay.errors import LeftByAgentError
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.run import Run, RunStatus
+from opsassay.outside import CAUSED_BY_CONTENT, is_plain, open_plain, storable
 from opsassay.telemetry.clock import boot_id
 
 MAX_ANSWER_BYTES = 16 * 2**20
 """A larger answer is not read."""
+
+MAX_ERROR = 4000
+"""Characters of what went wrong that are kept."""
 
 LOG_KEPT_BYTES = 64 * 2**10
 """The end of what the solver printed, which is kept."""
@@ -64,9 +69,10 @@ def attempt(
 
     The attempt is made under the lease of its cell; raises LeasedError while another worker holds it, LeaseLostError when
     it was taken over before the end, which then is no result. A cell that came to a result is not run again unless *again*
-    asks for it; an aborted one is, and an unsealed one that *can_be_sealed* now. An exception out of *solve* is ours: the
-    attempt is marked as aborted and the exception goes on. So is a solver that ended without an answer when the whole was
-    *given_up*, since it was killed for that.
+    asks for it; an aborted one is, and an unsealed one that *can_be_sealed* now. A LeftByAgentError out of *solve*, and an
+    outcome that cannot be written and read back, are a failed attempt of the solver. Any other exception out of *solve* is
+    ours: the attempt is marked as aborted and the exception goes on. So is a solver that ended without an answer when the
+    whole was *given_up*, since it was killed for that.
     """
     lease = take_lease(store.root, cell.hash, store.lease_times)
     try:
@@ -76,7 +82,10 @@ def attempt(
             return known
         run_dir, run = store.begin(_run_of(cell, isolation, limits))
         try:
-            outcome = solve(run_dir, lambda: given_up() or lease.lost)
+            try:
+                outcome = solve(run_dir, lambda: given_up() or lease.lost)
+            except LeftByAgentError as error:
+                outcome = AttemptOutcome(RunStatus.FAILED, str(error))
         except BaseException as error:
             why = "interrupted" if given_up() else f"{type(error).__name__} in the runner"
             with suppress(LeaseLostError), lease.held():
@@ -85,11 +94,36 @@ def attempt(
             raise
         if outcome.status is not RunStatus.DONE and given_up():
             outcome = replace(outcome, status=RunStatus.ABORTED, error="interrupted")
+        outcome = _that_can_be_kept(run, outcome)
         with lease.held():
             store.end(run_dir, _ended(run, outcome), outcome.diagnosis)
         return run_dir
     finally:
         lease.release()
+
+
+@contextmanager
+def reading_what_was_left() -> Iterator[None]:
+    """Make whatever the content of what an agent left can raise a LeftByAgentError."""
+    try:
+        yield
+    except CAUSED_BY_CONTENT as error:
+        said = f"{type(error).__name__}: {error}"[:300]
+        raise LeftByAgentError(f"what it left cannot be read ({said})") from error
+
+
+def _that_can_be_kept(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
+    """Return *outcome*, or the failure that it is when what would be written of it could not be read again."""
+    try:
+        ended = _ended(run, outcome)
+        Run.model_validate({name: getattr(ended, name) for name in Run.model_fields})
+        Run.model_validate_json(ended.pretty_json())
+        if outcome.diagnosis is not None:
+            Diagnosis.model_validate_json(outcome.diagnosis.pretty_json())
+    except CAUSED_BY_CONTENT as error:
+        said = str(error).splitlines()[0][:200]
+        return AttemptOutcome(RunStatus.FAILED, f"what it left cannot be kept ({said})", isolation=outcome.isolation)
+    return outcome
 
 
 def _run_of(cell: Cell, isolation: Isolation, limits: Mapping[str, float]) -> Run:
@@ -116,12 +150,12 @@ def _ended(run: Run, outcome: AttemptOutcome) -> Run:
     return run.model_copy(
         update={
             "status": outcome.status,
-            "error": outcome.error,
+            "error": None if outcome.error is None else storable(outcome.error)[:MAX_ERROR],
             "ended_ns": time.time_ns(),
             "limits_hit": outcome.limits_hit,
             "spent": dict(outcome.spent),
             "flags": outcome.flags,
-            "notes": outcome.notes,
+            "notes": tuple(storable(list(outcome.notes))),
             "isolation": outcome.isolation or run.isolation,
         }
     )
@@ -129,9 +163,9 @@ def _ended(run: Run, outcome: AttemptOutcome) -> Run:
 
 def keep_end(log: Path, kept: Path) -> None:
     """Keep the end of what a solver printed; nothing is kept of nothing."""
-    if log.is_symlink() or not log.is_file():
+    if not is_plain(log):
         return
-    with log.open("rb") as stream:
+    with open_plain(log) as stream:
         stream.seek(max(0, log.stat().st_size - LOG_KEPT_BYTES))
         end = stream.read()
     if end:

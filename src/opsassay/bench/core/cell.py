@@ -34,4 +34,4 @@ class Cell:
     @property
     def label(self) -> str:
         """What a person calls it."""
-        return f"{self.task.id}, {self.solver.name}, {self.arm.label}, seed {self.seed}"
+        return f"{self.task.id}, {self.solver.label}, {self.arm.label}, seed {self.seed}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Literal
 
 from opsassay.agents import mcp_bridge
 from opsassay.bench.core.processes import kill_session
-from opsassay.bench.sealing import Ended, Seal, python_path, sealing_refusal
+from opsassay.bench.sealing import Ended, Seal, python_path, sealing_refusal, signal_name
 from opsassay.bench.sealing.tails import Tail
 
 AGENT_INSIDE, VIEW_INSIDE, WORK_INSIDE, SOCKETS_INSIDE = "/opt/opsassay-agent", "/view", "/work", "/run/opsassay"
@@ -83,7 +82,7 @@ def _run_beside(words: Sequence[str], seal: Seal) -> Ended:
         kill_session(process.pid)
         code = process.wait()
         stdout, stderr = (tail.text(_ENDING_S) for tail in tails)  # a process that left the session may hold them open
-    name = signal.Signals(-code).name if code < 0 else None
+    name = signal_name(-code) if code < 0 else None
     reason = f"killed by {name}" if name else f"ended with exit code {code}"
     if limit:
         reason = f"killed at the limit of {limits.wall_clock_s:g} s of wall clock"

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from opsassay.bench.core.run import Job
 from opsassay.model.run import Metric
 from opsassay.model.task import MetricDefinition, Task
 from opsassay.registry import Registry
 
+if TYPE_CHECKING:
+    from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
+
 Desk_co = TypeVar("Desk_co", covariant=True)
 
 
 class Bundle(Protocol[Desk_co]):
-    """One task, made ready for one attempt; its verbs are called in this order, `remove` whatever happened."""
+    """One task, made ready for one attempt; its verbs are called in this order, `remove` and `verify` whatever happened."""
 
     def prepare(self) -> None:
         """Deploy what the task happens on, and wait until it is healthy."""
@@ -36,6 +39,9 @@ class Bundle(Protocol[Desk_co]):
 
     def remove(self) -> None:
         """Remove all of it."""
+
+    def verify(self) -> None:
+        """Verify that everything is as it was before `prepare`, or gone; what is not is recorded with its reason."""
 
 
 class Domain(Protocol):
@@ -58,6 +64,12 @@ class Domain(Protocol):
         Raises ConfigError, which names the part by *where*, and what makes its tasks and agents impossible.
         """
 
+    def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
+        """Grade the runs of this domain in *stores* from what the stores hold; `grade_each` does it run by run.
+
+        Nothing is run again. What cannot be graded is among the problems of the answer; only wrong use is raised.
+        """
+
 
 DOMAINS = Registry(
     "domain",
@@ -65,6 +77,7 @@ DOMAINS = Registry(
     {
         "diagnosis": "opsassay.bench.domains.diagnosis.domain:DIAGNOSIS",
         "sre": "opsassay.bench.domains.sre.domain:SRE_DOMAIN",
+        "finops": "opsassay.bench.domains.finops.domain:FINOPS_DOMAIN",
     },
 )
 
@@ -77,11 +90,17 @@ def domain_named(name: str) -> Domain:
 
 @contextmanager
 def at_hand(bundle: Bundle[Desk_co]) -> Iterator[Desk_co]:
-    """Give the desk of *bundle* while the block runs: prepared and started before, reset after, removed in any case."""
+    """Give the desk of *bundle* while the block runs: prepared and started before, reset after.
+
+    In any case it is removed, and then the baseline is verified.
+    """
     try:
         bundle.prepare()
         bundle.start()
         yield bundle.desk()
         bundle.reset()
     finally:
-        bundle.remove()
+        try:
+            bundle.remove()
+        finally:
+            bundle.verify()

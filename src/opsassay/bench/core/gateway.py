@@ -11,7 +11,7 @@ from pathlib import Path
 from opsassay.agents.limits import Meter
 from opsassay.agents.models.endpoint import base_url_set
 from opsassay.agents.models.scripted import running_upstream
-from opsassay.bench.core.inference import refusal
+from opsassay.bench.core.inference import HEADERS, refusal
 from opsassay.errors import OpsAssayError
 from opsassay.logs import Log
 from opsassay.model.trajectory import Trace
@@ -80,24 +80,27 @@ def gateway(model: str, folder: Path, meter: Meter) -> Iterator[Gateway]:
         recorded = read_session(Path(rest)) if kind == "replayed" else None
 
         def policy() -> Policy:
-            return _Capped(Record() if recorded is None else Replay(recorded), meter, session)
+            pinned = model if kind not in {"scripted", "replayed"} else None
+            return _Capped(Record() if recorded is None else Replay(recorded), meter, session, pinned)
 
         token = issue_token(record, _SESSION)
         path, key = folder / "model.sock", os.environ.get("OPENAI_API_KEY")
-        settings = ProxySettings(upstream=base, directory=record, key=key, policy=policy, socket=path)
+        settings = ProxySettings(
+            upstream=base, directory=record, key=key, policy=policy, socket=path, passed_on=HEADERS
+        )
         url = stack.enter_context(running_proxy(settings))
         yield Gateway(url, suffix, token, path, session)
 
 
 class _Capped:
-    """A policy under limits: what goes beyond them, or is more than inference, is refused."""
+    """A policy under limits: what goes beyond them, is more than inference, or asks another than *model*, is refused."""
 
-    def __init__(self, inner: Policy, meter: Meter, session: Path) -> None:
-        self._inner, self._meter, self._tail = inner, meter, SessionTail(session)
+    def __init__(self, inner: Policy, meter: Meter, session: Path, model: str | None) -> None:
+        self._inner, self._meter, self._tail, self._model = inner, meter, SessionTail(session), model
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
         """Return what to do with one request."""
-        if reason := refusal(method, path, body):
+        if reason := refusal(method, path, body, self._model):
             _log.warning("request refused", method=method, path=path, reason=reason)
             return Refuse(422, f"Refused: {reason}.")
         if method == "POST":

@@ -7,40 +7,108 @@ would lead out of the seal, or from one repeat to the next.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
-INFERENCE = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens")
-KEPT_BY_THE_PROVIDER = ("previous_response_id", "conversation", "prompt", "background", "container", "mcp_servers")
-"""Keys of a request that name what the provider keeps, or has it work beyond the answer."""
+from opsassay.outside import read_json
+
+_COMMON = frozenset({"model", "tools", "tool_choice", "temperature", "top_p", "stream", "metadata", "service_tier"})
+_OPENAI = _COMMON | {
+    *("parallel_tool_calls", "stream_options", "store", "user", "seed", "top_logprobs", "prompt_cache_key"),
+    *("safety_identifier", "verbosity"),
+}
+KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "/chat/completions": _OPENAI
+        | {
+            *("messages", "max_tokens", "max_completion_tokens", "stop", "n", "response_format", "presence_penalty"),
+            *("frequency_penalty", "logit_bias", "logprobs", "reasoning_effort", "functions", "function_call"),
+            *("top_k", "min_p", "repetition_penalty", "reasoning", "modalities"),
+        },
+        "/responses": _OPENAI
+        | {"input", "instructions", "max_output_tokens", "reasoning", "text", "truncation", "include"},
+        "/messages": _COMMON | {"messages", "system", "max_tokens", "top_k", "stop_sequences", "thinking"},
+        "/messages/count_tokens": _COMMON | {"messages", "system", "thinking"},
+    }
+)
+"""What a request may hold, by its path; what is not named does not go to the provider."""
+
+VALUES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {"n": (None, 1), "service_tier": (None, "auto", "default", "standard_only"), "modalities": (None, ["text"])}
+)
+"""Keys of which only these values go on: others multiply or raise what an answer costs."""
+
+HEADERS = frozenset(
+    {
+        *(
+            "accept",
+            "accept-encoding",
+            "accept-language",
+            "authorization",
+            "connection",
+            "content-length",
+            "content-type",
+        ),
+        *("host", "transfer-encoding", "user-agent", "x-api-key", "anthropic-version", "expect", "keep-alive"),
+    }
+)
+"""Headers that go to the provider; beta features, organisations, projects and routes are named by others."""
+
 OWN_TOOLS = (None, "function", "custom")
 """Types of tools that the agent itself carries out."""
 ADDRESSES = ("url", "image_url", "file_url", "file_id")
+_QUERY = re.compile(r"(?:beta=true|api-version=[0-9A-Za-z.-]{1,40})(?:&(?:beta=true|api-version=[0-9A-Za-z.-]{1,40}))*")
 
 
-def refusal(method: str, path: str, body: bytes) -> str | None:
-    """Return why a request may not go to the provider, None when it may."""
-    where = path.partition("?")[0].rstrip("/").removeprefix("/v1")
-    if method == "GET" and (where == "/models" or where.startswith("/models/")):
+def refusal(method: str, path: str, body: bytes, model: str | None = None) -> str | None:
+    """Return why a request may not go to the provider, None when it may; *model* is the one that may be asked, if one.
+
+    The path is compared as it came, byte for byte, with or without ``/v1``: what needs to be normalised is refused.
+    """
+    place, _, query = path.partition("?")
+    where = place.removeprefix("/v1")
+    if query and not _QUERY.fullmatch(query):
+        return "its query is none of beta=true and api-version"
+    if method == "GET" and (where == "/models" or (model and where == f"/models/{model}")):
         return None
-    if method != "POST" or where not in INFERENCE:
-        return f"{method} {where or '/'} is no inference; a sealed agent may only ask {', '.join(INFERENCE)}"
+    if method != "POST" or where not in KEYS:
+        return f"{method} {place[:200]} is no inference; a sealed agent may only ask {', '.join(KEYS)}"
     try:
-        asked = json.loads(body)
+        asked = read_json(body)
     except ValueError:
         return "the request is no JSON"
-    if not isinstance(asked, dict):
-        return "the request is no JSON object"
-    return _of_request(asked)
+    if not isinstance(asked, dict) or not _is_unambiguous(body):
+        return "the request is no JSON object in which each key stands once"
+    return _of_request(asked, KEYS[where], model)
 
 
-def _of_request(asked: dict[str, Any]) -> str | None:
-    for key in KEPT_BY_THE_PROVIDER:
-        if asked.get(key):
-            return f"`{key}` has the provider keep or fetch something for the agent"
-    if "web_search_options" in asked:
-        return "`web_search_options` has the provider search the web"
-    for tool in asked.get("tools") or ():
+def _is_unambiguous(body: bytes) -> bool:
+    """Return whether no object of the request has a key twice, of which readers take different ones."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("twice")
+        return dict(pairs)
+
+    try:
+        json.loads(body, object_pairs_hook=once)
+    except ValueError:
+        return False
+    return True
+
+
+def _of_request(asked: dict[str, Any], keys: frozenset[str], model: str | None) -> str | None:
+    if unknown := sorted(asked.keys() - keys):
+        return f"`{unknown[0][:40]}` is not among what a request may hold: {', '.join(sorted(keys))}"
+    if model is not None and asked.get("model") != model:
+        return f"the model of this run is {model}, and no other"
+    for key, allowed in VALUES.items():
+        if asked.get(key) not in allowed:
+            return f"`{key}` may only be one of {', '.join(map(str, allowed))}"
+    tools = asked.get("tools") or []
+    for tool in tools if isinstance(tools, list) else ("no list",):
         if not isinstance(tool, dict) or tool.get("type") not in OWN_TOOLS:
             kind = tool.get("type") if isinstance(tool, dict) else type(tool).__name__
             return f"a tool of type {kind!r} is carried out by the provider; offer functions"
@@ -53,7 +121,7 @@ def _addresses(value: Any) -> Iterator[str]:
     """Yield what stands where a provider looks for an address or a stored file; what is inlined is none."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            if key in ADDRESSES and isinstance(inner, str) and not inner.startswith("data:"):
+            if key in ADDRESSES and isinstance(inner, str) and not inner.lower().startswith("data:"):
                 yield inner
             else:
                 yield from _addresses(inner)

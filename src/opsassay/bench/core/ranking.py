@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from opsassay.bench.core.store import FINISHED
 from opsassay.model.run import Run
+
+HASH_SHOWN = 8
+"""Digits of a hash that stand behind a name."""
 
 ORACLE = "oracle:"
 """Begins the names of oracles: scripts that know the truth."""
@@ -30,9 +33,38 @@ def run_id(run: Run) -> str:
     return f"{run.cell}/{run.attempt}"
 
 
-def solver_label(run: Run) -> str:
-    """Return what the solver of *run* is called in tables: another arm is another row."""
-    return run.solver.name if run.arm == "default" else f"{run.solver.name} ({run.arm})"
+def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
+    """Return what names the solver of each of *runs* in tables: another arm, or another hash, is another row.
+
+    Where solvers with different hashes have one name, each is ``NAME@HASH``: they are never repeats of one another. Oracles
+    are scripts of their scenarios, so that each has many hashes and one name.
+    """
+    hashes: dict[str, set[str]] = {}
+    for run in runs:
+        hashes.setdefault(_label(run), set()).add(run.solver_hash)
+
+    def name(run: Run) -> str:
+        several = len(hashes.get(_label(run), ())) > 1 and not run.solver.name.startswith(ORACLE)
+        return f"{_label(run)}@{run.solver_hash[:HASH_SHOWN]}" if several else _label(run)
+
+    return name
+
+
+def versions_reported(runs: Iterable[Run]) -> list[str]:
+    """Return a sentence for each name that several solvers among *runs* have, with how many runs each made."""
+    given = list(runs)
+    name, counts = solver_names(given), Counter[tuple[str, str]]()
+    for run in given:
+        if "@" in name(run).removeprefix(_label(run)):
+            counts[_label(run), name(run)] += 1
+    versions: dict[str, list[str]] = {}
+    for (label, one), count in sorted(counts.items()):
+        versions.setdefault(label, []).append(f"{one} ({count} runs)")
+    return [f"{label} was run by {len(of)} solvers of that name: {', '.join(of)}" for label, of in versions.items()]
+
+
+def _label(run: Run) -> str:
+    return run.solver.label if run.arm == "default" else f"{run.solver.label} ({run.arm})"
 
 
 def counted(runs: Iterable[Run]) -> list[Run]:
@@ -49,6 +81,15 @@ def counted(runs: Iterable[Run]) -> list[Run]:
     return list(found.values())
 
 
+def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
+    """Return how many cells of each solver, by its *name*, were begun and aborted and never came to a result."""
+    of_cell: dict[str, tuple[str, bool]] = {}
+    for run in runs:
+        ended = run.status in FINISHED or of_cell.get(run.cell, ("", False))[1]
+        of_cell[run.cell] = (name(run), ended)
+    return dict(Counter(label for label, ended in of_cell.values() if not ended))
+
+
 def most_repeats(runs: Iterable[Run]) -> int:
     """Return how often the most often repeated solver was run on one case; 1 when there is nothing."""
-    return max(Counter((solver_label(run), run.item) for run in runs).values(), default=1)
+    return max(Counter((_label(run), run.solver_hash, run.item) for run in runs).values(), default=1)

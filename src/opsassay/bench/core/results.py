@@ -10,15 +10,16 @@ from statistics import fmean
 from typing import Any
 
 from opsassay.bench.core.domain import Domain, domain_named
-from opsassay.bench.core.ranking import solver_label, why_not_ranked
+from opsassay.bench.core.ranking import solver_names, why_not_ranked
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import OpsAssayError
+from opsassay.grading.metrics import further_metrics
 from opsassay.grading.repeats import mean_pass_at_k
 from opsassay.model.run import Metric, MetricStatus, Run
 
 SHOWN = 5
-"""Metrics of a domain that a table shows: the first ones that it defines."""
+"""Metrics of a domain that a table shows: the first ones that it defines; those that packages add follow."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class ResultRow:
             "limits_hit": list(run.limits_hit) if run else [],
             "not_ranked": list(self.not_ranked),
             "spent": dict(run.spent) if run else {},
+            "notes": list(run.notes) if run else [],
             "metrics": {name: metric.model_dump(mode="json") for name, metric in self.metrics.items()},
             "run": str(self.folder) if self.folder else None,
         }
@@ -69,7 +71,7 @@ def row_of(end: JobEnd) -> ResultRow:
         except OpsAssayError as error:
             problem = f"not graded: {error}"
     task, arm = cell.task, cell.arm.label
-    return ResultRow(task.domain, task.id, cell.solver.name, arm, cell.seed, end.run, end.run_dir, metrics, problem)
+    return ResultRow(task.domain, task.id, cell.solver.label, arm, cell.seed, end.run, end.run_dir, metrics, problem)
 
 
 def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
@@ -80,9 +82,11 @@ def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
 
 def _of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
     groups: dict[str, list[ResultRow]] = {}
+    name = solver_names(row.run for row in rows if row.run)
     for row in rows:
-        groups.setdefault(solver_label(row.run) if row.run else row.solver, []).append(row)
-    shown = [definition.name for definition in domain.metrics()][:SHOWN]
+        groups.setdefault(name(row.run) if row.run else row.solver, []).append(row)
+    added = [name for name in further_metrics() if any(name in row.metrics for row in rows)]
+    shown = [*[definition.name for definition in domain.metrics()][:SHOWN], *added]
     most = max(Counter((row.solver, row.arm, row.task) for row in rows).values())
     ks = sorted({1, most})
     found = [(_figures(domain, name, of, shown, ks), _reasons(of)) for name, of in groups.items()]

@@ -32,6 +32,7 @@ from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.json_lines import whole_lines
 from opsassay.model.locks import folder_lock
 from opsassay.model.run import Run, RunStatus, Verdict
+from opsassay.outside import storable
 from opsassay.telemetry.content import whole_file
 from opsassay.telemetry.tree import read_noun, write_noun
 
@@ -81,7 +82,11 @@ class RunStore:
     def attempts_of(self, cell: str) -> list[Path]:
         """Return the folders of all attempts of *cell*, in order."""
         folder = self.runs_dir / cell
-        found = [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
+        found = (
+            [path for path in folder.iterdir() if path.name.isascii() and path.name.isdigit()]
+            if folder.is_dir()
+            else []
+        )
         return sorted(found, key=lambda path: int(path.name))
 
     def finished(self, cell: str) -> Path | None:
@@ -151,7 +156,7 @@ class RunStore:
             "seed": run.seed,
             **further,
         }
-        line = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps(storable(entry), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
         with folder_lock(self.root, name=LOG_LOCK), (self.root / ATTEMPTS).open("a+b") as log:
             # A line torn by a crash is closed first, so that it cannot swallow this one.
             if log.seek(0, os.SEEK_END) and os.pread(log.fileno(), 1, log.tell() - 1) != b"\n":

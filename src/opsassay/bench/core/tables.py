@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from opsassay.outside import shown
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,19 @@ class ResultTable:
     number: int | None = None
     statistics: dict[str, Any] = field(default_factory=dict)
 
+    def as_item(self) -> dict[str, Any]:
+        """Return the table as JSON has it: its rows by the names of the columns."""
+        rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return {"table": self.number, "title": self.title, "statistics": self.statistics, "rows": rows}
+
+    def filled(self) -> ResultTable:
+        """Return the table without the columns that say nothing in any row."""
+        kept = [
+            i for i in range(len(self.columns)) if not self.rows or any(row[i] not in (None, "") for row in self.rows)
+        ]
+        rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[i] for i in kept), rows=rows)
+
 
 def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) -> str:
     """Return a page of *tables* under *title*, with *lines* before them."""
@@ -32,4 +47,9 @@ def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) ->
 
 
 def _line(cells: Iterable[Any]) -> str:
-    return "| " + " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(" ".join(shown(str(cell)).split()).replace("|", "\\|") for cell in cells) + " |"
+
+
+def percent(value: float | None) -> str | None:
+    """Return a fraction as percent, None as None."""
+    return None if value is None else f"{100 * value:.1f}%"

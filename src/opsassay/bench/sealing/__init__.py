@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opsassay.bench.sealing.seal import Ended, Seal, SealLimits, python_path, sealing_refusal
+    from opsassay.bench.sealing.seal import Ended, Seal, SealLimits, python_path, sealing_refusal, signal_name
 
-__all__ = ["Ended", "Seal", "SealLimits", "python_path", "sealing_refusal"]
+__all__ = ["Ended", "Seal", "SealLimits", "python_path", "sealing_refusal", "signal_name"]
 
 
 def __getattr__(name: str) -> Any:

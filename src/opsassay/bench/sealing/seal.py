@@ -1,4 +1,4 @@
-"""The door to the seal: what to run, what to hand to it, what it may use, and how it ended."""
+"""The entry to the seal: what to run, what to hand to it, what it may use, and how it ended."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _ended(payload: dict[str, Any], limits: SealLimits, stdout: str, stderr: str
         left = tuple(payload.get("left", ()))
         return Ended(127, None, payload["seconds"], reason, stdout, stderr, left_behind=left, started=False)
     code = os.waitstatus_to_exitcode(payload["status"]) if "status" in payload else None
-    name = signal.Signals(-code).name if code is not None and code < 0 else None
+    name = signal_name(-code) if code is not None and code < 0 else None
     code = None if name else code
     limit = payload.get("limit")
     if limit is None and name == "SIGXFSZ":
@@ -240,3 +240,11 @@ def _ended(payload: dict[str, Any], limits: SealLimits, stdout: str, stderr: str
     else:
         reason = f"ended with exit code {code}" if code is not None else "the seal was ended from outside"
     return Ended(code, name, payload["seconds"], reason, stdout, stderr, limit, tuple(payload.get("left", ())))
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; those in real time have none of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -16,3 +16,6 @@ TECHNIQUES = Registry(
     },
 )
 """Techniques that ask a model, by the names that the command line takes."""
+
+AT_ONCE = frozenset({"all-at-once", "binary-search", "step-by-step"})
+"""Techniques each of whose questions stands by itself, so that the trace may fill the context."""

@@ -18,7 +18,7 @@ from opsassay.blame.rendering import metadata_text, steps_text
 from opsassay.blame.rerun import Rerun
 from opsassay.blame.settings import BlameSettings
 from opsassay.blame.techniques.static_agentic import walk
-from opsassay.errors import UserError
+from opsassay.errors import OperationError, UserError
 from opsassay.model.base import Noun
 from opsassay.model.trajectory import Attribution, Trace, TraceStep
 from opsassay.proxy.policies import StepIntervention
@@ -102,7 +102,7 @@ def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> lis
             candidate = StepCandidate.model_validate(value)
         except ValidationError:
             continue  # one that cannot be read is none; the others still count
-        if candidate.step <= len(trace.steps):
+        if trace.step(candidate.step) is not None:
             found.append(candidate)
     return found[:k]
 
@@ -116,7 +116,8 @@ def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
     confirmed = sorted((t for t in tested if t.confirmed), key=lambda t: t.candidate.step)
     if not confirmed:
         first = tested[0].candidate
-        return _blame(trace, first, f"no candidate was confirmed; the most suspect one stands: {first.reason}")
+        why = f"no candidate was confirmed ({tested[0].reason}); the most suspect one stands: {first.reason}"
+        return _blame(trace, first, why)
     decisive = confirmed[0]
     for later in confirmed[1:]:
         if decisive.candidate.step in later.candidate.duty:
@@ -128,10 +129,14 @@ def _tested(
     trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun, candidate: StepCandidate
 ) -> Experiment:
     guidance = candidate.guidance or f"Take care here. {candidate.reason}"
-    steps = rerun.observe(StepIntervention(step=candidate.step, add=guidance, observe=settings.window))
-    observed = [step for step in steps if candidate.step <= step.step_id <= candidate.step + settings.window]
+    run = rerun.observe(StepIntervention(step=candidate.step, add=guidance, observe=settings.window))
+    asker.notes += [f"re-run for step {candidate.step}: {difference}" for difference in run.differences]
+    if run.outage is not None:
+        raise OperationError(f"the upstream of the re-run for step {candidate.step} did not answer: {run.outage}")
+    observed = [step for step in run.steps if candidate.step <= step.step_id <= candidate.step + settings.window]
     if not observed or observed[0].error:
-        return Experiment(candidate=candidate, confirmed=False, reason="the re-run did not get past the step")
+        why = next((step.error for step in reversed(run.steps) if step.error), "it ended before")
+        return Experiment(candidate=candidate, confirmed=False, reason=f"the re-run did not get past the step: {why}")
     answer = json_in(asker.question(_JUDGE, _experiment(trace, settings, candidate, observed))) or {}
     return Experiment(
         candidate=candidate, confirmed=answer.get("confirmed") is True, reason=str(answer.get("reason", ""))
@@ -139,7 +144,7 @@ def _tested(
 
 
 def _experiment(trace: Trace, settings: BlameSettings, candidate: StepCandidate, observed: list[TraceStep]) -> str:
-    before = trace.steps[candidate.step - 1 : candidate.step + settings.window]
+    before = [s for s in trace.steps if candidate.step <= s.step_id <= candidate.step + settings.window]
     return (
         f"{metadata_text(trace)}\n\nSuspected: step {candidate.step} by {candidate.agent}. {candidate.reason}\n"
         f"Expected without the mistake: {candidate.oracle}\n\n"
@@ -151,5 +156,7 @@ def _experiment(trace: Trace, settings: BlameSettings, candidate: StepCandidate,
 
 
 def _blame(trace: Trace, candidate: StepCandidate, reason: str) -> Attribution:
-    name = trace.steps[candidate.step - 1].agent_name
-    return Attribution(agent_name=candidate.agent or name, step_id=candidate.step, reason=reason)
+    acting = trace.step(candidate.step)
+    return Attribution(
+        agent_name=candidate.agent or (acting.agent_name if acting else None), step_id=candidate.step, reason=reason
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from opsassay.blame.asking import BlameAsker, attribution_in, json_in
 from opsassay.blame.definition import DEFINITION, QUESTION
 from opsassay.blame.rendering import metadata_text, step_text, steps_text
 from opsassay.blame.rerun import Rerun
 from opsassay.blame.settings import BlameSettings
-from opsassay.model.trajectory import Attribution, Trace
+from opsassay.model.trajectory import Attribution, Trace, TraceStep
 
 _ROLE = f"You find out why a multi-agent system failed. {DEFINITION}"
 
@@ -22,22 +24,25 @@ def all_at_once(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun:
 def binary_search(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
     """Show a range, ask in which half the decisive step lies, and halve: ceil(log2 n) calls; the agent is the step's."""
     del settings, rerun
-    first, last = 1, len(trace.steps)
-    reason = ""
-    while first < last:
-        middle = (first + last) // 2
+    steps, reason = trace.steps, ""
+    while len(steps) > 1:
+        middle = (len(steps) + 1) // 2
+        first, second = steps[:middle], steps[middle:]
         question = (
-            f"{metadata_text(trace)}\n\n{steps_text(trace.steps[first - 1 : last])}\n\nThe run failed, and the decisive "
-            f"step is among steps {first} to {last}. Is it in the first half, steps {first} to {middle}, or in the second "
-            f"half, steps {middle + 1} to {last}? Answer with one JSON object: "
-            '{"half": "first" or "second", "reason": "<one sentence>"}.'
+            f"{metadata_text(trace)}\n\n{steps_text(steps)}\n\nThe run failed, and the decisive step is among steps "
+            f"{_ends(steps)}. Is it in the first half, steps {_ends(first)}, or in the second half, steps {_ends(second)}? "
+            'Answer with one JSON object: {"half": "first" or "second", "reason": "<one sentence>"}.'
         )
         answer = json_in(asker.question(_ROLE, question)) or {}
         half, reason = str(answer.get("half", "")).lower(), str(answer.get("reason", ""))
         if half not in {"first", "second"}:
-            return Attribution(reason=f"no half was named for steps {first} to {last}")
-        first, last = (first, middle) if half == "first" else (middle + 1, last)
-    return attribution_in({"step": first, "reason": reason}, trace)
+            return Attribution(reason=f"no half was named for steps {_ends(steps)}")
+        steps = first if half == "first" else second
+    return attribution_in({"step": steps[0].step_id, "reason": reason} if steps else None, trace)
+
+
+def _ends(steps: Sequence[TraceStep]) -> str:
+    return f"{steps[0].step_id} to {steps[-1].step_id}"
 
 
 def step_by_step(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:

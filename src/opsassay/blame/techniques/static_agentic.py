@@ -71,7 +71,8 @@ def _run(tools: dict[str, Callable[[dict[str, Any]], str]], request: ToolRequest
 
 
 def _inspect(trace: Trace, arguments: dict[str, Any]) -> str:
-    number = whole_number(arguments.get("step"))
-    if number is None or not 1 <= number <= len(trace.steps):
-        return f"There is no step {arguments.get('step')!r}; steps are 1 to {len(trace.steps)}."
-    return step_text(trace.steps[number - 1])
+    step = trace.step(whole_number(arguments.get("step")) or 0)
+    if step is None:
+        ends = f"{trace.steps[0].step_id} to {trace.steps[-1].step_id}" if trace.steps else "none"
+        return f"There is no step {arguments.get('step')!r}; steps are {ends}."
+    return step_text(step)

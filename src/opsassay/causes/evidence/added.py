@@ -9,8 +9,10 @@ import polars as pl
 from opsassay.causes.reading.calls import Calls
 
 MINIMUM_MATCHED = 3
-"""A group with fewer calls on either side is not compared."""
+"""A group with fewer calls on either side has no spread of its own."""
 
+UNKNOWN_SPREAD = 0.25
+"""Variance of the logarithm of a call's time where too few calls show it: a factor of 1.6 either way is usual."""
 
 LOG_FLOOR_MS = 0.1
 """Shorter times are all equal to the logarithm: they are clock jitter."""
@@ -20,15 +22,16 @@ COVERAGE = 0.5
 
 
 def added_time(
-    frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, whole: bool = False
+    frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, whole: bool = False, few: bool = False
 ) -> pl.DataFrame:
     """Return per *by* how much the mean of *value* rose: n, n_before, before_ms, added_ms; of the logarithm z and error.
 
     *frame* has a column `period`. Rows are compared within the same *within* as well and then averaged with the
     weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness. With *whole*,
-    groups of which less than COVERAGE has a counterpart are compared as they are: a fault may change every shape.
+    groups of which less than COVERAGE has a counterpart are compared as they are: a fault may change every shape. With
+    *few*, groups of less than MINIMUM_MATCHED calls are compared too, with UNKNOWN_SPREAD.
     """
-    matched = _added(frame, value, by, within)
+    matched = _added(frame, value, by, within, few=few)
     if not whole:
         return matched
     all_now = (
@@ -42,11 +45,11 @@ def added_time(
         pl.col("n") >= COVERAGE * pl.col("all_now")
     )
     slim = frame.select("period", *by, value)
-    rest = _added(slim.join(enough, on=by, how="anti", nulls_equal=True), value, by, [])
+    rest = _added(slim.join(enough, on=by, how="anti", nulls_equal=True), value, by, [], few=few)
     return pl.concat([matched.join(enough, on=by, how="semi", nulls_equal=True), rest]).sort(by)
 
 
-def _added(frame: pl.DataFrame, value: str, by: list[str], within: list[str]) -> pl.DataFrame:
+def _added(frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, few: bool) -> pl.DataFrame:
     keys = [*by, *within]
     logged = pl.col(value).clip(lower_bound=LOG_FLOOR_MS).log()
     cell = pl.fold(pl.lit(0, pl.UInt64), operator.xor, [pl.col(k).hash(i) for i, k in enumerate(["period", *keys])])
@@ -64,13 +67,17 @@ def _added(frame: pl.DataFrame, value: str, by: list[str], within: list[str]) ->
         stats.filter(pl.col("period") == "abnormal")
         .drop("period")
         .join(normal, on=keys, how="inner", suffix="_before", nulls_equal=True)
-        .filter((pl.col("n") >= MINIMUM_MATCHED) & (pl.col("n_before") >= MINIMUM_MATCHED))
+        .filter(pl.lit(few) | ((pl.col("n") >= MINIMUM_MATCHED) & (pl.col("n_before") >= MINIMUM_MATCHED)))
         .sort(keys)
     )
-    floor = pl.lit(0.01)
     weight = pl.col("n") / pl.col("n").sum()
-    spread = pl.max_horizontal("variance", floor) / pl.col("n")
-    spread_before = pl.max_horizontal("variance_before", floor) / pl.col("n_before")
+    spread, spread_before = (
+        pl.max_horizontal(
+            f"variance{side}", pl.when(pl.col(f"n{side}") < MINIMUM_MATCHED).then(UNKNOWN_SPREAD).otherwise(0.01)
+        )
+        / pl.col(f"n{side}")
+        for side in ("", "_before")
+    )
     return (
         both.group_by(by)
         .agg(

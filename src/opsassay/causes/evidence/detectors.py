@@ -6,6 +6,9 @@ from enum import IntEnum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+
+from opsassay.model.base import Written
 
 Array = NDArray[np.float64]
 
@@ -13,9 +16,20 @@ EPSILON = 1e-6
 Z_LEVELS = (1.5, 2.0, 3.0)
 UTILISATION_LIMIT = 0.8
 
-CV_BASE, CV_RANGE, ALPHA, BETA, REFERENCE_S = 1.5, 3.0, 0.15, 0.6, 0.2
 MULTIPLIER_FLOOR = 1.2
 """The public implementation clamps at 1.0, which calls any rise above the mean of a slow service slow."""
+
+
+class AdaptiveLatency(Written):
+    """The constants of `adaptive_multiplier`, as the public implementation has them."""
+
+    cv_base: float = Field(default=1.5, gt=0, description="multiplier of a latency that never varies")
+    cv_range: float = Field(default=3.0, ge=0, description="what a latency that varies much adds to it")
+    alpha: float = Field(default=0.15, gt=0, description="coefficient of variation at which most of that is added")
+    beta: float = Field(default=0.6, ge=0, description="how much faster operations may rise further")
+    reference_s: float = Field(
+        default=0.2, gt=0, description="latency of an operation that is neither fast nor slow, s"
+    )
 
 
 class Severity(IntEnum):
@@ -50,14 +64,17 @@ def percentile_severity(value: ArrayLike, p90: ArrayLike, p99: ArrayLike, p999: 
     return levels.astype(np.int64)
 
 
-def adaptive_multiplier(mean_s: ArrayLike, cv: ArrayLike, floor: float = MULTIPLIER_FLOOR) -> Array:
+def adaptive_multiplier(
+    mean_s: ArrayLike, cv: ArrayLike, floor: float = MULTIPLIER_FLOOR, constants: AdaptiveLatency | None = None
+) -> Array:
     """Return how many times its baseline mean a latency must reach to be slow; *mean_s* in seconds, never below *floor*.
 
     tau = (cv_base + cv_range (1 - exp(-cv / alpha))) (l_ref / l_base)^beta.
     """
+    constants = constants or AdaptiveLatency()
     base = np.maximum(np.asarray(mean_s, dtype=np.float64), EPSILON)
-    spread = CV_BASE + CV_RANGE * (1 - np.exp(-np.asarray(cv, dtype=np.float64) / ALPHA))
-    return np.maximum(spread * (REFERENCE_S / base) ** BETA, floor)
+    spread = constants.cv_base + constants.cv_range * (1 - np.exp(-np.asarray(cv, dtype=np.float64) / constants.alpha))
+    return np.maximum(spread * (constants.reference_s / base) ** constants.beta, floor)
 
 
 def over_utilised(share: ArrayLike) -> NDArray[np.bool_]:

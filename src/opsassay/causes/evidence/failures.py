@@ -5,40 +5,19 @@ from __future__ import annotations
 import polars as pl
 
 from opsassay.causes.evidence.added import added_time
+from opsassay.causes.evidence.directions import who_breaks
 from opsassay.causes.evidence.metrics import kept_running, raised
 from opsassay.causes.evidence.scene import (
-    BROKEN,
-    LINK_SHARE,
-    Z_BACKED,
     Scene,
     SignatureCheck,
     Sources,
     beyond,
     real_links,
     rose,
-    touching,
     with_outcome,
 )
 from opsassay.causes.evidence.states import beyond_chance
 from opsassay.causes.reading.disturbed import disturbed
-
-
-def link_errors(scene: Scene) -> SignatureCheck:
-    """Look for calls that fail between the ends of (nearly) all links of the root."""
-    links = with_outcome(scene, real_links(scene)).with_columns(
-        link=pl.concat_str("caller_service", pl.lit(" to "), pl.col("peer"), ignore_nulls=True)
-    )
-    peer = scene.fault.peer
-    mine = touching(links, scene.root, peer)
-    broken = beyond(scene, mine, BROKEN, "link")
-    now = mine.filter((pl.col("period") == "abnormal") & pl.col("peer").is_not_null())
-    used = now.group_by("link").len().filter(pl.col("len") >= 3).height
-    bad = now.filter(pl.col("exit").is_in(list(broken))).get_column("link").n_unique()
-    if not broken or bad < LINK_SHARE * used:
-        return SignatureCheck(passed=False, sentence=f"calls break on {bad} of {used} links of {scene.root}")
-    return SignatureCheck(
-        passed=True, sentence=f"calls break on {bad} of {used} links of {scene.root}", sources=Sources(exits=broken)
-    )
 
 
 def absence(scene: Scene) -> SignatureCheck:
@@ -51,6 +30,10 @@ def absence(scene: Scene) -> SignatureCheck:
     if not broken:
         words = f"{scene.root} restarted, but no call missed it" if backed else f"no call to {scene.root} goes unserved"
         return SignatureCheck(passed=backed, sentence=words)
+    if not backed and scene.calls.status_known and not who_breaks(scene, "inbound")[0]:
+        return SignatureCheck(
+            passed=False, sentence=f"calls to {scene.root} go unserved from some of its callers alone"
+        )
     words = f"{len(broken)} calls to {scene.root} fail unserved" + (", and it restarted" if backed else "")
     return SignatureCheck(passed=True, sentence=words, sources=Sources(exits=broken))
 
@@ -75,7 +58,7 @@ def unconsumed(scene: Scene) -> SignatureCheck:
     to_root = (pl.col("callee_service") == scene.root) & (pl.col("caller_service") != scene.root)
     messages = scene.calls.exits.filter(to_root & pl.col("asynchronous")).with_columns(to=pl.lit(scene.root))
     lost = beyond(scene, messages, pl.col("absent"), "to", minimum=3)
-    lags = rose(added_time(messages, "lag_ms", ["callee_node"], ["name"]), Z_BACKED)
+    lags = rose(added_time(messages, "lag_ms", ["callee_node"], ["name"]), scene.thresholds, backed=True)
     waits = dict(lags.select("callee_node", "added_ms").iter_rows())
     if not lost and not waits:
         return SignatureCheck(passed=False, sentence=f"no message to {scene.root} is left lying")
@@ -105,6 +88,9 @@ def own_errors(scene: Scene) -> SignatureCheck:
 def turned_away(scene: Scene) -> SignatureCheck:
     """Look for calls that fail before the root's handler sees them: the client span has nothing under it."""
     broken = beyond(scene, scene.inbound, pl.col("failed") & pl.col("absent"), "callee_service")
+    if broken and not who_breaks(scene, "inbound")[0]:
+        words = f"calls to {scene.root} go unserved from some of its callers alone"
+        return SignatureCheck(passed=False, sentence=words)
     words = f"{len(broken)} calls to {scene.root} fail before it serves them" if broken else "all calls are served"
     return SignatureCheck(passed=bool(broken), sentence=words, sources=Sources(exits=broken))
 
@@ -137,5 +123,8 @@ def lookup_failures(scene: Scene) -> SignatureCheck:
     now = out.filter(pl.col("period") == "abnormal").drop_nulls("peer")
     used, bad = now["peer"].n_unique(), now.filter(pl.col("exit").is_in(list(broken)))["peer"].n_unique()
     words = f"{scene.root} does not reach {bad} of the {used} places that it calls"
-    passed = bool(broken) and bad >= LINK_SHARE * used and not absence(scene).sources.exits
+    passed = bool(broken) and bad >= scene.thresholds.signature.link_share * used and not absence(scene).sources.exits
+    if passed and not hostname:
+        alone, rival = who_breaks(scene, "outbound")
+        passed = alone and (rival is None or kept_running(scene.metrics, rival))
     return SignatureCheck(passed=passed, sentence=words, sources=Sources(exits=broken) if passed else Sources())

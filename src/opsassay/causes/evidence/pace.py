@@ -14,6 +14,12 @@ from opsassay.causes.reading.calls import Calls
 GREW = 1.5
 """How many times as many requests as before must reach the root before its time is compared like with like."""
 
+IDLE = 0.1
+"""Share of a moment's length that its requests usually keep the root busy, up to which nobody waits for another.
+
+The wait for one server is share / (1 - share) of the time that it serves (M/M/1): a ninth of it.
+"""
+
 MOMENT_S = 5.0
 """How long a moment is at least: a queue outlives the second that filled it."""
 
@@ -28,31 +34,48 @@ def at_usual_pace(check: Callable[[Scene], SignatureCheck]) -> Callable[[Scene],
 
     @wraps(check)
     def checked(scene: Scene) -> SignatureCheck:
-        requests = scene.own.select("period", "trace", "time_ns")
-        served = {p: requests.filter(pl.col("period") == p).get_column("trace").n_unique() for p in PERIODS}
-        before, now = (served[p] / scene.calls.seconds(p) for p in PERIODS)
-        if now < GREW * before or not before:
+        busy = _busy(scene)
+        if busy is None:
             return check(scene)
-        found = check(replace(scene, calls=_without_busy(scene.calls, requests)))
+        calls = scene.calls
+        quiet = replace(calls, entries=calls.entries.filter(~busy), exits=calls.exits.filter(~busy))
+        found = check(replace(scene, calls=quiet))
         if found.passed:
             return found
-        words = f"{now / before:.1f} times as many requests as before reach {scene.root}; when no more did than then, "
+        words = (
+            f"{_growth(scene):.1f} times as many requests as before reach {scene.root}; when no more did than then, "
+        )
         return replace(found, sentence=words + found.sentence)
 
     return checked
 
 
-def _without_busy(calls: Calls, requests: pl.DataFrame) -> Calls:
-    """Return *calls* without those of the abnormal window that began when *requests* came faster than they ever had."""
+def _growth(scene: Scene) -> float:
+    """Return how many times as many requests as before reach the root, 1 when none did."""
+    requests = dict(scene.own.group_by("period").agg(pl.col("trace").n_unique()).iter_rows())
+    before, now = (requests.get(p, 0) / scene.calls.seconds(p) for p in PERIODS)
+    return now / before if before else 1.0
+
+
+def _busy(scene: Scene) -> pl.Expr | None:
+    """Return which calls began in a busy moment of the abnormal window; None when there is none.
+
+    In a busy moment more requests came than in any one before, and they keep the root busy for more than IDLE of it.
+    """
+    calls, own = scene.calls, scene.own
+    if _growth(scene) < GREW:
+        return None
     rates = {}
     for period in PERIODS:
-        came = requests.filter(pl.col("period") == period).select("trace", moment=_moment(calls, period)).unique()
+        came = own.filter(pl.col("period") == period).select("trace", moment=_moment(calls, period)).unique()
         length_s = calls.seconds(period) / _moments(calls, period)
         rates[period] = came.group_by("moment").agg(rate=pl.len() / length_s)
     usual = rates["normal"].get_column("rate").max()
-    busy = rates["abnormal"].filter(pl.col("rate") > usual).get_column("moment")
-    kept = (pl.col("period") == "normal") | ~_moment(calls, "abnormal").is_in(busy.implode())
-    return replace(calls, entries=calls.entries.filter(kept), exits=calls.exits.filter(kept))
+    before = own.filter(pl.col("period") == "normal")
+    work_s = float(before.get_column("own_ms").sum()) / 1e3 / max(before.get_column("trace").n_unique(), 1)
+    crowded = (pl.col("rate") > usual) & (pl.col("rate") * work_s > IDLE)
+    busy = rates["abnormal"].filter(crowded).get_column("moment")
+    return (pl.col("period") == "abnormal") & _moment(calls, "abnormal").is_in(busy.implode()) if busy.len() else None
 
 
 def _moments(calls: Calls, period: str) -> int:

@@ -9,17 +9,8 @@ import polars as pl
 
 from opsassay.causes.evidence.states import Thresholds, beyond_chance
 from opsassay.causes.reading.calls import Calls
+from opsassay.causes.reading.wording import Statements
 from opsassay.model.incident import Fault
-from opsassay.telemetry.datapack import Datapack
-
-Z_SOURCE = 4.0
-Z_BACKED = 3.0
-"""For time that a resource explains: its metric has shown the fault already."""
-
-ADDED_MS = 10.0
-RATIO = 1.5
-LINK_SHARE = 0.8
-FAR_BEYOND = 3.0
 
 
 @dataclass(frozen=True)
@@ -65,27 +56,28 @@ class Sources:
 
 @dataclass(frozen=True)
 class SignatureCheck:
-    """The outcome of one check, with the sentence that says what was seen."""
+    """The outcome of one check, with the sentence that says what was seen; of a network fault its *direction*."""
 
     passed: bool
     sentence: str
     sources: Sources = field(default_factory=Sources)
+    direction: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One root on trial: its calls since the fault began, its metrics, and the fault; *pack* is asked for its logs.
+    """One root on trial: its calls since the fault began, its metrics, what is logged, and the fault.
 
     *root* is a service; or a host, whose services are *members*: together they are one end of links.
     """
 
-    pack: Datapack
     calls: Calls
     metrics: pl.DataFrame
     histograms: pl.DataFrame
     root: str
     fault: Fault
     thresholds: Thresholds
+    statements: Statements
     members: frozenset[str] = frozenset()
 
     @property
@@ -105,12 +97,14 @@ class Scene:
         return self.calls.exits.filter(pl.col("caller_service") == self.root)
 
 
-MUCH_MORE = (pl.col("added_ms") > ADDED_MS) & (pl.col("added_ms") > (RATIO - 1) * pl.col("before_ms"))
+def rose(table: pl.DataFrame, thresholds: Thresholds, *, backed: bool = False) -> pl.DataFrame:
+    """Return the rows of `added_time` that rose clearly: in certainty, in milliseconds and in proportion.
 
-
-def rose(table: pl.DataFrame, z: float = Z_SOURCE) -> pl.DataFrame:
-    """Return the rows of `added_time` that rose clearly: in certainty, in milliseconds and in proportion."""
-    return table.filter((pl.col("z") > z) & MUCH_MORE)
+    *backed*: something else shows the fault already, so less certainty is asked.
+    """
+    limits = thresholds.signature
+    much = (pl.col("added_ms") > limits.added_ms) & (pl.col("added_ms") > (limits.ratio - 1) * pl.col("before_ms"))
+    return table.filter((pl.col("z") > (limits.z_backed if backed else limits.z)) & much)
 
 
 def real_links(scene: Scene) -> pl.DataFrame:
@@ -135,14 +129,6 @@ def real_links(scene: Scene) -> pl.DataFrame:
         for end in ("caller_service", "peer")
     ]
     return links.with_columns(ends).filter(pl.col("caller_service").ne_missing(pl.col("peer")))
-
-
-def touching(table: pl.DataFrame, service: str, only_peer: str | None) -> pl.DataFrame:
-    """Return the links that *service* is an end of; with *only_peer* those to it."""
-    mine = table.filter((pl.col("caller_service") == service) | (pl.col("peer") == service))
-    if only_peer is None:
-        return mine
-    return mine.filter((pl.col("peer") == only_peer) | (pl.col("caller_service") == only_peer))
 
 
 BROKEN = pl.col("failed") & (pl.col("absent") | pl.col("store") | (pl.col("served_well").fill_null(value=False)))

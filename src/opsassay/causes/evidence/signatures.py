@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from opsassay.causes.evidence.directions import inbound_wait, link_fault
 from opsassay.causes.evidence.failures import (
     absence,
     killed,
-    link_errors,
     lookup_failures,
     misdirected,
     own_errors,
@@ -26,7 +26,7 @@ from opsassay.causes.evidence.signs import (
     payload_changed,
     way_changed,
 )
-from opsassay.causes.evidence.times import clock_shift, inbound_gap, link_gap, own_time, starved_time, store_time
+from opsassay.causes.evidence.times import clock_shift, own_time, starved_time, store_time
 from opsassay.model.faults import FaultKind
 
 Check = Callable[[Scene], SignatureCheck]
@@ -46,7 +46,8 @@ class KindRule:
 class Signature:
     """Whether the fault shows at its place, in which words, and where it enters the traffic.
 
-    *component* is the root; when that is a host, *parts* are what it runs and the fault affected.
+    *component* is the root; when that is a host, *parts* are what it runs and the fault affected. *direction*: of a
+    network fault, which calls of its place it touches.
     """
 
     seen: bool
@@ -55,9 +56,10 @@ class Signature:
     reason: str
     sources: Sources
     parts: tuple[str, ...] = ()
+    direction: str | None = None
 
 
-_LINKS = KindRule((link_gap, link_errors), (link_gap, link_errors), "service", "inj_affected")
+_LINKS = KindRule((link_fault,), (link_fault,), "service", "inj_affected")
 _GONE = KindRule((killed,), (killed,), "container", "restart")
 _STARVED = (starved_time, absence, own_errors)
 _CPU = KindRule((cpu_raised,), _STARVED, "container", "cpu")
@@ -75,7 +77,7 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
         FaultKind.NETWORK_DUPLICATE: _LINKS,
         FaultKind.NETWORK_BANDWIDTH_LIMIT: _LINKS,
         FaultKind.HTTP_ABORTED: KindRule((own_errors, turned_away), (own_errors, turned_away), "service", "err"),
-        FaultKind.HTTP_SLOW: KindRule((own_time, inbound_gap), (own_time, inbound_gap), "service", "lat"),
+        FaultKind.HTTP_SLOW: KindRule((own_time, inbound_wait), (own_time, inbound_wait), "service", "lat"),
         FaultKind.HTTP_PAYLOAD_MODIFIED: _PAYLOAD,
         FaultKind.HTTP_RESPONSE_STATUS_MODIFIED: KindRule((own_errors,), (own_errors,), "service", "err"),
         FaultKind.CPU_STRESS: _CPU,
@@ -108,7 +110,9 @@ def check_signature(kind: FaultKind, scene: Scene) -> Signature:
     words = [e.sentence for e in shown.values() if e.passed] or [e.sentence for e in shown.values()]
     sent = [shown[check] if check in shown else check(scene) for check in rule.sends] if seen else []
     sources = Sources.merged([e.sources for e in sent if e.passed])
-    return Signature(seen, "; ".join(words), f"{rule.component}|{scene.root}", rule.reason, sources)
+    direction = next((e.direction for e in sent if e.passed and e.direction), None) if rule is _LINKS else None
+    component = f"{rule.component}|{scene.root}"
+    return Signature(seen, "; ".join(words), component, rule.reason, sources, direction=direction)
 
 
 _HOST_METRICS: Mapping[FaultKind, Check] = MappingProxyType({FaultKind.CPU_STRESS: host_cpu_raised})

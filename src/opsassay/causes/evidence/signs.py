@@ -6,25 +6,24 @@ import polars as pl
 
 from opsassay.causes.evidence.metrics import Raised, host_raised, raised
 from opsassay.causes.evidence.scene import Scene, SignatureCheck, Sources
-from opsassay.causes.reading.wording import changed_lines
 
 
 def way_changed(scene: Scene) -> SignatureCheck:
-    """Look for log lines of the root that (nearly) all its requests wrote before and now do not, or the reverse.
+    """Look for a statement of the root after which its code no longer goes on as it always did.
 
     This shows a changed method, and nothing of it enters the traffic: only what its callers suffer could.
     """
-    lines = changed_lines(scene.pack, scene.calls, scene.root)
-    if not lines:
-        return SignatureCheck(passed=False, sentence=f"the log lines of {scene.root} come as before")
-    line = max(lines, key=lambda a: (abs(a.now - a.before), a.text))
-    verb = "stopped" if line.now < line.before else "started"
-    return SignatureCheck(passed=True, sentence=f"{scene.root} {verb} logging {_quoted(line.text)}")
+    broken = scene.statements.broken(scene.root)
+    if broken is None:
+        return SignatureCheck(passed=False, sentence=f"{scene.root} logs as before")
+    words = (
+        f"after {_quoted(broken.statement)} {scene.root} logs {_quoted(broken.usual)} in {broken.now:.0%} of its spans"
+    )
+    return SignatureCheck(passed=True, sentence=f"{words}, before in {broken.before:.0%}")
 
 
 def _quoted(text: str) -> str:
-    words = text[text.find("[") :] if "[" in text else text
-    return repr(words.strip()[:60])
+    return text if text.startswith("(") else repr(text.strip()[:60])
 
 
 def payload_changed(scene: Scene) -> SignatureCheck:

@@ -86,7 +86,7 @@ class Alarms:
 def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Alarms:
     """Return the alarms of the surface of *calls*."""
     felt = surface_entries(calls, slo.surface)
-    slower = added_time(felt, "felt_ms", ["node"], ["shape"], whole=True)
+    slower = added_time(felt, "felt_ms", ["node"], ["shape"], whole=True, few=True)
     found: dict[str, dict[str, int | None]] = {}
     strict = thresholds.model_copy(update={"chance": slo.chance, "minimum_errors": slo.minimum_errors})
     normal, abnormal = (felt.filter(pl.col("period") == p) for p in ("normal", "abnormal"))

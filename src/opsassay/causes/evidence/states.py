@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 from pydantic import Field
 
-from opsassay.causes.evidence.detectors import Severity, adaptive_multiplier, percentile_severity
+from opsassay.causes.evidence.detectors import AdaptiveLatency, Severity, adaptive_multiplier, percentile_severity
+from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.tails import beta_binomial_at_least
 from opsassay.model.base import Written
 
@@ -48,12 +49,24 @@ STATE_OF_REASON = {
 }
 
 
+class SignatureThresholds(Written):
+    """When a fault is seen at its place: time that rose, and links that show it."""
+
+    z: float = Field(default=4.0, gt=0, description="z score from which on a time rose")
+    z_backed: float = Field(
+        default=3.0, gt=0, description="the same where a resource or restarts show the fault already"
+    )
+    added_ms: float = Field(default=10.0, ge=0, description="and by how much at least, ms")
+    ratio: float = Field(default=1.5, ge=1, description="and how many times its usual at least")
+    link_share: float = Field(default=0.8, gt=0, le=1, description="share of the links that tell that must agree")
+
+
 class Thresholds(Written):
     """Every number of the screens; an annotation carries them."""
 
     minimum_samples: int = Field(default=5, ge=1, description="calls that a window must hold by its baseline rate")
     z_critical: float = Field(default=3.0, gt=0, description="z score from which on a mean is critical")
-    minimum_ratio: float = Field(default=1.5, gt=1, description="how many times its baseline a slow mean is at least")
+    minimum_ratio: float = Field(default=1.5, ge=1, description="how many times its baseline a slow mean is at least")
     minimum_added_ms: float = Field(default=10.0, ge=0, description="how much longer a slow mean is at least, ms")
     error_share: float = Field(default=0.05, gt=0, lt=1, description="share of failures beyond the baseline's")
     minimum_errors: int = Field(default=2, ge=1, description="failures below which nothing is erroring")
@@ -61,6 +74,8 @@ class Thresholds(Written):
     prior_calls: float = Field(default=20.0, gt=0, description="weight of the whole system's failure rate, in calls")
     expected_when_missing: float = Field(default=6.0, gt=0, description="calls expected in a window that misses all")
     tail_samples: int = Field(default=200, ge=100, description="calls that a P99 needs on both sides")
+    adaptive: AdaptiveLatency = AdaptiveLatency()
+    signature: SignatureThresholds = SignatureThresholds()
 
 
 NEEDED = (
@@ -138,7 +153,7 @@ def flag_windows(frame: pl.DataFrame, thresholds: Thresholds) -> pl.DataFrame:
     t = thresholds
     mean_ms = frame.get_column("mean_ms").to_numpy()
     cv = frame.get_column("sd_ms").to_numpy() / np.maximum(mean_ms, 1e-6)
-    tau = adaptive_multiplier(mean_ms / 1e3, cv, floor=t.minimum_ratio)
+    tau = adaptive_multiplier(mean_ms / 1e3, cv, floor=t.minimum_ratio, constants=t.adaptive)
     z = (pl.col("log_mean_now") - pl.col("log_mean")) * pl.col("now").sqrt() / pl.max_horizontal("log_sd", pl.lit(0.1))
     enough = pl.col("now") >= 3
     added = pl.col("mean_now_ms") - pl.col("mean_ms")
@@ -195,6 +210,23 @@ def node_states(
         onsets.setdefault(node, {}).setdefault("p99", first)
     fallback = span[1] - span[0]  # judged over the whole window, so its onset is known no better
     return {node: NodeState(dict(sorted(o.items())), widths.get(node, fallback)) for node, o in sorted(onsets.items())}
+
+
+def timeouts(calls: Calls, thresholds: Thresholds) -> dict[str, int]:
+    """Return nodes that failed because they gave up waiting, beyond chance, with the first time (ns).
+
+    Giving up shows where spans carry a status: a call fails, and its callee works on when it ends.
+    """
+    if not calls.status_known:
+        return {}
+    worked_on = (pl.col("gap_ms") < pl.col("lead_ms")).fill_null(value=False)
+    gave_up = calls.exits.filter(pl.col("failed") & worked_on & ~pl.col("asynchronous"))
+    late = gave_up.select(entry="caller_entry").drop_nulls().unique().with_columns(timeout=pl.lit(value=True))
+    entries = calls.entries.join(late, on="entry", how="left").with_columns(
+        timeout=pl.col("timeout").fill_null(value=False) & pl.col("failed")
+    )
+    now, normal = (entries.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
+    return beyond_chance(now, normal, "timeout", thresholds) if now.height else {}
 
 
 def _slow_overall(entries: pl.DataFrame, slower: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:

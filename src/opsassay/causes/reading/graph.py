@@ -32,6 +32,12 @@ class SystemGraph:
         """Return the pods (``pod|name``) that *service* routes to, sorted."""
         return tuple(sorted(t for s, kind, t in self.edges if kind == "routes_to" and s == f"service|{service}"))
 
+    def service_of(self, pod: str) -> str | None:
+        """Return the service that routes to *pod* (``pod|name``); None when none is known to."""
+        return min(
+            (s.removeprefix("service|") for s, kind, t in self.edges if kind == "routes_to" and t == pod), default=None
+        )
+
     def services_on(self, host: str) -> tuple[str, ...]:
         """Return the services with a pod that *host* runs, sorted."""
         pods = {t for s, kind, t in self.edges if kind == "schedules" and s == f"node|{host}"}

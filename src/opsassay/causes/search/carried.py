@@ -11,28 +11,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import polars as pl
+from pydantic import Field
 
 from opsassay.causes.evidence.scene import Sources
 from opsassay.causes.reading.calls import Calls
 from opsassay.causes.search.failing import Bypass, FailureCount, carry_errors
 from opsassay.causes.search.latency import AddedTime, NodePair, calls_per_entry, carry_latency
+from opsassay.model.base import Written
 
 
-class CarriedLimits:
+class CarriedLimits(Written):
     """Shares from which on a node or an edge counts as carried.
 
-    A node is carried when most of what it suffers is the root's, or when the root's part alone would have been enough:
-    SUFFICIENT_RISE of the time that its calls took before, or failures of SUFFICIENT_FAILED of its calls.
+    A node is carried when most of what it suffers is the root's, or when the root's part alone would have been enough.
     """
 
-    NODE_SHARE = 0.5
-    SUFFICIENT_RISE = 0.5
-    SUFFICIENT_ADDED_MS = 20.0
-    SUFFICIENT_FAILED = 0.2
-    SUFFICIENT_FAILURES = 3
-    EDGE_SHARE = 0.1
-    STARVED_SHARE = 0.5
-    STARVED_CALLS = 8.0
+    node_share: float = Field(default=0.5, ge=0, le=1, description="share of what a node suffers that is the root's")
+    edge_share: float = Field(default=0.1, ge=0, le=1, description="share of it that comes through one callee")
+    sufficient_rise: float = Field(default=0.5, ge=0, description="or the root's part alone, over its usual time")
+    sufficient_added_ms: float = Field(default=20.0, ge=0, description="and that much at least, ms")
+    sufficient_failed: float = Field(default=0.2, ge=0, le=1, description="or failures of the root's, over its calls")
+    sufficient_failures: int = Field(default=3, ge=1, description="and so many at least")
+    starved_share: float = Field(
+        default=0.5, gt=0, le=1, description="share of expected calls that starved callees lost"
+    )
+    starved_calls: float = Field(default=8.0, gt=0, description="calls that they lost at least")
 
 
 @dataclass(frozen=True)
@@ -55,28 +58,29 @@ class Carriage:
     changed: frozenset[str]
     starved: dict[NodePair, float]
     at_links: frozenset[str]
+    limits: CarriedLimits
 
     def slow(self, node: str) -> bool:
         """Whether most of the added time of *node* is the root's, or the root's part alone makes it slow."""
-        return self.latency.get(node, 0.0) >= CarriedLimits.NODE_SHARE or self.enough(node)
+        return self.latency.get(node, 0.0) >= self.limits.node_share or self.enough(node)
 
     def enough(self, node: str) -> bool:
         """Whether the root's part of the added time of *node* alone makes it slow.
 
-        share * added_ms >= max(SUFFICIENT_ADDED_MS, SUFFICIENT_RISE * before_ms).
+        share * added_ms >= max(sufficient_added_ms, sufficient_rise * before_ms).
         """
         added = self.added.get(node, AddedTime(0.0, 0.0))
         carried_ms = self.latency.get(node, 0.0) * added.added_ms
-        return carried_ms >= max(CarriedLimits.SUFFICIENT_ADDED_MS, CarriedLimits.SUFFICIENT_RISE * added.before_ms)
+        return carried_ms >= max(self.limits.sufficient_added_ms, self.limits.sufficient_rise * added.before_ms)
 
     def failing(self, node: str) -> bool:
         """Whether most of the failures of *node* are the root's, or the root's alone are many.
 
-        carried >= NODE_SHARE * beyond_baseline, or carried >= max(SUFFICIENT_FAILURES, SUFFICIENT_FAILED * calls).
+        carried >= node_share * beyond_baseline, or carried >= max(sufficient_failures, sufficient_failed * calls).
         """
         count = self.errors.get(node, FailureCount(0, 0.0, 0))
-        many = count.carried >= max(CarriedLimits.SUFFICIENT_FAILURES, CarriedLimits.SUFFICIENT_FAILED * count.calls)
-        return count.carried > 0 and (many or count.carried >= CarriedLimits.NODE_SHARE * count.beyond_baseline)
+        many = count.carried >= max(self.limits.sufficient_failures, self.limits.sufficient_failed * count.calls)
+        return count.carried > 0 and (many or count.carried >= self.limits.node_share * count.beyond_baseline)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,18 +95,25 @@ class Flows:
     starved: dict[NodePair, float]
 
 
-def find_flows(calls: Calls) -> Flows:
+def find_flows(calls: Calls, limits: CarriedLimits) -> Flows:
     """Return what changed along *calls*."""
-    return Flows(calls_per_entry(calls), _starved(calls))
+    return Flows(calls_per_entry(calls), _starved(calls, limits))
 
 
-def carry(calls: Calls, slower: pl.DataFrame, flows: Flows, sources: Sources, roots: frozenset[str]) -> Carriage:
+def carry(
+    calls: Calls,
+    slower: pl.DataFrame,
+    flows: Flows,
+    sources: Sources,
+    roots: frozenset[str],
+    limits: CarriedLimits,
+) -> Carriage:
     """Return what the *sources* at the services *roots* explain of everything that happened.
 
     *slower*: the added time of each node, with columns node, added_ms and before_ms.
     """
     latency = carry_latency(calls, slower, flows.per_call, sources, roots)
-    slow = frozenset(n for n, share in latency.shares.items() if share >= CarriedLimits.NODE_SHARE)
+    slow = frozenset(n for n, share in latency.shares.items() if share >= limits.node_share)
     errors = carry_errors(calls, sources, roots, slow)
     return Carriage(
         latency=latency.shares,
@@ -114,15 +125,16 @@ def carry(calls: Calls, slower: pl.DataFrame, flows: Flows, sources: Sources, ro
         changed=errors.changed,
         starved=flows.starved,
         at_links=latency.at_links | errors.at_links,
+        limits=limits,
     )
 
 
-def _starved(calls: Calls) -> dict[NodePair, float]:
+def _starved(calls: Calls, limits: CarriedLimits) -> dict[NodePair, float]:
     """Return, for callees that lost most of their calls, each caller's share of what is missing.
 
     missing(p, c) = max(normal calls(p, c) * abnormal seconds / normal seconds - abnormal calls(p, c), 0); the share is
-    missing(p, c) over the sum of all callers p. Callees count that lost more than STARVED_SHARE of their expected calls
-    and at least STARVED_CALLS. A call that was made and not served is not missing here: it is a failure, and travels
+    missing(p, c) over the sum of all callers p. Callees count that lost more than starved_share of their expected calls
+    and at least starved_calls. A call that was made and not served is not missing here: it is a failure, and travels
     the other way.
     """
     ratio = calls.seconds("abnormal") / calls.seconds("normal")
@@ -138,9 +150,7 @@ def _starved(calls: Calls) -> dict[NodePair, float]:
         .collect()
     )
     of_callee = pl.col("missing").sum().over("callee_node")
-    lost = (pl.col("made").sum() < (1 - CarriedLimits.STARVED_SHARE) * pl.col("expected").sum()).over("callee_node")
+    lost = (pl.col("made").sum() < (1 - limits.starved_share) * pl.col("expected").sum()).over("callee_node")
     table = pairs.with_columns(share=pl.col("missing") / of_callee, total=of_callee, lost=lost)
-    table = table.filter(pl.col("lost") & (pl.col("total") >= CarriedLimits.STARVED_CALLS)).sort(
-        "caller_node", "callee_node"
-    )
+    table = table.filter(pl.col("lost") & (pl.col("total") >= limits.starved_calls)).sort("caller_node", "callee_node")
     return {(p, c): share for p, c, share in table.select("caller_node", "callee_node", "share").iter_rows()}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from opsassay.causes.evidence.states import NANO, NodeState
-from opsassay.causes.search.carried import Carriage, CarriedLimits
+from opsassay.causes.search.carried import Carriage
 from opsassay.causes.search.failing import Bypass
 from opsassay.causes.search.rules import FAILURE, LATENCY, Rule
 
@@ -44,7 +44,7 @@ class Terrain:
     """What the search walks on: node states (span names without the type), neighbours, and what was carried.
 
     *own*: the spans of the root service, by its component; of a host, those of each of its *parts* (what it runs).
-    *shared*: spans of other services in a pod of the root's, by span of the root.
+    *shared*: spans of other services in a pod of the root's, by span of the root. *gates_off*: gates that are not asked.
     """
 
     root: Place
@@ -57,6 +57,7 @@ class Terrain:
     rules: tuple[Rule, ...]
     began_ns: int
     parts: tuple[str, ...] = ()
+    gates_off: frozenset[str] = frozenset()
 
     def onset_ns(self, place: Place) -> int:
         """Return when *place* began; the root and what looks healthy began with the fault."""
@@ -83,13 +84,23 @@ def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
         for caller in terrain.callers.get(name, ()):
             yield from _along(terrain, place, name, caller)
         for callee in terrain.callees.get(name, ()):
-            if (name, callee) in terrain.carriage.starved:
+            if (name, callee) in terrain.carriage.starved or "carried" in terrain.gates_off:
                 yield from _starving(terrain, place, name, callee)
         for sibling in terrain.shared.get(name, ()):
             yield from _beside(terrain, place, sibling)
-    for bypass in terrain.carriage.bypasses:
-        if bypass.source == name:
-            yield from _bypassing(terrain, place, bypass)
+    for bypass in _bypasses(terrain, name):
+        yield from _bypassing(terrain, place, bypass)
+
+
+def _bypasses(terrain: Terrain, name: str) -> Iterator[Bypass]:
+    """Yield the failures that passed through a healthy caller of *name*; without the carried gate, all that could have."""
+    if "carried" not in terrain.gates_off:
+        yield from (bypass for bypass in terrain.carriage.bypasses if bypass.source == name)
+        return
+    for healthy in terrain.callers.get(name, ()):
+        if healthy not in terrain.states:
+            for target in terrain.callers.get(healthy, ()):
+                yield Bypass(name, healthy, target, 0)
 
 
 def _downwards(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
@@ -128,12 +139,12 @@ def _along(terrain: Terrain, place: Place, source: str, target: str) -> Iterator
     def carries(reason: str) -> Evidence | None:
         if reason in LATENCY and carriage.slow(target):
             share = carriage.latency_edges.get(pair, 0.0)
-            if share > 0 and share >= CarriedLimits.EDGE_SHARE * carriage.latency[target]:
+            if share > 0 and share >= carriage.limits.edge_share * carriage.latency[target]:
                 return {"explained_share": round(share, 3)}
             return None
         if reason in FAILURE and carriage.failing(target):
             failures = carriage.error_edges.get(pair, 0)
-            enough = failures and failures >= CarriedLimits.EDGE_SHARE * carriage.errors[target][0]
+            enough = failures and failures >= carriage.limits.edge_share * carriage.errors[target][0]
             return {"carried_failures": failures} if enough else None
         return None
 
@@ -145,7 +156,7 @@ def _starving(terrain: Terrain, place: Place, source: str, target: str) -> Itera
     share = terrain.carriage.starved.get((source, target), 0.0)
 
     def carries(_: str) -> Evidence | None:
-        return {"missing_share": round(share, 3)} if share >= CarriedLimits.STARVED_SHARE else None
+        return {"missing_share": round(share, 3)} if share >= terrain.carriage.limits.starved_share else None
 
     yield from _gates(terrain, place, f"span|{target}", _rules(terrain, place, "span", forward=True), carries)
 
@@ -190,23 +201,27 @@ def _gates(
     """Yield the hops that some rule admits and that are carried, or else the first gate that refused."""
     node = terrain.states.get(target.removeprefix("span|"))
     if node is None or not node.onsets:
-        yield Refusal(place, target, "deviation", f"{target} behaves as before")
-        return
-    options = [(r, reason) for r in rules for reason in sorted(r.effects & node.reasons)]
+        if "deviation" not in terrain.gates_off:
+            yield Refusal(place, target, "deviation", f"{target} behaves as before")
+            return
+        node = NodeState({effect: terrain.began_ns for rule in rules for effect in rule.effects})
+    narrowest = sorted(rules, key=lambda rule: len(rule.effects))  # what says most about an effect explains it
+    options = [(r, reason) for reason in sorted(node.reasons) for r in narrowest if reason in r.effects]
     if not options:
         yield Refusal(place, target, "rule", f"no rule lets {place[1]} become {', '.join(sorted(node.reasons))}")
         return
     # An onset is known to the width of a window, and a slow call is stamped with its start, before its callee's.
     slack = max(node.width_ns, terrain.width_ns(place[0]))
     cause = terrain.onset_ns(place)
-    timely = [(r, e) for r, e in options if node.onsets[e] + slack + r.tolerance_s * NANO >= cause]
+    late = "temporal" in terrain.gates_off
+    timely = [(r, e) for r, e in options if late or node.onsets[e] + slack + r.tolerance_s * NANO >= cause]
     if not timely:
         early = (cause - min(node.onsets[e] for _, e in options)) / NANO
         yield Refusal(place, target, "temporal", f"{target} deviated {early:.0f} s before {place[0]}")
         return
     accepted: set[str] = set()
     for rule, reason in timely:
-        evidence = None if reason in accepted else carries(reason)
+        evidence = None if reason in accepted else {} if "carried" in terrain.gates_off else carries(reason)
         if evidence is not None:
             accepted.add(reason)
             yield Hop(place, (target, reason), rule, evidence)

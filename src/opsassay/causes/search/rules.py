@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from opsassay.model.base import Noun
 
-RULES_VERSION = "2.0+opsassay.3"
+RULES_VERSION = "2.0+opsassay.4"
 
 LATENCY = frozenset({"lat", "p99"})
 FAILURE = frozenset({"err", "timeout", "reset", "log_err"})
@@ -89,6 +91,15 @@ RULES: tuple[Rule, ...] = (
         "latency",
         "JVM stress via shared pod",
     ),
+    _rule("A-N3", "node > pod", "cpu mem", "cpu mem", "any", "what is scheduled on the host"),
+    _rule(
+        "A-P1",
+        "pod > service > span",
+        "cpu mem",
+        "inj_affected missing err",
+        "any",
+        "a starved pod is late outside too",
+    ),
     _rule("A-N1", "node > container", "cpu mem restart", "cpu mem restart", "any", "what runs on the host"),
     _rule(
         "A-N2",
@@ -121,6 +132,18 @@ RULES: tuple[Rule, ...] = (
 """Every rule; those of the paper carry its ids, ours begin with A- and can be switched off."""
 
 
-def active_rules(*, extensions: bool = True, off: frozenset[str] = frozenset()) -> tuple[Rule, ...]:
-    """Return the rules in force, without those in *off* and, on request, without our extensions."""
-    return tuple(r for r in RULES if r.id not in off and (extensions or not r.extension))
+def active_rules(
+    *,
+    extensions: bool = True,
+    off: frozenset[str] = frozenset(),
+    confidence: Mapping[str, float] | None = None,
+    least: float = 0.0,
+) -> tuple[Rule, ...]:
+    """Return the rules in force, without those in *off* and, on request, without our extensions.
+
+    *confidence* replaces that of single rules; rules with less than *least* are left out.
+    """
+    given = confidence or {}
+    kept = (r for r in RULES if r.id not in off and (extensions or not r.extension))
+    rules = (r.model_copy(update={"confidence": given.get(r.id, r.confidence)}) for r in kept)
+    return tuple(r for r in rules if r.confidence >= least)

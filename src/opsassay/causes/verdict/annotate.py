@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from opsassay.causes.evidence.added import added_time, since
 from opsassay.causes.evidence.baseline import OperationBaseline, calibrate
 from opsassay.causes.evidence.slo import SurfaceSlo, surface_alarms
-from opsassay.causes.evidence.states import NEEDED, NodeState, Thresholds, node_states
+from opsassay.causes.evidence.states import NEEDED, NodeState, Thresholds, node_states, timeouts
 from opsassay.causes.reading.calls import Calls, read_calls
 from opsassay.causes.reading.graph import SystemGraph, infer_graph
 from opsassay.causes.reading.parted import parted_at_fault
 from opsassay.causes.reading.room import require_readable
+from opsassay.causes.reading.wording import Statements
 from opsassay.causes.search.carried import find_flows
 from opsassay.causes.search.rules import RULES_VERSION
 from opsassay.causes.verdict.cascade import Trial, account, build_graph, rejected_paths, routes
@@ -44,12 +45,12 @@ class Opened:
         window = since(self.calls, start_ns)
         with ThreadPoolExecutor(1) as beside:  # these read the calls alone
             alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
-            flows = beside.submit(find_flows, window)
-            slower = added_time(window.entries, "felt_ms", ["node"], ["shape"], whole=True)
+            flows = beside.submit(find_flows, window, settings.carried)
+            slower = added_time(window.entries, "felt_ms", ["node"], ["shape"], whole=True, few=True)
             states = _states(window, self.baseline, slower, settings.thresholds)
         return ObservedPack(
-            pack=self.pack,
             calls=window,
+            statements=Statements(self.pack, window),
             metrics=self.metrics,
             histograms=self.histograms,
             graph=self.graph,
@@ -101,8 +102,15 @@ def annotate_opened(
 ) -> Annotation:
     """Return what `annotate` returns, for a datapack that was read before."""
     settings = settings or AnnotateSettings()
+    seen = opened.since(min((f.start_ns for f in faults if f.kind is not None), default=None), settings)
+    return annotate_seen(opened, seen, faults, root=root, settings=settings)
+
+
+def annotate_seen(
+    opened: Opened, seen: ObservedPack, faults: Sequence[Fault], *, root: str | None = None, settings: AnnotateSettings
+) -> Annotation:
+    """Return what `annotate` returns, for what was *seen* of *opened* since the faults began: to try many of them."""
     placed = place(faults, root, opened.graph)
-    seen = opened.since(min((p.fault.start_ns for p in placed), default=None), settings)
     trials = [try_root(each, seen, settings) for each in placed]
     label, reason = _label(trials, trials, opened.baseline, seen)
     accepted = [t for t in trials if t.paths] if label == "attributed" else []
@@ -127,14 +135,18 @@ def _states(
     entries = calls.entries.select(NEEDED)
     now, normal = (entries.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
     window = calls.start_ns["abnormal"], calls.end_ns["abnormal"]
-    return node_states(now, normal, baseline.nodes, slower, window, thresholds)
+    states = node_states(now, normal, baseline.nodes, slower, window, thresholds)
+    for node, first in timeouts(calls, thresholds).items():
+        state = states.get(node, NodeState(width_ns=window[1] - window[0]))
+        states[node] = replace(state, onsets={**state.onsets, "timeout": first})
+    return states
 
 
 def _label(
     judged: Sequence[Trial], trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack
 ) -> tuple[Label, str]:
     """Return the label of the faults *judged* and its reason; alarms that others of *trials* explain are not theirs."""
-    shown = "; ".join(t.signature.sentence for t in judged if t.signature.seen)
+    shown = "; ".join(t.signature.sentence for t in judged if t.signature.seen or t.found)
     unseen = "; ".join(_unseen(t, seen) for t in judged if not t.signature.seen)
     paths = sum(len(routes(t)) for t in judged)
     others = {path[-1][0] for trial in trials if trial not in judged for path in trial.paths}
@@ -150,7 +162,14 @@ def _label(
 
 def _verdict(trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack) -> FaultVerdict:
     label, reason = _label([trial], trials, baseline, seen)
-    return FaultVerdict(type=trial.fault.type, place=trial.fault.place, label=label, reason=reason)
+    return FaultVerdict(
+        type=trial.fault.type,
+        place=trial.fault.place,
+        label=label,
+        reason=reason,
+        shown=trial.signature.seen,
+        direction=trial.signature.direction,
+    )
 
 
 def _unseen(trial: Trial, seen: ObservedPack) -> str:

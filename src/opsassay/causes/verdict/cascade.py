@@ -121,7 +121,8 @@ def _draw(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
         draft.services[signature.component] = _of(signature.component)[1]
     for hop in trial.found.hops if trial.found else ():
         inner = list(_inner(hop, fault.pod, system))
-        draft.node(*_of(hop.target[0]), hop.target[1])
+        pod = system.service_of(hop.target[0]) if hop.target[0].startswith("pod|") else None
+        draft.node(hop.target[0], pod or _of(hop.target[0])[1], hop.target[1])
         for component, owner, state in inner:
             draft.node(component, owner, state)
         for source, target in pairwise([hop.source[0], *(component for component, _, _ in inner), hop.target[0]]):
@@ -138,6 +139,9 @@ def _inner(hop: Hop, pod: str | None, system: SystemGraph) -> Iterable[tuple[str
         for name in [f"pod|{pod}"] if pod else system.pods_of(service)[:1]:
             yield name, service, hop.source[1]
         yield f"service|{service}", service, "inj_affected"
+    if hop.source[0].startswith("pod|"):
+        owner = system.service_of(hop.source[0]) or _of(hop.source[0])[1]
+        yield f"service|{owner}", owner, "inj_affected"
 
 
 def _of(component: str) -> tuple[str, str]:

@@ -3,33 +3,72 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
 
 from opsassay.causes.evidence.slo import SurfaceSlo
 from opsassay.causes.evidence.states import Thresholds
+from opsassay.causes.search.carried import CarriedLimits
 from opsassay.causes.search.paths import SearchLimits
-from opsassay.causes.search.rules import RULES
+from opsassay.causes.search.rules import RULES, Rule, active_rules
 from opsassay.errors import NotFoundError
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
 
+Gate = Literal["signature", "deviation", "temporal", "carried"]
+
+PAPER: dict[str, Any] = {
+    "gates_off": ["signature", "carried"],
+    "extensions": False,
+    "thresholds": {"minimum_ratio": 1.0, "minimum_added_ms": 0.0},
+    "limits": {"hops": 5, "visits": 2},
+}
+"""PAVE as published (OpenRCA 2.0, 2.3 and D.5 to D.8): three gates, Table 7 alone, a multiplier clamped at 1."""
+
 
 class AnnotateSettings(Written):
-    """The thresholds of the screens, the bounds of the search, the SLO surface, and which rules are in force."""
+    """Every number, gate and rule of annotate; what is given is laid over the *profile*."""
 
+    profile: Literal["opsassay", "paper"] = Field(
+        default="opsassay", description="where unset fields have their values"
+    )
     thresholds: Thresholds = Thresholds()
     limits: SearchLimits = SearchLimits()
     slo: SurfaceSlo = SurfaceSlo()
+    carried: CarriedLimits = CarriedLimits()
+    gates_off: frozenset[Gate] = Field(default=frozenset(), description="gates that are not asked")
     extensions: bool = Field(default=True, description="whether rules beyond the paper's (ids A-...) are in force")
     rules_off: frozenset[str] = Field(default=frozenset(), description="ids of rules that are switched off")
+    confidence: dict[str, float] = Field(default={}, description="confidence of rules by id, 0 to 1; 0.8 when left out")
+    minimum_confidence: float = Field(default=0.0, ge=0, le=1, description="rules with less are switched off")
 
-    @field_validator("rules_off")
+    @model_validator(mode="before")
     @classmethod
-    def _known(cls, value: frozenset[str]) -> frozenset[str]:
-        for id_ in sorted(value - {rule.id for rule in RULES}):
+    def _over_profile(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("profile") != "paper":
+            return given
+        both = {
+            k: {**v, **given[k]} for k, v in PAPER.items() if isinstance(v, dict) and isinstance(given.get(k), dict)
+        }
+        return {**PAPER, **given, **both}
+
+    @field_validator("rules_off", "confidence")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        for id_ in sorted(set(value) - {rule.id for rule in RULES}):
             raise NotFoundError("rule", id_, [rule.id for rule in RULES])
         return value
+
+    @field_serializer("gates_off", "rules_off")
+    def _in_order(self, value: frozenset[str]) -> list[str]:
+        return sorted(value)  # the digest is of this
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules in force."""
+        return active_rules(
+            extensions=self.extensions, off=self.rules_off, confidence=self.confidence, least=self.minimum_confidence
+        )
 
 
 def load_settings(path: Path | None) -> AnnotateSettings:

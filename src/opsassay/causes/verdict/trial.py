@@ -14,15 +14,15 @@ from opsassay.causes.evidence.slo import SIGNALS
 from opsassay.causes.evidence.states import NodeState
 from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.graph import SystemGraph
+from opsassay.causes.reading.wording import Statements
 from opsassay.causes.search.carried import Carriage, Flows, carry
 from opsassay.causes.search.hops import Place, Terrain
 from opsassay.causes.search.paths import SearchLimits, search
-from opsassay.causes.search.rules import active_rules
 from opsassay.causes.verdict.cascade import Trial
 from opsassay.causes.verdict.settings import AnnotateSettings
+from opsassay.model.causal_graph import is_host
 from opsassay.model.faults import NO_FAULT
 from opsassay.model.incident import Fault
-from opsassay.telemetry.datapack import Datapack
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class ObservedPack:
     *slower*: the added time of what is felt at each node.
     """
 
-    pack: Datapack
     calls: Calls
     metrics: pl.DataFrame
     histograms: pl.DataFrame
+    statements: Statements
     graph: SystemGraph
     slower: pl.DataFrame
     states: dict[str, NodeState]
@@ -78,25 +78,26 @@ def place(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list
 def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Trial:
     """Put the root of *placed* on trial: its signature, what that carried, and the paths to the alarms."""
     fault, roots = placed.fault, frozenset(placed.services)
-    signature = _signature(placed, seen, settings)
-    if not signature.seen:
+    signature = _at_pods(_signature(placed, seen, settings), seen.graph)
+    if not signature.seen and "signature" not in settings.gates_off:
         return Trial(fault, placed.services, signature, None)
     strained = [r for r in placed.services if signature.reason in ("cpu", "mem")]
     shared = {k: v for r in strained for k, v in shared_spans(seen.graph, r, seen.calls).items()}
     sources = with_siblings(signature.sources, seen.calls, shared)
-    carriage = carry(seen.calls, seen.slower, seen.flows, sources, roots)
+    carriage = carry(seen.calls, seen.slower, seen.flows, sources, roots, settings.carried)
     below = signature.parts or (signature.component,)
     terrain = Terrain(
         root=(signature.component, signature.reason),
         parts=signature.parts,
-        own={part: _own_nodes(part.partition("|")[2], seen.calls) for part in below},
+        own={part: _own_nodes(_service_of(part, seen.graph), seen.calls) for part in below},
         states=_with_faulted_ends(seen.states, carriage, signature.sources, seen.calls, fault),
         callers=_spans(seen.graph.callers()),
         callees=_spans(seen.graph.callees()),
         shared=shared,
         carriage=carriage,
-        rules=active_rules(extensions=settings.extensions, off=settings.rules_off),
+        rules=settings.rules(),
         began_ns=fault.start_ns,
+        gates_off=settings.gates_off,
     )
     directed = {node: {"latency": None} for node in seen.suspects if carriage.enough(node)}
     limits = _limits(settings.limits, signature)
@@ -110,13 +111,34 @@ def _signature(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -
     def scene(root: str, members: frozenset[str] = frozenset()) -> Scene:
         of_root = fault if members else fault.model_copy(update={"service": root})
         return Scene(
-            seen.pack, seen.calls, seen.metrics, seen.histograms, root, of_root, settings.thresholds, members=members
+            calls=seen.calls,
+            metrics=seen.metrics,
+            histograms=seen.histograms,
+            root=root,
+            fault=of_root,
+            thresholds=settings.thresholds,
+            statements=seen.statements,
+            members=members,
         )
 
     if fault.host is None:
         return check_signature(kind, scene(placed.services[0]))
     services = [service for service in placed.services if service in seen.calls.services]
     return check_host(kind, scene(fault.host, frozenset(services)), [scene(service) for service in services])
+
+
+def _at_pods(signature: Signature, graph: SystemGraph) -> Signature:
+    """Return *signature* with the pods in place of the containers that a strained host runs, where pods are known."""
+    if not is_host(signature.component):
+        return signature
+    pods = [graph.pods_of(p.removeprefix("container|")) if p.startswith("container|") else () for p in signature.parts]
+    parts = tuple(dict.fromkeys(p for part, of in zip(signature.parts, pods, strict=True) for p in of or (part,)))
+    return replace(signature, parts=parts) if signature.reason in ("cpu", "mem") else signature
+
+
+def _service_of(part: str, graph: SystemGraph) -> str:
+    kind, _, name = part.partition("|")
+    return (graph.service_of(part) or name) if kind == "pod" else name
 
 
 def _limits(limits: SearchLimits, signature: Signature) -> SearchLimits:

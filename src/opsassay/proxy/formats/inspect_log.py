@@ -5,23 +5,18 @@ A model event is a step; the tool events that follow belong to it; the agent is 
 
 from __future__ import annotations
 
-import json
-import struct
-import zipfile
+import zlib
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
-
-import zstandard
+from typing import Any
 
 from opsassay.errors import DatapackError
 from opsassay.model.trajectory import ToolCall, Trace, TraceStep
+from opsassay.outside import most_expanded, open_plain, read_json
 from opsassay.proxy.apis.base import arguments_of, listed
 from opsassay.proxy.steps import AgentIds, plain_text, render_messages
-
-_ZSTANDARD = 93
-_NAME_LENGTHS_AT = 26  # offset of two 16-bit lengths in a local file header of a zip
+from opsassay.zstandard import zipfile, zstd
 
 
 def is_inspect(payload: Any) -> bool:
@@ -32,25 +27,24 @@ def is_inspect(payload: Any) -> bool:
 def read_inspect(path: Path) -> list[Trace]:
     """Return the traces in an ``.eval`` file; raises DatapackError."""
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            found = {entry.filename: entry for entry in archive.infolist()}
-            names = sorted(name for name in found if name.startswith("samples/") and name.endswith(".json"))
-            header = json.loads(_entry(archive, file, found["header.json"])) if "header.json" in found else {}
-            samples = [json.loads(_entry(archive, file, found[name])) for name in names]
-    except (zipfile.BadZipFile, zstandard.ZstdError, ValueError, OSError, struct.error) as error:
+        with open_plain(path) as file, zipfile.ZipFile(file) as archive:
+            most = most_expanded(path.stat().st_size, 96 * 2**20, 8)
+            if sum(entry.file_size for entry in archive.infolist()) > most:
+                raise DatapackError(f"{path} expands to more than {most >> 20} MiB, the most for its size; split it.")
+            names = sorted(
+                name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")
+            )
+            header = read_json(_entry(archive, "header.json")) if "header.json" in archive.namelist() else {}
+            samples = [read_json(_entry(archive, name)) for name in names]
+    except (zipfile.BadZipFile, zstd.ZstdError, zlib.error, NotImplementedError, ValueError, OSError) as error:
         raise DatapackError(f"{path} cannot be read as a log of inspect_ai: {error}.") from error
     return inspect_traces({**header, "samples": samples}, path)
 
 
-def _entry(archive: zipfile.ZipFile, file: IO[bytes], entry: zipfile.ZipInfo) -> bytes:
-    """Return one file of the archive; Zstandard, the default of inspect_ai, is unknown to zipfile before Python 3.14."""
-    if entry.compress_type != _ZSTANDARD:
-        return archive.read(entry)
-    file.seek(entry.header_offset + _NAME_LENGTHS_AT)
-    name_length, extra_length = struct.unpack("<HH", file.read(4))
-    file.seek(name_length + extra_length, 1)
-    compressed = file.read(entry.compress_size)
-    return zstandard.ZstdDecompressor().decompressobj().decompress(compressed)
+def _entry(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return one file of the archive, no more of it than its entry says."""
+    with archive.open(name) as stream:
+        return stream.read(archive.getinfo(name).file_size)
 
 
 def inspect_traces(payload: dict[str, Any], path: Path) -> list[Trace]:

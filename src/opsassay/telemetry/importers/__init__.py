@@ -18,5 +18,7 @@ IMPORTERS = Registry(
         "openrca": "opsassay.telemetry.importers.openrca:import_openrca",
         "otlp": "opsassay.telemetry.importers.otlp:import_otlp",
         "itbench": "opsassay.telemetry.importers.itbench:import_itbench",
+        "itbench-lite": "opsassay.telemetry.importers.itbench_lite:import_itbench_lite",
+        "cloud-opsbench": "opsassay.telemetry.importers.cloud_opsbench:import_cloud_opsbench",
     },
 )

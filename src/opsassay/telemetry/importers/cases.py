@@ -142,6 +142,17 @@ def at_ns(column: pl.Expr) -> pl.Expr:
     return column.cast(pl.Int64).cast(pl.Datetime("ns")).dt.replace_time_zone("UTC")
 
 
+def iso_ns(column: pl.Expr) -> pl.Expr:
+    """Return texts such as ``2026-05-18T16:38:49.723465773+08:00`` as ns since 1970; without an offset they are UTC."""
+    whole = column.str.slice(0, 19).str.replace("T", " ", literal=True)
+    seconds = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ns", strict=False).dt.epoch("ns")
+    fraction = column.str.extract(r"^.{19}\.(\d{1,9})").str.pad_end(9, "0").cast(pl.Int64).fill_null(0)
+    offset = column.str.extract(r"^.{19}(?:\.\d+)? ?([+-]\d\d:?\d\d)").str.replace(":", "", literal=True)
+    hours, minutes = offset.str.slice(1, 2).cast(pl.Int64), offset.str.slice(3, 2).cast(pl.Int64)
+    ahead = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1) * (hours * 60 + minutes) * 60_000_000_000
+    return seconds + fraction - ahead.fill_null(0)
+
+
 def numbers(column: str) -> pl.Expr:
     """Return a text column as floats; what is no number is null."""
     return pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from typing import Any
 import rustworkx
 import yaml
 
-from opsassay.errors import DatapackError
+from opsassay.errors import ConfigError, DatapackError
 from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.model.files import require_small
 from opsassay.model.incident import Label, RootLabel, Truth
 from opsassay.telemetry.importers.cases import (
     ImportReport,
@@ -53,45 +55,62 @@ def _source(folder: Path) -> Source:
     return Source(folder.name, id_, partial(_read, folder, id_))
 
 
+@dataclass(frozen=True)
+class GroundTruth:
+    """What a ground truth says: groups by id, ids of those that are root causes, their graph, and what is to be kept."""
+
+    groups: Mapping[str, Mapping[str, Any]]
+    roots: tuple[str, ...]
+    annotation: Annotation
+    further: Mapping[str, str]
+
+
 def _read(folder: Path, id_: str) -> ReadCase:
     notes: list[str] = []
-    first, second = (_spec(folder / name, notes) for name in (V1, V2))
+    first, second = (read_spec(folder / name, notes) for name in (V1, V2))
     if first is None and second is None:
         raise DatapackError(f"{folder} has no ground truth that can be read: {'; '.join(notes)}.")
-    system = "itbench"
     objects = _objects(second, notes) if second is not None else ()
-    groups = _groups(first or {}, notes)
-    graph = _graph(folder.name, first or {}, groups, notes)
-    roots = tuple(_label(group) for group in groups.values() if group.get("root_cause"))
-    if not roots and not objects:
+    found = ground_truth(folder.name, first or {}, V1, notes)
+    if not found.roots and not objects:
         raise DatapackError(f"{folder} names no root cause, in {V1} nor in {V2}; correct it or leave it out.")
-    aliases = [[str(name) for name in group] for group in _listed((first or {}).get("aliases"))]
-    named = {name for group in aliases for name in group}
-    notes += [f"{V1}: the alias {name!r} is no group" for name in sorted(named - groups.keys())]
+    roots = tuple(_label(found.groups[name]) for name in found.roots)
     names = tuple(f"itbench: faulted object {name}" for name in objects)
-    truth = Truth(id=id_, system=system, roots=roots or tuple(RootLabel(service=(n,)) for n in objects), notes=names)
+    truth = Truth(id=id_, system="itbench", roots=roots or tuple(RootLabel(service=(n,)) for n in objects), notes=names)
+    annotation = found.annotation.model_copy(update={"notes": tuple(notes)})
+    return ReadCase(None, truth, annotation=annotation, further=found.further, notes=tuple(notes))
+
+
+def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]) -> GroundTruth:
+    """Return what *spec*, from the file named *file*, says of *case*; what is broken in it is added to *notes*."""
+    groups = _groups(spec, file, notes)
+    graph = _graph(case, spec, groups, file, notes)
+    aliases = [[str(name) for name in group] for group in _listed(spec.get("aliases"))]
+    named = {name for group in aliases for name in group}
+    notes += [f"{file}: the alias {name!r} is no group" for name in sorted(named - groups.keys())]
     annotation = Annotation(
         label=Label.ATTRIBUTED if graph.edges and graph.root_causes else Label.UNEXPLAINED,
-        reason=f"imported from {V1}",
+        reason=f"imported from {file}",
         graph=graph,
-        notes=tuple(notes),
     )
     entities = {
-        "groups": {name: {"kind": g.get("kind"), "filters": _filters(g)} for name, g in groups.items()},
+        "groups": {name: {"kind": g.get("kind"), "filters": filters_of(g)} for name, g in groups.items()},
         "aliases": aliases,
     }
-    further = {ENTITIES: json.dumps(entities, indent=1, sort_keys=True) + "\n"}
-    return ReadCase(None, truth, annotation=annotation, further=further, notes=tuple(notes))
+    roots = tuple(name for name, group in groups.items() if group.get("root_cause"))
+    return GroundTruth(groups, roots, annotation, {ENTITIES: json.dumps(entities, indent=1, sort_keys=True) + "\n"})
 
 
-def _spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
+def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
     """Return the content of *path*, from under ``spec`` where there is one; None, with a note, if it is unreadable."""
     if not path.exists():
         notes.append(f"there is no {path.name}")
         return None
     try:
-        documents = [d for d in yaml.safe_load_all(path.read_text(encoding="utf-8")) if d is not None]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+        require_small(text, path.name)
+        documents = [d for d in yaml.safe_load_all(text) if d is not None]
+    except (ConfigError, yaml.YAMLError, UnicodeDecodeError) as error:
         notes.append(f"{path.name} is not YAML ({first_line(error)})")
         return None
     if len(documents) != 1 or not isinstance(documents[0], dict):
@@ -104,39 +123,39 @@ def _spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
     return spec
 
 
-def _groups(spec: Mapping[str, Any], notes: list[str]) -> dict[str, dict[str, Any]]:
+def _groups(spec: Mapping[str, Any], file: str, notes: list[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for place, group in enumerate(_listed(spec.get("groups"))):
         if not isinstance(group, dict) or not group.get("id"):
-            notes.append(f"{V1}: group {place + 1} has no id")
+            notes.append(f"{file}: group {place + 1} has no id")
             continue
         name = str(group["id"])
         if name in found:
-            notes.append(f"{V1}: the group {name!r} occurs twice; the first is kept")
+            notes.append(f"{file}: the group {name!r} occurs twice; the first is kept")
             continue
         found[name] = group
-        for pattern in _filters(group):
+        for pattern in filters_of(group):
             try:
                 re.compile(pattern)
             except re.error as error:
-                notes.append(f"{V1}: the filter {pattern!r} of {name} is no regular expression ({error})")
-        if not _filters(group):
-            notes.append(f"{V1}: the group {name!r} has no filter, so no name matches it")
+                notes.append(f"{file}: the filter {pattern!r} of {name} is no regular expression ({error})")
+        if not filters_of(group):
+            notes.append(f"{file}: the group {name!r} has no filter, so no name matches it")
     return found
 
 
 def _graph(
-    case: str, spec: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]], notes: list[str]
+    case: str, spec: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]], file: str, notes: list[str]
 ) -> CausalGraph:
     edges: dict[tuple[str, str], CausalEdge] = {}
     for place, step in enumerate(_listed(spec.get("propagations"))):
         ends = [str(step.get(end) or "") for end in ("source", "target")] if isinstance(step, dict) else ["", ""]
         if not all(ends):
-            notes.append(f"{V1}: propagation {place + 1} lacks its source or its target")
+            notes.append(f"{file}: propagation {place + 1} lacks its source or its target")
             continue
         dangling = [end for end in ends if end not in groups]
         if dangling:
-            notes.append(f"{V1}: propagation {place + 1} names {', '.join(map(repr, dangling))}, which is no group")
+            notes.append(f"{file}: propagation {place + 1} names {', '.join(map(repr, dangling))}, which is no group")
             continue
         edges.setdefault(
             (ends[0], ends[1]),
@@ -144,9 +163,9 @@ def _graph(
                 source=ends[0], target=ends[1], evidence={k: step[k] for k in ("condition", "effect") if k in step}
             ),
         )
-    _say_cycles(list(edges), notes)
+    _say_cycles(list(edges), file, notes)
     alarms = {str(a.get("group_id")) for a in _listed(spec.get("alerts")) if isinstance(a, dict) and a.get("group_id")}
-    notes += [f"{V1}: an alert names {name!r}, which is no group" for name in sorted(alarms - groups.keys())]
+    notes += [f"{file}: an alert names {name!r}, which is no group" for name in sorted(alarms - groups.keys())]
     reached = {end for pair in edges for end in pair}
     roots = [name for name, group in groups.items() if group.get("root_cause")]
     nodes = tuple(CausalNode(component=name) for name in sorted(reached | set(roots)))
@@ -159,7 +178,7 @@ def _graph(
     )
 
 
-def _say_cycles(pairs: list[tuple[str, str]], notes: list[str]) -> None:
+def _say_cycles(pairs: list[tuple[str, str]], file: str, notes: list[str]) -> None:
     names = sorted({end for pair in pairs for end in pair})
     index = {name: place for place, name in enumerate(names)}
     graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
@@ -169,7 +188,7 @@ def _say_cycles(pairs: list[tuple[str, str]], notes: list[str]) -> None:
         sorted(names[i] for i in part) for part in rustworkx.strongly_connected_components(graph) if len(part) > 1
     ]
     circles += [[a] for a, b in pairs if a == b]
-    notes += [f"{V1}: the propagations run in a circle: {', '.join(circle)}" for circle in sorted(circles)]
+    notes += [f"{file}: the propagations run in a circle: {', '.join(circle)}" for circle in sorted(circles)]
 
 
 def _objects(spec: Mapping[str, Any], notes: list[str]) -> tuple[str, ...]:
@@ -188,7 +207,8 @@ def _label(group: Mapping[str, Any]) -> RootLabel:
     return RootLabel(service=(name,), pod=(name,) if str(group.get("kind")).lower() == "pod" else ())
 
 
-def _filters(group: Mapping[str, Any]) -> list[str]:
+def filters_of(group: Mapping[str, Any]) -> list[str]:
+    """Return the regular expressions that match the names of a group's entities."""
     return [str(pattern) for pattern in _listed(group.get("filter"))]
 
 

@@ -48,8 +48,21 @@ _METRICS = {
     "CpuUsageRate(%)": ("k8s.pod.cpu_limit_utilization", 1e-2),
     "MemoryUsage(Mi)": ("k8s.pod.memory.working_set", 2.0**20),
     "MemoryUsageRate(%)": ("k8s.pod.memory_limit_utilization", 1e-2),
+    "NetworkReceiveBytes": ("k8s.pod.network.io.receive", 1.0),
+    "NetworkTransmitBytes": ("k8s.pod.network.io.transmit", 1.0),
+    "PodWorkload(Ops)": ("http.server.request.rate", 1.0),
+    "NodeCpuUsageRate(%)": ("k8s.node.cpu.utilization", 1e-2),
+    "NodeMemoryUsageRate(%)": ("k8s.node.memory.utilization", 1e-2),
+    "NodeNetworkReceiveBytes": ("k8s.node.network.io.receive", 1.0),
+    **{
+        f"Pod{side}LatencyP{share}(s)": (f"http.{side.lower()}.request.duration.p{share}", 1.0)
+        for side in ("Client", "Server")
+        for share in ("90", "95", "99")
+    },
+    **{f"LatencyP{share}(s)": (f"http.request.duration.p{share}", 1.0) for share in ("50", "90", "95", "99")},
 }
-"""Columns with a name in the OpenTelemetry conventions, and the factor to its unit; others keep theirs."""
+"""Columns with a name like those of the OpenTelemetry conventions, and the factor to its unit (bytes, s, 1/s, shares);
+others keep theirs. Columns without a pod are those of front_service.csv, which is what users feel."""
 
 _LEVEL = r"\s(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s"
 
@@ -211,7 +224,8 @@ def _service(pod: pl.Expr) -> pl.Expr:
 def _frames(day: Path, incident: Incident, normal: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]) -> Frames:
     frames: Frames = {("normal", m): frame for m, frame in normal.items()}
     frames |= {("abnormal", m): frame for m, frame in after.items()}
-    metrics = _metrics(day)
+    entrance = normal["traces"].filter(pl.col("parent_span_id") == "").get_column("service_name")
+    metrics = pl.concat([_metrics(day), _of_front(day, str(entrance.mode().sort().first()))])
     for period, window in (("normal", incident.normal), ("abnormal", incident.abnormal)):
         within = pl.col("time").dt.epoch("ns").is_between(window.start_ns, window.end_ns, closed="left")
         frames[period, "metrics"] = metrics.filter(within)
@@ -233,19 +247,34 @@ def _incident(id_: str, system: str, normal: dict[str, pl.DataFrame], after: dic
 def _metrics(day: Path) -> pl.DataFrame:
     """Return time, metric, value, service_name and pod of every pod's metrics of the day."""
     parts = [_of_pod(path) for path in sorted((day / "metric").glob("*_metric.csv"))]
-    return pl.concat(parts) if parts else empty("metrics")
+    return pl.concat(parts) if parts else empty("metrics").select(_METRIC_COLUMNS)
 
 
 def _of_pod(path: Path) -> pl.DataFrame:
-    table = read_csv(path)
-    columns = [c for c in table.columns if c not in {"Time", "TimeStamp", "PodName"}]
+    return _unpivoted(read_csv(path)).with_columns(service_name=_service(pl.col("attr.k8s.pod.name")))
+
+
+def _of_front(day: Path, entrance: str) -> pl.DataFrame:
+    """Return the metrics of front_service.csv, said of the service at which requests enter: it names none of its own."""
+    path = day / "metric" / "front_service.csv"
+    if not path.exists():
+        return empty("metrics").select(_METRIC_COLUMNS)
+    return _unpivoted(read_csv(path)).with_columns(service_name=pl.lit(entrance))
+
+
+_METRIC_COLUMNS = ("time", "metric", "value", "service_name", "attr.k8s.pod.name")
+
+
+def _unpivoted(table: pl.DataFrame) -> pl.DataFrame:
+    """Return _METRIC_COLUMNS of a file with a column per metric; where no pod is named there is none."""
+    columns = [c for c in table.columns if c not in {"Time", "TimeStamp", "PodName", "ServiceName"}]
     renamed = {c: _METRICS.get(c, (f"nezha.{c}", 1.0)) for c in columns}
-    return (
-        table.select(
-            time=at_ns(pl.col("TimeStamp").cast(pl.Int64) * 1_000_000_000),
-            pod="PodName",
-            **{name: numbers(column) * factor for column, (name, factor) in renamed.items()},
-        )
-        .unpivot(index=["time", "pod"], variable_name="metric", value_name="value")
-        .select("time", "metric", "value", service_name=_service(pl.col("pod")), **{"attr.k8s.pod.name": pl.col("pod")})
+    wide = table.select(
+        time=at_ns(pl.col("TimeStamp").cast(pl.Int64) * 1_000_000_000),
+        pod="PodName" if "PodName" in table.columns else pl.lit(None, pl.String),
+        **{name: numbers(column) * factor for column, (name, factor) in renamed.items()},
+    )
+    long = wide.unpivot(index=["time", "pod"], variable_name="metric", value_name="value")
+    return long.select(
+        "time", "metric", "value", pl.lit("").alias("service_name"), pl.col("pod").alias("attr.k8s.pod.name")
     )

@@ -26,6 +26,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opsassay.errors import DatapackError, OpsAssayError
 from opsassay.model.incident import Incident, Window
 from opsassay.model.json_lines import numbered_lines
+from opsassay.outside import bounded, most_expanded, open_plain
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
@@ -123,7 +124,10 @@ def _requests(file: Path, signal: str, message: Any, notes: list[str]) -> Iterat
         notes.append(f"{name} is neither JSON ({', '.join(_JSON)}) nor protobuf ({', '.join(_BINARY)})")
         return
     try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        most = most_expanded(file.stat().st_size, 256 * 2**20, 32)
+        with open_plain(file) as plain:
+            packed = gzip.GzipFile(fileobj=plain) if file.suffix == ".gz" else plain
+            stream = bounded(packed, most, str(file))
             if form in _BINARY:
                 yield parse(signal, stream.read())
                 return
@@ -137,7 +141,7 @@ def _requests(file: Path, signal: str, message: Any, notes: list[str]) -> Iterat
         notes.append(f"{name} cannot be read ({first_line(error)})")
 
 
-def _objects(stream: BinaryIO | gzip.GzipFile) -> Iterator[tuple[int, bytes]]:
+def _objects(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield line numbers and JSON texts: the whole file where it is one object over several lines, else every line."""
     for place, (number, line) in enumerate(numbered_lines(stream)):
         if place == 0 and line.strip() in {b"{", b"["}:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import signal
@@ -11,14 +10,13 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from aiohttp import web
 
 from opsassay.errors import StartError
 from opsassay.logs import Log
+from opsassay.model.locks import folder_lock
 from opsassay.telemetry.otlp import control
 from opsassay.telemetry.otlp.intake import Intake
 from opsassay.telemetry.otlp.sessions import SessionRecorder
@@ -35,20 +33,10 @@ def run(state: Path, host: str, port: int, *, die_with_stdin: bool) -> None:
     Raises StartError when the port or the state folder is taken, OperationError when the disk refuses the last flush.
     """
     state.mkdir(parents=True, exist_ok=True)
-    with _claimed(state):
+    taken = StartError(f"Another receiver already runs on {state}; stop it or choose another folder.")
+    with folder_lock(state, name=_LOCK_NAME, wait=False, refusal=taken):
         listener = _listen(host, port)
         asyncio.run(_serve(state, listener, die_with_stdin=die_with_stdin))
-
-
-@contextmanager
-def _claimed(state: Path) -> Iterator[None]:
-    """Hold the lock of *state*; the kernel lets it go whatever ends the process."""
-    with (state / _LOCK_NAME).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StartError(f"Another receiver already runs on {state}; stop it or choose another folder.") from error
-        yield
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -52,6 +52,7 @@ class CataloguedFault:
     *objections* yields what stands against a plan whose target exists. *why_no_host* is the reason why its target cannot be
     a host, '' when it can. *excludes_others* and *excludes_itself*, with ``{replica}`` in them, say why no other
     fault, or no second one of this type, can act on the same replica. *impairment* makes what networks read of parameters.
+    *hook* is the name by which the runtime of a service knows what it does inside its process, '' when that is nothing.
     """
 
     row: FaultType
@@ -62,6 +63,7 @@ class CataloguedFault:
     excludes_others: str = ""
     excludes_itself: str = ""
     impairment: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    hook: str = ""
 
 
 @dataclass(frozen=True)

@@ -32,16 +32,40 @@ _FAMILY = FamilyTraits(
 
 FAMILY = (
     _FAMILY.fault(
-        "HTTPRequestAbort", FaultKind.HTTP_ABORTED, _CODE, _ROUTE, signature=handling_fails, objections=serves_http
+        "HTTPRequestAbort",
+        FaultKind.HTTP_ABORTED,
+        _CODE,
+        _ROUTE,
+        signature=handling_fails,
+        objections=serves_http,
+        hook="abort_request",
     ),
     _FAMILY.fault(
-        "HTTPResponseAbort", FaultKind.HTTP_ABORTED, _CODE, _ROUTE, signature=handling_fails, objections=serves_http
+        "HTTPResponseAbort",
+        FaultKind.HTTP_ABORTED,
+        _CODE,
+        _ROUTE,
+        signature=handling_fails,
+        objections=serves_http,
+        hook="abort_response",
     ),
     _FAMILY.fault(
-        "HTTPRequestDelay", FaultKind.HTTP_SLOW, DELAY, _ROUTE, signature=handling_slow, objections=serves_http
+        "HTTPRequestDelay",
+        FaultKind.HTTP_SLOW,
+        DELAY,
+        _ROUTE,
+        signature=handling_slow,
+        objections=serves_http,
+        hook="delay_request",
     ),
     _FAMILY.fault(
-        "HTTPResponseDelay", FaultKind.HTTP_SLOW, DELAY, _ROUTE, signature=handling_slow, objections=serves_http
+        "HTTPResponseDelay",
+        FaultKind.HTTP_SLOW,
+        DELAY,
+        _ROUTE,
+        signature=handling_slow,
+        objections=serves_http,
+        hook="delay_response",
     ),
     _FAMILY.fault(
         "HTTPResponseReplaceBody",
@@ -50,6 +74,7 @@ FAMILY = (
         _ROUTE,
         signature=calls_fail,
         objections=serves_http,
+        hook="replace_body",
     ),
     _FAMILY.fault(
         "HTTPResponsePatchBody",
@@ -58,6 +83,7 @@ FAMILY = (
         _ROUTE,
         signature=calls_fail,
         objections=serves_http,
+        hook="patch_body",
     ),
     _FAMILY.fault(
         "HTTPRequestReplacePath",
@@ -66,6 +92,7 @@ FAMILY = (
         _ROUTE,
         signature=calls_fail,
         objections=serves_http,
+        hook="replace_path",
     ),
     _FAMILY.fault(
         "HTTPRequestReplaceMethod",
@@ -74,6 +101,7 @@ FAMILY = (
         _ROUTE,
         signature=calls_fail,
         objections=serves_http,
+        hook="replace_method",
     ),
     _FAMILY.fault(
         "HTTPResponseReplaceCode",
@@ -82,5 +110,6 @@ FAMILY = (
         _ROUTE,
         signature=calls_fail,
         objections=serves_http,
+        hook="replace_code",
     ),
 )

@@ -112,7 +112,13 @@ def _heap_only(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:  # noq
 
 FAMILY = (
     _FAMILY.fault(
-        "JVMLatency", FaultKind.JVM_METHOD_LATENCY, DELAY, _METHOD, signature=handling_slow, objections=_has_methods
+        "JVMLatency",
+        FaultKind.JVM_METHOD_LATENCY,
+        DELAY,
+        _METHOD,
+        signature=handling_slow,
+        objections=_has_methods,
+        hook="delay_method",
     ),
     _FAMILY.fault(
         "JVMReturn",
@@ -123,6 +129,7 @@ FAMILY = (
         aliases=("JVMRuntimeMutator",),
         signature=calls_fail,
         objections=serves_http,
+        hook="replace_result",
     ),
     _FAMILY.fault(
         "JVMException",
@@ -131,6 +138,7 @@ FAMILY = (
         _METHOD,
         signature=handling_fails,
         objections=_has_methods,
+        hook="raise_in_method",
     ),
     _FAMILY.fault(
         "JVMGarbageCollector",
@@ -138,6 +146,7 @@ FAMILY = (
         levels=SERVICE_POD,
         channel=Channel.VERTICAL,
         signature=collector_pauses,
+        hook="collect_garbage",
     ),
     _FAMILY.fault(
         "JVMCPUStress",
@@ -146,6 +155,7 @@ FAMILY = (
         levels=SERVICE_POD,
         channel=Channel.VERTICAL,
         signature=threads_busy,
+        hook="keep_busy",
     ),
     _FAMILY.fault(
         "JVMMemoryStress",
@@ -156,6 +166,7 @@ FAMILY = (
         channel=Channel.VERTICAL,
         signature=heap_grows,
         objections=_heap_only,
+        hook="grow_heap",
     ),
     _FAMILY.fault(
         "JVMMySQLLatency",
@@ -164,6 +175,7 @@ FAMILY = (
         _METHOD,
         signature=statements_slow,
         objections=_uses_database,
+        hook="delay_statement",
     ),
     _FAMILY.fault(
         "JVMMySQLException",
@@ -172,5 +184,6 @@ FAMILY = (
         _METHOD,
         signature=statements_fail,
         objections=_uses_database,
+        hook="fail_statement",
     ),
 )

@@ -215,5 +215,6 @@ FAMILY = (
         on_hosts=True,
         objections=_exchanges_packets,
         impairment=_partition,
+        hook="short_connections",
     ),
 )

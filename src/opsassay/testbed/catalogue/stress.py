@@ -63,5 +63,6 @@ FAMILY = (
         whole("size_mb", 256, "memory that is allocated and touched, MiB"),
         signature=memory_full,
         on_hosts=True,
+        hook="short_of_memory",
     ),
 )

@@ -37,5 +37,6 @@ FAMILY = (
         number("offset_ms", -60_000.0, "added to the target's wall clock, milliseconds", None),
         aliases=("TimeChaos",),
         signature=clock_apart,
+        hook="skew_clock",
     ),
 )

@@ -7,7 +7,6 @@ environment variable ``OPSASSAY_SYSTEM``, so that leftovers are found by what th
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -21,6 +20,7 @@ from typing import Any
 import psutil
 
 from opsassay.errors import OperationError, UserError
+from opsassay.model.json_lines import append_object
 from opsassay.testbed.kernel.cgroups import remove_below
 
 MARKER = "OPSASSAY_SYSTEM"
@@ -128,6 +128,7 @@ def acquire_lock(state: SystemState, *, shared: bool = False) -> int | None:
 
     A *shared* lock only tells whether a supervisor is there; those who look do not shut each other out.
     """
+    # Not `folder_lock`: the held descriptor is handed to the supervisor that is started, which filelock cannot do.
     state.lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for patience in (*[LOOK_S] * LOOKS, 0.0):  # somebody who only looks is gone in a moment
@@ -152,11 +153,10 @@ def all_states() -> list[SystemState]:
 def note_process(state: SystemState, pid: int) -> None:
     """Write down that *pid* belongs to the system: a server may overwrite the environment that marks it."""
     try:
-        line = json.dumps({"pid": pid, "created": psutil.Process(pid).create_time()})
+        noted = {"pid": pid, "created": psutil.Process(pid).create_time()}
     except psutil.NoSuchProcess:
         return
-    with (state.dir / "processes.jsonl").open("a") as file:
-        file.write(line + "\n")
+    append_object(state.dir / "processes.jsonl", noted)
 
 
 def note_groups(state: SystemState, folders: Iterable[Path]) -> None:
@@ -164,11 +164,26 @@ def note_groups(state: SystemState, folders: Iterable[Path]) -> None:
     state.write(GROUPS_FILE, {"folders": [str(folder) for folder in folders]})
 
 
+def noted_groups(state: SystemState) -> list[Path]:
+    """Return the control groups that were written down; none is fine."""
+    try:
+        return [Path(folder) for folder in json.loads((state.dir / GROUPS_FILE).read_text())["folders"]]
+    except FileNotFoundError:
+        return []
+
+
 def remove_groups(state: SystemState) -> None:
-    """Remove the control groups that were written down, with what still runs in them; none is fine."""
-    with contextlib.suppress(FileNotFoundError):
-        for folder in json.loads((state.dir / GROUPS_FILE).read_text())["folders"]:
-            remove_below(Path(folder))
+    """Remove the control groups that were written down, with what still runs in them."""
+    for folder in noted_groups(state):
+        remove_below(folder)
+
+
+def leftovers(state: SystemState, groups: Iterable[Path]) -> list[str]:
+    """Return what is there of a system that should be gone, each in words; *groups* are those that it had."""
+    found = [f"process {process.pid} still runs" for process in marked_processes(state)]
+    found += [f"the control group {folder} is still there" for folder in groups if folder.exists()]
+    found += [f"the folder {state.dir} is still there"] if state.dir.exists() else []
+    return found + (["its lock is still held"] if state.running() else [])
 
 
 def marked_processes(state: SystemState) -> list[psutil.Process]:

@@ -150,7 +150,7 @@ async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
     try:
         system.journal.write("undone", act.injection.id)
     except OperationError as error:
-        return [f"{name} was undone, but the journal was not told: {error}"]
+        return [f"{name} was undone, but that could not be written to the journal: {error}"]
     return [f"{name}: {note}" for note in act.injection.notes]
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from opsassay.errors import OpsAssayError
 from opsassay.model.system import System
+from opsassay.testbed.catalogue.fault import catalogued
 from opsassay.testbed.core.fleet import Replica
 from opsassay.testbed.core.injection import Injection, Measured
 from opsassay.testbed.core.state import SystemState
@@ -76,7 +77,7 @@ async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: d
     """Switch the injection's hook in the processes of its replicas; a restarted process gets it again."""
     for replica in injection.replicas:
         others = [one for one in replica.hooks if one["injection"] != injection.id]
-        own = {"injection": injection.id, "type": injection.plan.fault, "parameters": parameters or {}}
+        own = {"injection": injection.id, "type": catalogued(injection.plan.fault).hook, "parameters": parameters or {}}
         replica.hooks = [*others, own] if on else others
         await push(injection, replica)
 

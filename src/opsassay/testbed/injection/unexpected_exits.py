@@ -54,7 +54,7 @@ def _sentence(one: dict[str, Any]) -> str:
     if number != signal.SIGKILL:
         return said
     reasons = {
-        True: "the kernel's out-of-memory killer struck at that moment; give the host more memory or less to do",
+        True: "the kernel's out-of-memory killer acted at that moment; give the host more memory or less to do",
         False: "the kernel counts no out-of-memory kill, so somebody else on this machine killed it",
         None: "this kernel does not count out-of-memory kills; see its log",
     }

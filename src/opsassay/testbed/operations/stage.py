@@ -61,6 +61,9 @@ class Stage(Protocol):
     def require_alive(self) -> None:
         """Raise LostError when the system ended while it was watched: then the machinery failed, and nobody is graded."""
 
+    def leftovers(self) -> list[str]:
+        """Return what is still there of the system when it should be gone, each in words; raises OpsAssayError."""
+
 
 class StageSetup(Protocol):
     """What deploys a stage, which ends with the block."""

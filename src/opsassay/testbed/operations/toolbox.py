@@ -75,7 +75,7 @@ class BaseToolbox(ABC):
     """
 
     def __init__(self, tools: Mapping[str, Tool], record: Callable[[Action], None], sight: Sight | None = None) -> None:
-        self.tools, self._record, self.sight = tools, record, sight
+        self.tools, self.record, self.sight = tools, record, sight
         self._turn = threading.Lock()
         self._calls = self._late = 0
         self._under_way: str | None = None
@@ -127,7 +127,7 @@ class BaseToolbox(ABC):
             done = self._attempt(str(name), given)
             payload = ToolOutcome(_cut(done.output), done.status)
             tool = self.tools.get(str(name))
-            self._record(
+            self.record(
                 Action(
                     tool=str(name)[:64],
                     arguments=kept(given),

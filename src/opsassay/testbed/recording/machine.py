@@ -89,7 +89,7 @@ def notes(looks: Iterable[Look]) -> list[str]:
         f"the wall clock jumped by {jump:+.3f} s during the recording: times before and after do not compare"
         for jump in jumps_s(looks)
     ]
-    if (queued := max(look.queued for look in looks)) > 0:
+    if (queued := round(max(look.queued for look in looks), 1)) > 0:
         found.append(f"the machine was busy: {queued:.1f} more runnable tasks than cores")
     if (used := max(look.memory_share for look in looks)) > FULL_SHARE:
         found.append(f"the memory of the machine was {used:.0%} full")

@@ -5,7 +5,8 @@ control-plane part. D3, on its own schedule and once at the end, is a real reque
 is an answer 200 within 3 s, though the probe waits up to 10 s to learn its own latency. A tick whose turn passed while
 the one before was still busy is recorded as missed. Beside the depths a tick holds what changed since the last one that
 got an answer: replicas (readiness, host, release) and the load generator's counts per kind of request. The timeline is
-JSON lines: a header, then one `Tick` a line; what a cluster's control plane says of itself is in a file beside it.
+JSON lines: a header, then one `Tick` a line; what a cluster's control plane says of itself is in a file beside it, and so
+is what the observer logs (``.log``).
 
     python -m opsassay.testbed.recording.observer --on NAME --output FILE [--substrate local] [--settings JSON]
         [--cadence 1] [--probe-every 20] [--protect SERVICE ...]
@@ -42,10 +43,12 @@ from opsassay.model.trajectory import (
     parse_timeline,
 )
 from opsassay.telemetry.clock import boot_id
+from opsassay.testbed.core.observer_log import OBSERVER, link_observer_log
 from opsassay.testbed.core.probes import REACHABLE_WITHIN_S, DepthReading, SystemProbes, SystemReading
 from opsassay.testbed.core.substrate import LOCAL, load_substrate
 
 _log = Log(__name__)
+LOG_SUFFIX = ".log"
 START_TIMEOUT_S, END_TIMEOUT_S = 60.0, 60.0
 """The last probe and the last reading are bounded; what takes a busy machine longer than this does not end."""
 THREADS = 32
@@ -248,12 +251,17 @@ def main() -> None:
     )
     parser.add_argument("--protect", nargs="*", default=[], help="services that are probed; the entries when left out")
     given = parser.parse_args()
-    configure("observer", given.on)
+    configure(OBSERVER, given.on, str(given.output.with_suffix(LOG_SUFFIX)))
+    link_observer_log(given.substrate, given.on, given.output.with_suffix(LOG_SUFFIX))
     try:
         probes = load_substrate(given.substrate, given.settings).running(given.on).probes(given.protect)
         asyncio.run(observe(probes, given.output, given.cadence, given.probe_every or None))
     except OpsAssayError as error:
+        _log.error("failed", reason=str(error))
         sys.exit(f"Error: {error}")
+    except Exception as error:
+        _log.exception("failed", error)
+        raise
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 from opsassay import __version__
 from opsassay.errors import OperationError, UserError
 from opsassay.model.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
+from opsassay.model.progress import SILENT, Progress, piece
 from opsassay.model.system import System
 from opsassay.telemetry.clock import boot_id
 from opsassay.telemetry.content import opaque_id, write_datapack
@@ -40,13 +41,6 @@ EARLY_END_S = (0.1, 1.5)
 SETTLE_S = 1.0
 SPOOL_PREFIX = ".recording-"
 
-Progress = Callable[[str, float], None]
-"""Called with a stage and the seconds that it will take."""
-
-
-def unheard(_stage: str, _seconds: float) -> None:
-    """Progress that nobody follows."""
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -59,7 +53,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What the last event of an injection reported."""
+    """What the last event of an injection says."""
 
     faults: tuple[Fault, ...]
     roots: tuple[RootLabel, ...]
@@ -114,7 +108,7 @@ def record(
     *,
     seed: int = 0,
     id_: str | None = None,
-    on_progress: Progress = unheard,
+    progress: Progress = SILENT,
 ) -> str:
     """Record one incident on the *running* system into *tree* and return its id.
 
@@ -127,28 +121,26 @@ def record(
     check_output(tree)
     id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
     chance = random.Random(f"{seed}:{plan.model_dump_json()}")  # noqa: S311
-    captured = _capture(running, plan, spool_of(tree, id_), schedule, on_progress)
+    captured = _capture(running, plan, spool_of(tree, id_), schedule, progress)
     _seal(id_, captured, running, system, tree, chance)
     shutil.rmtree(captured.spool, ignore_errors=True)
     return id_
 
 
-def _capture(
-    running: RunningSystem, plan: FaultPlan, spool: Path, schedule: Schedule, on_progress: Progress
-) -> _Captured:
+def _capture(running: RunningSystem, plan: FaultPlan, spool: Path, schedule: Schedule, progress: Progress) -> _Captured:
     """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards."""
     with MachineWatch(running.status().name, _running_systems) as watch:
-        on_progress("warm-up", schedule.warmup_s)
-        time.sleep(schedule.warmup_s)
+        with piece(progress, "warm-up", schedule.warmup_s):
+            time.sleep(schedule.warmup_s)
         with _session(running, spool) as finish:
             start_ns = time.time_ns()
-            on_progress("normal window", schedule.normal_s)
-            time.sleep(schedule.normal_s)
-            outcome = _break(running, plan, schedule, on_progress)
-            on_progress("sealing", SETTLE_S)
-            running.flush()
-            time.sleep(SETTLE_S)
-            stats = finish()
+            with piece(progress, "normal window", schedule.normal_s):
+                time.sleep(schedule.normal_s)
+            outcome = _break(running, plan, schedule, progress)
+            with piece(progress, "sealing", SETTLE_S):
+                running.flush()
+                time.sleep(SETTLE_S)
+                stats = finish()
     usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
     return _Captured(spool, usual, outcome, stats, tuple(watch.looks))
 
@@ -231,13 +223,17 @@ def _close(receiver: Receiver, name: str) -> None:
         receiver.close_session(name)
 
 
-def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, on_progress: Progress) -> _Outcome:
+def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress: Progress) -> _Outcome:
     """Inject *plan*, wait for its end and the recovery; return what happened."""
-    on_progress("abnormal window", schedule.abnormal_s)
+    stage = "abnormal window"
+    progress.started(stage, schedule.abnormal_s)
     for event in running.inject(plan):
         if event["event"] == "undone":
-            on_progress("recovery", 2.0)
+            progress.finished(stage, "done")
+            stage = "recovery"
+            progress.started(stage, 2.0)
         if event["event"] == "done":
+            progress.finished(stage, "done")
             return _Outcome(
                 faults=tuple(Fault.model_validate(fault) for fault in event["faults"]),
                 roots=tuple(RootLabel.model_validate(root) for root in event["roots"]),

@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import asyncpg
-import redis
-import redis.asyncio
+import valkey
+import valkey.asyncio
 
 from opsassay.errors import StartError, UserError
 from opsassay.model.system import Store
@@ -87,11 +87,11 @@ async def configure(store: RunningStore, settings: Mapping[str, str]) -> None:
     """Give a Valkey *store* other *settings* while it runs; raises UserError in the server's words."""
     if not settings:
         return
-    async with redis.asyncio.Redis(host=store.site.management, port=store.port, socket_timeout=5) as client:
+    async with valkey.asyncio.Valkey(host=store.site.management, port=store.port, socket_timeout=5) as client:
         for name, value in settings.items():
             try:
                 await client.config_set(name, value)
-            except redis.RedisError as error:
+            except valkey.ValkeyError as error:
                 raise UserError(f"Store {store.name} refuses {name}={value}: {error}.") from error
             store.settings[name] = value
 

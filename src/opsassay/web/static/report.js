@@ -85,7 +85,12 @@ function caseList() {
 function solversTable() {
   if (!payload.solvers) return "";
   return el("details", { open: true, id: "solvers" }, el("summary", {}, "Solvers over all cases"),
-    table("Solvers", payload.solvers.columns, payload.solvers.rows));
+    table("Solvers", payload.solvers.columns, payload.solvers.rows),
+    ...calmTable(payload.solvers.calm));
+}
+
+function calmTable(calm) {
+  return calm ? [el("h3", {}, "Cases in which nothing was broken"), table("Cases without a fault", calm.columns, calm.rows)] : [];
 }
 
 function fromAddress() {

@@ -23,11 +23,12 @@ from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.diagnosis.agent_runs import setup_of
 from opsassay.bench.domains.diagnosis.estimate import ASSUMED_CALLS, ASSUMED_INPUT, estimate
 from opsassay.bench.domains.diagnosis.exams import RunSettings, open_suite, plan, read_settings
+from opsassay.bench.domains.diagnosis.method_setups import method_setup
 from opsassay.bench.domains.diagnosis.repeats import case_complexity, summarise_runs
 from opsassay.cli import run as command_line
 from opsassay.errors import ConfigError, DatapackError
 from opsassay.grading.repeats import complexity
-from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver, Verdict
+from opsassay.model.run import SCORE_TABLE_COLUMNS, Metric, MetricStatus, Run, RunStatus, Solver, Verdict
 from opsassay.telemetry.mask import Mask
 from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_tree
@@ -92,10 +93,10 @@ def test_a_wrong_setting_is_told_by_its_key(change, sentence):
 
 def test_repeats_are_spread_over_the_cases(tmp_path):
     opened = open_suite(make_tree(tmp_path / "t", count=2).root)
-    jobs = plan(opened, ["constant", "chance"], 2, RunSettings(seed=5))
+    jobs = plan(opened, [method_setup("constant"), method_setup("chance")], 2, RunSettings(seed=5))
     assert [job.seed for job in jobs] == [5] * 4 + [6] * 4
-    assert [job.solver for job in jobs] == ["constant", "chance"] * 4
-    assert len({(job.case.name, job.solver, job.seed) for job in jobs}) == 8
+    assert [job.solver_name for job in jobs] == ["constant", "chance"] * 4
+    assert len({(job.case.name, job.solver_name, job.seed) for job in jobs}) == 8
 
 
 def test_a_suite_that_was_changed_is_refused(tmp_path, call):
@@ -152,12 +153,13 @@ def test_run_makes_grades_resumes_and_exports(tmp_path, call, model):
     assert rca["answer_time"]["attempts"] == 4
     assert rca["complexity"] == pytest.approx(complexity(3, 1, 1))
     assert rca["spent"]["model_calls"] == 8
-    again = json.loads(call(*arguments, "--json", "--scores", tmp_path / "scores.csv")[0])
+    again = json.loads(call(*arguments, "--json")[0])
     assert [item["run"] for item in again["items"]] == [item["run"] for item in first["items"]]
     assert len(RunStore(tmp_path / "runs").attempts()) == 16
+    call("grade", tmp_path / "runs", "--cases", tree.root, "--scores", tmp_path / "scores.csv")
     rows = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
     assert {row["method"] for row in rows} == {"rca (scripted:model.yaml)", "constant"}
-    assert list(rows[0]) == ["family", "system", "case", "method", "score"]
+    assert list(rows[0])[:8] == [*SCORE_TABLE_COLUMNS]
     third = json.loads(call(*arguments, "--json", "-c", "again=true")[0])
     assert all(item["run"].endswith("/2") for item in third["items"])
 
@@ -168,19 +170,7 @@ def test_without_truth_runs_are_made_and_nothing_is_graded(tmp_path, call, model
     pack.rename(tmp_path / "alone")
     out, _ = call("run", tmp_path / "alone", "-a", "rca", "--model", model, "-o", tmp_path / "runs")
     assert "Nothing was graded" in out
-    call(
-        "run",
-        tmp_path / "alone",
-        "-a",
-        "rca",
-        "--model",
-        model,
-        "-o",
-        tmp_path / "runs",
-        "--scores",
-        tmp_path / "s.csv",
-        code=2,
-    )
+    call("grade", tmp_path / "runs", "--cases", tmp_path / "alone", "--scores", tmp_path / "s.csv", code=2)
     assert not (tmp_path / "s.csv").exists()
 
 
@@ -191,9 +181,10 @@ def test_unsealed_and_flagged_runs_are_in_no_score_table(tmp_path, call):
     told = json.loads(call(*arguments)[0])
     assert told["items"][0]["not_ranked"] == ["it ran unsealed"]
     assert told["summary"][0]["not_ranked"] == ["it ran unsealed"]
-    _, err = call(*arguments, "--scores", tmp_path / "s.csv", code=2)
-    assert "none of the runs may be ranked (it ran unsealed)" in err
-    call("run", tree.root, "-a", path, "-a", "constant", "-c", "sealing=off", "--scores", tmp_path / "s.csv")
+    _, err = call("grade", tree.root, "--scores", tmp_path / "s.csv", code=2)
+    assert "none of the runs may be ranked" in err
+    call("run", tree.root, "-a", path, "-a", "constant", "-c", "sealing=off")
+    call("grade", tree.root, "--scores", tmp_path / "s.csv")
     assert {row["method"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())} == {"constant"}
 
 
@@ -297,7 +288,7 @@ def test_the_estimate_is_by_stated_assumptions_then_by_what_was_spent(tmp_path, 
     price = Price(input=2.0, output=10.0)
     setup = setup_of("rca", model="made", price=price)
     store = RunStore(tmp_path / "runs")
-    jobs = plan(opened, [setup, "constant"], 3, RunSettings())
+    jobs = plan(opened, [setup, method_setup("constant")], 3, RunSettings())
     first = estimate(store, jobs, price)
     assert (first.runs, first.with_result) == (12, 0)
     assert first.input_tokens == 6 * ASSUMED_CALLS * ASSUMED_INPUT
@@ -402,7 +393,6 @@ def test_a_place_that_cannot_be_written_to_is_told_before_anything_runs(tmp_path
     for option in ("--scores", "--tables"):
         assert "is a directory" in call("grade", tree.root, option, tmp_path, code=2)[1]
         assert "there is no folder" in call("grade", tree.root, option, tmp_path / "none" / "x", code=2)[1]
-    assert "there is no folder" in call("run", *here, "--scores", tmp_path / "none" / "x", code=2)[1]
     assert not (tree.root / "runs").exists()
 
 
@@ -480,6 +470,8 @@ def test_what_may_not_be_ranked_says_why():
 def test_a_job_that_cannot_be_made_is_told_and_the_rest_goes_on(tmp_path):
     tree = make_tree(tmp_path / "t", count=1)
     settings = read_settings(["mask.trace_fraction=0.000001"])
-    (made,) = run_jobs(RunStore(tmp_path / "runs"), plan(open_suite(tree.root), ["constant"], 1, settings))
+    (made,) = run_jobs(
+        RunStore(tmp_path / "runs"), plan(open_suite(tree.root), [method_setup("constant")], 1, settings)
+    )
     assert made.run is None
     assert "leaves no spans" in (made.error or "")

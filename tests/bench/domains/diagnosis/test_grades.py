@@ -46,7 +46,8 @@ def test_every_ended_run_gets_a_verdict_beside_it(store: RunStore, cases: list[C
     # store answers 500, and so do its callers: loudest says cart (alphabetical), constant says cart too.
     loudest = {name: m.value for name, m in by_solver["loudest"].metrics.items()}
     assert (loudest["any_service"], loudest["sql_exec"], loudest["edge_recall"]) == (0, 1, 0.5)
-    assert {m.status for m in by_solver["Raises"].metrics.values()} == {MetricStatus.FAILED}
+    of_no_answer = {name: m.status for name, m in by_solver["Raises"].metrics.items()}
+    assert {name for name, status in of_no_answer.items() if status != MetricStatus.FAILED} <= {"fault_kind_accuracy"}
     assert summarise(verdicts).height > 0
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from bench.commands import agent
 from opsassay.bench.core.ranking import counted, most_repeats
+from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.core.tables import markdown
 from opsassay.bench.domains.diagnosis.results import results_tables
 from opsassay.cli import run as command_line
@@ -214,3 +217,105 @@ def test_single_runs_and_several_stores_are_graded(tmp_path, call):
     assert sorted(item["solver"] for item in both["items"]) == ["chance", "chance", "constant", "constant"]
     _, err = call("grade", tmp_path / "one", tmp_path, "--cases", tree.root, code=2)
     assert "holds no runs" in err
+
+
+def imported(root, incident):
+    """Take the record of the fault from the truth of *incident* in *root*: its root is still named."""
+    path = root / "truth" / incident / "truth.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"faults": []}))
+
+
+def test_a_named_root_without_a_fault_record_is_broken_wherever_it_is_told(tmp_path, call):
+    tree = make_tree(tmp_path / "t", count=1)
+    (incident,) = tree.ids()
+    imported(tree.root, incident)
+    silent = tmp_path / "silent.py"
+    silent.write_text(SILENT)
+    told = json.loads(call("diagnose", tree.root, "-m", f"{silent}:Silent", "-m", "self-time", "--json")[0])["items"]
+    assert {item["method"]: item["correct"] for item in told} == {"silent": False, "self-time": True}
+    graded = json.loads(call("grade", tree.root, "--tables", tmp_path / "t.md", "--json")[0])["items"]
+    assert {i["solver"]: i["metrics"]["any_service"]["value"] for i in graded} == {"silent": 0, "self-time": 1}
+    page = (tmp_path / "t.md").read_text()
+    assert "## Per fault kind" in page
+    assert "## Nothing was broken" not in page
+    call("report", tree.root, "-o", tmp_path)
+    assert "Nothing was broken" not in (tmp_path / "report.html").read_text()
+    call("compare", tree.root, tree.root, "--metric", "any_service")
+
+
+# What may not be said ---------------------------------------------------------------------------------------------------
+
+SILENT = (
+    "from opsassay.model.diagnosis import Diagnosis\n"
+    "class Silent:\n    name, source, cost, configuration = 'silent', '', '', {}\n"
+    "    def diagnose(self, view):\n        return Diagnosis()\n"
+)
+
+
+def a_tree_with_a_calm_case(root):
+    """Three incidents of which one is without a fault, as an imported system has them."""
+    tree = make_tree(root, count=3)
+    first = tree.ids()[0]
+    path = tree.root / "truth" / first / "truth.json"
+    nothing = {"type": "NoFault", "service": None, "start_ns": 0, "end_ns": 1}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"faults": [nothing], "roots": []}))
+    return tree
+
+
+def test_who_always_says_that_nothing_is_wrong_stands_last_and_apart(tmp_path, call):
+    tree = a_tree_with_a_calm_case(tmp_path / "t")
+    (tmp_path / "silent.py").write_text(SILENT)
+    call("diagnose", tree.root, "-m", f"{tmp_path / 'silent.py'}:Silent", "-m", "self-time", "-m", "constant")
+    told = json.loads(call("grade", tree.root, "--json")[0])["summary"]
+    assert [summary["solver"] for summary in told] == ["self-time", "silent", "constant"]
+    silent = told[1]
+    assert (silent["any_service"], silent["exact_match"], silent["calm"]) == (0.0, 0.0, 1.0)
+    assert silent["graded"] == {"any_service": 2, "exact_match": 2, "calm": 1}
+    out, _ = call("grade", tree.root)
+    broken, calm = out.split("Nothing was broken")
+    assert broken.index("self-time") < broken.index("silent")
+    assert "100.0% (2)" in broken
+    assert "100.0% (1)" in calm
+    assert "100.0% (1)" not in broken
+    call("report", tree.root, "-o", tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    payload = json.loads(re.search(r'id="payload"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    assert payload["solvers"]["rows"][0][0] == "self-time"
+    assert ["silent", "100 % (1)"] in payload["solvers"]["calm"]["rows"]
+
+
+def test_an_edited_method_is_another_solver_and_never_a_repeat(tmp_path, call):
+    tree = make_tree(tmp_path / "t", count=2)
+    file = tmp_path / "silent.py"
+    for text in (SILENT, SILENT + "# edited\n"):
+        file.write_text(text)
+        call("diagnose", tree.root, "-m", f"{file}:Silent", "-m", "constant")
+    runs = [read_run(path) for path in RunStore(tree.root).runs()]
+    told = json.loads(call("grade", tree.root, "--json")[0])["summary"]
+    expected = {f"silent@{run.solver_hash[:8]}" for run in runs if run.solver.name == "silent"} | {"constant"}
+    assert (len(expected), {summary["solver"] for summary in told}) == (3, expected)
+    assert {summary["runs"] for summary in told} == {2}
+    assert all(set(summary["pass_at"]) == {"1"} for summary in told)
+    out, err = call("grade", tree.root, "--scores", tmp_path / "s.csv")
+    assert "pass@2" not in out
+    assert "silent was run by 2 solvers of that name: silent@" in err
+    methods = {row["method"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())}
+    assert len(methods) == 3
+
+
+def test_a_kind_that_a_method_declares_it_cannot_name_is_not_applicable(tmp_path, call):
+    tree = make_tree(tmp_path / "t", count=1)  # HTTPResponseAbort
+    (incident,) = tree.ids()
+    path = tree.root / "truth" / incident / "truth.json"
+    path.write_text(path.read_text().replace("HTTPResponseAbort", "JVMException"))
+    call("diagnose", tree.root, "-m", "self-time", "-m", "chance")
+    items = json.loads(call("grade", tree.root, "--json")[0])["items"]
+    exact = {item["solver"]: item["metrics"]["exact_match"] for item in items}
+    assert exact["self-time"] == {
+        "value": None, "status": "not_applicable",
+        "reason": "the solver declares that it cannot name jvm_method_exception",
+    }  # fmt: skip
+    assert exact["chance"]["status"] == "scored"
+    assert {i["solver"]: i["metrics"]["any_service"]["value"] for i in items}["self-time"] == 1.0
+    call("report", tree.root, "-o", tmp_path)
+    assert "cannot name jvm_method_exception" in (tmp_path / "report.html").read_text()

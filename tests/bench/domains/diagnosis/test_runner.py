@@ -200,10 +200,11 @@ def test_a_killed_runner_takes_its_worker_along_and_its_cell_is_run_again(store:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
     )
     children: list[psutil.Process] = []
-    while not (children and any("opsassay.bench.domains.diagnosis.worker" in part for part in children[0].cmdline())):
+    while not any(store.runs()):  # what it is was asked of the worker before the run was begun
         assert runner.poll() is None
         time.sleep(0.05)
         children = psutil.Process(runner.pid).children()
+    assert any("opsassay.bench.domains.diagnosis.worker" in part for part in children[0].cmdline())
     runner.kill()
     runner.wait()
     assert psutil.wait_procs(children, timeout=60)[1] == []

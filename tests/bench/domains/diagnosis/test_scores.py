@@ -9,11 +9,12 @@ import pytest
 
 from opsassay.audit.settings import Columns
 from opsassay.audit.table import long_scores, read_table
+from opsassay.bench.core.scores import CaseLabels, ScoredAnswer, score_of, score_table, write_scores
 from opsassay.bench.core.store import RunStore, read_verdicts
 from opsassay.bench.domains.diagnosis.grades import grade_all
 from opsassay.bench.domains.diagnosis.regrading import changed_profile, moved
 from opsassay.bench.domains.diagnosis.runner import run_method
-from opsassay.bench.domains.diagnosis.scores import modal_answers, score_table, write_scores
+from opsassay.bench.domains.diagnosis.scores import defined_metric, modal_answers
 from opsassay.errors import NotFoundError, UserError
 from opsassay.grading.profiles import PROFILES
 from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
@@ -34,8 +35,10 @@ def test_a_score_table_has_a_row_per_case_and_method_and_the_audit_reads_it(tmp_
         verdict("a", "m", 1.0), verdict("a", "m", 0.5), verdict("a", "n", None, MetricStatus.FAILED),
         verdict("b", "m", 0.25), verdict("b", "n", None, MetricStatus.NOT_APPLICABLE),
     ]  # fmt: skip
-    table = score_table(verdicts, "f1", {"b": "petshop"})
-    assert table.rows() == [
+    answers = [ScoredAnswer(one.solver, one) for one in verdicts]
+    table = score_table(answers, "f1", {"b": CaseLabels("petshop")})
+    assert table.columns == ["family", "system", "case", "method", "protocol", "predicted", "expected", "score"]
+    assert table.select("family", "system", "case", "method", "score").rows() == [
         ("opsassay", "s", "a", "m", 0.75),
         ("opsassay", "s", "a", "n", None),
         ("petshop", "s", "b", "m", 0.25),
@@ -43,9 +46,9 @@ def test_a_score_table_has_a_row_per_case_and_method_and_the_audit_reads_it(tmp_
     path = write_scores(table, tmp_path / "scores.csv")
     assert long_scores(read_table(path), Columns(), str(path)).height == 3
     with pytest.raises(NotFoundError, match="f1"):
-        score_table(verdicts, "f2", {})
+        score_table(answers, "f2", {})
     with pytest.raises(UserError, match="no share"):
-        score_table(verdicts, "tool_calls", {})
+        score_table(answers, "tool_calls", {})
 
 
 def test_a_solver_that_always_says_the_same_has_collapsed() -> None:
@@ -92,7 +95,34 @@ def test_a_wrong_change_is_one_sentence() -> None:
 
 
 def test_scores_without_a_value_are_missing_cells(tmp_path: Path) -> None:
-    table = score_table([verdict("a", "m", None, MetricStatus.FAILED)], "f1", {})
+    failed = verdict("a", "m", None, MetricStatus.FAILED)
+    table = score_table([ScoredAnswer("m", failed)], "f1", {})
     assert table.get_column("score").null_count() == 1
     assert table.schema["score"] == pl.Float64
-    assert write_scores(table, tmp_path / "x.csv").read_text().endswith("opsassay,s,a,m,\n")
+    assert write_scores(table, tmp_path / "x.csv").read_text().endswith('opsassay,s,a,m,"",,,\n')
+
+
+def outcome(any_service: float | None, exact: float | None) -> Verdict:
+    def grade(value: float | None) -> Metric:
+        return Metric(value=value, status=MetricStatus.NOT_APPLICABLE if value is None else MetricStatus.SCORED)
+
+    metrics = {"any_service": grade(any_service), "exact_match": grade(exact)}
+    return Verdict(run="r", item="a", system="s", solver="m", profile="default", metrics=metrics)
+
+
+def test_correct_is_defined_where_something_was_broken_and_where_nothing_was() -> None:
+    broken, unknown_kind, calm, silent = outcome(1, 0), outcome(1, None), outcome(None, 1), outcome(None, None)
+    told = [score_of(one, "correct") for one in (broken, unknown_kind, calm, silent)]
+    assert [metric.value if metric else None for metric in told] == [1, 1, 1, None]
+    assert defined_metric([broken, calm]) == ("exact_match", "")
+    metric, why = defined_metric([broken, unknown_kind])
+    assert metric == "correct"
+    assert "not defined on 1 of 2" in why
+
+
+def test_an_answer_that_names_any_true_root_has_the_expected_label() -> None:
+    two = CaseLabels(roots=(frozenset({"store"}), frozenset({"cart", "ts-order"})))
+    assert two.expected == "cart"
+    assert [two.label(said) for said in ("cart", "store", "order", "Store", "front")] == ["cart"] * 4 + ["front"]
+    assert CaseLabels(roots=()).expected == "nothing is wrong"
+    assert CaseLabels().expected is None

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from grading.verifiers.made import change, diagnosis, probe, recording, timeline
-from opsassay.bench.domains.sre.contract import REPORT
+from opsassay.bench.domains.sre.contract import BASELINE, REPORT
 from opsassay.errors import StartError
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE
@@ -107,3 +107,9 @@ def operating(scenario, agent, arm, *, probes, seed, run_dir):
 
     quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
     operate(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), NoTools())
+
+
+def leaving(scenario, agent, arm, *, probes, seed, run_dir):
+    """Repair gently, and leave a namespace behind."""
+    quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+    (run_dir / BASELINE).write_text(json.dumps({"verified": False, "left": ["Namespace x is still there"]}))

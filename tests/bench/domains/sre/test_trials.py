@@ -231,6 +231,7 @@ def test_the_watchdog_ends_a_trial_that_hangs_and_one_that_dies_is_named(tmp_pat
     assert not [
         p for p in psutil.Process().children(recursive=True) if "opsassay.bench.domains.sre.worker" in p.cmdline()
     ]
+    cells = plan_of(tmp_path, agents=["oracle:gentle"], timeout_s=60, retries=0)
     assert run_trials(store, cells, performer=MADE + "dying") == []
     assert read_run(store.attempts_of(cells[0].cell.hash)[-1]).error == "its process ended with -9"
     (folder,) = run_trials(store, cells, performer=MADE + "quick")  # and the cell is still open

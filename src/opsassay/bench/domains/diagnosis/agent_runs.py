@@ -21,10 +21,9 @@ from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt, keep
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.mounts import kept_of, mounts_of, require_apart
 from opsassay.bench.core.store import LOG, RunStore
-from opsassay.bench.domains.diagnosis.answers import diagnosed, read_answer
+from opsassay.bench.domains.diagnosis.answers import diagnosed, how_it_died, read_answer
 from opsassay.bench.domains.diagnosis.external import examine
 from opsassay.bench.domains.diagnosis.items import IncidentItem
-from opsassay.bench.domains.diagnosis.runner import how_it_died
 from opsassay.bench.domains.diagnosis.solver import sources_of
 from opsassay.bench.domains.diagnosis.views import Canary, arm_of, masked, opaque_view
 from opsassay.bench.domains.diagnosis.worker import ANSWER

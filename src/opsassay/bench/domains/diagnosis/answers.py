@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from opsassay.bench.core.attempt import MAX_ANSWER_BYTES
+from opsassay.bench.sealing import signal_name
+from opsassay.errors import UserError
 from opsassay.model.diagnosis import Diagnosis
+from opsassay.outside import is_plain, read_json, read_plain
 
 
 def read_answer(path: Path) -> dict[str, Any] | str:
     """Return the object that a worker wrote, which may be anything, or why there is none."""
-    if path.is_symlink() or not path.is_file():
+    if not is_plain(path):
         return "the solver ended without an answer"
-    if path.stat().st_size > MAX_ANSWER_BYTES:
-        return f"the answer is larger than {MAX_ANSWER_BYTES} bytes"
     try:
-        answer = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        answer = read_json(read_plain(path, MAX_ANSWER_BYTES))
+    except UserError:
+        return f"the answer is larger than {MAX_ANSWER_BYTES} bytes"
+    except ValueError as error:
         return f"the answer is no JSON: {error}"
     return answer if isinstance(answer, dict) else "the answer is no object"
 
@@ -33,11 +35,16 @@ def diagnosed(answer: dict[str, Any] | str) -> tuple[Diagnosis | None, str | Non
         return None, str(answer.get("error"))
     try:
         return Diagnosis.model_validate(answer["diagnosis"]), None
+    except RecursionError:
+        return None, "the answer is nested too deeply"
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         return None, f"the answer is not valid: {where}: {first['msg']}"
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"it holds the number {name}")
+def how_it_died(code: int) -> str:
+    """Return what an exit code of a solver that gave no answer says."""
+    if code < 0:
+        return f"the solver was killed by {signal_name(-code)}"
+    return f"the solver ended with exit code {code} and no answer"

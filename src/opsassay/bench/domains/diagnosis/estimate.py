@@ -8,6 +8,7 @@ from statistics import fmean
 
 from opsassay.agents.limits import Price
 from opsassay.bench.core.store import RunStore, read_run
+from opsassay.bench.domains.diagnosis.agent_runs import Setup
 from opsassay.bench.domains.diagnosis.exams import IncidentJob
 
 ASSUMED_CALLS, ASSUMED_INPUT, ASSUMED_OUTPUT = 30, 12_000, 350
@@ -37,7 +38,7 @@ class Estimate:
 def estimate(store: RunStore, jobs: Sequence[IncidentJob], price: Price, *, again: bool = False) -> Estimate:
     """Return what those of *jobs* will spend that have no result yet and ask a paid model."""
     open_ = [job for job in jobs if again or store.finished(job.cell.hash) is None]
-    paid = [job for job in open_ if not isinstance(job.solver, str) and job.solver.paid]
+    paid = [job for job in open_ if isinstance(job.solver, Setup) and job.solver.paid]
     known: dict[str, list[dict[str, float]]] = {}
     for run_dir in store.runs():
         run = read_run(run_dir)

@@ -12,25 +12,28 @@ from pydantic import Field, field_validator
 
 from opsassay.agents.command import CommandAgent
 from opsassay.agents.limits import Limits, Price
+from opsassay.bench.core.attempt import AttemptOutcome, attempt
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.lease import LeasedError, LeaseLostError
 from opsassay.bench.core.mounts import kept_of, require_apart
+from opsassay.bench.core.oracles import AnswerOracle, oracle_solver, oracles_asked
 from opsassay.bench.core.processes import kill_sessions
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.diagnosis.agent_runs import Setup, cell_of, run_agent
 from opsassay.bench.domains.diagnosis.grades import grade_run
 from opsassay.bench.domains.diagnosis.items import IncidentItem
+from opsassay.bench.domains.diagnosis.method_setups import MethodSetup
+from opsassay.bench.domains.diagnosis.oracles import NAMES, oracle_of
 from opsassay.bench.domains.diagnosis.runner import run_method
-from opsassay.bench.domains.diagnosis.solver import solver_hash, solver_of
 from opsassay.bench.domains.diagnosis.views import arm_of, masked
 from opsassay.bench.domains.diagnosis.workers import shared_workers
 from opsassay.errors import DatapackError, OpsAssayError
 from opsassay.grading.profiles import profile_named
-from opsassay.methods.base import method_named
 from opsassay.model.base import Written
 from opsassay.model.overrides import with_changes
-from opsassay.model.run import Metric, Run, Suite
+from opsassay.model.run import Metric, Run, RunStatus, Suite
 from opsassay.telemetry.mask import Mask
 from opsassay.telemetry.tree import Case, read_noun, resolve
 
@@ -48,7 +51,6 @@ class RunSettings(Written):
     seed: int = Field(default=0, description="of the first repeat; the others follow")
     again: bool = Field(default=False, description="run also what has a result already")
     profile: str = Field(default="default", description="of the grades in the summary")
-    metric: str = Field(default="any_service", description="of the score table")
 
     @field_validator("sealing", mode="before")
     @classmethod
@@ -70,11 +72,11 @@ def read_settings(changes: Sequence[str]) -> RunSettings:
 
 @dataclass(frozen=True)
 class IncidentJob:
-    """One run that is to be made: a method by its name, or an agent, on a case."""
+    """One run that is to be made: a method, an agent, or an oracle by its name, on a case."""
 
     case: Case
     item: IncidentItem
-    solver: str | Setup
+    solver: MethodSetup | Setup | str
     seed: int
     settings: RunSettings
 
@@ -86,28 +88,45 @@ class IncidentJob:
     @property
     def solver_name(self) -> str:
         """What the solver is called in results."""
-        return self.solver if isinstance(self.solver, str) else self.solver.solver().name
+        if isinstance(self.solver, str):
+            return self.solver
+        return self.solver.solver().label if isinstance(self.solver, Setup) else self.solver.solver.label
+
+    @cached_property
+    def oracle(self) -> AnswerOracle | None:
+        """The oracle that answers, None for any other solver; raises UserError for a case that has none."""
+        if not isinstance(self.solver, str):
+            return None
+        return oracle_of(self.case, self.solver.removeprefix(ORACLE))
 
     @cached_property
     def cell(self) -> Cell:
         """The cell that the job's run belongs to."""
         mask = self.settings.mask
+        if self.oracle is not None:
+            return Cell(self.item.task, oracle_solver(self.oracle), self.oracle.digest(), arm_of(mask), self.seed)
         if isinstance(self.solver, Setup):
             return cell_of(self.item, self.solver, mask, self.seed)
-        method = method_named(self.solver)
-        return Cell(self.item.task, solver_of(method), solver_hash(method), arm_of(mask), self.seed)
+        assert isinstance(self.solver, MethodSetup)
+        return Cell(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Make the run, or find the one that has a result; what cannot even be a run is reported, not raised."""
         del say
         settings = self.settings
         try:
-            if isinstance(self.solver, Setup):
+            if self.oracle is not None:
+                outcome = AttemptOutcome(RunStatus.DONE, diagnosis=self.oracle.diagnosis)
+                run_dir = attempt(
+                    store, self.cell, lambda *_: outcome, limits={}, again=settings.again, given_up=given_up
+                )
+            elif isinstance(self.solver, Setup):
                 run_dir = run_agent(
                     store, self.item, self.solver, mask=settings.mask, seed=self.seed, again=settings.again,
                     given_up=given_up,
                 )  # fmt: skip
             else:
+                assert isinstance(self.solver, MethodSetup)
                 run_dir = self._run_method(store, self.solver, given_up)
             run = read_run(run_dir)
         except (LeasedError, LeaseLostError):
@@ -116,11 +135,11 @@ class IncidentJob:
             return JobEnd(self, None, None, str(error), f"not run: {error}")
         return JobEnd(self, run_dir, run, message=_message(run))
 
-    def _run_method(self, store: RunStore, name: str, given_up: Callable[[], bool]) -> Path:
+    def _run_method(self, store: RunStore, method: MethodSetup, given_up: Callable[[], bool]) -> Path:
         settings = self.settings
         with masked(self.item.datapack, settings.mask) as seen:
             return run_method(
-                store, IncidentItem(seen, self.item.content_hash), name, seed=self.seed, arm=arm_of(settings.mask),
+                store, IncidentItem(seen, self.item.content_hash), method, seed=self.seed, arm=arm_of(settings.mask),
                 timeout_s=settings.limits.seconds, again=settings.again, given_up=given_up,
             )  # fmt: skip
 
@@ -161,16 +180,32 @@ def open_suite(
 
 
 def plan(
-    opened: Iterable[tuple[Case, IncidentItem]], solvers: Sequence[str | Setup], repeats: int, settings: RunSettings
+    opened: Iterable[tuple[Case, IncidentItem]],
+    solvers: Sequence[MethodSetup | Setup | str],
+    repeats: int,
+    settings: RunSettings,
 ) -> list[IncidentJob]:
-    """Return all runs of *solvers*: repeats are spread, so that an interrupted suite has some of every case."""
+    """Return all runs of *solvers*: repeats are spread, so that an interrupted suite has some of every case.
+
+    ``oracle:right``, ``oracle:wrong`` and ``oracle:*`` are solvers too. Raises NotFoundError for another oracle, and
+    UserError for a case without a truth to know.
+    """
     cases = list(opened)
-    return [
-        IncidentJob(case, item, solver, settings.seed + repeat, settings)
+    jobs = [
+        IncidentJob(case, item, one, settings.seed + repeat, settings)
         for repeat in range(repeats)
         for case, item in cases
         for solver in solvers
+        for one in _expanded(solver, case)
     ]
+    for job in jobs:
+        _ = job.oracle  # a case that has none is refused before anything runs
+    return jobs
+
+
+def _expanded(solver: MethodSetup | Setup | str, case: Case) -> Sequence[MethodSetup | Setup | str]:
+    asked = oracles_asked(solver, NAMES, case.name) if isinstance(solver, str) else []
+    return [*(ORACLE + name for name in asked)] or [solver]
 
 
 def require_apart_from(store: RunStore, jobs: Iterable[IncidentJob]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from opsassay.agents.command import CommandAgent
@@ -14,16 +14,18 @@ from opsassay.agents.mcp_server import Desk
 from opsassay.agents.prompts import task_prompt
 from opsassay.agents.record import AgentRecorder
 from opsassay.agents.tools import MAX_ROWS, TelemetryToolbox
-from opsassay.bench.core.attempt import MAX_ANSWER_BYTES, AttemptOutcome
+from opsassay.bench.core.attempt import MAX_ANSWER_BYTES, AttemptOutcome, reading_what_was_left
 from opsassay.bench.core.commands import WORK_INSIDE
 from opsassay.bench.core.domain import at_hand
 from opsassay.bench.core.outside import OutsideAgent, OutsideTask, output_of, run_outside
 from opsassay.bench.core.store import LOG
-from opsassay.bench.domains.diagnosis.runner import how_it_died
+from opsassay.bench.domains.diagnosis.answers import how_it_died
 from opsassay.bench.domains.diagnosis.views import Canary, opaque_view
 from opsassay.bench.domains.diagnosis.worker import INCIDENT_FOLDER
 from opsassay.bench.sealing import Ended
+from opsassay.errors import UserError
 from opsassay.model.run import RunStatus
+from opsassay.outside import is_plain, read_plain
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql
 
@@ -42,10 +44,12 @@ def examine(
             desk,
             further=lambda work, is_sealed: {"answer": f"{WORK_INSIDE if is_sealed else work}/{ANSWER}"},
         )
-        end = run_outside(OutsideAgent.of(agent, model), task, bundle.folder, run_dir, meter, sealed=sealed)
-        if said := output_of(end):
-            (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
-        return _outcome(end, desk, bundle.folder / "work", bundle.services, bundle.canary, meter)
+        with reading_what_was_left():
+            end = run_outside(OutsideAgent.of(agent, model), task, bundle.folder, run_dir, meter, sealed=sealed)
+            if said := output_of(end):
+                (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
+            outcome = _outcome(end, desk, bundle.folder / "work", bundle.services, bundle.canary, meter)
+    return replace(outcome, notes=(*outcome.notes, *bundle.left))
 
 
 class IncidentBundle:
@@ -53,15 +57,18 @@ class IncidentBundle:
 
     folder: Path
     canary: Canary
+    left: tuple[str, ...] = ()
+    """What was not back at the baseline when all was removed."""
 
     def __init__(self, incident: Datapack, meter: Meter, recorder: AgentRecorder, *, with_tools: bool) -> None:
         self._incident, self._meter, self._recorder, self._with_tools = incident, meter, recorder, with_tools
-        self._stack = ExitStack()
+        self._stack, self._made = ExitStack(), list[Path]()
         self.services = incident.services()
 
     def prepare(self) -> None:
         """Copy what is seen of the incident, and plant the canary."""
         self.folder = self._stack.enter_context(opaque_view(self._incident))
+        self._made.append(self.folder)
         self.canary = Canary(self._incident.incident, self.services)
         self.canary.plant(self.folder)
 
@@ -81,6 +88,11 @@ class IncidentBundle:
     def remove(self) -> None:
         """Remove the folder, and end the SQL worker."""
         self._stack.close()
+
+    def verify(self) -> None:
+        """Note a folder that is still there; the incident itself is known by its hash, which every grading looks at."""
+        still = [folder for folder in self._made if folder.exists()]
+        self.left = tuple(f"not back at the baseline: the folder {folder} is still there" for folder in still)
 
 
 def _outcome(
@@ -114,18 +126,20 @@ def _died(end: Ended) -> str:
     """Return how a command ended that gave no answer, with the last line of its error output."""
     if not end.started:
         return end.reason
-    code = end.exit_code if end.signal is None else -int(signal.Signals[end.signal])
     said = (end.stderr_tail.strip().splitlines() or [""])[-1][:300]
-    died = end.reason if code is None else how_it_died(code)
+    died = f"the solver was killed by {end.signal}" if end.signal else end.reason
+    if end.exit_code is not None and not end.signal:
+        died = how_it_died(end.exit_code)
     return died + (f": {said}" if said else "")
 
 
 def _written(work: Path, stdout: str) -> str | bytes:
     """Return what the agent gave as its answer; anything but a plain file of its own is none."""
     file = work / ANSWER
-    if file.is_symlink() or not file.is_file():
+    if not is_plain(file):
         return stdout
-    if file.stat().st_size > MAX_ANSWER_BYTES:
-        raise AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
-    content = file.read_bytes()
+    try:
+        content = read_plain(file, MAX_ANSWER_BYTES)
+    except UserError as error:
+        raise AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes") from error
     return content if content.strip() else stdout

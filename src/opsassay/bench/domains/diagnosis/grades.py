@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from opsassay.bench.core.ranking import counted, run_id, solver_label, why_not_ranked
-from opsassay.bench.core.store import RUN, RunStore, read_diagnosis, read_run, write_verdict
+from opsassay.bench.core.store import RunStore, read_diagnosis, read_run, write_verdict
 from opsassay.errors import DatapackError, OpsAssayError, UserError
+from opsassay.grading.budget import TimeBudget
 from opsassay.grading.evidence import ROWS_KEPT, evidence_of
 from opsassay.grading.profiles import PROFILES, Profile
 from opsassay.grading.topology import Topology, topology_of
 from opsassay.grading.verdict import grade
-from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.run import Run, RunStatus, Verdict
+from opsassay.model.trajectory import Trace
+from opsassay.outside import CAUSED_BY_CONTENT
 from opsassay.proxy.formats.finding import read_one
 from opsassay.telemetry.content import content_hash
 from opsassay.telemetry.sql import LockedSql
@@ -38,25 +38,34 @@ class Grader:
     Services that the incident itself lists as load generators are left out of graphs too. For use in a `with` block.
     """
 
-    def __init__(self, case: Case, profile: Profile = PROFILES["default"]) -> None:
+    def __init__(
+        self, case: Case, profile: Profile = PROFILES["default"], ended: threading.Event | None = None
+    ) -> None:
         clients = tuple(sorted({*profile.load_generators, *case.datapack.load_generators()}))
         self.case, self.profile = case, profile.model_copy(update={"load_generators": clients})
-        self._open = ExitStack()
+        self._open, self._ended = ExitStack(), ended or threading.Event()
         self._sql: LockedSql | None = None
         self._topology: Topology | None = None
-        self._hash = content_hash(case.datapack.path)
+        self._hash = ""
 
     def __enter__(self) -> Grader:
+        self._hash = content_hash(self.case.datapack.path)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
+    def cancel(self) -> None:
+        """End the grading from another thread: what runs now raises GradingEndedError soon, and so does what follows."""
+        self._ended.set()
+        if self._sql is not None:
+            self._sql.cancel()
+
     def grade(self, run_dir: Path) -> Verdict:
         """Grade the run in *run_dir* and return its verdict.
 
-        Raises UserError when the case has no truth or when the run was made on another recording of it, DatapackError
-        for damaged files.
+        All statements of its answer have ANSWER_SECONDS together. Raises UserError when the case has no truth or when the
+        run was made on another recording of it, DatapackError for damaged files.
         """
         run, case = read_run(run_dir), self.case
         if case.truth is None:
@@ -68,6 +77,16 @@ class Grader:
                 f"{run_dir} was made on another recording than {case.datapack.path} ({run.item_hash[:12]} against "
                 f"{self._hash[:12]}); grade it against that one, or run it again."
             )
+        try:
+            return self._graded(run, run_dir)
+        except CAUSED_BY_CONTENT as error:  # what an answer can do to its grader is a failure of the answer
+            said = f"its answer cannot be graded ({type(error).__name__}: {str(error)[:200]})"
+            gone = run.model_copy(update={"status": RunStatus.FAILED, "error": said})
+            return grade(gone, None, case.truth, case.annotation, None, self.profile)
+
+    def _graded(self, run: Run, run_dir: Path) -> Verdict:
+        case = self.case
+        assert case.truth is not None
         diagnosis = read_diagnosis(run_dir) if run.status is RunStatus.DONE else None
         sql = self._worker() if diagnosis is not None and evidence_of(diagnosis) else None
         return grade(
@@ -78,7 +97,8 @@ class Grader:
             sql,
             self.profile,
             topology=self._system() if diagnosis is not None else None,
-            trace=read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None,
+            trace=_trace_of(run_dir),
+            budget=TimeBudget(ended=self._ended),
         )
 
     def _worker(self) -> LockedSql:
@@ -91,6 +111,14 @@ class Grader:
         if self._topology is None:
             self._topology = topology_of(self.case.datapack, self.profile.service)
         return self._topology
+
+
+def _trace_of(run_dir: Path) -> Trace | None:
+    """Return the trace of a run; one that cannot be read is none, which loses the metrics of its tools alone."""
+    try:
+        return read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None
+    except UserError:
+        return None
 
 
 def grade_run(run_dir: Path, case: Case, profile: Profile = PROFILES["default"]) -> Verdict:
@@ -112,7 +140,8 @@ def grade_all(
     """Grade every run of *store* that has ended and whose incident is among *cases*, in the order of the store.
 
     *on_error* hears of each run that cannot be graded, and the rest goes on; without it the first one is raised.
-    Aborted and running attempts, and runs that are not *only*, are left out. Cases are graded side by side.
+    Aborted and running attempts, and runs that are not *only*, are left out. Cases are graded side by side. An
+    interruption ends what runs and keeps every verdict that was written.
     """
     by_hash = {content_hash(case.datapack.path): case for case in cases}
     groups: dict[str, list[Path]] = {}
@@ -134,12 +163,19 @@ def grade_all(
         except OpsAssayError as error:
             problems.append((run_dir, error))
     graded: dict[Path, Verdict] = {}
+    graders = {item: Grader(by_hash[item], profile) for item in groups}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # the work is in the SQL workers, a process per case
-        jobs = [pool.submit(_grade_case, by_hash[item], run_dirs, profile) for item, run_dirs in groups.items()]
-        for job in jobs:
-            verdicts, failed = job.result()
-            graded |= verdicts
-            problems += failed
+        jobs = [pool.submit(_grade_case, graders[item], run_dirs) for item, run_dirs in groups.items()]
+        try:
+            for job in jobs:
+                verdicts, failed = job.result()
+                graded |= verdicts
+                problems += failed
+        except BaseException:  # interrupted: what is written is kept, what runs is ended
+            pool.shutdown(wait=False, cancel_futures=True)
+            for grader in graders.values():
+                grader.cancel()
+            raise
     for run_dir, problem in sorted(problems, key=lambda found: order[found[0]]):
         if on_error is None:
             raise problem
@@ -148,11 +184,11 @@ def grade_all(
 
 
 def _grade_case(
-    case: Case, run_dirs: Sequence[Path], profile: Profile
+    grader: Grader, run_dirs: Sequence[Path]
 ) -> tuple[dict[Path, Verdict], list[tuple[Path, OpsAssayError]]]:
     graded: dict[Path, Verdict] = {}
     problems: list[tuple[Path, OpsAssayError]] = []
-    with Grader(case, profile) as grader:
+    with grader:
         for run_dir in run_dirs:
             try:
                 verdict = grader.grade(run_dir)
@@ -163,87 +199,9 @@ def _grade_case(
     return graded, problems
 
 
-@dataclass(frozen=True)
-class Graded:
-    """Every verdict of some *stores* beside its run, on *cases*; *problems* say what could not be graded."""
-
-    stores: tuple[Path, ...]
-    cases: tuple[Case, ...]
-    runs: tuple[Run, ...]
-    verdicts: tuple[Verdict, ...]
-    folders: tuple[Path, ...]
-    problems: tuple[str, ...]
-
-    def counted(self) -> list[tuple[Run, Verdict]]:
-        """Return the runs that count in tables, one of every cell, with their verdicts."""
-        return list(self._counted)
-
-    def labelled(self, *, ranked: bool = False) -> list[Verdict]:
-        """Return the verdicts that count, of *ranked* runs alone if asked; another arm is another solver."""
-        return [
-            verdict.model_copy(update={"solver": solver_label(run)})
-            for run, verdict in self._counted
-            if not (ranked and why_not_ranked(run))
-        ]
-
-    def not_ranked(self) -> dict[str, str]:
-        """Return the solvers that are not ranked, with why."""
-        reasons: dict[str, dict[str, None]] = {}
-        for run, _ in self._counted:
-            for reason in why_not_ranked(run):
-                reasons.setdefault(solver_label(run), {})[reason] = None
-        return {solver: "; ".join(of) for solver, of in reasons.items()}
-
-    def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
-        """Yield solver, system and answer of every case that counts and has one; of repeats the first."""
-        folders = dict(zip(map(run_id, self.runs), self.folders, strict=True))
-        first: set[tuple[str, str]] = set()
-        for run, _ in self._counted:
-            solver = solver_label(run)
-            if (solver, run.item) not in first and (diagnosis := read_diagnosis(folders[run_id(run)])) is not None:
-                first.add((solver, run.item))
-                yield solver, run.system, diagnosis
-
-    @cached_property
-    def _counted(self) -> list[tuple[Run, Verdict]]:
-        of = {run_id(run): verdict for run, verdict in zip(self.runs, self.verdicts, strict=True)}
-        return [(run, of[run_id(run)]) for run in counted(self.runs)]
-
-
-def grade_stores(
-    paths: Sequence[Path], cases: Path | None, profile: Profile, judge: Callable[[Verdict], Verdict] | None = None
-) -> Graded:
-    """Grade the runs at *paths*, each a store or the folder of one attempt, against *cases* (their own stores' if None).
-
-    What cannot be graded is reported, and the rest goes on. With a *judge* its verdicts are kept beside the others and
-    returned. Raises UserError where there are no runs, and as `cases_of`.
-    """
-    chosen: dict[Path, set[str] | None] = {}
-    for path in paths:
-        if not (path / RUN).is_file():
-            chosen[path] = None
-        elif (ids := chosen.setdefault(path.resolve().parents[2], set())) is not None:
-            ids.add(run_id(read_run(path)))
-    if empty := next((root for root in chosen if not any(RunStore(root).runs())), None):
-        raise UserError(f"{empty} holds no runs; make some with `opsassay diagnose`.")
-    problems: list[str] = []
-
-    def unread(_: Path, error: OpsAssayError) -> None:
-        problems.append(str(error))
-
-    known = [case for root in ([cases] if cases else chosen) for case in cases_of(root, cases, unread)]
-    runs, verdicts, folders = [], [], []
-    for root, ids in chosen.items():
-        store = RunStore(root)
-        for verdict in grade_all(store, known, profile, unread, only=_one_of(ids)):
-            folder = store.runs_dir / verdict.run
-            runs.append(read_run(folder))
-            if judge is not None:
-                verdict = judge(verdict)  # noqa: PLW2901
-                write_verdict(folder, verdict)
-            verdicts.append(verdict)
-            folders.append(folder)
-    return Graded(tuple(chosen), tuple(known), tuple(runs), tuple(verdicts), tuple(folders), tuple(problems))
+def calm_items(cases: Iterable[Case]) -> frozenset[str]:
+    """Return the ids of those *cases* in which nothing was broken."""
+    return frozenset(case.datapack.incident.id for case in cases if case.truth and case.truth.broken is False)
 
 
 def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:
@@ -261,7 +219,3 @@ def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = 
         raise UserError(
             f"{store} holds runs and no incidents; give --cases DIR, the folder that they were run on."
         ) from error
-
-
-def _one_of(ids: set[str] | None) -> Callable[[Run], bool]:
-    return lambda run: ids is None or run_id(run) in ids

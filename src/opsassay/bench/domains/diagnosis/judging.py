@@ -40,14 +40,14 @@ Answer with one JSON object and nothing else: {{"supported": true or false, "why
 def judged(verdict: Verdict, judge: Model) -> Verdict:
     """Return *verdict* with evidence_supported, the share of its statements that *judge* finds to support their claim.
 
-    A statement that did not give rows supports nothing, and is not asked about. Without evidence the metric is not
-    applicable; when a call fails it is failed, with the reason, however many others came back.
+    A statement that did not give rows, or is vacuous, supports nothing and is not asked about. Without evidence the
+    metric is not applicable; when a call fails it is failed, with the reason, however many others came back.
     """
     named = {"profile": verdict.profile + JUDGED}
     if not verdict.evidence:
         grade = metrics.not_applicable((SUPPORTED,), "the answer gives no evidence")
         return verdict.model_copy(update={**named, "metrics": {**verdict.metrics, **grade}})
-    distinct = list({_question(result): result for result in verdict.evidence if result.status == "ok"})
+    distinct = list({_question(result): result for result in verdict.evidence if _is_asked_about(result)})
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         answers = dict(zip(distinct, pool.map(lambda question: _asked(judge, question), distinct), strict=True))
     results = tuple(_with_opinion(result, answers) for result in verdict.evidence)
@@ -61,8 +61,15 @@ def judged(verdict: Verdict, judge: Model) -> Verdict:
 
 
 def _with_opinion(result: EvidenceResult, answers: dict[str, tuple[bool | None, str]]) -> EvidenceResult:
-    supported, why = answers.get(_question(result), (False, f"not asked: the statement gave no rows ({result.status})"))
+    if not _is_asked_about(result):
+        why = result.finding if result.vacuous else f"the statement gave no rows ({result.status})"
+        return result.model_copy(update={"supported": False, "opinion": f"not asked: {why}"})
+    supported, why = answers[_question(result)]
     return result.model_copy(update={"supported": supported, "opinion": why})
+
+
+def _is_asked_about(result: EvidenceResult) -> bool:
+    return result.status == "ok" and not result.vacuous
 
 
 def _question(result: EvidenceResult) -> str:
@@ -94,4 +101,4 @@ def _read(text: str) -> tuple[bool | None, str]:
 
 def questions(verdict: Verdict) -> int:
     """Return how many calls judging *verdict* takes."""
-    return len({_question(result) for result in verdict.evidence if result.status == "ok"})
+    return len({_question(result) for result in verdict.evidence if _is_asked_about(result)})

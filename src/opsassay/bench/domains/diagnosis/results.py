@@ -15,7 +15,7 @@ from typing import Any
 from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import NotFoundError, UserError
 from opsassay.grading.aggregate import GROUNDED_SHARE, only, summarise
-from opsassay.model.faults import NO_FAULT
+from opsassay.grading.metrics import further_metrics
 from opsassay.model.incident import Fault, Label, Truth
 from opsassay.model.run import MetricStatus, Verdict
 from opsassay.telemetry.tree import Case
@@ -88,12 +88,10 @@ class _Names:
 
 def _group(case: Case, truth: Truth) -> _Group:
     label = case.annotation.label.value if case.annotation else "not annotated"
-    kinds = {_kind_of(fault) for fault in truth.faults if fault.type != NO_FAULT}
-    if not truth.faults:  # public data without fault types
-        kinds = {"unknown"}
-    calm = next((fault for fault in truth.faults if fault.type == NO_FAULT), None)
+    calm = truth.faults[0] if truth.broken is False else None
     disturbance = str(calm.parameters.get("disturbance", "quiet")) if calm else ""
-    kind = None if not kinds else next(iter(kinds)) if len(kinds) == 1 else "several"
+    kinds = {_kind_of(fault) for fault, _, _ in truth.affected()} or {"unknown"}  # public data may name none
+    kind = None if calm else next(iter(kinds)) if len(kinds) == 1 else "several"
     return _Group(truth.system, label, kind, disturbance)
 
 
@@ -130,8 +128,10 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
         "kind": {item: group.kind or "" for item, group in groups.items()},
         "label": {item: group.label for item, group in groups.items()},
     }
+    added = [name for name in further_metrics() if any(name in v.metrics for v in verdicts)]
+    of_packages = " Those that packages add are means in their own unit." if added else ""
     parts = (
-        summarise(only(verdicts, (*OUTCOME, *GROUNDING)), {"label": by["label"]}),
+        summarise(only(verdicts, (*OUTCOME, *added, *GROUNDING)), {"label": by["label"]}),
         summarise(only(verdicts, GROUPED), {"kind": by["kind"]}),
     )
     rows = (row for part in parts for row in part.iter_rows(named=True))
@@ -140,10 +140,17 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
     solvers = names.ordered()
     yield _table(
         "All injected cases",
-        "Outcome metrics, whatever the label: successes of scored cases, percent and 95 % interval; `f1` is a mean.",
-        ("solver", *(f"`{metric}`" for metric in OUTCOME), "runs without an answer"),
+        "Outcome metrics, whatever the label: successes of scored cases, percent and 95 % interval; `f1` is a mean."
+        + of_packages,
+        ("solver", *(f"`{metric}`" for metric in (*OUTCOME, *added)), "runs without an answer"),
         tuple(
-            (names.shown(s), *(_cell(cells.get((s, "all", "", m))) for m in OUTCOME), str(failed[s])) for s in solvers
+            (
+                names.shown(s),
+                *(_cell(cells.get((s, "all", "", m))) for m in OUTCOME),
+                *(mean_cell(cells.get((s, "all", "", m))) for m in added),
+                str(failed[s]),
+            )
+            for s in solvers
         ),
     )
     systems = sorted({verdict.system for verdict in verdicts})
@@ -214,6 +221,14 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     if row["interval"] == "wilson":
         return f"{round(row['mean'] * row['cases'])} of {row['cases']}: {_estimate(row)}"
     return f"{_estimate(row)} ({row['cases']})"
+
+
+def mean_cell(row: Mapping[str, Any] | None) -> str:
+    """Return "2.5 [1.9, 3.1] (26)" of a mean in its own unit, n/a where there is none."""
+    if row is None or row["mean"] is None:
+        return "n/a"
+    interval = "" if row["low"] is None else f" [{row['low']:.3g}, {row['high']:.3g}]"
+    return f"{row['mean']:.3g}{interval} ({row['cases']})"
 
 
 def _short(row: Mapping[str, Any] | None, size: int) -> str:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from opsassay.bench.core.attempt import AttemptOutcome, attempt, keep_end, never
+from opsassay.bench.core.attempt import AttemptOutcome, attempt, keep_end, never, reading_what_was_left
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.store import LOG, RunStore
-from opsassay.bench.domains.diagnosis.answers import diagnosed, read_answer
+from opsassay.bench.domains.diagnosis.answers import diagnosed, how_it_died, read_answer
 from opsassay.bench.domains.diagnosis.items import IncidentItem
-from opsassay.bench.domains.diagnosis.solver import solver_hash, solver_of
+from opsassay.bench.domains.diagnosis.method_setups import MethodSetup, method_setup
 from opsassay.bench.domains.diagnosis.views import opaque_view
 from opsassay.bench.domains.diagnosis.worker import ANSWER
 from opsassay.bench.domains.diagnosis.workers import shared_workers
-from opsassay.methods.base import method_named
 from opsassay.model.run import RunStatus
 from opsassay.model.task import Arm
 from opsassay.telemetry.datapack import Datapack
@@ -24,7 +22,7 @@ from opsassay.telemetry.datapack import Datapack
 def run_method(
     store: RunStore,
     datapack: Datapack | IncidentItem,
-    method_name: str,
+    method: str | MethodSetup,
     *,
     seed: int = 0,
     arm: Arm = Arm(),  # noqa: B008 - frozen
@@ -37,38 +35,32 @@ def run_method(
     A cell that came to a result is not run again unless *again* asks for it; an aborted one is. The process is forked
     from a template that has imported the methods and nothing else; it sees a copy of the incident's tables under a name
     that says nothing, and is killed with its children after *timeout_s* of wall clock. A crash, a hang, an exception and
-    an invalid answer end up in run.json. Raises NotFoundError for an unknown method, and what reading the incident
+    an invalid answer end up in run.json. Raises what `method_setup` raises for a name, and what reading the incident
     raises; both before anything is claimed. *given_up* as for `attempt`.
     """
-    method = method_named(method_name)
+    setup = method_setup(method) if isinstance(method, str) else method
     item = datapack if isinstance(datapack, IncidentItem) else IncidentItem.of(datapack)
-    cell = Cell(item.task, solver_of(method), solver_hash(method), arm, seed)
+    cell = Cell(item.task, setup.solver, setup.solver_hash, arm, seed)
     return attempt(
         store,
         cell,
-        lambda run_dir, _: _in_worker(item.datapack, method_name, run_dir, timeout_s),
+        lambda run_dir, _: _in_worker(item.datapack, setup, run_dir, timeout_s),
         limits={"wall_clock_s": timeout_s},
         again=again,
         given_up=given_up,
     )
 
 
-def _in_worker(datapack: Datapack, method_name: str, run_dir: Path, timeout_s: float) -> AttemptOutcome:
+def _in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, timeout_s: float) -> AttemptOutcome:
     with opaque_view(datapack) as folder:
         try:
-            code = shared_workers().run({"kind": "method", "name": method_name}, folder, timeout_s)
+            code = shared_workers().run(setup.job(), folder, timeout_s)
         except TimeoutError:
             return AttemptOutcome(RunStatus.TIMEOUT, f"no answer after {timeout_s:g} s")
         finally:
             keep_end(folder / LOG, run_dir / LOG)
         if code:
             return AttemptOutcome(RunStatus.FAILED, how_it_died(code))
-        diagnosis, error = diagnosed(read_answer(folder / ANSWER))
+        with reading_what_was_left():
+            diagnosis, error = diagnosed(read_answer(folder / ANSWER))
     return AttemptOutcome(RunStatus.FAILED if diagnosis is None else RunStatus.DONE, error, diagnosis)
-
-
-def how_it_died(code: int) -> str:
-    """Return what an exit code of a solver that gave no answer says."""
-    if code < 0:
-        return f"the solver was killed by {signal.Signals(-code).name}"
-    return f"the solver ended with exit code {code} and no answer"

@@ -1,61 +1,67 @@
-"""Score tables: graded runs as the long table that `opsassay audit` reads, and whether a solver always says the same."""
+"""What a score table needs of incidents, and whether a solver always says the same."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import polars as pl
+import numpy as np
 
-from opsassay.errors import NotFoundError, UserError
+from opsassay.bench.core.scores import CORRECT, NATIVE, NOTHING, CaseLabels
+from opsassay.methods.alert_count import AlertCount
+from opsassay.methods.matrix import readings, z_scores
 from opsassay.model.diagnosis import Diagnosis
-from opsassay.model.run import SCORE_TABLE_COLUMNS, MetricStatus, Verdict
-from opsassay.telemetry.content import whole_file
+from opsassay.model.run import MetricStatus, Verdict
+from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.tree import Case
-
-NATIVE = "opsassay"
-"""The family of incidents that were recorded here; imported ones are of the family of their format."""
 
 COLLAPSED = 0.95
 """From this share of equal answers on, a solver has collapsed to one of them (leaderboard audit, appendix F)."""
 
 
-def score_table(verdicts: Iterable[Verdict], metric: str, families: dict[str, str]) -> pl.DataFrame:
-    """Return family, system, case, method, score of *metric*, one row per case and method: repeats are averaged.
-
-    *families* maps items to families. A grade that is not applicable is no row; one that failed to be graded is a row
-    without a score, so that a method that crashes on hard cases is not scored on easy ones alone. Raises NotFoundError
-    for an unknown metric, UserError for one that is not in [0, 1].
-    """
-    rows, names = [], set[str]()
-    for verdict in verdicts:
-        names |= verdict.metrics.keys()
-        grade = verdict.metrics.get(metric)
-        if grade is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
-            rows.append((families.get(verdict.item, NATIVE), verdict.system, verdict.item, verdict.solver, grade.value))
-    if metric not in names:
-        raise NotFoundError("metric", metric, names)
-    schema = {name: pl.Float64 if name == "score" else pl.String for name in SCORE_TABLE_COLUMNS}
-    table = pl.DataFrame(rows, schema=schema, orient="row")
-    if table.select(((pl.col("score") < 0) | (pl.col("score") > 1)).any()).item():
-        raise UserError(f"{metric} is no share between 0 and 1, so it is no score; choose another metric.")
-    keys = list(SCORE_TABLE_COLUMNS[:-1])
-    return table.group_by(keys).agg(pl.col("score").mean()).sort(keys)
+def _anomalous_columns(pack: Datapack) -> int:
+    """Return how many columns of the readings pass |z| 3 in the abnormal period, as alert-count has it."""
+    table = readings(pack)
+    return int((np.abs(z_scores(table.normal, table.abnormal)).max(axis=0, initial=0.0) > AlertCount.z).sum())
 
 
-def families_of(cases: Iterable[Case]) -> dict[str, str]:
-    """Return the families of the items among *cases* that were imported: the format that they came in."""
-    incidents = (case.datapack.incident for case in cases)
-    return {i.id: str(i.provenance["format"]) for i in incidents if "format" in i.provenance}
+COVARIATES: Mapping[str, Callable[[Datapack], float]] = {
+    "services": lambda pack: len(pack.services()),
+    "alerts": lambda pack: len(pack.incident.alerts),
+    "anomalous_columns": _anomalous_columns,
+}
+"""Structural numbers of a case that solvers see too; the last one is the structural proxy of the leaderboard audit, 9B."""
 
 
-def write_scores(table: pl.DataFrame, path: Path) -> Path:
-    """Write *table* as CSV, whole."""
-    with whole_file(path) as partial:
-        table.write_csv(partial)
-    return path
+def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[str, CaseLabels]:
+    """Return the labels of each of *cases* by its id, with *covariates* of COVARIATES."""
+    names, found = tuple(covariates), {}
+    for case in cases:
+        incident, truth = case.datapack.incident, case.truth
+        roots = None if truth is None or truth.broken is None else truth.root_services()
+        numbers = {name: float(COVARIATES[name](case.datapack)) for name in names}
+        found[incident.id] = CaseLabels(str(incident.provenance.get("format", NATIVE)), roots, numbers)
+    return found
+
+
+def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
+    """Return the metric that scores all of *verdicts*, exact_match before CORRECT, and why; '' where there is no choice."""
+    given = list(verdicts)
+    lacking = sum(
+        v.metrics["exact_match"].status is MetricStatus.NOT_APPLICABLE for v in given if "exact_match" in v.metrics
+    )
+    if not lacking:
+        return "exact_match", ""
+    return CORRECT, (
+        f"scored by {CORRECT}: the right service, or that nothing is wrong where nothing was broken; exact_match is not "
+        f"defined on {lacking} of {len(given)} graded runs"
+    )
+
+
+def first_claim(diagnosis: Diagnosis) -> str:
+    """Return the first service that *diagnosis* claims, or NOTHING."""
+    return diagnosis.root_causes[0].service if diagnosis.root_causes else NOTHING
 
 
 @dataclass(frozen=True)

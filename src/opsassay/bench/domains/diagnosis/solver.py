@@ -1,10 +1,12 @@
-"""What identifies a solver: name, configuration, version of the package and the source of its code."""
+"""What identifies a method as a solver: name, configuration, version of the package and the source of its code."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import sys
+import sysconfig
+from collections.abc import Iterable
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
@@ -23,18 +25,32 @@ def solver_hash(method: Method) -> str:
     The whole folder counts because methods share code; editing one file makes all methods beside it other solvers,
     which costs a few runs again and never mixes two versions in one cell.
     """
-    total = hashlib.sha256(solver_of(method).digest().encode())
-    for file in sources_of(method):
+    return hash_of(solver_of(method), sources_of(method))
+
+
+def hash_of(solver: Solver, sources: Iterable[Path]) -> str:
+    """Return the SHA-256 of *solver* and of the contents of its *sources*; what it declares to name is in these."""
+    total = hashlib.sha256(solver.digest().encode())
+    for file in sources:
         total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
     return total.hexdigest()
 
 
 def sources_of(solver: object) -> list[Path]:
-    """Return the files that the code of *solver* is in: those of its package folder, or its one module."""
+    """Return the files that the code of *solver* is in: those of its package folder, or its one module.
+
+    A module that is no part of a package counts with all that was imported from its own folder, unless that is where
+    packages are installed.
+    """
     source = inspect.getsourcefile(type(solver))
     assert source is not None
-    in_package = bool(sys.modules[type(solver).__module__].__package__)
-    return sorted(Path(source).parent.glob("*.py")) if in_package else [Path(source)]
+    file, module = Path(source), sys.modules[type(solver).__module__]
+    if module.__package__:
+        return sorted(file.parent.glob("*.py"))
+    if str(file.parent) in sysconfig.get_paths().values():
+        return [file]
+    imported = {Path(name) for one in list(sys.modules.values()) if (name := getattr(one, "__file__", None))}
+    return sorted({file, *(beside for beside in imported if beside.parent == file.parent)})
 
 
 def _version(method: Method) -> str:

@@ -1,23 +1,52 @@
-"""The solvers that commands and plans name: agents by name or file, methods by name."""
+"""The solvers that commands and plans name: agents by name or file, methods by name, file or command, with parameters."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
 from opsassay.agents.base import AGENTS
 from opsassay.agents.models.named import require_endpoint
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.domains.diagnosis.agent_runs import Setup, setup_of
 from opsassay.bench.domains.diagnosis.exams import RunSettings
+from opsassay.bench.domains.diagnosis.method_setups import MethodSetup, is_method, method_setup
+from opsassay.bench.domains.diagnosis.sweeps import AskedMethod, asked_method
 from opsassay.errors import NotFoundError
 from opsassay.methods.base import METHODS
 
 
-def solver_named(name: str, model: str | None, settings: RunSettings) -> str | Setup:
-    """Return the agent called *name* ready to be run, or *name* itself for a method.
+def is_asked_method(text: str) -> bool:
+    """Return whether *text*, which names an agent or a method, names a method."""
+    return is_method(asked_method(text).name)
 
-    Raises UserError for one that is neither, or that cannot be run as it is asked for; also when nobody listens where its
-    model should be.
+
+def methods_of(asked: Iterable[AskedMethod], folder: Path = Path()) -> list[MethodSetup]:
+    """Return every variant of the *asked* methods, each once, with files of *folder*; raises as `method_setup`."""
+    made = [method_setup(one.name, parameters, folder) for one in asked for parameters in one.each()]
+    return list({setup.solver_hash + setup.solver.label: setup for setup in made}.values())
+
+
+def solvers_named(
+    names: Sequence[str], model: str | None, settings: RunSettings, asked: Sequence[AskedMethod]
+) -> list[MethodSetup | Setup | str]:
+    """Return what *names* name, ready to be run, in their order; *asked* are the methods among them with their parameters.
+
+    Oracles stay names. Raises UserError for one that is neither agent nor method, or that cannot be run as it is asked
+    for; also when nobody listens where its model should be.
     """
-    if name in METHODS.names():
-        return name
+    methods = iter(asked)
+    found: list[MethodSetup | Setup | str] = []
+    for name in names:
+        if name.startswith(ORACLE):
+            found.append(name)
+        else:
+            found += methods_of([next(methods)]) if is_asked_method(name) else [agent_setup(name, model, settings)]
+    return found
+
+
+def agent_setup(name: str, model: str | None, settings: RunSettings) -> Setup:
+    """Return the agent called *name*, ready to be run; raises as `solvers_named`."""
     if name not in AGENTS.names() and ":" not in name and not name.endswith((".yaml", ".yml")):
         hint = "An external agent is named by its YAML file."
         raise NotFoundError("agent or method", name, [*AGENTS.names(), *METHODS.names()], hint)

@@ -13,9 +13,10 @@ from pathlib import Path
 from opsassay.bench.domains.diagnosis.worker import INCIDENT_FOLDER
 from opsassay.model.causal_graph import CausalEdge, CausalGraph, CausalNode
 from opsassay.model.diagnosis import Diagnosis
-from opsassay.model.faults import FaultKind
+from opsassay.model.faults import CATALOGUE, FaultKind
 from opsassay.model.incident import Fault, Incident, RootLabel, Truth
 from opsassay.model.task import Arm
+from opsassay.outside import open_plain
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION
@@ -32,8 +33,9 @@ def opaque_view(datapack: Datapack) -> Iterator[Path]:
         incident = Path(folder) / INCIDENT_FOLDER
         incident.mkdir()
         for name in (*TABLES, ENV):
-            if (datapack.path / name).is_file():
-                shutil.copyfile(datapack.path / name, incident / name)
+            if (datapack.path / name).exists():
+                with open_plain(datapack.path / name) as source, (incident / name).open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
         (incident / INCIDENT).write_text(datapack.incident.pretty_json(), encoding="utf-8")
         yield Path(folder)
 
@@ -64,7 +66,7 @@ class Canary:
         self.service = f"{base}-{secrets.token_hex(2)}"
         self.alarm = services[0] if services else "gateway"
         self._incident = incident
-        self._kind = "PodFailure"
+        self._kind = next(row.name for row in CATALOGUE.values() if row.kind is FaultKind.POD_UNAVAILABLE)
 
     def plant(self, folder: Path) -> None:
         """Write the false truth into *folder*, in both forms in which truths lie about: a tree's and the public one."""

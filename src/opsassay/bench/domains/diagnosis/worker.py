@@ -21,15 +21,20 @@ import socket
 import sys
 import traceback
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from opsassay.bench.core.processes import kill_session
 from opsassay.bench.domains.diagnosis.agent_worker import solve
+from opsassay.bench.domains.diagnosis.command_worker import ask_command
+from opsassay.bench.domains.diagnosis.solver import solver_of, sources_of
 from opsassay.errors import OpsAssayError
-from opsassay.methods.base import METHODS, method_named
+from opsassay.methods.base import METHODS, class_named, method_named
+from opsassay.methods.parameters import plain_parameters, read_parameters
 from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.faults import FaultKind
 from opsassay.telemetry.datapack import Datapack
 
 INCIDENT_FOLDER, ANSWER, LOG = "incident", "answer.json", "solver.log"
@@ -156,12 +161,7 @@ def main(job: dict[str, Any]) -> int:
     """Diagnose the incident in the current folder as *job* says and write what came of it."""
     payload: dict[str, Any]
     try:
-        incident = Datapack.open(Path(INCIDENT_FOLDER))
-        if job["kind"] == "agent":
-            payload = solve(job, incident)
-        else:
-            answer: Any = method_named(job["name"]).diagnose(incident)
-            payload = _payload(answer)
+        payload = _done(job)
     except OpsAssayError as error:
         payload = {"error": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever the solver raises is its result, recorded by the runner
@@ -171,10 +171,34 @@ def main(job: dict[str, Any]) -> int:
     return 0
 
 
-def _payload(answer: Any) -> dict[str, Any]:
-    if isinstance(answer, Diagnosis):
-        return {"diagnosis": answer.model_dump(mode="json", by_alias=True)}
-    return {"error": f"the answer is not a Diagnosis but {type(answer).__name__}"}
+def _done(job: dict[str, Any]) -> dict[str, Any]:
+    """Return what came of *job*: a description of a method, or an answer."""
+    if job["kind"] == "describe":
+        return described(job["name"], job["parameters"])
+    if job["kind"] == "command":
+        return ask_command(job["command"], Path(INCIDENT_FOLDER).absolute())
+    incident = Datapack.open(Path(INCIDENT_FOLDER))
+    if job["kind"] == "agent":
+        return solve(job, incident)
+    answer: Any = method_named(job["name"], job.get("parameters", {})).diagnose(incident)
+    if not isinstance(answer, Diagnosis):
+        return {"error": f"the answer is not a Diagnosis but {type(answer).__name__}"}
+    if given := job.get("parameters"):
+        answer = answer.model_copy(update={"protocol": {**answer.protocol, "parameters": given}})
+    return {"diagnosis": answer.model_dump(mode="json", by_alias=True)}
+
+
+def described(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return solver, parameters that differ from their defaults, and sources of the method called *name*."""
+    made = class_named(name)
+    method = method_named(name, parameters)
+    given = plain_parameters(made, read_parameters(name, made, parameters))
+    kinds = getattr(method, "fault_kinds", None)
+    solver = solver_of(method).model_copy(
+        update={"parameters": given, "fault_kinds": None if kinds is None else tuple(map(FaultKind, kinds))}
+    )
+    sources = [str(path) for path in sources_of(method)]
+    return {"solver": solver.model_dump(mode="json"), "parameters": given, "sources": sources}
 
 
 def preload() -> None:

@@ -1,4 +1,4 @@
-"""What an author of a scenario is given: how complex it is, which depth its faults ask for, and what does not fit."""
+"""Checks for the author of a scenario: how complex it is, which depth its faults ask for, and what does not fit."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _depth(scenario: Scenario) -> list[ScenarioFinding]:
     if scenario.no_fault or proposed == committed:
         return []
     if proposed is None:
-        return [ScenarioFinding("trigger", "no layer is told, so no depth can be proposed; say `layer`", error=False)]
+        return [ScenarioFinding("trigger", "no layer is named, so no depth can be proposed; say `layer`", error=False)]
     where = ", ".join(layers(scenario))
     shallower = committed < proposed
     remark = "cannot show what happens there" if shallower else "is deeper than that; say why in the description"

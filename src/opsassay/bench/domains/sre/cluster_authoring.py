@@ -1,4 +1,4 @@
-"""What an author of a scenario for a cluster is given besides: objects, names, calls of kubectl that do not fit."""
+"""Further checks for the author of a scenario for a cluster: objects, names and calls of kubectl that do not fit."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ It writes, each line as it happens::
     diagnoses.jsonl  `OperatorDiagnosis`: what the agent says is the cause, as it says so; there for agents that are asked
     settings.jsonl   `SettingsReading`: the protected settings before the fault, at the agent's end and at the end
     outcomes.jsonl   `TrialOutcome`: bad luck and bad manners, each with its reason
+    baseline.json    whether all of the system was gone at the end, and what was left
 
 It raises OpsAssayError when the machinery failed (the attempt counts as failed). An agent that fails is a result, not an
 error: it is recorded, and the verdict says what came of it.
@@ -30,6 +31,7 @@ from opsassay.agents.command import PLACES, CommandAgent
 from opsassay.agents.limits import Limits, Price
 from opsassay.bench.core.mounts import require_apart
 from opsassay.bench.core.outside import OutsideAgent
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.errors import NotFoundError, UserError
 from opsassay.model.base import Written
 from opsassay.model.json_lines import append_line
@@ -40,8 +42,10 @@ from opsassay.telemetry.mask import Mask
 
 REPORT = "agent.json"
 """What the agent's own end was: how it ended, and for a command whether it was sealed."""
+BASELINE = "baseline.json"
+"""Whether all of the system was gone when the trial was over: ``verified``, and what was ``left``."""
 PromptArm = Literal["baseline", "constrained"]
-ORACLE, SRE = "oracle:", "sre"
+SRE = "sre"
 
 
 class CommandSettings(Written):
@@ -70,7 +74,9 @@ class CommandSettings(Written):
 class TrialAgent(Written):
     """Who repairs: ``oracle:NAME`` of the scenario, a built-in agent such as ``sre``, or an external one.
 
-    An external agent is a *command*, or named by the agent.yaml that describes it.
+    An external agent is a *command*, or named by the agent.yaml that describes it. Its JSON is the configuration in stored
+    runs and, hashed, names their cells, with limits as they were written; a `Setup` hashes limits as they are in force. So
+    these are two models.
     """
 
     name: str = Field(min_length=1)

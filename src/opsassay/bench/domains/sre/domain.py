@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opsassay.bench.core.plan import part_as
 from opsassay.bench.domains.sre.heads import scenario_task
@@ -16,6 +16,9 @@ from opsassay.model.run import Metric
 from opsassay.model.scenario import Scenario
 from opsassay.model.task import MetricDefinition, Task
 from opsassay.testbed.scenarios import load_scenario, names
+
+if TYPE_CHECKING:
+    from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
 
 MARKS = (
     "certificate", "v_outcome", "v_temporal", "v_depth", "v_probe", "alerts_cleared", "v_placement", "v_no_regression",
@@ -54,6 +57,13 @@ class SreDomain:
         jobs = cells_of(part_as(TrialPlan, part, where), folder)
         require_sound(jobs)
         return jobs
+
+    def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
+        """Grade the trials that count by what was committed before each; no setting has a say in it."""
+        from opsassay.bench.domains.sre.rows import grade_trials
+
+        del settings
+        return grade_trials(self, stores)
 
 
 SRE_DOMAIN = SreDomain()

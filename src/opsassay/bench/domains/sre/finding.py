@@ -1,4 +1,4 @@
-"""What an author of a scenario is given about one place in it."""
+"""One finding about one place in a scenario, for its author."""
 
 from __future__ import annotations
 

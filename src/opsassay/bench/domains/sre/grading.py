@@ -6,14 +6,12 @@ A store keeps the scenarios of its runs by digest, outside of the run folders: t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from opsassay.bench.core.ranking import counted, run_id
-from opsassay.bench.core.results import ResultRow
 from opsassay.bench.core.store import SCENARIOS, RunStore, read_run, write_verdict
-from opsassay.errors import DatapackError, OpsAssayError, UserError
+from opsassay.errors import DatapackError, UserError
 from opsassay.grading.verifiers import RunRecording, TrajectoryVerdict, certify
 from opsassay.model.base import Noun
 from opsassay.model.run import RunStatus
@@ -169,20 +167,3 @@ def recorded_trials(store: RunStore) -> list[Path]:
     trials = {run_id(run): path for path, run in folders.items() if (path / TIMELINE).exists()}
     done = (run for run in counted(folders.values()) if run.status is RunStatus.DONE)
     return [path for run in done if (path := trials.get(run_id(run))) is not None]
-
-
-def grade_trials(
-    root: Path, on_error: Callable[[Path, OpsAssayError], None]
-) -> list[tuple[ResultRow, TrajectoryVerdict]]:
-    """Grade every trial of the store at *root* that counts, by what was committed; *on_error* hears of the others."""
-    found = []
-    for run_dir in recorded_trials(RunStore(root)):
-        try:
-            run = read_run(run_dir)
-            verdict = grade_trial(run_dir, kept_scenario(root, run.item_hash))
-        except OpsAssayError as error:
-            on_error(run_dir, error)
-            continue
-        row = ResultRow("sre", run.item, run.solver.name, run.arm, run.seed, run, run_dir, verdict.metrics)
-        found.append((row, verdict))
-    return found

@@ -12,6 +12,7 @@ from typing import Any
 from opsassay.agents.limits import Limits, Meter
 from opsassay.agents.models.base import ToolSpec
 from opsassay.agents.sre_lint import lint
+from opsassay.bench.core.attempt import reading_what_was_left
 from opsassay.bench.core.commands import refusal_to_seal
 from opsassay.bench.core.outside import OutsideTask, output_of, run_outside
 from opsassay.bench.domains.sre.assignment import Assignment
@@ -90,7 +91,8 @@ def operate(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
             desk,
             further=lambda work, is_sealed: {"kubeconfig": _access(task.kubeconfig, work, sealed=is_sealed)},
         )
-        ended = run_outside(outside, handed, folder, task.run_dir, meter, sealed=sealed)
+        with reading_what_was_left():
+            ended = run_outside(outside, handed, folder, task.run_dir, meter, sealed=sealed)
         toolbox.close()
     if not ended.started:
         raise UserError(f"The agent {agent.solver_name} cannot be started: {ended.reason}; check its command.")

@@ -5,6 +5,7 @@ Whatever happens, the system is removed at the end; it belongs to this process, 
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -15,14 +16,15 @@ from typing import Any
 
 from opsassay.bench.core.domain import at_hand
 from opsassay.bench.domains.sre.assignment import Assignment
-from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent, mark_phase, note_outcome
+from opsassay.bench.domains.sre.contract import BASELINE, PromptArm, TrialAgent, mark_phase, note_outcome
 from opsassay.bench.domains.sre.grading import read_recorded
 from opsassay.bench.domains.sre.operators import run_operator
-from opsassay.errors import OperationError
+from opsassay.errors import OperationError, OpsAssayError
 from opsassay.grading.verifiers import evidence_of
 from opsassay.grading.verifiers.alerts import awaited
 from opsassay.grading.verifiers.self_healed import fault_ended
 from opsassay.grading.verifiers.settling import settled
+from opsassay.logs import Log
 from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import SETTINGS
@@ -34,12 +36,16 @@ from opsassay.testbed.operations.live import ARRIVAL_S
 from opsassay.testbed.operations.stage import OperatorDesk, Stage, staged
 from opsassay.testbed.operations.toolbox import CALLS_LIMIT, BaseToolbox
 
+_log = Log(__name__)
+
 ALERTS_TIMEOUT_S = 45.0
 """How long a trial waits for the alerts that its scenario begins with, and for them to clear behind the agent."""
 HEALTHY_TIMEOUT_S = 60.0
 LONGEST_CALL_S = 300.0
 """How long is waited for a change that an agent left under way: what it changed is recorded before the end is judged."""
 SETTLE_EVERY_S = 2.0
+GONE_WITHIN_S = 10.0
+"""How long what was removed may take to be gone."""
 START_SHARE = 0.25
 """The first part of the warm-up is no measure of what is usual: connections are opened, caches are cold."""
 
@@ -92,11 +98,13 @@ class TrialBundle:
         self._setup, self._scenario, self._run_dir, self._probes = setup, scenario, run_dir, probes
         self._stack = ExitStack()
         self.stage: Stage
+        self._deployed = False
         self._desk: OperatorDesk
 
     def prepare(self) -> None:
         """Deploy the system, have it observed, let it warm up and require that it is healthy."""
         self.stage = self._stack.enter_context(self._setup)
+        self._deployed = True
         deployed_ns = mark_phase(self._run_dir, "deployed")
         # what is entered first is left last: tools, the observer, the trigger
         operated, self._observed, self._broken = (self._stack.enter_context(ExitStack()) for _ in range(3))
@@ -132,6 +140,25 @@ class TrialBundle:
     def remove(self) -> None:
         """Remove the system, and whatever of the trigger would outlive it."""
         self._stack.__exit__(*sys.exc_info())
+
+    def verify(self) -> None:
+        """Write down whether all of the system is gone, and what is not; what could not be looked at is not verified."""
+        if not self._deployed:
+            return
+        deadline = time.monotonic() + GONE_WITHIN_S
+        while left := _left(self.stage):
+            if time.monotonic() > deadline:
+                _log.error("not back at the baseline", left=left)
+                break
+            time.sleep(0.2)
+        (self._run_dir / BASELINE).write_text(json.dumps({"verified": not left, "left": left}) + "\n", encoding="utf-8")
+
+
+def _left(stage: Stage) -> list[str]:
+    try:
+        return stage.leftovers()
+    except OpsAssayError as error:
+        return [f"it could not be looked at: {error}"]
 
 
 def _require_healthy(stage: Stage) -> None:

@@ -7,7 +7,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from opsassay.bench.domains.sre.contract import ORACLE, PromptArm, TrialAgent
+from opsassay.bench.core.oracles import oracles_asked
+from opsassay.bench.core.ranking import ORACLE
+from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent
 from opsassay.bench.domains.sre.controls import applicable, script_of
 from opsassay.bench.domains.sre.trials import TrialJob
 from opsassay.errors import UserError
@@ -18,7 +20,7 @@ from opsassay.telemetry.mask import Mask
 from opsassay.testbed.scenarios import load_scenario, names
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
-EVERY_ORACLE, EVERY_CONTROL = ORACLE + "*", f"{ORACLE}{CONTROL}*"
+EVERY_CONTROL = f"{ORACLE}{CONTROL}*"
 ALL = {"all": "local", "all-on-kubernetes": "kubernetes"}
 """Words for every scenario of a substrate that ships."""
 
@@ -116,12 +118,12 @@ def _masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:
 def _agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
     found: list[TrialAgent] = []
     for agent in plan.agents:
-        if agent.name == EVERY_ORACLE:
-            found += [TrialAgent(name=ORACLE + name) for name in scenario.oracles]
-        elif agent.name == EVERY_CONTROL:
-            found += [TrialAgent(name=ORACLE + control.name) for control in applicable(scenario)]
+        if agent.name == EVERY_CONTROL:
+            asked = [control.name for control in applicable(scenario)]
+        elif agent.oracle is not None and agent.oracle.startswith(CONTROL):
+            script_of(scenario, agent.oracle)
+            asked = [agent.oracle]
         else:
-            if agent.oracle is not None:
-                script_of(scenario, agent.oracle)
-            found.append(agent)
+            asked = oracles_asked(agent.name, scenario.oracles, scenario.id)
+        found += [TrialAgent(name=ORACLE + name) for name in asked] or [agent]
     return list({agent.model_dump_json(): agent for agent in found}.values())

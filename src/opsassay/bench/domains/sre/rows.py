@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opsassay.bench.core.ranking import why_not_ranked
+from opsassay.bench.core.domain import Domain
+from opsassay.bench.core.grading import GradedRun, GradedRuns, Stores
+from opsassay.bench.core.ranking import run_id, why_not_ranked
 from opsassay.bench.core.store import RunStore, read_run
+from opsassay.bench.core.tables import ResultTable
 from opsassay.bench.domains.sre.grading import (
     grade_trial,
     kept_scenario,
@@ -14,7 +18,8 @@ from opsassay.bench.domains.sre.grading import (
     recorded_trials,
     require_trials,
 )
-from opsassay.bench.domains.sre.tables import TrialRow
+from opsassay.bench.domains.sre.sweep import sweep
+from opsassay.bench.domains.sre.tables import TrialRow, tables
 from opsassay.errors import OpsAssayError
 from opsassay.grading.verifiers import Judgement, RunRecording
 from opsassay.grading.verifiers.diagnosed import RIGHT, TIME
@@ -26,16 +31,19 @@ from opsassay.model.task import Arm
 
 
 class Trials:
-    """The results of the store at *root*; those that cannot be graded are in *problems*, by folder."""
+    """The results of the store at *root*, or those with *ids*; *problems* say, by folder, which cannot be graded."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, ids: Collection[str] | None = None) -> None:
         self.store = RunStore(require_trials(root))
         self.rows: list[TrialRow] = []
+        self.graded: list[GradedRun] = []
         self.recorded: list[tuple[str, Scenario, RunRecording]] = []
         self.problems: dict[str, str] = {}
         for run_dir in recorded_trials(self.store):
             try:
-                self._add(run_dir)
+                run = read_run(run_dir)
+                if ids is None or run_id(run) in ids:
+                    self._add(run_dir, run)
             except OpsAssayError as error:
                 self.problems[str(run_dir)] = str(error)
 
@@ -43,8 +51,7 @@ class Trials:
         """Return the recordings of the main slice: baseline prompt, probes on."""
         return [one for one, row in zip(self.recorded, self.rows, strict=True) if row.main]
 
-    def _add(self, run_dir: Path) -> None:
-        run = read_run(run_dir)
+    def _add(self, run_dir: Path, run: Run) -> None:
         scenario = kept_scenario(self.store.root, run.item_hash)
         recording = read_recording(run_dir)
         verdict = grade_trial(run_dir, scenario)
@@ -60,7 +67,27 @@ class Trials:
                 diagnosis_s=answer_time.value if answer_time else None,
             )
         )
+        self.graded.append(GradedRun(run_dir, run, verdict))
         self.recorded.append((str(run_dir), scenario, recording))
+
+
+@dataclass(frozen=True)
+class GradedTrials(GradedRuns):
+    """Graded trials with their recordings, store by store."""
+
+    trials: tuple[Trials, ...] = ()
+
+    def results(self) -> list[ResultTable]:
+        """Return Tables 8 to 15 of "side-effects"."""
+        main = [one for trials in self.trials for one in trials.main_slice()]
+        return tables([row for trials in self.trials for row in trials.rows], lambda settings: sweep(main, settings))
+
+
+def grade_trials(domain: Domain, stores: Stores) -> GradedTrials:
+    """Grade the trials of *stores* that count, by what was committed; raises UserError for a store without any."""
+    found = tuple(Trials(root, ids) for root, ids in stores.items())
+    problems = {folder: problem for trials in found for folder, problem in trials.problems.items()}
+    return GradedTrials(domain, tuple(one for trials in found for one in trials.graded), problems, trials=found)
 
 
 def _row(run: Run, scenario: Scenario, recording: RunRecording, found: dict[str, Judgement]) -> TrialRow:

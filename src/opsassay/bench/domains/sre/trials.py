@@ -21,7 +21,7 @@ from opsassay.bench.core.commands import refusal_to_seal
 from opsassay.bench.core.processes import run_watched
 from opsassay.bench.core.run import JobEnd, run_jobs
 from opsassay.bench.core.store import LOG, RunStore, read_run
-from opsassay.bench.domains.sre.contract import REPORT, PromptArm, TrialAgent
+from opsassay.bench.domains.sre.contract import BASELINE, REPORT, PromptArm, TrialAgent
 from opsassay.bench.domains.sre.controls import script_of
 from opsassay.bench.domains.sre.grading import grade_trial, keep_scenario, read_outcomes
 from opsassay.bench.domains.sre.heads import scenario_task
@@ -160,7 +160,8 @@ class TrialJob:
         if code:
             said = last_words((run_dir / LOG).read_text(errors="replace")) or f"its process ended with {code}"
             return AttemptOutcome(RunStatus.ABORTED, said, notes=notes)
-        return replace(_outcome(run_dir), notes=notes)
+        outcome = _outcome(run_dir)
+        return replace(outcome, notes=(*notes, *outcome.notes))
 
     def _timeout_s(self) -> float:
         """Return after how many seconds it counts as hung."""
@@ -193,13 +194,19 @@ def run_trials(
 
 
 def _outcome(run_dir: Path) -> AttemptOutcome:
-    """Return the outcome of a trial that was performed: what its agent spent, and how it was kept apart."""
-    file = run_dir / REPORT
-    report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    """Return the outcome of a trial that was performed: what its agent spent, how it was kept apart, what it left."""
+    report = _written(run_dir / REPORT)
     sealed = report.get("sealed")
+    left = _written(run_dir / BASELINE).get("left", ())
     return AttemptOutcome(
         RunStatus.DONE,
         limits_hit=tuple(report.get("limits_hit", ())),
         spent=report.get("spent", {}),
+        notes=tuple(f"not back at the baseline: {what}" for what in left),
         isolation=None if sealed is None else "sealed" if sealed else "unsealed",
     )
+
+
+def _written(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return found

@@ -244,6 +244,18 @@ class ClusterStage:
         if lost := [name for name in self.names.workers if name not in there]:
             raise LostError(f"Lost during the trial, which breaks no node: {', '.join(lost)} of {api.context}.")
 
+    def leftovers(self) -> list[str]:
+        """Return namespaces of the system and rights of its agent that are there, and nodes that take no pods again."""
+        api, name, watch = self.running.api, self.running.name, self.names.watch
+        made = account.role_objects(name, watch, self.block.rules())
+        owned = [("Namespace", name, None), ("Namespace", watch, None)]
+        owned += [(o["kind"], o["metadata"]["name"], o["metadata"].get("namespace")) for o in made]
+        found = [
+            f"{kind} {item} is still there" for kind, item, place in owned if api.get(kind, item, place) is not None
+        ]
+        nodes = {node["metadata"]["name"] for node in api.list("Node") if takes_pods(node)}
+        return found + [f"node {node} takes no pods" for node in self.names.workers if node not in nodes]
+
 
 def _filled(plan: FaultPlan, names: OpenNames) -> FaultPlan:
     """Return *plan* with the names of nodes in their places."""

@@ -15,6 +15,7 @@ import psutil
 from opsassay.errors import LostError, NotFoundError, OperationError, OpsAssayError, StartError, UserError
 from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
+from opsassay.testbed.core.observer_log import forget_observer_log, observer_log
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import Capabilities, require_settings
 from opsassay.testbed.injection.preconditions import require
@@ -174,7 +175,7 @@ class KubernetesSubstrate:
 
     def logs(self, name: str) -> dict[str, str]:
         """Return the log of each pod of the system *name* and of what watches over it; raises NotFoundError."""
-        found = {}
+        found = observer_log(self.name, name)
         for pod in self.running(name).pods():
             metadata = pod["metadata"]
             path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
@@ -273,6 +274,7 @@ class KubernetesSubstrate:
 
         Raises OperationError with what keeps them, LostError when nobody answered in time.
         """
+        forget_observer_log(self.name, name)
         deadline, untold = time.monotonic() + REMOVE_TIMEOUT_S, [*reversed(namespaces)]
         while True:
             try:

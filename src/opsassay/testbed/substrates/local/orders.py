@@ -1,4 +1,4 @@
-"""What the processes of a system are reported when they start."""
+"""What the processes of a system are sent when they start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opsassay.testbed.workload.runtime.ledger import LOAD_RECORD
 class Orders:
     """Writes orders for one running system, whose receiver is at *endpoint* and whose name server has *names_port*.
 
-    Who holds the *token* is reported by callees what the fault cost.
+    Callees report to whoever holds the *token* what the fault cost.
     """
 
     state: SystemState
@@ -31,7 +31,7 @@ class Orders:
     """By how many nanoseconds the clock of a host is wrong."""
 
     def replica(self, replica: Replica) -> dict[str, Any]:
-        """Return what the next process of *replica* is reported."""
+        """Return what the next process of *replica* is sent."""
         return {
             **self._common(replica.id),
             **self.network.site(replica.id).parameters(replica.starts),

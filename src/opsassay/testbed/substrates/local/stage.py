@@ -15,6 +15,7 @@ from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
+from opsassay.testbed.core.state import leftovers, noted_groups
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry
@@ -39,16 +40,17 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, _settings: Mapping[str,
     system = system_of(scenario)
     deployed = LocalSubstrate().deployed(system, name, seed=environment.seed + seed, rate_rps=environment.rate_rps)
     with deployed as running, live_telemetry(running.receiver, run_dir) as telemetry:
-        yield LocalStage(scenario, running, telemetry)
+        yield LocalStage(scenario, running, telemetry, tuple(noted_groups(running.state)))
 
 
 @dataclass(frozen=True)
 class LocalStage:
-    """The system of *scenario* as it is *running*, with its *telemetry*."""
+    """The system of *scenario* as it is *running*, with its *telemetry* and the control *groups* that it had."""
 
     scenario: Scenario
     running: LocalSystem
     telemetry: LiveTelemetry
+    groups: tuple[Path, ...] = ()
 
     def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
         """Have the observer write the timeline."""
@@ -103,3 +105,7 @@ class LocalStage:
     def require_alive(self) -> None:
         """Raise LostError when the supervisor is gone."""
         self.running.status()
+
+    def leftovers(self) -> list[str]:
+        """Return processes, control groups and files of the system that are still there, and whether its lock is held."""
+        return leftovers(self.running.state, self.groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
@@ -21,6 +22,7 @@ from opsassay.model.incident import FaultPlan
 from opsassay.model.system import System
 from opsassay.telemetry.otlp.client import ReceiverControl
 from opsassay.testbed.core.event import InjectionEvent, as_event
+from opsassay.testbed.core.observer_log import forget_observer_log, observer_log
 from opsassay.testbed.core.state import (
     MARKER,
     SystemState,
@@ -30,7 +32,7 @@ from opsassay.testbed.core.state import (
     marked_processes,
 )
 from opsassay.testbed.core.status import SystemStatus
-from opsassay.testbed.core.substrate import Capabilities, require_settings
+from opsassay.testbed.core.substrate import LOCAL, Capabilities, require_settings
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.kernel.namespaces import rooms_of, who_is_in
 from opsassay.testbed.substrates.local.capabilities import choose_level, machine, probe
@@ -285,12 +287,11 @@ class LocalSubstrate:
         found = {path.stem: path.read_text(errors="replace") for path in files if path.exists()}
         if not found:
             raise NotFoundError("system with logs", name, [each.name for each in all_states()])
-        return found
+        return found | observer_log(self.name, name)
 
     def status(self) -> list[SystemStatus]:
         """Return the status of each system; what a killed supervisor left is cleared first, phase `cleared`."""
-        for process in _started.values():
-            process.poll()  # one that was killed is collected, not left as a zombie
+        _reap_ended()  # one that was killed is collected, not left as a zombie
         rows = []
         for state in all_states():
             pending, reason = Journal(state.journal).pending(), state.why_it_failed()
@@ -326,10 +327,10 @@ def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.P
             stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd="/",
             pass_fds=(order["lock_fd"],), env={**os.environ, MARKER: str(state.dir)},
         )  # fmt: skip
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(order).encode())
-    process.stdin.close()
     _started[state.dir] = process
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin as order_in:  # how it ended is for whoever waits for it to say
+        order_in.write(json.dumps(order).encode())
     return process
 
 
@@ -346,6 +347,8 @@ def clear_if_dead(state: SystemState) -> int | None:
     if (lock := acquire_lock(state)) is None:
         return None
     try:
+        _reap(state)  # nobody holds its lock, so it has ended, whoever ended it
+        forget_observer_log(LOCAL, state.name)
         return clear_leftovers(state)
     finally:
         os.close(lock)
@@ -379,6 +382,13 @@ def _reap(state: SystemState) -> None:
     """Collect the exit status of the supervisor if this process started it."""
     if (process := _started.pop(state.dir, None)) is not None:
         process.wait()
+
+
+@atexit.register
+def _reap_ended() -> None:
+    """Collect supervisors that this process started and another one ended; those of systems that go on are left."""
+    for process in _started.values():
+        process.poll()
 
 
 def _logs(state: SystemState) -> str:

@@ -331,7 +331,7 @@ class Supervisor:
         return self.ledger.lost + self.fleet.lost_ledger_lines() + int(relay["ledger_lost"])
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Make the replica's process run the hooks that are desired for it."""
+        """Make the process of the replica run the hooks of its desired state."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks, watch=replica.watch)
 
     def lookup(self, service: str, caller: str) -> list[Endpoint] | None:

@@ -17,7 +17,7 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 import nats
-import redis.asyncio
+import valkey.asyncio
 
 from opsassay.testbed.workload.runtime.settings import Settings
 
@@ -126,7 +126,7 @@ class Clients:
         self.names, self._pool_size, self._stores = names, self.settings.pool(pool), stores
         self._http: aiohttp.ClientSession | None = None
         self._databases: dict[str, asyncpg.Pool] = {}
-        self._caches: dict[str, redis.asyncio.Redis] = {}
+        self._caches: dict[str, valkey.asyncio.Valkey] = {}
         self._queues: dict[str, Any] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self.breakers: dict[str, Breaker] = {}
@@ -183,11 +183,11 @@ class Clients:
 
         return await self._store(self._databases, name, connect)
 
-    async def cache(self, name: str) -> redis.asyncio.Redis:
+    async def cache(self, name: str) -> valkey.asyncio.Valkey:
         """Return the client of the Valkey store *name*."""
 
-        async def connect(at: dict[str, Any]) -> redis.asyncio.Redis:
-            return redis.asyncio.Redis(
+        async def connect(at: dict[str, Any]) -> valkey.asyncio.Valkey:
+            return valkey.asyncio.Valkey(
                 host=at["address"], port=at["port"], max_connections=64, socket_connect_timeout=5
             )
 

@@ -32,60 +32,60 @@ class Returned:
 
 @dataclass
 class Hooks:
-    """The hooks that are active in this process: fault type and parameters."""
+    """The hooks that are active in this process: their names, which the fault catalogue gives, and parameters."""
 
     active: list[dict[str, Any]] = field(default_factory=list)
 
-    def matching(self, fault_type: str, operation: str) -> dict[str, Any] | None:
-        """Return the parameters of an active *fault_type* that applies to *operation*, or None."""
+    def matching(self, name: str, operation: str) -> dict[str, Any] | None:
+        """Return the parameters of an active hook *name* that applies to *operation*, or None."""
         for hook in self.active:
-            if hook["type"] == fault_type and hook["parameters"].get("operation") in (None, operation):
+            if hook["type"] == name and hook["parameters"].get("operation") in (None, operation):
                 parameters: dict[str, Any] = hook["parameters"]
                 return parameters
         return None
 
-    async def delay_ns(self, fault_type: str, operation: str) -> int:
-        """Hold *operation* back if an active *fault_type* says so; return the nanoseconds added."""
-        delay = self.matching(fault_type, operation)
+    async def delay_ns(self, name: str, operation: str) -> int:
+        """Hold *operation* back if an active hook *name* says so; return the nanoseconds added."""
+        delay = self.matching(name, operation)
         if delay is None:
             return 0
         await asyncio.sleep(delay["delay_ms"] / 1e3)
         return int(delay["delay_ms"] * 1e6)
 
-    def code(self, fault_types: tuple[str, ...], operation: str) -> int | None:
-        """Return the status by which one of *fault_types* replaces the answer of *operation*, None to leave it."""
-        for fault_type in fault_types:
-            if (hook := self.matching(fault_type, operation)) is not None:
+    def code(self, names: tuple[str, ...], operation: str) -> int | None:
+        """Return the status by which one of the hooks *names* replaces the answer of *operation*, None to leave it."""
+        for name in names:
+            if (hook := self.matching(name, operation)) is not None:
                 return int(hook["code"])
         return None
 
     def rewritten(self, method: str, path: str) -> tuple[str, str] | None:
         """Return the (method, path) that the service sees instead of the request's own, None to leave them."""
-        if (hook := self.matching("HTTPRequestReplacePath", f"{method} {path}")) is not None:
+        if (hook := self.matching("replace_path", f"{method} {path}")) is not None:
             return method, hook["new_path"]
-        if (hook := self.matching("HTTPRequestReplaceMethod", f"{method} {path}")) is not None:
+        if (hook := self.matching("replace_method", f"{method} {path}")) is not None:
             return hook["method"], path
         return None
 
     def body(self, operation: str, body: bytes) -> bytes | None:
         """Return what replaces the response *body* of *operation*, None to leave it."""
-        if (hook := self.matching("HTTPResponseReplaceBody", operation)) is not None:
+        if (hook := self.matching("replace_body", operation)) is not None:
             return b"" if hook["body_type"] == "empty" else random.randbytes(len(body))  # noqa: S311
-        if (hook := self.matching("HTTPResponsePatchBody", operation)) is not None:
+        if (hook := self.matching("patch_body", operation)) is not None:
             return json.dumps({**json.loads(body), **json.loads(hook["patch"])}).encode()
         return None
 
     def method_result(self, operation: str) -> Returned | None:
         """Return what the method of *operation* returns without doing its work, None to leave it; raises too."""
-        if (hook := self.matching("JVMException", operation)) is not None:
+        if (hook := self.matching("raise_in_method", operation)) is not None:
             raise ApplicationError(hook["exception"], "request could not be handled")
-        if (hook := self.matching("JVMReturn", operation)) is not None:
+        if (hook := self.matching("replace_result", operation)) is not None:
             return Returned(int(hook["value"]) if hook["value_type"] == "int" else hook["value"])
         return None
 
     def check_statement(self, operation: str, statement: str) -> None:
         """Raise what a failing database driver raises, if so ordered."""
-        hook = self.matching("JVMMySQLException", operation)
+        hook = self.matching("fail_statement", operation)
         if hook is not None:
             raise ApplicationError(hook["exception"], f"could not execute statement [{statement}]")
 

@@ -153,7 +153,7 @@ class ReplicaProcess:
         """Run the steps in the span of their method; return the HTTP status that they lead to."""
         with self.instruments.span(work.method, SpanKind.INTERNAL) as span:
             try:
-                if delay_ns := await self.hooks.delay_ns("JVMLatency", work.operation):
+                if delay_ns := await self.hooks.delay_ns("delay_method", work.operation):
                     self.executor.introduced("delay", span, work, ns=delay_ns)
                 work.returned = self.hooks.method_result(work.operation)
                 if work.returned is None:
@@ -167,7 +167,7 @@ class ReplicaProcess:
     def failed(self, span: Span, work: Work, error: CallFailedError | ApplicationError | MemoryError) -> int:
         """Log what made *work* fail; return the HTTP status that it leads to."""
         caused = isinstance(error, ApplicationError) or (
-            isinstance(error, MemoryError) and self.hooks.matching("MemoryStress", work.operation) is not None
+            isinstance(error, MemoryError) and self.hooks.matching("short_of_memory", work.operation) is not None
         )
         if caused:
             self.executor.introduced("error", span, work)
@@ -181,17 +181,17 @@ class ReplicaProcess:
 
     async def request_boundary(self, work: Work, span: Span) -> int | None:
         """Apply the HTTP faults of the request; return the status that answers it at once, None to go on."""
-        if delay_ns := await self.hooks.delay_ns("HTTPRequestDelay", work.operation):
+        if delay_ns := await self.hooks.delay_ns("delay_request", work.operation):
             self.executor.introduced("delay", span, work, ns=delay_ns)
-        if (code := self.hooks.code(("HTTPRequestAbort",), work.operation)) is not None:
+        if (code := self.hooks.code(("abort_request",), work.operation)) is not None:
             self.executor.introduced("error", span, work)
         return code
 
     async def response_boundary(self, work: Work, span: Span, status: int) -> tuple[int, bytes]:
         """Apply the HTTP faults of the response; return the status and the body that the caller sees."""
-        if delay_ns := await self.hooks.delay_ns("HTTPResponseDelay", work.operation):
+        if delay_ns := await self.hooks.delay_ns("delay_response", work.operation):
             self.executor.introduced("delay", span, work, ns=delay_ns)
-        if (code := self.hooks.code(("HTTPResponseAbort", "HTTPResponseReplaceCode"), work.operation)) is not None:
+        if (code := self.hooks.code(("abort_response", "replace_code"), work.operation)) is not None:
             self.executor.introduced("error", span, work)
             status = code
         body = answer_body(self.service_name, work.operation, status, work.returned)
@@ -246,7 +246,7 @@ class ReplicaProcess:
     async def set_hooks(self, request: dict[str, Any]) -> int:
         """Replace the active runtime faults and the watched link ends; return how many faults are active."""
         self.hooks.active = request["hooks"]
-        skew = self.hooks.matching("TimeSkew", "*")
+        skew = self.hooks.matching("skew_clock", "*")
         offset_ns = int(skew["offset_ms"] * 1e6) if skew else 0
         if offset_ns and self.clock_offset_ns + offset_ns != self.instruments.clock.offset_ns:
             self.ledger.write("skew", ns=offset_ns, service=self.service_name)
@@ -268,7 +268,7 @@ class ReplicaProcess:
 
     def set_lasting(self) -> None:
         """Let no connection last while a partition is on that stops new ones alone."""
-        self.executor.clients.lasting = self.hooks.matching("NetworkPartition", "*") is None
+        self.executor.clients.lasting = self.hooks.matching("short_connections", "*") is None
         if self.executor.clients.lasting and self.renewing is not None:
             self.renewing.cancel()
             self.renewing = None
@@ -284,7 +284,7 @@ class ReplicaProcess:
     async def set_strain(self) -> None:
         """Start or end the strain on this process that the active hooks ask for."""
         desired = next((hook for hook in self.hooks.active if hook["type"] in STRAINS), None)
-        if self.strain is not None and (desired is None or desired["type"] != self.strain.fault_type):
+        if self.strain is not None and (desired is None or desired["type"] != self.strain.hook):
             strain, self.strain = self.strain, None
             await strain.stop()
         if desired is not None and self.strain is None:

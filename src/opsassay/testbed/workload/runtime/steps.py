@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
-import redis
+import valkey
 from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
@@ -191,7 +191,7 @@ class Executor:
         async with self._store_span(f"{verb} {table}", "postgresql", f"sql:{store}", work) as span:
             try:
                 self.hooks.check_statement(work.operation, statement)
-                if delay_ns := await self.hooks.delay_ns("JVMMySQLLatency", work.operation):
+                if delay_ns := await self.hooks.delay_ns("delay_statement", work.operation):
                     self.introduced("delay", span, work, ns=delay_ns, callee=store)
                 pool = await self.clients.database(store)
                 async with asyncio.timeout(step.timeout_s), pool.acquire(timeout=step.timeout_s) as connection:
@@ -216,7 +216,7 @@ class Executor:
                         await client.set(key, b"x" * 64, ex=step.ttl_s)
                     else:
                         await (client.get(key) if step.cache == "get" else client.delete(key))
-            except (TimeoutError, OSError, redis.RedisError) as error:
+            except (TimeoutError, OSError, valkey.ValkeyError) as error:
                 raise CallFailedError(
                     f"{verb} {key}: {type(error).__name__}", timeout=isinstance(error, TimeoutError)
                 ) from error

@@ -65,22 +65,22 @@ def grow_heap(ended: threading.Event, parameters: dict[str, Any]) -> None:
 
 
 STRAINS: Mapping[str, Work] = {
-    "JVMGarbageCollector": collect_garbage,
-    "JVMCPUStress": keep_busy,
-    "JVMMemoryStress": grow_heap,
+    "collect_garbage": collect_garbage,
+    "keep_busy": keep_busy,
+    "grow_heap": grow_heap,
 }
-"""Fault types to the work of one thread."""
+"""Hooks to the work of one thread."""
 
 
 class Strain:
     """The threads of one active strain, and the watch over the event loop that they delay."""
 
-    def __init__(self, fault_type: str, parameters: dict[str, Any], ledger: LedgerWriter) -> None:
-        self.fault_type, self._ledger = fault_type, ledger
+    def __init__(self, hook: str, parameters: dict[str, Any], ledger: LedgerWriter) -> None:
+        self.hook, self._ledger = hook, ledger
         self._ended = threading.Event()
         arguments = (self._ended, parameters)
         self._threads = [
-            threading.Thread(target=STRAINS[fault_type], args=arguments, daemon=True)
+            threading.Thread(target=STRAINS[hook], args=arguments, daemon=True)
             for _ in range(parameters.get("cpu_count", 1))
         ]
         for thread in self._threads:

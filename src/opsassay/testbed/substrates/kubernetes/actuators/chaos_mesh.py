@@ -1,8 +1,8 @@
 """Faults of the catalogue as Chaos Mesh objects (chaos-mesh.org/v1alpha1), for clusters that have it. Pure, but `kinds`.
 
 Which kinds there are is asked by discovery, and each object is tried on the server before it is made. Its
-`duration` ends it in the cluster, beside our own undo. What the object's schema cannot say is refused: the status of an
-aborted HTTP request, and faults of a JVM, which no service of ours runs on.
+`duration` ends it in the cluster, beside our own undo. What the object's schema cannot say has no
+maker: the status of an aborted HTTP request, and faults of a JVM, which no service of ours runs on.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ class Where(NamedTuple):
     callees: tuple[str, ...] = ()
 
 
+_Made = tuple[str, Object]
+ChaosMaker = Callable[[Mapping[str, Any], Where], _Made]
+"""Makes kind and specification of the object of one fault type from its parameters; see `mechanisms.py`."""
+
+
 def kinds(api: Api) -> frozenset[str]:
     """Return the kinds of Chaos Mesh that the cluster has, none where it is not installed."""
     try:
@@ -40,10 +45,8 @@ def kinds(api: Api) -> frozenset[str]:
     return frozenset(item["kind"] for item in listed if "/" not in item["name"])
 
 
-def manifest(fault: PlannedFault, where: Where, name: str, duration_s: float) -> Object:
-    """Return the object *name* that does to *where* what *fault* says; raises RefusedError when none can."""
-    if (maker := _MAKERS.get(fault.fault)) is None:
-        raise RefusedError(f"Chaos Mesh has nothing that does what {fault.fault} means: {_why_not(fault.fault)}.")
+def manifest(maker: ChaosMaker, fault: PlannedFault, where: Where, name: str, duration_s: float) -> Object:
+    """Return the object *name* by which *maker* does to *where* what *fault* says; raises RefusedError when it cannot."""
     kind, specification = maker(fault.parameters, where)
     common = {"mode": "all", "selector": {"pods": {where.namespace: [where.pod]}}, "duration": f"{round(duration_s)}s"}
     return {
@@ -54,17 +57,9 @@ def manifest(fault: PlannedFault, where: Where, name: str, duration_s: float) ->
     }
 
 
-def _why_not(fault: str) -> str:
-    if fault.startswith("JVM"):
-        return "JVMChaos needs a Java process, and no service here is one"
-    return "its abort closes the connection and has no status"
+def pod_chaos(action: str) -> ChaosMaker:
+    """Return the maker of a PodChaos that does *action*."""
 
-
-_Made = tuple[str, Object]
-_Maker = Callable[[Mapping[str, Any], Where], _Made]
-
-
-def _pod(action: str) -> _Maker:
     def make(_: Mapping[str, Any], where: Where) -> _Made:
         return "PodChaos", {
             "action": action,
@@ -74,16 +69,18 @@ def _pod(action: str) -> _Maker:
     return make
 
 
-def _cpu(parameters: Mapping[str, Any], _: Where) -> _Made:
+def cpu_chaos(parameters: Mapping[str, Any], _: Where) -> _Made:
+    """Return burners in the container."""
     workers = {"workers": parameters["cores"], "load": round(parameters["load_percent"])}
     return "StressChaos", {"stressors": {"cpu": workers}}
 
 
-def _memory(parameters: Mapping[str, Any], _: Where) -> _Made:
+def memory_chaos(parameters: Mapping[str, Any], _: Where) -> _Made:
+    """Return memory that is allocated in the container."""
     return "StressChaos", {"stressors": {"memory": {"workers": 1, "size": f"{parameters['size_mb']}MB"}}}
 
 
-def _network(action: str, detail: Callable[[Mapping[str, Any]], Object]) -> _Maker:
+def network_chaos(action: str, detail: Callable[[Mapping[str, Any]], Object]) -> ChaosMaker:
     """Return a maker of NetworkChaos; its direction "to" are the packets that the selected pod sends."""
 
     def make(parameters: Mapping[str, Any], where: Where) -> _Made:
@@ -98,7 +95,9 @@ def _network(action: str, detail: Callable[[Mapping[str, Any]], Object]) -> _Mak
     return make
 
 
-def _http(target: str, detail: Callable[[Mapping[str, Any]], Object]) -> _Maker:
+def http_chaos(target: str, detail: Callable[[Mapping[str, Any]], Object]) -> ChaosMaker:
+    """Return the maker of an HTTPChaos on *target*, Request or Response, with the *detail* of its parameters."""
+
     def make(parameters: Mapping[str, Any], _: Where) -> _Made:
         found = {"target": target, "port": SERVICE_PORT, "path": "*", **detail(parameters)}
         if operation := parameters.get("operation"):
@@ -108,17 +107,21 @@ def _http(target: str, detail: Callable[[Mapping[str, Any]], Object]) -> _Maker:
     return make
 
 
-def _body(parameters: Mapping[str, Any]) -> Object:
+def replaced_body(parameters: Mapping[str, Any]) -> Object:
+    """Return what empties a body; raises RefusedError for another one."""
     if parameters["body_type"] != "empty":
         raise RefusedError("Chaos Mesh replaces a body by one that is fixed beforehand; use body_type empty.")
     return {"replace": {"body": base64.b64encode(b"").decode()}}
 
 
-def _patch(parameters: Mapping[str, Any]) -> Object:
+def patched_body(parameters: Mapping[str, Any]) -> Object:
+    """Return what merges keys into a body."""
     return {"patch": {"body": {"type": "JSON", "value": json.dumps(json.loads(parameters["patch"]))}}}
 
 
-def _dns(action: str) -> _Maker:
+def dns_chaos(action: str) -> ChaosMaker:
+    """Return the maker of a DNSChaos that does *action* to look-ups of the host name, or of all callees."""
+
     def make(parameters: Mapping[str, Any], where: Where) -> _Made:
         asked = (parameters["hostname"],) if parameters.get("hostname") else where.callees
         patterns = [f"{name}.{where.namespace}.svc.cluster.local" for name in asked]
@@ -127,40 +130,22 @@ def _dns(action: str) -> _Maker:
     return make
 
 
-def _time(parameters: Mapping[str, Any], _: Where) -> _Made:
+def time_chaos(parameters: Mapping[str, Any], _: Where) -> _Made:
+    """Return what shifts the clock."""
     return "TimeChaos", {"timeOffset": f"{round(parameters['offset_ms'])}ms"}
 
 
-def _delay(parameters: Mapping[str, Any]) -> Object:
+def delayed(parameters: Mapping[str, Any]) -> Object:
+    """Return what delays a request or response."""
     return {"delay": f"{parameters['delay_ms']:g}ms"}
 
 
-_MAKERS: Mapping[str, _Maker] = {
-    "PodKill": _pod("pod-kill"),
-    "PodFailure": _pod("pod-failure"),
-    "ContainerKill": _pod("container-kill"),
-    "CPUStress": _cpu,
-    "MemoryStress": _memory,
-    "HTTPRequestDelay": _http("Request", _delay),
-    "HTTPResponseDelay": _http("Response", _delay),
-    "HTTPResponseReplaceBody": _http("Response", _body),
-    "HTTPResponsePatchBody": _http("Response", _patch),
-    "HTTPRequestReplacePath": _http("Request", lambda p: {"replace": {"path": p["new_path"]}}),
-    "HTTPRequestReplaceMethod": _http("Request", lambda p: {"replace": {"method": p["method"]}}),
-    "HTTPResponseReplaceCode": _http("Response", lambda p: {"replace": {"code": p["code"]}}),
-    "DNSError": _dns("error"),
-    "DNSRandom": _dns("random"),
-    "NetworkDelay": _network(
-        "delay", lambda p: {"delay": {"latency": f"{p['delay_ms']:g}ms", "jitter": f"{p['jitter_ms']:g}ms"}}
-    ),
-    "NetworkLoss": _network("loss", lambda p: {"loss": {"loss": f"{p['loss_percent']:g}"}}),
-    "NetworkDuplicate": _network("duplicate", lambda p: {"duplicate": {"duplicate": f"{p['duplicate_percent']:g}"}}),
-    "NetworkCorrupt": _network("corrupt", lambda p: {"corrupt": {"corrupt": f"{p['corrupt_percent']:g}"}}),
-    "NetworkBandwidth": _network(
-        "bandwidth",
-        lambda p: {"bandwidth": {"rate": f"{max(p['rate_bps'] // 8, 1)}bps", "limit": 20_971_520, "buffer": 10_000}},
-    ),
-    "NetworkPartition": _network("partition", lambda _: {}),
-    "TimeSkew": _time,
-}
-"""From fault type to kind and specification; bits per second are bytes per second there."""
+def latency(parameters: Mapping[str, Any]) -> Object:
+    """Return what delays packets."""
+    return {"delay": {"latency": f"{parameters['delay_ms']:g}ms", "jitter": f"{parameters['jitter_ms']:g}ms"}}
+
+
+def bandwidth(parameters: Mapping[str, Any]) -> Object:
+    """Return what limits a rate; bits per second are bytes per second there."""
+    rate = f"{max(parameters['rate_bps'] // 8, 1)}bps"
+    return {"bandwidth": {"rate": rate, "limit": 20_971_520, "buffer": 10_000}}

@@ -24,6 +24,21 @@ from opsassay.model.incident import FaultPlan, PlannedFault
 from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
 from opsassay.testbed.injection.disturbances import Quiet
 from opsassay.testbed.injection.hooks import ProcessStrain, RuntimeHook
+from opsassay.testbed.substrates.kubernetes.actuators.chaos_mesh import (
+    ChaosMaker,
+    bandwidth,
+    cpu_chaos,
+    delayed,
+    dns_chaos,
+    http_chaos,
+    latency,
+    memory_chaos,
+    network_chaos,
+    patched_body,
+    pod_chaos,
+    replaced_body,
+    time_chaos,
+)
 from opsassay.testbed.substrates.kubernetes.actuators.disturbances import ClusterLoadSurge, RollingRestart
 from opsassay.testbed.substrates.kubernetes.actuators.node_faults import NodeFault
 from opsassay.testbed.substrates.kubernetes.actuators.object_faults import (
@@ -54,33 +69,44 @@ class Mechanism(NamedTuple):
 
 
 HOOK, STRAIN = Mechanism("pod", RuntimeHook), Mechanism("pod", ProcessStrain)
-CHAOS, NODE = Mechanism("chaos-mesh", partial(Objects, make=by_chaos_mesh)), Mechanism("node", NodeFault)
-PRESSURE = Mechanism("pod", PodPressure)
+NODE, PRESSURE = Mechanism("node", NodeFault), Mechanism("pod", PodPressure)
+
+
+def mesh(maker: ChaosMaker) -> Mechanism:
+    """Return the mechanism by the object of Chaos Mesh that *maker* makes."""
+    return Mechanism("chaos-mesh", partial(Objects, make=partial(by_chaos_mesh, maker=maker)))
+
 
 MECHANISMS: Mapping[str, tuple[Mechanism, ...]] = {
-    "PodKill": (Mechanism("object", partial(Objects, make=delete_pod)), CHAOS),
-    "PodFailure": (Mechanism("object", partial(Objects, make=no_image)), CHAOS, NODE),
-    "ContainerKill": (Mechanism("pod", KillContainer), CHAOS),
-    "CPUStress": (PRESSURE, CHAOS, NODE),
-    "MemoryStress": (PRESSURE, CHAOS),
+    "PodKill": (Mechanism("object", partial(Objects, make=delete_pod)), mesh(pod_chaos("pod-kill"))),
+    "PodFailure": (Mechanism("object", partial(Objects, make=no_image)), mesh(pod_chaos("pod-failure")), NODE),
+    "ContainerKill": (Mechanism("pod", KillContainer), mesh(pod_chaos("container-kill"))),
+    "CPUStress": (PRESSURE, mesh(cpu_chaos), NODE),
+    "MemoryStress": (PRESSURE, mesh(memory_chaos)),
     "HTTPRequestAbort": (HOOK,),
     "HTTPResponseAbort": (HOOK,),
-    "HTTPRequestDelay": (HOOK, CHAOS),
-    "HTTPResponseDelay": (HOOK, CHAOS),
-    "HTTPResponseReplaceBody": (HOOK, CHAOS),
-    "HTTPResponsePatchBody": (HOOK, CHAOS),
-    "HTTPRequestReplacePath": (HOOK, CHAOS),
-    "HTTPRequestReplaceMethod": (HOOK, CHAOS),
-    "HTTPResponseReplaceCode": (HOOK, CHAOS),
-    "DNSError": (Mechanism("pod", PodLookups), CHAOS),
-    "DNSRandom": (Mechanism("pod", StrayPodLookups), CHAOS),
-    "NetworkDelay": (CHAOS, NODE),
-    "NetworkLoss": (CHAOS, NODE),
-    "NetworkDuplicate": (CHAOS, NODE),
-    "NetworkCorrupt": (CHAOS, NODE),
-    "NetworkBandwidth": (CHAOS, NODE),
-    "NetworkPartition": (CHAOS, NODE, Mechanism("object", CutOff)),
-    "TimeSkew": (HOOK, CHAOS),
+    "HTTPRequestDelay": (HOOK, mesh(http_chaos("Request", delayed))),
+    "HTTPResponseDelay": (HOOK, mesh(http_chaos("Response", delayed))),
+    "HTTPResponseReplaceBody": (HOOK, mesh(http_chaos("Response", replaced_body))),
+    "HTTPResponsePatchBody": (HOOK, mesh(http_chaos("Response", patched_body))),
+    "HTTPRequestReplacePath": (HOOK, mesh(http_chaos("Request", lambda p: {"replace": {"path": p["new_path"]}}))),
+    "HTTPRequestReplaceMethod": (HOOK, mesh(http_chaos("Request", lambda p: {"replace": {"method": p["method"]}}))),
+    "HTTPResponseReplaceCode": (HOOK, mesh(http_chaos("Response", lambda p: {"replace": {"code": p["code"]}}))),
+    "DNSError": (Mechanism("pod", PodLookups), mesh(dns_chaos("error"))),
+    "DNSRandom": (Mechanism("pod", StrayPodLookups), mesh(dns_chaos("random"))),
+    "NetworkDelay": (mesh(network_chaos("delay", latency)), NODE),
+    "NetworkLoss": (mesh(network_chaos("loss", lambda p: {"loss": {"loss": f"{p['loss_percent']:g}"}})), NODE),
+    "NetworkDuplicate": (
+        mesh(network_chaos("duplicate", lambda p: {"duplicate": {"duplicate": f"{p['duplicate_percent']:g}"}})),
+        NODE,
+    ),
+    "NetworkCorrupt": (
+        mesh(network_chaos("corrupt", lambda p: {"corrupt": {"corrupt": f"{p['corrupt_percent']:g}"}})),
+        NODE,
+    ),
+    "NetworkBandwidth": (mesh(network_chaos("bandwidth", bandwidth)), NODE),
+    "NetworkPartition": (mesh(network_chaos("partition", lambda _: {})), NODE, Mechanism("object", CutOff)),
+    "TimeSkew": (HOOK, mesh(time_chaos)),
     "JVMLatency": (HOOK,),
     "JVMReturn": (HOOK,),
     "JVMException": (HOOK,),

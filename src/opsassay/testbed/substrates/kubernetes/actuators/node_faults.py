@@ -51,7 +51,7 @@ class NodeFault:
             await asyncio.to_thread(system.api.create, item)
         await self._wait_for_agent(system, node)
         injection.began_at = time.monotonic()
-        if injection.plan.fault == "PodFailure":
+        if fault_type(injection.plan.fault).category is Category.POD:
             system.suspects |= {replica.id for replica in injection.replicas}
         self._begun = True
         await asyncio.to_thread(self._ask, system, "POST", "begin")
@@ -105,7 +105,7 @@ class NodeFault:
 def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> list[dict[str, Any]]:
     """Return what the agent shall do."""
     plan = injection.plan
-    if plan.fault == "CPUStress":
+    if fault_type(plan.fault).category is Category.STRESS:
         return [{"kind": "burners", **plan.parameters}]
     if fault_type(plan.fault).category is Category.NETWORK:
         impairment = impairment_of(plan)

@@ -16,6 +16,7 @@ from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account, hook
 from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, injected
+from opsassay.testbed.substrates.kubernetes.actuators.chaos_mesh import ChaosMaker
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT
@@ -113,21 +114,23 @@ def parting(injection: Injection[ClusterUnderTest]) -> list[Change]:
     ]
 
 
-def by_chaos_mesh(injection: Injection[ClusterUnderTest]) -> list[Change]:
+def by_chaos_mesh(injection: Injection[ClusterUnderTest], maker: ChaosMaker) -> list[Change]:
     """Return the object of Chaos Mesh that does it, tried on the server; raises RefusedError with the server's reason."""
     system, replica = injection.system, injection.replica
-    made = chaos_manifest(system, injection.plan, replica.service, replica.pod)
+    made = chaos_manifest(maker, system, injection.plan, replica.service, replica.pod)
     if reason := system.api.try_out(made):
         raise RefusedError(f"{injection.plan.fault} cannot be injected by Chaos Mesh here: {reason}.")
     metadata = made["metadata"]
     return [Change(made["kind"], metadata["name"], metadata["namespace"], create=made)]
 
 
-def chaos_manifest(system: ClusterUnderTest, plan: PlannedFault, service: str, pod: str) -> dict[str, Any]:
+def chaos_manifest(
+    maker: ChaosMaker, system: ClusterUnderTest, plan: PlannedFault, service: str, pod: str
+) -> dict[str, Any]:
     """Return the object of Chaos Mesh for *plan* on *pod*."""
     callees = tuple(sorted({callee for caller, callee in system.system.calls() if caller == service}))
     where = chaos_mesh.Where(system.name, service, pod, callees)
-    return chaos_mesh.manifest(plan, where, f"task-{secrets.token_hex(3)}", system.left_s())
+    return chaos_mesh.manifest(maker, plan, where, f"task-{secrets.token_hex(3)}", system.left_s())
 
 
 def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | None) -> Object:

@@ -1,10 +1,11 @@
-"""Faults through the door of the pod that is hit: its process killed, its look-ups wrong, a companion that presses."""
+"""Faults through the agent of the pod that is hit: its process killed, its look-ups wrong, a companion that presses."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import ClassVar
 
+from opsassay.model.faults import FaultKind, fault_type
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
@@ -71,14 +72,14 @@ class PodPressure:
 
     def __init__(self, injection: Injection[ClusterUnderTest]) -> None:
         self._injection = injection
-        self._name = f"pressure-{injection.id}"
+        self._name, self._kind = f"pressure-{injection.id}", fault_type(injection.plan.fault).kind
         self._account = Account(injection)
 
     async def apply(self) -> None:
         """Order it; it has built up when this returns."""
         system, replica = self._injection.system, self._injection.replica
         await self._account.open()
-        if self._injection.plan.fault == "MemoryStress":
+        if self._kind is FaultKind.MEM_STRESS:
             system.expected.add(replica.pod)
         system.pressure.setdefault(replica.id, {})[self._name] = self._pressure()
         await system.push_hooks(replica)
@@ -92,7 +93,7 @@ class PodPressure:
 
     def _pressure(self) -> Pressure:
         parameters = self._injection.plan.parameters
-        if self._injection.plan.fault == "CPUStress":
+        if self._kind is FaultKind.CPU_STRESS:
             return Pressure(id=self._name, role="burner", parameters=dict(parameters))
         limit_bytes = self._injection.replica.spec.memory_limit_mb * 2**20
         size_bytes = parameters["size_mb"] * 2**20
@@ -102,7 +103,7 @@ class PodPressure:
 
 
 async def push(system: ClusterUnderTest, injection: Injection[ClusterUnderTest]) -> None:
-    """Tell the pod what is still desired; one that is gone or has no container now wants nothing anyway."""
+    """Send the pod its desired state; one that is gone or has no container needs none."""
     for replica in injection.replicas:
         try:
             await system.push_hooks(replica)

@@ -151,7 +151,7 @@ class ClusterUnderTest:
         )
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Tell the pod of *replica* what is desired of it; raises ConnectionError when it cannot be reached now."""
+        """Send the pod of *replica* its desired state; raises ConnectionError when it cannot be reached now."""
         try:
             await asyncio.to_thread(self.pod_endpoints.set_desired, replica.pod, self.desired_state(replica))
         except OpsAssayError as error:

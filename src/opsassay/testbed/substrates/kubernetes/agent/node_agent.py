@@ -25,7 +25,7 @@ from aiohttp import web
 from opsassay.errors import OperationError
 from opsassay.logs import Log
 from opsassay.testbed.kernel.namespaces import inside
-from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
+from opsassay.testbed.substrates.kubernetes.endpoints.key import requires_key
 from opsassay.testbed.workload.runtime.burner import fork_burner
 
 _log = Log(__name__)
@@ -68,7 +68,7 @@ class NodeAgent:
 
     def door(self) -> web.Application:
         """Return what answers to orders."""
-        found = web.Application(middlewares=[locked(self._key)])
+        found = web.Application(middlewares=[requires_key(self._key)])
         found.add_routes([web.get("/", self.tell), web.post("/begin", self.begin), web.post("/end", self.end)])
         found.add_routes([web.get("/ledger", self.ledger)])
         return found

@@ -1,7 +1,7 @@
 """Process 1 of a pod: what the supervisor is to a process on `local`.
 
-It starts the runtime as its child, serves names, sends the container's metrics, and has a door by which faults are ordered.
-An order is all that is desired of the pod until a time; when that has come, nothing is desired, whoever is still there.
+It starts the runtime as its child, serves names, sends the container's metrics, and has an endpoint for orders of faults.
+An order is the desired state of the pod until a time; when that has come, the state is empty, whoever is still there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from opsassay.testbed.kernel.cgroups import CPU, MEMORY
 from opsassay.testbed.substrates.kubernetes.agent.names import PodNames
 from opsassay.testbed.substrates.kubernetes.agent.own_container import Alone, OwnContainer
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT, DesiredState, Pressure
-from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
+from opsassay.testbed.substrates.kubernetes.endpoints.key import requires_key
 from opsassay.testbed.workload.processes import Channels
 from opsassay.testbed.workload.runtime.forks import die_with_parent
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
@@ -97,7 +97,7 @@ class PodAgent:
 
     def door(self) -> web.Application:
         """Return what answers to orders."""
-        found = web.Application(middlewares=[locked(self._key)], client_max_size=1 << 22)
+        found = web.Application(middlewares=[requires_key(self._key)], client_max_size=1 << 22)
         found.add_routes(
             [
                 web.get("/", self.tell),
@@ -109,7 +109,7 @@ class PodAgent:
         return found
 
     async def tell(self, _: web.Request) -> web.Response:
-        """Answer with what this pod counts, and what is desired of it."""
+        """Answer with what this pod counts, and its desired state."""
         answer = await self.channels.request(self.name, "ping", timeout_s=3.0)
         if "gauges" in answer:
             gauges = answer["gauges"]
@@ -120,7 +120,7 @@ class PodAgent:
         return web.json_response({**answer, **payload})
 
     async def order(self, request: web.Request) -> web.Response:
-        """Make what is desired so; it is when this is answered."""
+        """Bring the pod to the desired state; it is there when this is answered."""
         desired = DesiredState.model_validate(await request.json())
         await self.change(desired)
         return web.json_response({"until": desired.until})
@@ -135,7 +135,7 @@ class PodAgent:
         return web.Response(body=await asyncio.to_thread(_ledger_lines))
 
     async def change(self, desired: DesiredState) -> None:
-        """Replace what is desired, and have it end in time; raises OperationError when it cannot be had."""
+        """Replace the desired state, and have it end in time; raises OperationError when it cannot be reached."""
         async with self._changing:
             if desired.until <= time.time():
                 desired = DesiredState()

@@ -1,4 +1,4 @@
-"""The receiver's pod: the OTLP receiver of `local` as a child, and a door by which its recording sessions are kept."""
+"""The receiver's pod: the OTLP receiver of `local` as a child, and an endpoint for its recording sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from opsassay.errors import LostError
 from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT
-from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
+from opsassay.testbed.substrates.kubernetes.endpoints.key import requires_key
 from opsassay.testbed.substrates.kubernetes.manifests.system import RECEIVER_PORT
 
 STATE, SPOOLS = Path("/tmp/receiver"), Path("/tmp/spools")  # noqa: S108 - a pod has a disk of its own
@@ -67,7 +67,7 @@ def door(control: ReceiverControl, spools: Path, key: str) -> web.Application:
         await asyncio.to_thread(shutil.rmtree, spools / _name(request))
         return web.json_response({})
 
-    found = web.Application(middlewares=[locked(key)])
+    found = web.Application(middlewares=[requires_key(key)])
     one = "/sessions/{name}"
     found.add_routes([web.put(one, open_session), web.post(f"{one}/close", close_session), web.get(one, listed)])
     found.add_routes([web.get(f"{one}/{{file}}", piece), web.delete(one, forget)])

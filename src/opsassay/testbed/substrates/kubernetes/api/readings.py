@@ -58,7 +58,7 @@ def desired(workload: Object) -> int:
 def availability(
     pods: Iterable[Object], workloads: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return D1, ready replicas over all replicas, and the pods that are not ready; None when nothing is desired.
+    """Return D1, ready replicas over all replicas, and the pods that are not ready; None when no replica is desired.
 
     All replicas are those that the workloads want, and the pods that belong to none: a replica whose pod has gone counts as
     missing, a surplus pod does not make up for another workload's.

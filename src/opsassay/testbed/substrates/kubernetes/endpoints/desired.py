@@ -1,4 +1,4 @@
-"""The desired state of a pod while a fault lasts: given as a whole, with an end after which nothing is desired any more."""
+"""The desired state of a pod while a fault lasts: replaced as a whole, with an end after which it is empty."""
 
 from __future__ import annotations
 

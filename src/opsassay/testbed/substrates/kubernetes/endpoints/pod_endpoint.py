@@ -60,12 +60,12 @@ class PodEndpoints:
         )  # fmt: skip
 
     def counters(self, pod: str, timeout_s: float = 5.0) -> dict[str, Any]:
-        """Return what *pod* counts of itself, and what is desired of it."""
+        """Return what *pod* counts of itself, and its desired state."""
         answer: dict[str, Any] = self.request(pod, "GET", "", timeout_s=timeout_s, tries=1)
         return answer
 
     def set_desired(self, pod: str, desired: DesiredState) -> None:
-        """Make *pod* what is *desired*; it is when this returns."""
+        """Bring *pod* to the *desired* state; it is there when this returns."""
         self.request(pod, "PUT", "desired", desired.model_dump(mode="json"))
 
     def ledger(self, pod: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Recording sessions of a cluster's receiver: opened and closed through its door, their spools fetched as they grow."""
+"""Recording sessions of a cluster's receiver: opened and closed through its endpoint, their spools fetched as they grow."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the cluster is given: the one image, a system as objects, roles."""
+"""What is created on the cluster: the one image, a system as objects, roles."""

@@ -38,11 +38,11 @@ def refusal(composition: Composition, system: System) -> str | None:
 def violation(running: LocalSystem, system: System, target: str) -> str | None:
     """Return which precondition does not hold now that a candidate is applied, None when all hold.
 
-    The workload exists, is desired at least once, and is found under its own name.
+    The workload exists, has a replica in the desired state at least, and is found under its own name.
     """
     rows = [row for row in running.operate("ps", {})["replicas"] if row["service"] == target]
     if target not in system.services or not rows:
-        return f"{target} does not exist: no replica of it is wanted"
+        return f"{target} does not exist: its desired state has no replica"
     records: Mapping[str, Any] = running.operate("config get", {"target": NAMES})["settings"]
     if records.get(target, target) not in system.services:
         return f"the name {target} stands for nothing"

@@ -57,7 +57,7 @@ def _mend(running: LocalSystem, name: str, known_good: dict[str, str]) -> list[s
 
 
 def _settled(running: LocalSystem, system: System) -> bool:
-    """Tell whether everything that is desired runs, is ready and runs the known release; waits a moment for it."""
+    """Return whether the whole desired state runs, is ready and of the known release; waits a moment for it."""
     deadline = time.monotonic() + LOOK_S
     while True:
         rows = _rows(running)

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from opsassay.errors import OperationError
-from opsassay.testbed.substrates.kubernetes.endpoints.lock import locked
+from opsassay.testbed.substrates.kubernetes.endpoints.key import requires_key
 
 FAILURES = {
     "fine": None,
@@ -28,7 +28,7 @@ async def behind(request):
 
 def asked(what, key, given):
     async def ask():
-        door = web.Application(middlewares=[locked(key)])
+        door = web.Application(middlewares=[requires_key(key)])
         door.add_routes([web.get("/", behind)])
         async with TestClient(TestServer(door)) as client:
             answer = await client.get(

@@ -1,4 +1,4 @@
-"""The lock of a door: who has the key may enter, and learns in a sentence what went wrong inside."""
+"""The key of an agent endpoint: requests without it are refused, and an error is answered as a sentence."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from opsassay.errors import OpsAssayError
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import KEY_HEADER
 
 
-def locked(key: str) -> Middleware:
-    """Return the middleware that opens to *key* alone; to nobody when that is empty.
+def requires_key(key: str) -> Middleware:
+    """Return the middleware that lets requests with *key* through; none when that is empty.
 
     Without it the answer is 404; an order that is none is answered with 422, one that could not be carried out with 409.
     """
 
     @web.middleware
-    async def lock(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def with_key(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not key or not hmac.compare_digest(request.headers.get(KEY_HEADER, ""), key):
             return _refusal(404, "the key is missing or wrong")
         try:
@@ -30,7 +30,7 @@ def locked(key: str) -> Middleware:
         except Exception as error:  # noqa: BLE001 - who ordered it is informed, whatever it was
             return _refusal(409, f"{type(error).__name__}: {error}")
 
-    return lock
+    return with_key
 
 
 def _refusal(status: int, message: str) -> web.Response:

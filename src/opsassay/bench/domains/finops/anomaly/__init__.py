@@ -1,0 +1,1 @@
+"""Anomaly tasks: what was planted into cost data is to be found, and ranked."""

@@ -1,0 +1,38 @@
+"""Random draws that are the same on every machine: whole numbers from the raw stream of PCG64, which numpy keeps stable."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+
+class Draws:
+    """Draws for one *purpose* from one *seed*; another purpose is another stream."""
+
+    def __init__(self, seed: int, *purpose: str) -> None:
+        text = "\0".join((str(seed), *purpose))
+        self._stream = np.random.PCG64(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big"))
+
+    def integers(self, count: int, low: int, high: int) -> NDArray[np.int64]:
+        """Return *count* whole numbers from *low* to *high*, both included."""
+        raw: NDArray[np.uint64] = self._stream.random_raw(count)
+        return (raw >> np.uint64(11)).astype(np.int64) % (high - low + 1) + low
+
+    def integer(self, low: int, high: int) -> int:
+        """Return one whole number from *low* to *high*, both included."""
+        return int(self.integers(1, low, high)[0])
+
+    def choice(self, choices: Sequence[T]) -> T:
+        """Return one of *choices*."""
+        return choices[self.integer(0, len(choices) - 1)]
+
+    def sample(self, choices: Sequence[T], count: int) -> list[T]:
+        """Return *count* different ones of *choices*, in the order in which they were drawn."""
+        left = list(choices)
+        return [left.pop(self.integer(0, len(left) - 1)) for _ in range(count)]

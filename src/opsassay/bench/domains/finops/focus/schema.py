@@ -1,0 +1,110 @@
+"""The tables of a cost task: the columns of FOCUS 1.2 "Cost and Usage" with their types, and the two small ones beside it.
+
+Source of names, types and meanings: the FOCUS 1.2 specification (https://focus.finops.org); the descriptions are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import polars as pl
+
+ColumnKind = Literal["text", "money", "quantity", "time", "integer"]
+DTYPES: Mapping[ColumnKind, pl.DataType] = {
+    "text": pl.String(),
+    "money": pl.Decimal(18, 6),
+    "quantity": pl.Decimal(18, 6),
+    "time": pl.Datetime("us", "UTC"),
+    "integer": pl.Int64(),
+}
+
+COSTS, EXCHANGE_RATES, BUDGETS = "costs", "exchange_rates", "budgets"
+
+_COST_COLUMNS: Mapping[str, tuple[ColumnKind, str]] = {
+    "ProviderName": ("text", "who made the resources available"),
+    "PublisherName": ("text", "who produced them"),
+    "InvoiceIssuerName": ("text", "who sends the invoice"),
+    "InvoiceId": ("text", "invoice that the charge is on"),
+    "BillingAccountId": ("text", "account that pays"),
+    "BillingAccountName": ("text", "its name"),
+    "BillingAccountType": ("text", "what the provider calls such an account"),
+    "SubAccountId": ("text", "account within it that the charge belongs to"),
+    "SubAccountName": ("text", "its name"),
+    "SubAccountType": ("text", "what the provider calls such an account"),
+    "BillingPeriodStart": ("time", "start of the billing month, inclusive, UTC"),
+    "BillingPeriodEnd": ("time", "its end, exclusive, UTC"),
+    "ChargePeriodStart": ("time", "start of what the charge is for, inclusive, UTC"),
+    "ChargePeriodEnd": ("time", "its end, exclusive, UTC"),
+    "ChargeCategory": ("text", "Usage, Purchase, Tax, Credit or Adjustment"),
+    "ChargeClass": ("text", "Correction for what corrects an earlier charge, else NULL"),
+    "ChargeDescription": ("text", "what it is, in words"),
+    "ChargeFrequency": ("text", "One-Time, Recurring or Usage-Based"),
+    "BilledCost": ("money", "what is invoiced, in BillingCurrency: 0 for usage of a commitment, negative for credits"),
+    "EffectiveCost": ("money", "cost with all discounts and with commitments spread over their use, in BillingCurrency"),
+    "ListCost": ("money", "cost at list prices, without any discount, in BillingCurrency"),
+    "ContractedCost": ("money", "cost at negotiated prices, without commitments, in BillingCurrency"),
+    "ListUnitPrice": ("money", "list price of one PricingUnit"),
+    "ContractedUnitPrice": ("money", "negotiated price of one PricingUnit"),
+    "PricingCategory": ("text", "Standard, Committed, Dynamic or Other"),
+    "PricingQuantity": ("quantity", "amount in PricingUnit"),
+    "PricingUnit": ("text", "unit of the prices"),
+    "PricingCurrency": ("text", "currency of the prices"),
+    "PricingCurrencyContractedUnitPrice": ("money", "ContractedUnitPrice in PricingCurrency"),
+    "PricingCurrencyEffectiveCost": ("money", "EffectiveCost in PricingCurrency"),
+    "PricingCurrencyListUnitPrice": ("money", "ListUnitPrice in PricingCurrency"),
+    "BillingCurrency": ("text", "currency of all costs of the row"),
+    "ConsumedQuantity": ("quantity", "amount consumed, in ConsumedUnit"),
+    "ConsumedUnit": ("text", "unit of ConsumedQuantity; it may differ from row to row"),
+    "ServiceName": ("text", "service that was used"),
+    "ServiceCategory": ("text", "its category, as Compute, Storage, Databases, Networking"),
+    "ServiceSubcategory": ("text", "its finer category"),
+    "SkuId": ("text", "what was sold"),
+    "SkuMeter": ("text", "what is metered"),
+    "SkuPriceId": ("text", "its price"),
+    "SkuPriceDetails": ("text", "JSON object with details of the price"),
+    "ResourceId": ("text", "resource"),
+    "ResourceName": ("text", "its name"),
+    "ResourceType": ("text", "its type"),
+    "RegionId": ("text", "region"),
+    "RegionName": ("text", "its name"),
+    "AvailabilityZone": ("text", "zone in the region"),
+    "CommitmentDiscountId": ("text", "commitment that the charge is of"),
+    "CommitmentDiscountName": ("text", "its name"),
+    "CommitmentDiscountCategory": ("text", "Spend or Usage"),
+    "CommitmentDiscountType": ("text", "what the provider calls it"),
+    "CommitmentDiscountStatus": ("text", "Used or Unused for usage rows of a commitment, else NULL"),
+    "CommitmentDiscountQuantity": ("quantity", "amount of the commitment"),
+    "CommitmentDiscountUnit": ("text", "its unit"),
+    "CapacityReservationId": ("text", "capacity reservation"),
+    "CapacityReservationStatus": ("text", "Used or Unused"),
+    "Tags": ("text", "JSON object of tags; NULL, or the text NULL, where there are none"),
+}  # fmt: skip
+
+TABLES: Mapping[str, Mapping[str, tuple[ColumnKind, str]]] = {
+    COSTS: _COST_COLUMNS,
+    EXCHANGE_RATES: {
+        "Currency": ("text", "a BillingCurrency"),
+        "UsdPerUnit": ("money", "USD for one unit of it, the same for the whole period"),
+    },
+    BUDGETS: {
+        "SubAccountId": ("text", "account that the budget is for"),
+        "Month": ("text", "month as YYYY-MM"),
+        "BudgetUsd": ("money", "what was granted, USD"),
+        "ForecastUsd": ("money", "what was forecast, USD"),
+    },
+}
+"""Kind and description of every column of every table."""
+
+
+def frame_schema(table: str) -> pl.Schema:
+    """Return the polars types of *table* by column, in order."""
+    return pl.Schema({name: DTYPES[kind] for name, (kind, _) in TABLES[table].items()})
+
+
+def described(table: str) -> str:
+    """Return a line of text for each column of *table*: its name, its type in DuckDB, what it is."""
+    types = {"text": "VARCHAR", "time": "TIMESTAMPTZ", "integer": "BIGINT"}
+    return "\n".join(
+        f"{name} {types.get(kind, 'DECIMAL(18,6)')}: {meaning}" for name, (kind, meaning) in TABLES[table].items()
+    )

@@ -1,0 +1,82 @@
+"""The plan of cost tasks, as a person writes it in YAML: who answers what, on which seeds, how often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from opsassay.agents.limits import Limits, Price
+from opsassay.bench.core.plan import PlannedAgent
+from opsassay.bench.domains.finops.live.setup import CLASS, TASKS
+from opsassay.bench.domains.finops.tasks import PUBLISHED_SEED, CostTask, held_out, names
+from opsassay.errors import NotFoundError
+from opsassay.model.base import Written
+
+
+class HeldOutSeeds(Written):
+    """Seeds that nobody knows who does not know the secret."""
+
+    secret: str = Field(description="file with the secret, beside the plan; at least 16 bytes")
+    count: int = Field(default=1, ge=1, le=1000, description="how many of each task")
+
+
+class AnswerSettings(Written):
+    """What a run of a task on cost data may be set to."""
+
+    limits: dict[str, Any] = Field(default_factory=dict, description="over those of an agent.yaml")
+    price: Price = Field(default=Price(), description="USD per million tokens")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="the endpoint's own when left out")
+    sealing: Literal["auto", "required", "off"] = Field(default="auto", description="of external agents")
+
+    @field_validator("limits")
+    @classmethod
+    def _are_limits(cls, given: dict[str, Any]) -> dict[str, Any]:
+        Limits.model_validate(given)
+        return given
+
+    @field_validator("sealing", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, given: Any) -> Any:
+        return "off" if given is False else given  # what YAML makes of it
+
+
+class CostPlan(Written):
+    """Who answers which tasks on cost data: the keys of a part of a plan with ``domain: finops``."""
+
+    tasks: tuple[str, ...] = Field(
+        default=("all",), min_length=1, description="names, a class (insight, anomaly, alert) or `all` on cost data"
+    )
+    agents: tuple[PlannedAgent, ...] = Field(
+        min_length=1, description="oracle:NAME, oracle:*, constant, chance, detector, finops, or an agent.yaml"
+    )
+    published: bool = Field(default=True, description="the seed that everybody knows")
+    held_out: HeldOutSeeds | None = None
+    repeats: int = Field(default=1, ge=1)
+    seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
+    settings: AnswerSettings = Field(default=AnswerSettings())
+
+    def chosen(self, folder: Path) -> list[CostTask]:
+        """Return the tasks of the plan; raises NotFoundError, and UserError for a secret that is none."""
+        found: list[CostTask] = []
+        for name in self._names():
+            if self.published:
+                found.append(CostTask(name=name, seed=PUBLISHED_SEED))
+            if self.held_out is not None:
+                found += held_out(name, folder / self.held_out.secret, self.held_out.count)
+        return found
+
+    def live(self) -> list[str]:
+        """Return the live tasks of the plan: `all` means those on cost data, which need no system."""
+        return [one for one in TASKS if one in self.tasks or CLASS in self.tasks]
+
+    def _names(self) -> list[str]:
+        known, classes = names(), ("insight", "anomaly")
+        found: list[str] = []
+        for name in self.tasks:
+            if name not in {*known, *TASKS, *classes, CLASS, "all"}:
+                raise NotFoundError("cost task", name, [*known, *TASKS, *classes, CLASS, "all"])
+            is_anomaly = {one: one.startswith("anomalies-") for one in known}
+            found += [one for one in known if name in {"all", one, "anomaly" if is_anomaly[one] else "insight"}]
+        return list(dict.fromkeys(found))

@@ -1,0 +1,138 @@
+"""Cost tasks: what is asked, of which seed, and what a store keeps of one so that its runs can be graded for ever.
+
+A published task has a seed that everybody knows. The seeds of held-out ones follow from a secret that the grader keeps:
+nobody who has this code and the task's data, but not the secret, can make its truth.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from opsassay.bench.domains.finops.anomaly.task import ANOMALY_TASKS, AnomalyTask
+from opsassay.bench.domains.finops.insight.keys import TEMPLATES, Question
+from opsassay.errors import DatapackError, NotFoundError, UserError
+from opsassay.model.base import Artefact
+from opsassay.model.task import Task
+from opsassay.telemetry.content import whole_file
+
+DOMAIN, SYSTEM = "finops", "focus"
+PUBLISHED_SEED = 1
+BODIES = "cost_tasks"
+"""Folder of a store with the bodies of its tasks, which hold their seeds and so their truth."""
+MIN_SECRET_BYTES = 16
+GENERATOR = "1"
+"""Version of what makes data and keys; another one makes other truth, so it is part of every commitment."""
+
+LIMITS = {"agent_timeout_s": 900.0}
+Body = Question | AnomalyTask
+
+
+class CostTask(Artefact):
+    """One task on cost data: its *name*, and the *seed* that its data, its question and its truth follow from."""
+
+    name: str
+    seed: int
+    held_out: int | None = Field(default=None, description="number among the held-out ones of a plan; None: published")
+    generator: str = GENERATOR
+
+    @cached_property
+    def body(self) -> Body:
+        """What is asked; raises NotFoundError."""
+        if self.name in TEMPLATES:
+            return Question(TEMPLATES[self.name], self.seed)
+        if self.name in ANOMALY_TASKS:
+            return ANOMALY_TASKS[self.name](self.seed)
+        raise NotFoundError("cost task", self.name, names())
+
+    @property
+    def task_class(self) -> Literal["insight", "anomaly"]:
+        """What kind of task it is."""
+        return "insight" if isinstance(self.body, Question) else "anomaly"
+
+    @cached_property
+    def commitment(self) -> str:
+        """The digest of the whole task: seed, words and the version of what makes its truth."""
+        parts = (self.generator, self.name, str(self.seed), self.body.goal)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @property
+    def head(self) -> Task:
+        """What everybody may know of the task."""
+        held_out = f"@held-out-{self.held_out}" if self.held_out is not None else ""
+        return Task(
+            id=self.name + held_out,
+            domain=DOMAIN,
+            name=self.name.replace("-", " "),
+            description=self.body.about,
+            task_class=self.task_class,
+            stratum=self.body.stratum,
+            system=SYSTEM,
+            goal=self.body.goal,
+            limits=LIMITS,
+            oracles=self.body.oracles,
+            commitment=self.commitment,
+        )
+
+
+def names() -> list[str]:
+    """Return the names of the tasks on cost data, questions first."""
+    return [*TEMPLATES, *ANOMALY_TASKS]
+
+
+def published() -> Iterator[CostTask]:
+    """Yield every task with the seed that everybody knows."""
+    yield from (CostTask(name=name, seed=PUBLISHED_SEED) for name in names())
+
+
+def held_out(name: str, secret: Path, count: int) -> list[CostTask]:
+    """Return *count* tasks called *name* whose seeds follow from what stands in the file *secret*; raises UserError."""
+    try:
+        key = secret.read_bytes().strip()
+    except OSError as error:
+        raise UserError(
+            f"There is no secret {secret} ({error.strerror}); write one, as with `openssl rand -hex 32`."
+        ) from error
+    if len(key) < MIN_SECRET_BYTES:
+        raise UserError(
+            f"The secret {secret} has {len(key)} bytes, fewer than {MIN_SECRET_BYTES}, so that it could be guessed; "
+            "write a longer one, as with `openssl rand -hex 32`."
+        )
+    return [
+        CostTask(
+            name=name, seed=int.from_bytes(hmac.digest(key, f"{name}/{n}".encode(), "sha256")[:16], "big"), held_out=n
+        )
+        for n in range(1, count + 1)
+    ]
+
+
+def keep_body(root: Path, task: CostTask) -> None:
+    """Write *task* into the store at *root* under its commitment, if it is not there."""
+    path = root / BODIES / f"{task.commitment}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as partial:
+            partial.write_text(task.pretty_json(), encoding="utf-8")
+
+
+def kept_body(root: Path, commitment: str) -> CostTask:
+    """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
+    path = root / BODIES / f"{commitment}.json"
+    try:
+        task = CostTask.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DatapackError(f"{path}: the cost task that runs were begun with cannot be read.") from error
+    if task.generator != GENERATOR:
+        raise DatapackError(
+            f"{path} was made by generator {task.generator}, and this is {GENERATOR}; grade it with the OpsAssay of its "
+            "run."
+        )
+    if task.commitment != commitment:
+        raise DatapackError(f"{path} is not what its name says; restore it.")
+    return task

@@ -1,0 +1,345 @@
+"""Where the columns of a checked statement come from: each reference resolved, as SQL scopes say, to telemetry or not.
+
+The tree is duckdb's (`telemetry.sql_worker.checked`). What is not understood resolves to nothing, never to telemetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from opsassay.telemetry.schema import PERIODS
+from opsassay.telemetry.sql_worker import MAIN, reads, tree_nodes
+
+Node = Mapping[str, Any]
+Origin = tuple[int, str]
+"""A column of a read of a telemetry table: the number of the read in the statement, the name of the column."""
+
+ANY = "*"
+"""As a column: how many rows there are."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where a column's values come from: *origins*; *is_plain* when each value is one of theirs, unchanged.
+
+    *period* is set for a literal 'normal' or 'abnormal' beside rows of tables of that period alone. *is_known* is False
+    where the column could not be resolved, so that it may be anything.
+    """
+
+    origins: frozenset[Origin] = frozenset()
+    is_plain: bool = False
+    is_period: bool = False
+    is_known: bool = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the telemetry columns."""
+        return frozenset(name for _, name in self.origins)
+
+
+_LITERAL, _UNKNOWN = Column(), Column(is_known=False)
+
+
+def _merged(first: Column, second: Column) -> Column:
+    """Return what a column is that has its values from either, as in a UNION."""
+    return Column(
+        first.origins | second.origins,
+        first.is_plain and second.is_plain,
+        first.is_period and second.is_period,
+        first.is_known and second.is_known,
+    )
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """A table of a FROM clause: its *alias*, its columns in order, the reads whose rows are its rows."""
+
+    alias: str
+    columns: tuple[tuple[str, Column], ...]
+    rows: frozenset[int] = frozenset()
+    is_telemetry: bool = True
+    """Whether each of its rows is made of rows of telemetry."""
+
+    def find(self, name: str) -> list[Column]:
+        return [column for own, column in self.columns if own == name]
+
+
+_NO_TABLE = _Relation("", (), is_telemetry=False)
+
+
+@dataclass
+class _Scope:
+    relations: list[_Relation]
+    outer: _Scope | None = None
+    aliases: dict[str, Node] = field(default_factory=dict)
+
+    def find(self, path: Sequence[str]) -> Column | None:
+        """Return what the reference *path* means in this scope alone."""
+        relations = self.relations
+        if len(path) > 1:
+            qualifier = path[-2] if path[0] == MAIN and len(path) > 2 else path[0]
+            chosen = [relation for relation in relations if relation.alias == qualifier]
+            found = [column for relation in chosen for column in relation.find(path[-1])]
+            if not found and chosen:
+                return _UNKNOWN
+            return reduce(_merged, found) if found else None
+        found = [column for relation in relations for column in relation.find(path[0])]
+        if found:
+            return reduce(_merged, found)
+        whole = [column for relation in relations if relation.alias == path[0] for _, column in relation.columns]
+        return _folded(whole) if whole else None
+
+
+@dataclass(frozen=True)
+class Query:
+    """One SELECT of a statement: what its FROM clause gives, what its result comes from, whether it is the answer."""
+
+    node: Node
+    relations: tuple[_Relation, ...]
+    result: Column
+    is_outermost: bool
+
+    @property
+    def is_over_telemetry(self) -> bool:
+        """Whether each row that it looks at is made of rows of telemetry."""
+        return bool(self.relations) and all(relation.is_telemetry for relation in self.relations)
+
+
+class Lineage:
+    """Every reference of a statement's *tree* resolved; *schema* has the columns of each telemetry table."""
+
+    def __init__(self, tree: Node, schema: Mapping[str, Iterable[str]]) -> None:
+        self._schema = {table: tuple(columns) for table, columns in schema.items()}
+        self._reads = {id(node): number for number, node in enumerate(reads(tree))}
+        self.tables = tuple(str(node["table_name"]) for node in reads(tree))
+        self._columns: dict[int, Column] = {}
+        self._rows: dict[int, frozenset[int]] = {}
+        self.queries: list[Query] = []
+        columns, _ = self._query(tree["statements"][0]["node"], {}, None, outermost=True)
+        self.output = _folded(column for _, column in columns)
+        """What the result as a whole comes from."""
+
+    def of(self, reference: Node) -> Column:
+        """Return what the column reference, a node of the tree, means."""
+        return self._columns.get(id(reference), _UNKNOWN)
+
+    def rows_of(self, subquery: Node) -> frozenset[int]:
+        """Return the reads whose rows are those of *subquery*, an expression."""
+        return self._rows.get(id(subquery), frozenset())
+
+    def is_correlated(self, subquery: Node) -> bool:
+        """Return whether *subquery*, an expression, refers to rows outside of it."""
+        inside = {self._reads[id(node)] for node in tree_nodes(subquery) if id(node) in self._reads}
+        origins = (self.of(n).origins for n in tree_nodes(subquery) if n.get("class") == "COLUMN_REF")
+        return any(read not in inside | self.rows_of(subquery) for each in origins for read, _ in each)
+
+    def _query(
+        self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool = False
+    ) -> tuple[list[tuple[str, Column]], frozenset[int]]:
+        """Return the columns of a query with the reads whose rows are its rows, and look at everything in it."""
+        ctes = self._with(node, ctes, outer)
+        kind = node.get("type")
+        if kind == "SELECT_NODE":
+            return self._select(node, ctes, outer, outermost=outermost)
+        parts = [part for part in (node.get("left"), node.get("right"), *node.get("children", ())) if part]
+        if kind == "RECURSIVE_CTE_NODE":
+            ctes = {**ctes, str(node.get("cte_name", "")).lower(): _NO_TABLE}
+        done = [self._query(part, ctes, outer, outermost=outermost) for part in parts]
+        scope = _Scope([], outer)
+        self._look(node.get("modifiers"), scope, ctes)
+        rows = frozenset[int]().union(*(rows for _, rows in done))
+        if kind == "SET_OPERATION_NODE" and node.get("setop_type") == "UNION_BY_NAME":
+            named = [dict(columns) for columns, _ in done]
+            names = dict.fromkeys(name for columns in named for name in columns)
+            return [(name, reduce(_merged, (of.get(name, _LITERAL) for of in named))) for name in names], rows
+        if kind != "SET_OPERATION_NODE" or len({len(columns) for columns, _ in done}) > 1:
+            return [(name, _vague(column)) for columns, _ in done for name, column in columns], rows
+        cells = zip(*(columns for columns, _ in done), strict=True)
+        return [(cell[0][0], reduce(_merged, (column for _, column in cell))) for cell in cells], rows
+
+    def _with(self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None) -> Mapping[str, _Relation]:
+        known = dict(ctes)
+        for entry in (node.get("cte_map") or {}).get("map") or ():
+            value = entry["value"]
+            made = self._derived(value.get("query_node") or {}, known, outer, entry["key"], value.get("aliases") or ())
+            known[entry["key"].lower()] = made
+        return known
+
+    def _derived(
+        self, query: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, alias: str, names: Sequence[str]
+    ) -> _Relation:
+        before = len(self.queries)
+        columns, rows = self._query(query, ctes, outer)
+        own = self.queries[before:]
+        is_telemetry = bool(own) and all(query.is_over_telemetry for query in own)
+        return _Relation(alias.lower(), _renamed(columns, names), rows, is_telemetry)
+
+    def _select(
+        self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool
+    ) -> tuple[list[tuple[str, Column]], frozenset[int]]:
+        relations = self._from(node.get("from_table") or {}, ctes, outer, [])
+        scope = _Scope(relations, outer)
+        chosen = node.get("select_list") or ()
+        scope.aliases = {str(e["alias"]).lower(): e for e in chosen if e.get("alias")}
+        for part in ("select_list", "where_clause", "group_expressions", "having", "qualify", "modifiers"):
+            self._look(node.get(part), scope, ctes)
+        rows = frozenset[int]().union(*(relation.rows for relation in relations))
+        columns: list[tuple[str, Column]] = []
+        for expression in chosen:
+            columns += self._selected(expression, relations, rows)
+        self.queries.append(Query(node, tuple(relations), _folded(column for _, column in columns), outermost))
+        return columns, rows
+
+    def _from(
+        self, table: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, left: list[_Relation]
+    ) -> list[_Relation]:
+        """Return the tables of a FROM clause; *left* are those that a lateral subquery sees."""
+        kind, alias = table.get("type"), str(table.get("alias") or "").lower()
+        names = table.get("column_name_alias") or ()
+        if kind == "JOIN":
+            first = self._from(table["left"], ctes, outer, left)
+            second = self._from(table["right"], ctes, outer, [*left, *first])
+            self._look(table.get("condition"), _Scope([*left, *first, *second], outer), ctes)
+            return [*first, *second]
+        if kind == "SUBQUERY":
+            around = _Scope(left, outer) if left else outer
+            inner = table["subquery"]["node"]
+            return [self._derived(inner, ctes, around, alias, names)]
+        if kind == "BASE_TABLE":
+            return [self._base(table, ctes, alias, names)]
+        if kind == "EMPTY":
+            return []
+        for part in tree_nodes(table):
+            if part.get("class"):
+                self._look(part, _Scope(left, outer), ctes)
+        return [_Relation(alias, (), is_telemetry=False)]
+
+    def _base(self, table: Node, ctes: Mapping[str, _Relation], alias: str, names: Sequence[str]) -> _Relation:
+        name = str(table.get("table_name", "")).lower()
+        if id(table) in self._reads:
+            read = self._reads[id(table)]
+            columns = [(c.lower(), Column(frozenset({(read, c.lower())}), is_plain=True)) for c in self._schema[name]]
+            return _Relation(alias or name, _renamed(columns, names), frozenset({read}))
+        if not table.get("schema_name") and name in ctes:
+            made = ctes[name]
+            return _Relation(alias or name, _renamed(made.columns, names), made.rows, made.is_telemetry)
+        return _Relation(alias or name, (), is_telemetry=False)
+
+    def _look(self, part: Any, scope: _Scope, ctes: Mapping[str, _Relation]) -> None:
+        """Resolve every reference in the expressions of *part*."""
+        waiting = [(part, scope)]
+        while waiting:
+            node, around = waiting.pop()
+            if isinstance(node, list):
+                waiting += [(item, around) for item in node]
+            elif not isinstance(node, dict):
+                continue
+            elif node.get("class") == "COLUMN_REF":
+                self._columns[id(node)] = self._resolved(node, around, ctes)
+            elif node.get("class") == "SUBQUERY":
+                columns, self._rows[id(node)] = self._query(node["subquery"]["node"], ctes, around)
+                self._columns[id(node)] = _vague(_folded(column for _, column in columns))
+                waiting.append((node.get("child"), around))
+            elif node.get("class") == "LAMBDA":
+                named = [
+                    str(of["column_names"][-1]).lower() for of in tree_nodes(node.get("lhs")) if "column_names" in of
+                ]
+                own = _Relation("", tuple((name, _LITERAL) for name in named), is_telemetry=False)
+                waiting.append((node.get("expr"), _Scope([own], around)))
+            else:
+                waiting += [(value, around) for value in node.values() if isinstance(value, dict | list)]
+
+    def _resolved(self, reference: Node, scope: _Scope, ctes: Mapping[str, _Relation]) -> Column:
+        path = [str(name).lower() for name in reference["column_names"]]
+        at: _Scope | None = scope
+        while at is not None:
+            found = at.find(path)
+            if found is not None:
+                return found
+            if len(path) == 1 and path[0] in at.aliases:
+                meant = at.aliases.pop(path[0])  # so that an alias does not stand for itself
+                self._look(meant, at, ctes)
+                rows = frozenset[int]().union(*(relation.rows for relation in at.relations))
+                value = self._value(meant, at.relations, rows)
+                at.aliases[path[0]] = meant
+                return value
+            at = at.outer
+        return _UNKNOWN
+
+    def _selected(
+        self, expression: Node, relations: Sequence[_Relation], rows: frozenset[int]
+    ) -> list[tuple[str, Column]]:
+        """Return the columns that one entry of a select list gives."""
+        if expression.get("class") != "STAR":
+            name = str(expression.get("alias") or (expression.get("column_names") or [""])[-1]).lower()
+            return [(name, self._value(expression, relations, rows))]
+        of = str(expression.get("relation_name") or "").lower()
+        columns = [c for relation in relations if of in {"", relation.alias} for c in relation.columns]
+        unclear = any(expression.get(key) for key in ("expr", "columns", "rename_list", "qualified_exclude_list"))
+        if unclear or any(not relation.columns for relation in relations):
+            return [(name, _vague(column)) for name, column in columns]
+        left_out = {str(name).lower() for name in expression.get("exclude_list") or ()}
+        replaced = {str(e["key"]).lower(): e["value"] for e in expression.get("replace_list") or ()}
+        return [
+            (name, self._value(replaced[name], relations, rows) if name in replaced else column)
+            for name, column in columns
+            if name not in left_out
+        ]
+
+    def _value(self, expression: Node, relations: Sequence[_Relation], rows: frozenset[int]) -> Column:
+        """Return what the value of an expression comes from."""
+        if expression.get("class") == "COLUMN_REF":
+            return self.of(expression)
+        text = (expression.get("literal") or {}).get("text")
+        if expression.get("class") == "CONSTANT":
+            periods = {self.tables[read].split("_")[0] for read in rows}
+            is_period = text in PERIODS and periods == {text} and all(r.is_telemetry for r in relations)
+            return Column(is_period=is_period)
+        parts, origins = [], frozenset[Origin]()
+        for node in _outside_subqueries(expression):
+            if node.get("class") in {"COLUMN_REF", "SUBQUERY"}:
+                parts.append(self.of(node))
+            elif node.get("class") == "WINDOW" or counts_rows(node):
+                origins |= {(read, ANY) for read in rows}
+            elif node.get("class") == "STAR":
+                parts += [column for relation in relations for _, column in relation.columns]
+        found = _folded(parts)
+        return Column(found.origins | origins, is_known=found.is_known)
+
+
+def counts_rows(node: Node) -> bool:
+    """Return whether *node* counts the rows."""
+    return node.get("class") == "FUNCTION" and str(node.get("function_name", "")).lower() in {"count_star", "count"}
+
+
+def _outside_subqueries(expression: Any) -> Iterator[Node]:
+    """Yield the nodes of an expression, of a subquery its own node alone."""
+    waiting = [expression]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            yield node
+            waiting += [value for key, value in node.items() if key != "subquery"]
+
+
+def _folded(columns: Iterable[Column]) -> Column:
+    """Return what an expression over *columns* comes from."""
+    listed = list(columns)
+    return Column(
+        frozenset[Origin]().union(*(column.origins for column in listed)),
+        is_known=all(column.is_known for column in listed),
+    )
+
+
+def _vague(column: Column) -> Column:
+    return Column(column.origins, is_known=column.is_known)
+
+
+def _renamed(columns: Sequence[tuple[str, Column]], names: Sequence[str]) -> tuple[tuple[str, Column], ...]:
+    given = [str(name).lower() for name in names]
+    return tuple((given[i] if i < len(given) else name, column) for i, (name, column) in enumerate(columns))

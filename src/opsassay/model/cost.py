@@ -1,0 +1,98 @@
+"""What a running system costs: prices, requests, budgets, alerts, autoscalers, and one reading of it all."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from opsassay.model.base import Noun, Written
+
+CostCause = Literal[
+    "legitimate_growth", "autoscaler_threshold", "over_requested_memory", "over_requested_cpu", "idle_deployment",
+    "price_change", "nothing_wrong",
+]  # fmt: skip
+"""What an operator may say is the cause of a cost alert."""
+
+
+class PriceBook(Written):
+    """Prices of what a replica takes: the larger of what it requests and what it uses, as OpenCost has it, USD."""
+
+    core_hour_usd: float = Field(gt=0)
+    gb_hour_usd: float = Field(gt=0)
+
+
+class ResourceRequest(Written):
+    """What one replica of a service requests, and may use at most, per replica."""
+
+    cpu: float = Field(gt=0, le=8, description="cores")
+    memory_mb: int = Field(gt=0, le=65536, description="MiB")
+
+
+class AutoscalerSettings(Written):
+    """An autoscaler of one service: replicas follow CPU usage as a share of the request (Kubernetes HPA's formula)."""
+
+    service: str
+    min_replicas: int = Field(default=1, ge=0, le=12)
+    max_replicas: int = Field(default=6, ge=1, le=12)
+    target_utilization: float = Field(gt=0, le=1, description="usage / request that it aims at")
+
+
+class CostBudget(Written):
+    """What may be spent, USD per hour; it may be raised by its flexible part, and by no more."""
+
+    hourly_usd: float = Field(ge=0)
+    flexible_usd: float = Field(ge=0)
+
+    @property
+    def most_usd(self) -> float:
+        """Budget and flexible part."""
+        return self.hourly_usd + self.flexible_usd
+
+
+class CostAlertRule(Written):
+    """Fires while the hourly cost is beyond both *ratio* times that of the same hour last week and the budget."""
+
+    ratio: float = Field(default=1.2, gt=0)
+
+
+class ServiceCost(Noun):
+    """What one service takes: *cpu* and *memory_gb* are used by all of its replicas, the requests are of all of them."""
+
+    replicas: int
+    cpu: float
+    memory_gb: float
+    cpu_request: float
+    memory_request_gb: float
+    cpu_usd: float
+    memory_usd: float
+    handled_rps: float
+
+
+class CostReading(Noun):
+    """One line of a run's cost.jsonl: what everything costs in an hour at *time_ns*, and whether the alert fires.
+
+    *budget_usd* and *alert_ratio* are None when the budget or the alert rule is gone.
+    """
+
+    time_ns: int
+    services: dict[str, ServiceCost]
+    cpu_usd: float
+    memory_usd: float
+    last_week_usd: float | None
+    budget_usd: float | None
+    alert_ratio: float | None
+    firing: bool
+
+    @property
+    def hourly_usd(self) -> float:
+        """CPU and memory together."""
+        return self.cpu_usd + self.memory_usd
+
+
+class ReportedCause(Noun):
+    """One line of a run's cost_causes.jsonl: what an operator said is the cause, and when."""
+
+    time_ns: int
+    service: str
+    cause: CostCause

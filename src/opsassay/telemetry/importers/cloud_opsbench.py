@@ -1,0 +1,214 @@
+"""Cloud-OpsBench: frozen incidents on Kubernetes, ``benchmark/SYSTEM/CATEGORY/N`` and the milestones of a diagnosis.
+
+A case has ``metadata.json`` (namespace, query, result: fault_taxonomy, fault_object, root_cause), ``raw_data`` with
+``metrics.csv`` (time, then COMPONENT-METRIC), ``logs.json`` (lines by service, each with its time and offset) and
+``alert.json`` (time ranges), and cached answers of tools; ``process-label/SYSTEM/CATEGORY/N/milestone.json`` has the
+milestones. Read from github.com/LLM4Ops/Cloud-OpsBench: its README, and cases of benchmark/boutique and process-label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from opsassay.errors import DatapackError
+from opsassay.model.incident import Incident, RootLabel, Truth, Window
+from opsassay.telemetry.importers.cases import (
+    Frames,
+    ImportReport,
+    OnCase,
+    ReadCase,
+    Source,
+    at_ns,
+    case_id,
+    folders_below,
+    import_sources,
+    iso_ns,
+    numbers,
+    read_csv,
+)
+from opsassay.telemetry.schema import empty
+
+METADATA, MILESTONES = "metadata.json", "milestone.json"
+_METRICS, _LOGS, _ALERTS = "metrics.csv", "logs.json", "alert.json"
+_OF_NODES = "tcp_retans"
+"""The metric that nodes alone have, as the files spell it."""
+_LEVEL = r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL|SEVERE)\b"
+_NS = 1_000_000_000
+
+
+def import_cloud_opsbench(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
+    """Bring every case in *source* into the tree *out*: metrics and logs, the root, and the milestones word for word.
+
+    The normal period ends where the first alert of the case begins. A root is the faulted object, without a fault record,
+    since no case says when its fault began. A case without metrics is a truth alone.
+    Left out are the cached answers of tools, the cluster's objects and the source code.
+    """
+    expected = f"expected benchmark/SYSTEM/CATEGORY/N with {METADATA}."
+    folders = folders_below(source, lambda f: (f / METADATA).exists(), expected)
+    return import_sources(map(_source, folders), out, on_case)
+
+
+def _source(folder: Path) -> Source:
+    # Category and number are a key to the public answer, so the id follows from the recording where there is one.
+    system = folder.parent.parent.name
+    recorded = next((p for p in (folder / "raw_data" / _METRICS, folder / "tool_cache.json") if p.exists()), None)
+    known = f"{folder.parent.name}/{folder.name}"
+    if recorded is not None:
+        with recorded.open("rb") as stream:
+            known = hashlib.file_digest(stream, "sha256").hexdigest()
+    id_ = case_id("cloud-opsbench", system, known)
+    return Source("/".join(folder.parts[-3:]), id_, partial(_read, folder, id_, f"cloud-opsbench-{system}"))
+
+
+def _read(folder: Path, id_: str, system: str) -> ReadCase:
+    notes: list[str] = []
+    about = _json(folder / METADATA)
+    result = about.get("result") if isinstance(about, dict) else None
+    if not isinstance(result, dict) or not result.get("fault_object"):
+        raise DatapackError(f"{folder / METADATA} names no fault_object in its result; restore it from the source.")
+    kind, _, name = str(result["fault_object"]).rpartition("/")
+    if kind != "app":
+        notes.append(f"the root is no service but {result['fault_object']!r}")
+    truth = Truth(
+        id=id_,
+        system=system,
+        roots=(RootLabel(service=(name,)),),
+        notes=(
+            f"cloud-opsbench: {result.get('root_cause')} ({result.get('fault_taxonomy')}) of {result['fault_object']}",
+        ),
+        public=about,
+    )
+    further = _milestones(folder, notes)
+    made = _incident(folder, id_, system, str(about.get("query", "")), notes)
+    if made is None:
+        return ReadCase(None, truth, further=further, notes=tuple(notes))
+    env = {"namespace": str(about.get("namespace", ""))}
+    return ReadCase(made[0], truth, made[1], env, further=further, notes=tuple(notes))
+
+
+def _incident(folder: Path, id_: str, system: str, query: str, notes: list[str]) -> tuple[Incident, Frames] | None:
+    """Return the incident and its tables; None, with a note, without metrics on both sides of the first alert."""
+    raw = folder / "raw_data"
+    if not (raw / _METRICS).exists():
+        notes.append(f"there is no {_METRICS}: the truth is imported alone")
+        return None
+    logs, offset = _logs(raw / _LOGS, notes)
+    metrics = _metrics(raw / _METRICS, offset, notes)
+    begun = _first_alert(raw / _ALERTS, offset)
+    times = metrics.get_column("time").dt.epoch("ns")
+    if begun is None or times.is_empty() or not int(str(times.min())) < begun <= int(str(times.max())):
+        notes.append("no alert begins within the metrics, so there is no normal period: the truth is imported alone")
+        return None
+    first, last = int(str(times.min())), int(str(times.max())) + _NS
+    notes.append(
+        "the normal period ends with the first alert, which comes after the fault: its end may be broken already"
+    )
+    notes.append("there are no traces; cached answers of tools, objects of the cluster and source code are left out")
+    frames: Frames = {}
+    after, within = pl.col("time").dt.epoch("ns") >= begun, pl.col("time").dt.epoch("ns").is_between(first, last)
+    for modality, table in {"traces": empty("traces"), "logs": logs.filter(within), "metrics": metrics}.items():
+        frames["normal", modality], frames["abnormal", modality] = table.filter(~after), table.filter(after)
+    incident = Incident(
+        id=id_,
+        system=system,
+        normal=Window(start_ns=first, end_ns=begun),
+        abnormal=Window(start_ns=begun, end_ns=last),
+        description=query,
+        provenance={"format": "cloud-opsbench"},
+    )
+    return incident, frames
+
+
+def _metrics(path: Path, offset: str, notes: list[str]) -> pl.DataFrame:
+    """Return a row for every reading; a component is a node when it has the metric that nodes alone have."""
+    table = read_csv(path)
+    if "time" not in table.columns:
+        raise DatapackError(f"{path} has no column 'time'; restore it from the source.")
+    columns = [column for column in table.columns if column != "time"]
+    split = {column: column.rpartition("-") for column in columns}
+    notes += [f"{_METRICS}: the column {c!r} names no component and is left out" for c in columns if not split[c][0]]
+    nodes = {component for component, _, metric in split.values() if metric == _OF_NODES}
+    named = [column for column in columns if split[column][0]]
+    names = pl.DataFrame(
+        {
+            "column": named,
+            "metric": [split[c][2] for c in named],
+            "service_name": ["" if split[c][0] in nodes else split[c][0] for c in named],
+            "attr.k8s.node.name": [split[c][0] if split[c][0] in nodes else None for c in named],
+        },
+        schema=dict.fromkeys(("column", "metric", "service_name", "attr.k8s.node.name"), pl.String),
+    )
+    time = at_ns(iso_ns(pl.col("time") + pl.lit(offset)))
+    return (
+        table.select(time.alias("time"), *(numbers(column).alias(column) for column in named))
+        .unpivot(index="time", variable_name="column", value_name="value")
+        .join(names, on="column", maintain_order="left")
+        .drop("column")
+        .drop_nulls("time")
+    )
+
+
+def _logs(path: Path, notes: list[str]) -> tuple[pl.DataFrame, str]:
+    """Return the log lines, and the offset from UTC that they are written in, which the other files leave out."""
+    payload = _json(path) if path.exists() else {}
+    lines = (
+        [(str(s), line) for s, said in payload.items() for line in _texts(said)] if isinstance(payload, dict) else []
+    )
+    table = pl.DataFrame(lines, schema={"service_name": pl.String, "line": pl.String}, orient="row")
+    stamp = pl.col("line").str.extract(r"^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)")
+    message = pl.col("line").str.replace(r"^\S+(?: \d\d:\d\d:\d\d\S*)?\s", "")
+    made = table.select(
+        time=at_ns(iso_ns(stamp)),
+        level=pl.col("line").str.extract(_LEVEL).str.to_uppercase().fill_null("INFO"),
+        service_name="service_name",
+        message=message,
+    )
+    offsets = table.select(stamp.str.extract(r"([+-]\d\d:?\d\d)$")).to_series().drop_nulls()
+    if offsets.is_empty():
+        notes.append("no log line says its offset from UTC: all times are taken as UTC")
+    untimed = made.get_column("time").null_count()
+    notes += [f"{_LOGS}: {untimed:,} lines have no time and are left out"] if untimed else []
+    return made.drop_nulls("time"), "" if offsets.is_empty() else str(offsets.mode().sort()[0])
+
+
+def _texts(said: Any) -> list[str]:
+    """Return the lines under a service: a list of them, a text, or either of these by container."""
+    if isinstance(said, dict):
+        return [line for inner in said.values() for line in _texts(inner)]
+    if isinstance(said, list):
+        return [line for inner in said for line in _texts(inner)]
+    return [line for line in str(said).splitlines() if line.strip()]
+
+
+def _first_alert(path: Path, offset: str) -> int | None:
+    payload = _json(path) if path.exists() else {}
+    alerts = payload.get("alerts") if isinstance(payload, dict) else None
+    ranges = [str(alert.get("time_range", "")) for alert in alerts or () if isinstance(alert, dict)]
+    starts = [found[0] for text in ranges if (found := re.match(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", text))]
+    return None if not starts else int(pl.select(iso_ns(pl.lit(min(starts) + offset))).item())
+
+
+def _milestones(folder: Path, notes: list[str]) -> dict[str, str]:
+    """Return the milestones of the case, word for word, from process-label beside benchmark or from the case itself."""
+    parts = folder.absolute().parts
+    beside = Path(*parts[:-4], "process-label", *parts[-3:], MILESTONES) if len(parts) > 4 else folder / MILESTONES
+    path = next((path for path in (beside, folder / MILESTONES) if path.exists()), None)
+    if path is None:
+        notes.append(f"there is no {MILESTONES} in process-label")
+        return {}
+    _json(path)  # one that cannot be read fails the case
+    return {MILESTONES: path.read_text(encoding="utf-8")}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise DatapackError(f"{path} is not JSON ({error}); restore it from the source.") from error

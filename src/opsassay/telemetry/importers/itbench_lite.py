@@ -1,0 +1,305 @@
+"""ITBench-Lite: frozen incidents of ITBench, a folder ``Scenario-N`` with telemetry as TSV, alerts and the ground truth.
+
+``otel_traces_raw.tsv`` and ``otel_logs_raw.tsv`` have the columns of OpenTelemetry's ClickHouse exporter (durations in ns,
+maps printed by Python), ``metrics/pod_*_raw.tsv`` and ``metrics/service_*_raw.tsv`` a sample of Prometheus a row,
+``alerts/*.json`` answers of Prometheus, ``ground_truth.yaml`` the groups of ITBench, flat or under ``spec``. Read by
+documentation alone: github.com/itbench-hub/ITBench (components/recorders/clickhouse, which writes such files),
+github.com/itbench-hub/ITBench-SRE-Agent (sre_tools/offline_incident_analysis and itbench_evaluations/loader.py, which read
+them), and public descriptions of the data sets ibm-research/ITBench-Lite and ArtificialAnalysis/ITBench-AA.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from opsassay.errors import DatapackError
+from opsassay.model.incident import Incident, RootLabel, Truth, Window
+from opsassay.telemetry.importers.cases import (
+    Frames,
+    ImportReport,
+    OnCase,
+    ReadCase,
+    Source,
+    at_ns,
+    case_id,
+    folders_below,
+    import_sources,
+    iso_ns,
+    numbers,
+    read_csv,
+)
+from opsassay.telemetry.importers.itbench import GroundTruth, filters_of, ground_truth, read_spec
+from opsassay.telemetry.schema import empty
+
+TRUTH, TRACES, LOGS = "ground_truth.yaml", "otel_traces_raw.tsv", "otel_logs_raw.tsv"
+_SYSTEM = "itbench-lite"
+_POD = r"^(.+?)(?:-[0-9a-f]{6,10}-[a-z0-9]{5}|-[a-z0-9]{5}|-\d+)$"
+"""A pod's name: its workload's, and what Kubernetes adds for a Deployment, a DaemonSet or a StatefulSet."""
+_QUIET = frozenset({"none", "info"})
+_NS = 1_000_000_000
+
+
+def import_itbench_lite(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
+    """Bring every scenario in *source* into the tree *out*: spans, logs, metrics, and roots without a fault record.
+
+    The normal period ends when the first alert of the application became active, since the files do not say when the
+    fault began. A root is named by the services that its group's filters match, or those of the nearest groups along the
+    propagations. What cannot be had is in the notes; a scenario without usable telemetry is a truth alone.
+    """
+    folders = folders_below(source, lambda f: (f / TRUTH).exists(), f"expected folders Scenario-N with {TRUTH}.")
+    return import_sources(map(_source, folders), out, on_case)
+
+
+def _source(folder: Path) -> Source:
+    # The scenario's number is a key to its public answer, so the id follows from the recording.
+    recorded = next((folder / name for name in (TRACES, LOGS) if (folder / name).exists()), None)
+    known = folder.name
+    if recorded is not None:
+        with recorded.open("rb") as stream:
+            known = hashlib.file_digest(stream, "sha256").hexdigest()
+    id_ = case_id(_SYSTEM, known)
+    return Source(folder.name, id_, partial(_read, folder, id_))
+
+
+def _read(folder: Path, id_: str) -> ReadCase:
+    notes: list[str] = []
+    spec = read_spec(folder / TRUTH, notes)
+    if spec is None:
+        raise DatapackError(f"{folder} has no ground truth that can be read: {'; '.join(notes)}.")
+    found = ground_truth(folder.name, spec, TRUTH, notes)
+    if not found.roots:
+        raise DatapackError(f"{folder / TRUTH} names no root cause; correct it or leave the scenario out.")
+    whole = {"traces": _traces(folder, notes), "logs": _logs(folder, notes), **_metrics(folder, notes)}
+    alerts = _alerts(folder, notes)
+    names = {name for table in whole.values() for name in table.get_column("service_name").drop_nulls().unique()}
+    roots = tuple(RootLabel(service=_services(found, root, sorted(names), notes)) for root in found.roots)
+    faults = tuple(f"itbench-lite: {_said(fault)}" for fault in spec.get("fault") or () if isinstance(fault, dict))
+    truth = Truth(id=id_, system=_SYSTEM, roots=roots, notes=(f"itbench-lite: {folder.name}", *faults))
+    incident, frames = _incident(id_, whole, alerts, notes)
+    annotation = found.annotation.model_copy(update={"notes": tuple(notes)})
+    return ReadCase(incident, truth, frames, {"namespace": _SYSTEM}, annotation, found.further, tuple(notes))
+
+
+def _incident(
+    id_: str, whole: Mapping[str, pl.DataFrame], alerts: list[tuple[int, str]], notes: list[str]
+) -> tuple[Incident | None, Frames]:
+    """Return the incident and its tables, cut where the first alert is; None, with a note, where there is no such cut."""
+    times = pl.concat([table.get_column("time") for table in whole.values()]).dt.epoch("ns")
+    if times.is_empty():
+        notes.append("there is no telemetry: the truth is imported alone")
+        return None, {}
+    first, last = int(str(times.min())), int(str(times.max()))
+    within = [(at, said) for at, said in alerts if first < at <= last]
+    if not within:
+        notes.append(
+            "no alert became active within the telemetry, so it has no normal period: the truth is imported alone"
+        )
+        return None, {}
+    cut = within[0][0]
+    notes.append(
+        "the normal period ends with the first alert, which comes after the fault: its end may be broken already"
+    )
+    frames: Frames = {}
+    after = pl.col("time").dt.epoch("ns") >= cut
+    for modality, table in whole.items():
+        frames["normal", modality], frames["abnormal", modality] = table.filter(~after), table.filter(after)
+    incident = Incident(
+        id=id_,
+        system=_SYSTEM,
+        normal=Window(start_ns=first, end_ns=cut),
+        abnormal=Window(start_ns=cut, end_ns=last + _NS),
+        description="Alerts: " + ", ".join(dict.fromkeys(said for _, said in within[:20])),
+        provenance={"format": _SYSTEM},
+    )
+    return incident, frames
+
+
+def _traces(folder: Path, notes: list[str]) -> pl.DataFrame:
+    """Return the spans; a column Duration is ns."""
+    table = _table(folder / TRACES, {"timestamp", "traceid", "spanid", "servicename"}, notes)
+    if table is None:
+        return empty("traces")
+    span = _column(table, "spanattributes")
+    status = _map_value(span, r"http\.(?:response\.)?status_code").cast(pl.UInt16, strict=False)
+    return _timed(
+        table.select(
+            time=at_ns(iso_ns(pl.col("timestamp"))),
+            trace_id="traceid",
+            span_id="spanid",
+            parent_span_id=_column(table, "parentspanid").fill_null(""),
+            span_name=_column(table, "spanname").fill_null(""),
+            service_name="servicename",
+            duration=_column(table, "duration")
+            .cast(pl.Float64, strict=False)
+            .fill_null(0)
+            .cast(pl.UInt64, strict=False),
+            **{
+                "attr.span_kind": _word(table, "spankind", "SPAN_KIND_"),
+                "attr.status_code": _word(table, "statuscode", "STATUS_CODE_"),
+                "attr.http.response.status_code": status,
+                "attr.http.request.method": _map_value(span, r"http\.(?:request\.)?method"),
+            },
+            **_places(table),
+        ),
+        TRACES,
+        notes,
+    )
+
+
+def _logs(folder: Path, notes: list[str]) -> pl.DataFrame:
+    table = _table(folder / LOGS, {"timestamp", "servicename", "body"}, notes)
+    if table is None:
+        return empty("logs")
+    level = _column(table, "severitytext").str.to_uppercase()
+    return _timed(
+        table.select(
+            time=at_ns(iso_ns(pl.col("timestamp"))),
+            trace_id=_column(table, "traceid"),
+            span_id=_column(table, "spanid"),
+            level=pl.when(level.str.len_chars() > 0).then(level).otherwise(pl.lit("INFO")),
+            service_name="servicename",
+            message=pl.col("body").fill_null(""),
+            **_places(table),
+        ),
+        LOGS,
+        notes,
+    )
+
+
+def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
+    """Return metrics, and apart from them counters; histogram buckets are left out."""
+    files = sorted(path for path in folder.rglob("*.tsv") if re.match(r"(pod|service)_", path.name))
+    tables, buckets = [], 0
+    for path in files:
+        table = _table(path, {"metricname", "timestamp", "value"}, notes)
+        if table is None:
+            continue
+        pod, service = _column(table, "podname"), _column(table, "servicename")
+        sampled = table.select(
+            time=at_ns(iso_ns(pl.col("timestamp"))),
+            metric="metricname",
+            value=numbers("value"),
+            service_name=pl.coalesce(service, pod.str.extract(_POD), pod).fill_null(""),
+            **{
+                "attr.k8s.pod.name": pod,
+                "attr.k8s.namespace.name": _column(table, "namespace"),
+                "attr.k8s.container.name": _map_value(_column(table, "tags"), "container"),
+            },
+        )
+        kept = sampled.filter(~pl.col("metric").str.ends_with("_bucket"))
+        buckets += sampled.height - kept.height
+        tables.append(_timed(kept, path.name, notes))
+    if not tables:
+        notes.append("there are no metrics")
+        return {"metrics": empty("metrics"), "metrics_sum": empty("metrics_sum")}
+    notes += [f"{buckets:,} samples of histogram buckets are left out"] if buckets else []
+    rows, counter = pl.concat(tables), pl.col("metric").str.contains(r"_(total|count|sum)$")
+    return {"metrics": rows.filter(~counter), "metrics_sum": rows.filter(counter)}
+
+
+def _alerts(folder: Path, notes: list[str]) -> list[tuple[int, str]]:
+    """Return (ns, "alert on service") of every alert with a service or severity, by when it became active."""
+    found: set[tuple[int, str]] = set()
+    for path in sorted(folder.rglob("alerts*.json")):
+        try:
+            payload = json.loads(path.read_bytes())
+        except ValueError as error:
+            notes.append(f"{path.name} is not JSON ({error})")
+            continue
+        data = payload.get("data", payload) if isinstance(payload, dict) else payload
+        listed = data.get("alerts") if isinstance(data, dict) else data
+        for alert in listed if isinstance(listed, list) else ():
+            labels = alert.get("labels") or {} if isinstance(alert, dict) else {}
+            service = labels.get("service_name") or labels.get("destination_canonical_service")
+            at = pl.select(iso_ns(pl.lit(str(alert.get("activeAt") or "")))).item() if labels else None
+            if at is not None and service and str(labels.get("severity", "")).lower() not in _QUIET:
+                found.add((at, f"{labels.get('alertname')} on {service}"))
+    return sorted(found)
+
+
+def _services(found: GroundTruth, root: str, names: list[str], notes: list[str]) -> tuple[str, ...]:
+    """Return the *names* of services that *root*, or the nearest groups that it reaches by propagations, matches."""
+    edges = found.annotation.graph.edges
+    reached, front = {root}, [root]
+    while front:
+        matched = {name for group in front for name in _matching(found.groups[group], names)}
+        if matched:
+            if root not in front:
+                notes.append(f"the root {root!r} has no telemetry of its own: it is named by what it reaches first")
+            return tuple(sorted(matched))
+        front = [e.target for e in edges if e.source in front and e.target not in reached]
+        reached |= set(front)
+    notes.append(f"the root {root!r} and what it reaches match no service in the telemetry: it keeps its own name")
+    return (root,)
+
+
+def _matching(group: Mapping[str, Any], names: list[str]) -> set[str]:
+    """Return the services that a filter of *group* matches, by their own name or that of a pod.
+
+    Where a filter is a name and what may follow it (``frontend-.*``), that name alone is meant, not longer ones.
+    """
+    found: set[str] = set()
+    for pattern in filters_of(group):
+        try:
+            compiled = re.compile(pattern)
+        except re.error:
+            continue  # said in the notes of the ground truth
+        meant = re.sub(r"-?\.\*$|\\b|\$$", "", pattern)
+        if meant in names:
+            found.add(meant)
+        else:
+            found |= {n for n in names if compiled.fullmatch(n) or compiled.fullmatch(f"{n}-5d9c7f6b8-x2x4z")}
+    return found
+
+
+def _said(fault: Mapping[str, Any]) -> str:
+    entity = fault.get("entity") if isinstance(fault.get("entity"), dict) else {}
+    parts = (fault.get("fault_mechanism"), fault.get("category"), (entity or {}).get("name"), fault.get("condition"))
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _table(path: Path, needed: set[str], notes: list[str]) -> pl.DataFrame | None:
+    """Return the TSV file with columns named in lower case without underscores, None, with a note, where it is missing."""
+    if not path.exists():
+        notes.append(f"there is no {path.name}")
+        return None
+    table = read_csv(path, separator="\t")
+    table = table.rename({name: name.replace("_", "").lower() for name in table.columns})
+    if missing := sorted(needed - set(table.columns)):
+        raise DatapackError(f"{path} lacks the column {missing[0]!r}; restore it from the data set.")
+    return table
+
+
+def _column(table: pl.DataFrame, name: str) -> pl.Expr:
+    return pl.col(name) if name in table.columns else pl.lit(None, pl.String)
+
+
+def _map_value(column: pl.Expr, name: str) -> pl.Expr:
+    """Return the value of a key in a map that was printed by Python, as JSON, or by Go; *name* is a regular expression."""
+    return column.str.extract(rf"(?:^|[\[{{ ,'\"]){name}['\"]?\s*:\s*['\"]?([^'\",\]\s}}]+)")
+
+
+def _places(table: pl.DataFrame) -> dict[str, pl.Expr]:
+    attributes = _column(table, "resourceattributes")
+    return {f"attr.k8s.{level}.name": _map_value(attributes, rf"k8s\.{level}\.name") for level in ("pod", "namespace")}
+
+
+def _word(table: pl.DataFrame, name: str, prefix: str) -> pl.Expr:
+    """Return ``Server`` for SPAN_KIND_SERVER, Server or SERVER."""
+    return _column(table, name).str.replace(prefix, "", literal=True).str.to_titlecase()
+
+
+def _timed(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
+    """Return the rows with a time; how many have none goes into *notes*."""
+    missing = table.get_column("time").null_count()
+    if missing:
+        notes.append(f"{name}: {missing:,} rows have no time and are left out")
+    return table.drop_nulls("time")

@@ -1,0 +1,82 @@
+"""An autoscaler over a running system: replicas follow CPU usage as a share of the request.
+
+The formula is that of the Kubernetes Horizontal Pod Autoscaler: desired = ceil(replicas * usage / target), nothing within a
+tenth of the target, and downwards only what all readings of the last seconds agree on.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from opsassay.errors import OpsAssayError
+from opsassay.model.cost import AutoscalerSettings
+
+TOLERANCE = 0.1
+EVERY_S, STABLE_S = 3.0, 9.0
+"""How often it decides, and for how long a smaller number must have been right."""
+
+
+def desired_replicas(current: int, utilization: float, settings: AutoscalerSettings) -> int:
+    """Return how many replicas *settings* ask for while *current* ones use *utilization* of what they request.
+
+    A service that was scaled to nothing stays there: there is no usage to follow.
+    """
+    if current == 0:
+        return 0
+    ratio = utilization / settings.target_utilization
+    count = current if abs(ratio - 1) <= TOLERANCE else math.ceil(current * ratio)
+    return min(max(count, settings.min_replicas), settings.max_replicas)
+
+
+class Autoscaler:
+    """A thread that scales each service of *settings* while the block runs.
+
+    *reading* gives a service's replicas and utilization (None: unknown), *scale* brings a service to a number of replicas.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, AutoscalerSettings],
+        reading: Callable[[str], tuple[int, float] | None],
+        scale: Callable[[str, int], object],
+    ) -> None:
+        self._settings, self._reading, self._scale = settings, reading, scale
+        self._proposed: dict[str, deque[tuple[float, int]]] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="autoscaler", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(EVERY_S):
+            for service, settings in list(self._settings.items()):
+                with suppress(OpsAssayError):  # what cannot be scaled now is tried again
+                    self.decide(service, settings, time.monotonic())
+
+    def decide(self, service: str, settings: AutoscalerSettings, now_s: float) -> None:
+        """Scale *service* if its readings ask for it at the monotonic time *now_s*."""
+        if (seen := self._reading(service)) is None:
+            return
+        current, utilization = seen
+        proposed = self._proposed.setdefault(service, deque())
+        proposed.append((now_s, desired_replicas(current, utilization, settings)))
+        while proposed and proposed[0][0] < now_s - STABLE_S:
+            proposed.popleft()
+        count = max(number for _, number in proposed)
+        if count != current and (count > current or now_s - proposed[0][0] >= STABLE_S - EVERY_S):
+            self._scale(service, count)

@@ -1,0 +1,173 @@
+"""An operator's tools for cost, beside those of `tools`: prices, costs, budget, alert, autoscalers, requests, the cause."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from opsassay.errors import NotFoundError, UserError
+from opsassay.model.base import Written
+from opsassay.model.cost import AutoscalerSettings, CostAlertRule, CostBudget, CostCause, ReportedCause, ResourceRequest
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import COST_CAUSES
+from opsassay.testbed.operations import seeing
+from opsassay.testbed.operations.arguments import Name
+from opsassay.testbed.operations.costs import CostWatch
+from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
+from opsassay.testbed.operations.tools import TOOLS, VerbToolbox
+
+
+class Costs(Written):
+    """Show what everything costs in an hour now, by service, what the same hour cost last week, budget and alert."""
+
+
+class PriceBookShow(Written):
+    """Show the price book and how a replica is charged."""
+
+
+class AutoscalerShow(Written):
+    """Show the autoscalers and what each replica of a service requests."""
+
+
+class BudgetSet(Written):
+    """Set the budget, USD per hour. It may be raised by its flexible part, and by no more."""
+
+    hourly_usd: float = Field(ge=0, le=1e6)
+
+
+class BudgetDelete(Written):
+    """Delete the budget."""
+
+
+class CostAlertSet(Written):
+    """Set how many times the cost of the same hour last week the alert allows."""
+
+    ratio: float = Field(gt=0, le=1e6)
+
+
+class CostAlertDelete(Written):
+    """Delete the cost alert."""
+
+
+class AutoscalerSet(Written):
+    """Change the autoscaler of a service."""
+
+    service: Name
+    target_utilization: float = Field(gt=0, le=1)
+    min_replicas: int = Field(ge=0, le=12)
+    max_replicas: int = Field(ge=1, le=12)
+
+
+class AutoscalerDelete(Written):
+    """Delete the autoscaler of a service; its replicas stay as they are."""
+
+    service: Name
+
+
+class RequestsSet(Written):
+    """Change what each replica of a service requests: cores and MiB of memory."""
+
+    service: Name
+    cpu: float = Field(gt=0, le=8)
+    memory_mb: int = Field(gt=0, le=65536)
+
+
+class ReportCostCause(Written):
+    """Say which service makes the cost rise, and why. It is graded; a later report takes its place."""
+
+    service: Name
+    cause: CostCause
+
+
+COST_TOOLS: Mapping[str, Tool] = {
+    "costs": Tool(Costs),
+    "price_book": Tool(PriceBookShow),
+    "autoscalers": Tool(AutoscalerShow),
+    "budget_set": Tool(BudgetSet, mutating=True),
+    "budget_delete": Tool(BudgetDelete, mutating=True),
+    "cost_alert_set": Tool(CostAlertSet, mutating=True),
+    "cost_alert_delete": Tool(CostAlertDelete, mutating=True),
+    "autoscaler_set": Tool(AutoscalerSet, mutating=True),
+    "autoscaler_delete": Tool(AutoscalerDelete, mutating=True),
+    "requests_set": Tool(RequestsSet, mutating=True),
+    "report_cost_cause": Tool(ReportCostCause),
+}
+
+
+class CostVerbToolbox(BaseToolbox):
+    """The tools of *inner* and those of cost over *watch*; both are recorded in one way."""
+
+    def __init__(self, inner: VerbToolbox, watch: CostWatch, run_dir: Path) -> None:
+        super().__init__({**TOOLS, **COST_TOOLS}, inner.record)
+        self._inner, self._watch, self._run_dir = inner, watch, run_dir
+
+    def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
+        """Tell whether a call may change something."""
+        return self._inner.changes(tool, given)
+
+    def carry_out(self, tool: Tool, asked: Written) -> Done:
+        """Return what came of a call; raises OpsAssayError."""
+        if tool not in COST_TOOLS.values():
+            return self._inner.carry_out(tool, asked)
+        if isinstance(asked, Costs | PriceBookShow | AutoscalerShow):
+            return Done(seeing.as_json(self._shown(asked)))
+        if isinstance(asked, ReportCostCause):
+            self._known(asked.service)
+            line = ReportedCause(time_ns=time.time_ns(), service=asked.service, cause=asked.cause)
+            append_line(self._run_dir / COST_CAUSES, line)
+            return Done("Taken.")
+        touched = self._changed(asked)
+        return Done(seeing.as_json({"done": asked.model_dump()}), touched)
+
+    def _shown(self, asked: Written) -> dict[str, Any]:
+        account, reading = self._watch.account, self._watch.latest
+        if isinstance(asked, PriceBookShow):
+            rule = "a replica is charged for the larger of what it requests and what it uses"
+            return {**account.prices.model_dump(), "rule": rule}
+        if isinstance(asked, AutoscalerShow):
+            return {
+                "autoscalers": [one.model_dump() for one in account.autoscalers.values()],
+                "requests_per_replica": {name: one.model_dump() for name, one in account.requests.items()},
+            }
+        budget = account.budget
+        return {
+            "now": None if reading is None else {**reading.model_dump(), "hourly_usd": reading.hourly_usd},
+            "budget": None if budget is None else budget.model_dump(),
+        }
+
+    def _changed(self, asked: Written) -> tuple[str, ...]:
+        account = self._watch.account
+        if isinstance(asked, BudgetSet):
+            if account.budget is None:
+                raise UserError("There is no budget that could be set; it was deleted.")
+            most = account.budget.most_usd  # the flexible part is used up by what is raised
+            account.budget = CostBudget(hourly_usd=asked.hourly_usd, flexible_usd=max(0.0, most - asked.hourly_usd))
+        elif isinstance(asked, BudgetDelete):
+            account.budget = None
+        elif isinstance(asked, CostAlertSet):
+            account.alert = CostAlertRule(ratio=asked.ratio)
+        elif isinstance(asked, CostAlertDelete):
+            account.alert = None
+        elif isinstance(asked, AutoscalerSet):
+            self._known(asked.service)
+            if asked.max_replicas < asked.min_replicas:
+                raise UserError("max_replicas is below min_replicas; give a range.")
+            account.autoscalers[asked.service] = AutoscalerSettings.model_validate(asked.model_dump())
+            return (asked.service,)
+        elif isinstance(asked, AutoscalerDelete):
+            if account.autoscalers.pop(asked.service, None) is None:
+                raise NotFoundError("autoscaler", asked.service, account.autoscalers)
+            return (asked.service,)
+        elif isinstance(asked, RequestsSet):
+            self._known(asked.service)
+            account.requests[asked.service] = ResourceRequest(cpu=asked.cpu, memory_mb=asked.memory_mb)
+            return (asked.service,)
+        return ()
+
+    def _known(self, service: str) -> None:
+        if service not in self._watch.account.requests:
+            raise NotFoundError("service", service, self._watch.account.requests)

@@ -1,0 +1,173 @@
+"""Pages of cost runs: what was asked, the cost over time with what was planted and what was claimed, and every grade."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from opsassay.agents.contract import AnswerError
+from opsassay.bench.core.domain import domain_named
+from opsassay.bench.core.grading import GradedRun, problem_lines
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.core.tables import ResultTable
+from opsassay.bench.domains.finops.anomaly.task import AnomalyTask
+from opsassay.bench.domains.finops.answers import ANSWER, Claim, read_claims, read_object
+from opsassay.bench.domains.finops.insight.grading import answer_of
+from opsassay.bench.domains.finops.insight.keys import Question
+from opsassay.bench.domains.finops.live.grading import read_lines
+from opsassay.bench.domains.finops.live.optimum import stored_optimum
+from opsassay.bench.domains.finops.live.setup import TASKS, live_task
+from opsassay.bench.domains.finops.tasks import CostTask, kept_body
+from opsassay.errors import OpsAssayError
+from opsassay.model.cost import CostReading
+from opsassay.model.run_folder import COST, PHASES
+from opsassay.model.trajectory import Phase
+from opsassay.web.audit_svg import Axis, Figure, join, line, path, rect, text
+from opsassay.web.page import render, write_whole
+from opsassay.web.plain import plain
+from opsassay.web.reports import PageRequest, shown_table
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1180.0, 150.0, 70.0, 10.0, 24.0
+POINTS_DRAWN = 800
+"""Points of a line; of more of them the highest of each group is drawn, so that no spike is lost."""
+
+
+def write_cost_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
+    """Write ``TASK-CELL.html`` for every run that counts; return what could not be shown."""
+    graded = domain_named("finops").grade({request.store.root: None}, request.settings)
+    problems = problem_lines([graded])
+    for one in graded.counted:
+        try:
+            page = _page(request.store, one)
+        except OpsAssayError as error:
+            problems.append(f"{one.folder}: {error}")
+            continue
+        written_to(write_whole(request.output / f"{one.run.item.replace('@', '-')}-{one.run.cell}.html", page))
+    return problems
+
+
+def _page(store: RunStore, one: GradedRun) -> str:
+    run, metrics = one.run, one.verdict.metrics
+    passed = metrics.get("passed")
+    said = (
+        "passed"
+        if passed is not None and passed.value == 1.0
+        else f"not passed: {passed.reason if passed else 'ungraded'}"
+    )
+    if run.item in TASKS:
+        goal, figures, tables = live_task(run.item).scenario.alert, [_live_figure(one)], []
+    else:
+        task = kept_body(store.root, run.item_hash)
+        goal, figures, tables = task.body.goal, *_answered(one.folder, task)
+    grades = ResultTable(
+        "Grades",
+        ("metric", "value", "why"),
+        tuple(
+            (name, "–" if m.value is None else f"{m.value:.4g}", m.reason or m.status.value)
+            for name, m in metrics.items()
+        ),
+    )
+    return render(
+        "cost.html", f"{run.item}, {run.solver.name}", styles=("static/report.css", "static/audit.css", "static/cost.css"),
+        headline=plain(said, 600), goal=plain(goal, 4000), figures=figures,
+        tables=[shown_table(table) for table in (*tables, grades)],
+    )  # fmt: skip
+
+
+def _answered(folder: Path, task: CostTask) -> tuple[list[Figure], list[ResultTable]]:
+    """Return the drawings and tables of a run on cost data; an answer that is none leaves the truth alone."""
+    body = task.body
+    if isinstance(body, Question):
+        return [], _rows(body, folder)
+    claims: list[Claim] = []
+    try:
+        claims = read_claims(read_object((folder / ANSWER).read_bytes()), body.slices, ranked=body.ranked)
+    except (OSError, AnswerError):
+        claims = []
+    figures = [_series_figure(body, slice_, claims) for slice_ in body.slices]
+    planted = tuple(
+        (one.slice, one.kind, _iso(one.start), _iso(one.end), f"{one.cost_usd:.2f}", f"{one.planted_usd:+.2f}")
+        for one in body.truth
+    )
+    columns = ("slice", "kind", "start", "end", "cost, USD", "planted, USD")
+    return figures, [ResultTable("What was planted", columns, planted)]
+
+
+def _rows(question: Question, folder: Path) -> list[ResultTable]:
+    fields = tuple(one.name for one in question.template.fields)
+    right = answer_of(question.template, question.key)["rows"]
+    tables = [ResultTable("The right answer", fields, tuple(tuple(row[f] for f in fields) for row in right))]
+    try:
+        given = read_object((folder / ANSWER).read_bytes())["rows"]
+    except (OSError, AnswerError, KeyError):
+        return tables
+    return [ResultTable("The answer", fields, tuple(tuple(row.get(f) for f in fields) for row in given)), *tables]
+
+
+def _iso(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def _series_figure(task: AnomalyTask, slice_: str, claims: Iterable[Claim]) -> Figure:
+    """Return the cost of one slice over time: planted spans behind it, claimed ones below it."""
+    rows = [(time, cost) for time, name, cost in task.series.rows() if name == slice_]
+    start, end = task.bounds
+    across = Axis(start.timestamp(), end.timestamp(), LEFT, WIDTH - 10)
+    up = Axis(0.0, max(cost for _, cost in rows) * 1.05 or 1.0, HEIGHT - BOTTOM, TOP)
+    planted = [
+        _span(across, one.start, one.end, TOP, HEIGHT - BOTTOM - TOP, "planted")
+        for one in task.truth
+        if one.slice == slice_
+    ]
+    claimed = [
+        _span(across, one.start, one.end, HEIGHT - BOTTOM + 1, 5, "claimed") for one in claims if one.slice == slice_
+    ]
+    curve = _curve([(time.timestamp(), cost) for time, cost in rows], across, up)
+    body = join([*planted, *_frame(up), curve, *claimed, text(LEFT, HEIGHT - 4, _iso(start), "small muted"),
+                 text(WIDTH - 10, HEIGHT - 4, _iso(end), "small muted", "end")])  # fmt: skip
+    title = f"{slice_}: cost in USD, what was planted (shaded) and what was claimed (below)"
+    return Figure("series", plain(title, 200), WIDTH, HEIGHT, body)
+
+
+def _live_figure(one: GradedRun) -> Figure:
+    """Return what the system cost over the run, with budget, optimum, and when the alert fired."""
+    readings = read_lines(one.folder / COST, CostReading)
+    phases = read_lines(one.folder / PHASES, Phase)
+    times = [reading.time_ns / 1e9 for reading in readings] or [0.0, 1.0]
+    across = Axis(times[0], max(times[-1], times[0] + 1), LEFT, WIDTH - 10)
+    best = stored_optimum(one.run.item).hourly_usd
+    up = Axis(0.0, max([best, *(reading.hourly_usd for reading in readings)]) * 1.1, HEIGHT - BOTTOM, TOP)
+    curve = _curve([(reading.time_ns / 1e9, reading.hourly_usd) for reading in readings], across, up)
+    marks = [line(across.at(p.time_ns / 1e9), TOP, across.at(p.time_ns / 1e9), HEIGHT - BOTTOM, "rule") for p in phases]
+    names = [text(across.at(p.time_ns / 1e9) + 2, TOP + 10, p.phase.replace("_", " "), "small muted") for p in phases]
+    fired = [
+        rect(across.at(reading.time_ns / 1e9), HEIGHT - BOTTOM + 1, 3, 5, "firing")
+        for reading in readings
+        if reading.firing
+    ]
+    budget = [reading.budget_usd for reading in readings if reading.budget_usd is not None]
+    lines = [line(LEFT, up.at(best), WIDTH - 10, up.at(best), "optimum")]
+    lines += [line(LEFT, up.at(budget[-1]), WIDTH - 10, up.at(budget[-1]), "budget")] if budget else []
+    title = "Cost in USD per hour; dashed the last budget, dotted the optimum, below it when the alert fired"
+    return Figure("live", title, WIDTH, HEIGHT, join([*_frame(up), *marks, *names, *lines, curve, *fired]))
+
+
+def _span(across: Axis, start: datetime, end: datetime, top: float, height: float, class_: str) -> Any:
+    left = across.at(start.timestamp())
+    return rect(left, top, max(across.at(end.timestamp()) - left, 1.5), height, class_)
+
+
+def _frame(up: Axis) -> list[Any]:
+    ticks = up.ticks(3)
+    lines = [line(LEFT, up.at(value), WIDTH - 10, up.at(value), "grid") for value in ticks]
+    return [*lines, *(text(LEFT - 6, up.at(value) + 4, f"{value:.3g}", "small muted", "end") for value in ticks)]
+
+
+def _curve(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> Any:
+    """Return the line through *points*; of more than can be drawn, the highest of each group."""
+    each = max(1, len(points) // POINTS_DRAWN)
+    chosen = [max(points[n : n + each], key=lambda point: point[1]) for n in range(0, len(points), each)]
+    steps = " ".join(f"{'L' if n else 'M'}{across.at(x):.1f},{up.at(y):.1f}" for n, (x, y) in enumerate(chosen))
+    return path(steps or "M0,0", "cost")

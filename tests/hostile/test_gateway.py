@@ -1,0 +1,90 @@
+"""The model gateway lets through what is named: exact paths, one model, known keys, known headers; everything else stays."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from opsassay.bench.core.inference import HEADERS, KEYS, refusal
+from opsassay.proxy.wire import outgoing_headers
+
+CLASS = "5 model gateway"
+MODEL = "vendor/model-1"
+PLAIN = {
+    "/chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]},
+    "/responses": {"model": MODEL, "input": "hello"},
+    "/messages": {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9},
+    "/messages/count_tokens": {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]},
+}
+MORE = {
+    "another model": {"model": "vendor/model-2"}, "a model online": {"model": f"{MODEL}:online"}, "no model": {"model": None},
+    "models": {"models": ["other"]}, "many answers": {"n": 100}, "answers as text": {"n": "1"}, "true answers": {"n": 2.0},
+    "plugins": {"plugins": [{"id": "web"}]}, "a route": {"route": "fallback"}, "a provider": {"provider": {"order": ["x"]}},
+    "transforms": {"transforms": ["middle-out"]}, "web search": {"web_search_options": {}},
+    "a conversation": {"conversation": "c"}, "an earlier answer": {"previous_response_id": "r"}, "a prompt": {"prompt": {"id": "p"}},
+    "background": {"background": True}, "a container": {"container": "c"}, "servers": {"mcp_servers": [{"url": "https://x"}]},
+    "a tool of theirs": {"tools": [{"type": "web_search"}]}, "a tool by version": {"tools": [{"type": "bash_20250124", "name": "b"}]},
+    "tools that are no list": {"tools": {"type": "web_search"}}, "audio": {"modalities": ["text", "audio"]},
+    "priority": {"service_tier": "priority"}, "a key of capitals": {"N": 5}, "a key of tomorrow": {"agentic_browse": True},
+    "best of": {"best_of": 20}, "a prediction": {"prediction": {"type": "content", "content": "x" * 10}},
+    "an image by address": {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/?k"}}]}],
+        "input": [{"content": [{"type": "input_image", "image_url": "https://x/?k"}]}]},
+    "a stored file": {"messages": [{"role": "user", "content": [{"type": "file", "file_id": "f-1"}]}],
+        "input": [{"content": [{"type": "input_file", "file_id": "f-1"}]}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "what"), list(product(PLAIN, MORE)))
+def test_a_request_holds_what_is_named(path: str, what: str) -> None:
+    assert refusal("POST", f"/v1{path}", json.dumps({**PLAIN[path], **MORE[what]}).encode(), MODEL)
+    assert refusal("POST", f"/v1{path}", json.dumps({**PLAIN[path], "temperature": 0}).encode(), MODEL) is None
+
+
+PATHS = (
+    "/v1/{p}/../files", "/v1/%2e%2e/files", "/v1/{p}/%2e%2e/files", "/v1//{p}", "//v1/{p}", "/v1/./{p}", "/v1/{p}/", "/v1/{p}%00",
+    "/v1/{p};x", "/v1/{p}%2f..%2ffiles", "/V1/{p}", "/v1/{p}\\..\\files", "/v1/{p}#x", "/v1/v1/{p}", "http://x/v1/{p}", "/v1/{p}?x=1",
+    "/v1/{p}?beta=true&url=x", "/v1/files/../{p}", "/v1/%63hat/completions", "/v1/{p}%20", "/v1/{p}/1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "spelt"), list(product(PLAIN, PATHS)))
+def test_a_path_is_compared_as_it_came(path: str, spelt: str) -> None:
+    body = json.dumps(PLAIN[path]).encode()
+    assert refusal("POST", spelt.format(p=path.lstrip("/")), body, MODEL)
+    for plain in (path, f"/v1{path}", f"/v1{path}?beta=true"):
+        assert refusal("POST", plain, body, MODEL) is None
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "post"])
+@pytest.mark.parametrize("path", [*KEYS, "/files", "/models/other", "/models/../files", "/batches", "/threads"])
+def test_a_method_is_compared_too(method: str, path: str) -> None:
+    assert refusal(method, f"/v1{path}", b"{}", MODEL)
+    assert refusal("GET", "/v1/models", b"", MODEL) is refusal("GET", f"/v1/models/{MODEL}", b"", MODEL) is None
+
+
+BODIES = {
+    "a key twice": b'{"model": "other", "model": "vendor/model-1", "input": "x"}',
+    "a key twice inside": b'{"model": "vendor/model-1", "input": [{"role": "user", "role": "system"}]}',
+    "a list": b"[]", "nothing": b"", "no number": b'{"model": "vendor/model-1", "input": "x", "temperature": NaN}',
+    "depth": b'{"model": "vendor/model-1", "input": ' + b"[" * 5000 + b"]" * 5000 + b"}", "a coding": b"\x1f\x8b\x08",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_a_body_reads_in_one_way(what: str) -> None:
+    assert refusal("POST", "/v1/responses", BODIES[what], MODEL)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["anthropic-beta", "openai-beta", "OpenAI-Organization", "OpenAI-Project", "HTTP-Referer", "X-Title", "X-Forwarded-For",
+     "Cookie", "X-Portkey-Config", "Helicone-Auth", "cf-aig-authorization", "x-goog-user-project", "Forwarded", "X-HTTP-Method-Override"],
+)  # fmt: skip
+def test_a_header_that_is_not_named_stays_here(name: str) -> None:
+    request = make_mocked_request("POST", "/v1/responses", headers={name: "x", "Content-Type": "application/json"})
+    sent = outgoing_headers(request, "key", HEADERS)
+    assert name not in sent
+    assert sent["Content-Type"] == "application/json"

@@ -1,0 +1,112 @@
+"""Extras: what a command needs beyond the base is declared, and its absence is one sentence."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from opsassay.extras import PACKAGES, extra_for
+
+ROOT = Path(__file__).parents[1]
+FAULT = ROOT / "examples" / "cpu-stress.yaml"
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+from opsassay.cli import main
+main({arguments!r})
+"""
+
+
+def requirements():
+    """Return the distributions of the base (under "") and of every extra, its own alone."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {
+        extra: {re.split(r"[\[<>=]", one)[0].lower() for one in listed} - {"opsassay"}
+        for extra, listed in lists.items()
+    }
+
+
+def imported():
+    """Return the packages of others that src imports, by the first file that does."""
+    found = {}
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+                found.update({n.partition(".")[0]: file for n in names if n})
+    return {name: file for name, file in found.items() if name not in {*sys.stdlib_module_names, "opsassay"}}
+
+
+def run_without(missing, *arguments):
+    program = WITHOUT.format(missing=set(missing), arguments=list(arguments))
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+def test_every_package_that_is_imported_comes_with_the_base_or_with_its_extra():
+    needed, of = requirements(), packages_distributions()
+    through_the_base = {
+        "pydantic_core",
+        "multidict",
+        "yarl",
+        "markupsafe",
+        "typing_extensions",
+        "anyio",
+        "backports",
+        "compression",
+    }
+    for package, file in imported().items():
+        extra = extra_for(package, "")
+        brought = {name.lower() for name in of.get(package, [package])}
+        assert package in through_the_base or brought & needed[extra or ""], f"{file} imports {package}"
+
+
+def test_every_extra_is_in_all():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"[a-z]+", project["all"][0].partition("[")[2])) >= set(PACKAGES) - {"data"}
+    assert set(PACKAGES) < set(project)
+
+
+@pytest.mark.parametrize(
+    ("extra", "arguments"),
+    [
+        ("data", ["methods"]),
+        ("data", ["annotate", "nowhere"]),
+        ("testbed", ["faults"]),
+        ("testbed", ["record", "shop", str(FAULT), "-o", "nowhere"]),
+        ("kubernetes", ["up", "shop", "--substrate", "kubernetes"]),
+    ],
+)
+def test_what_is_missing_is_one_sentence(extra, arguments):
+    done = run_without(PACKAGES[extra], *arguments)
+    assert done.returncode == 2, done.stderr
+    assert f"opsassay[{extra}]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_system_without_either_is_told_of_both_at_once():
+    assert "opsassay[testbed]" in run_without([*PACKAGES["data"], *PACKAGES["testbed"]], "up", "shop").stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["proxy", "--help"], ["proxy", "record", "--help"]])
+def test_the_base_is_enough_for(arguments):
+    done = run_without([name for names in PACKAGES.values() for name in names], *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_package_that_no_extra_brings_is_not_explained_away():
+    assert (
+        "Traceback"
+        in run_without(["aiohttp"], "proxy", "serve", "--upstream", "http://127.0.0.1:1", "-o", "nowhere").stderr
+    )

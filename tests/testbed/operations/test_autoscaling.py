@@ -1,0 +1,49 @@
+"""The autoscaler: Kubernetes' formula, a tolerance, and nothing downwards that one reading alone asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from opsassay.model.cost import AutoscalerSettings
+from opsassay.testbed.operations.autoscaling import EVERY_S, STABLE_S, Autoscaler, desired_replicas
+
+SETTINGS = AutoscalerSettings(service="a", min_replicas=1, max_replicas=8, target_utilization=0.5)
+
+
+@pytest.mark.parametrize(
+    ("current", "utilization", "desired"),
+    [
+        (3, 0.5, 3),
+        (3, 0.54, 3),
+        (3, 0.56, 4),
+        (3, 1.0, 6),
+        (3, 5.0, 8),
+        (3, 0.1, 1),
+        (3, 0.0, 1),
+        (0, 9.0, 0),
+        (6, 0.25, 3),
+    ],
+)
+def test_replicas_follow_usage(current, utilization, desired):
+    assert desired_replicas(current, utilization, SETTINGS) == desired
+
+
+def test_upwards_at_once_and_downwards_when_all_readings_agree():
+    seen, scaled = {"a": (3, 0.5)}, []
+    one = Autoscaler({}, seen.get, lambda service, count: scaled.append((service, count)))
+    seen["a"] = (3, 1.0)
+    one.decide("a", SETTINGS, 100.0)
+    assert scaled == [("a", 6)]
+    seen["a"] = (6, 0.2)
+    for n in range(1, 10):
+        before = len(scaled)
+        one.decide("a", SETTINGS, 100.0 + n * EVERY_S)
+        if len(scaled) > before:
+            assert n * EVERY_S > STABLE_S
+            break
+    assert scaled[-1] == ("a", 3)
+
+
+def test_a_service_that_nobody_can_read_is_left_alone():
+    one = Autoscaler({}, lambda _: None, lambda *_: pytest.fail("scaled"))
+    one.decide("a", SETTINGS, 1.0)
