@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from opsassay.bench.core.grading import GradedRuns
-from opsassay.bench.core.ranking import solver_label
+from opsassay.bench.core.ranking import solver_names
 from opsassay.bench.core.results import ResultRow
 from opsassay.bench.core.tables import ResultTable
 from opsassay.bench.domains.finops.anomaly.task import ANOMALY_TASKS
@@ -34,8 +34,9 @@ class GradedCosts(GradedRuns):
 def cost_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     """Return every table of *rows*; those that describe tasks are of the tasks that ship."""
     solvers: dict[str, list[ResultRow]] = {}
+    name = solver_names(row.run for row in rows if row.run)
     for row in rows:
-        solvers.setdefault(solver_label(row.run) if row.run else row.solver, []).append(row)
+        solvers.setdefault(name(row.run) if row.run else row.solver, []).append(row)
     return [
         _overview(solvers),
         _questions(),
