@@ -211,7 +211,8 @@ def test_alerts_are_committed_where_services_are_real_and_refused_where_they_are
     errors = {"service": "auth-service", "signal": "error_rate"}
     silent = changed("unreachable-service", alerts={"triggering": [errors], "hold_s": 5})
     with pytest.raises(
-        ValidationError, match="error_rate: the services are stand-ins, which send no telemetry for it; take a signal of"
+        ValidationError,
+        match="error_rate: the services are stand-ins, which send no telemetry for it; take a signal of",
     ):
         Scenario.model_validate(silent)
     committing = {name for name in names("kubernetes") if load_scenario(name).verification.alerts}

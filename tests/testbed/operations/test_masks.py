@@ -18,7 +18,8 @@ from opsassay.testbed.operations.tools import VerbToolbox
 
 def span(trace, name, parent, service, *, failed=False):
     return {
-        "time": time.time_ns(), "trace_id": trace, "span_id": name, "parent_span_id": parent, "span_name": f"GET /{service}",
+        "time": time.time_ns(),
+        "trace_id": trace, "span_id": name, "parent_span_id": parent, "span_name": f"GET /{service}",
         "service_name": service, "attr.span_kind": "Server", "duration": 5_000_000,
         "attr.status_code": "Error" if failed else "Ok",
     }  # fmt: skip
