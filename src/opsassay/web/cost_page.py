@@ -29,7 +29,7 @@ from opsassay.web.page import render, write_whole
 from opsassay.web.plain import plain
 from opsassay.web.reports import PageRequest, shown_table
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1180.0, 150.0, 70.0, 10.0, 24.0
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1130.0, 150.0, 70.0, 10.0, 24.0
 POINTS_DRAWN = 800
 """Points of a line; of more of them the highest of each group is drawn, so that no spike is lost."""
 
