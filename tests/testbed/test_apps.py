@@ -22,8 +22,9 @@ def app(request):
 
 
 def test_nothing_is_dead_and_everything_ends(app):
-    assert topology.services_reached_by_load(app) == set(app.services)
-    assert topology.dead_places(app) == set()
+    forgotten = {"archive"} if app.system == "till" else set()  # a deployment that costs and serves nobody
+    assert topology.services_reached_by_load(app) == set(app.services) - forgotten
+    assert {service for service, _ in topology.dead_places(app)} == forgotten
     assert topology.terminates(app)
 
 
@@ -59,7 +60,7 @@ def test_benign_distractors_and_all_protections_are_there(name):
 
 def test_user_requests_differ_in_depth_and_give_up_after_their_parts(app):
     depths = {topology.depth_of(app, kind.request) for kind in app.load.mix}
-    assert len(depths) >= 2
+    assert len(depths) >= (1 if app.system == "till" else 2)  # a till is what cost tasks are about: small on purpose
     for service in app.services.values():
         for operation in service.operations.values():
             for step in operation.walk():

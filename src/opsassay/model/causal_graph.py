@@ -97,8 +97,8 @@ class FaultVerdict(Noun):
     place: str
     label: Label
     reason: str
-    shown: bool = False
-    direction: str | None = None
+    shown: bool = Field(default=False, exclude_if=lambda shown: not shown)
+    direction: str | None = Field(default=None, exclude_if=lambda direction: direction is None)
 
 
 class Annotation(Artefact):

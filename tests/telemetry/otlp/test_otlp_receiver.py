@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import signal
 import socket
 import stat
@@ -17,6 +16,7 @@ import pytest
 
 from opsassay.errors import LostError, StartError, UserError
 from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
+from opsassay.telemetry.otlp.control import socket_address
 from opsassay.telemetry.otlp.seal import decode_spool
 
 SIXTEEN_MIB = 16 * 1024 * 1024
@@ -217,7 +217,8 @@ def test_the_control_socket_refuses_what_it_does_not_know_and_lives_on(receiver)
     refused = [b'{"command": "shutdown"}', b"garbage", b"[]", b'{"command": ["stats"]}', b'{"command": "open_session"}']
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
-        connection.connect(os.path.relpath(path))
+        with socket_address(receiver.control.state_dir) as address:
+            connection.connect(address)
         stream = connection.makefile("rwb")
         for line in refused:
             stream.write(line + b"\n")
