@@ -148,7 +148,10 @@ def test_an_answer_is_read_or_refused_in_one_sentence(tmp_path: Path, what: str)
         answer = read_answer(ANSWERS[what], ["cart"])
         Diagnosis.model_validate_json(answer.diagnosis.pretty_json().encode())
     except AnswerError as error:
-        assert "\n" not in str(error)
+        said = str(error)
+    else:
+        said = ""
+    assert "\n" not in said
     content = ANSWERS[what].encode() if isinstance(ANSWERS[what], str) else ANSWERS[what]
     (tmp_path / "answer.json").write_bytes(b'{"diagnosis": ' + content + b"}")
     diagnosis, error = diagnosed(read_written(tmp_path / "answer.json"))
@@ -183,9 +186,10 @@ def test_any_answer_can_be_kept(value) -> None:
 def test_any_output_can_be_kept(output: bytes) -> None:
     for text in (output, output.decode("utf-8", "surrogateescape"), output.decode("latin-1")):
         try:
-            read_answer(text, ["cart"])
+            said = str(read_answer(text, ["cart"]).diagnosis)
         except AnswerError as error:
-            assert str(storable(str(error))).encode()
+            said = str(error)
+        str(storable(said)).encode()
     shown(output.decode("utf-8", "surrogateescape")).encode()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -14,34 +17,66 @@ from opsassay.proxy.codings import decoder
 WITHHELD = b"[key]"
 UNREADABLE = b"[withheld: nobody can look for keys in this coding]"
 _TELLING_BYTES = 8
+_SEED = 4
+"""Bytes by which the beginning of a form is looked for."""
 _SECRET_HEADER = re.compile(
     r"(?:^|[-_])(?:api[-_]?key|access[-_]?key|subscription[-_]key|auth|authorization|token|secret|password|credential|"
-    r"cookie)$",
+    r"cookie2?|session|signature)$",
     re.IGNORECASE,
 )
-_SECRET_QUERY = re.compile(r"([?&](?:key|api[_-]?key|access_token|token|sig|signature)=)[^&]*", re.IGNORECASE)
+_SECRET_QUERY = re.compile(
+    r"([?&](?:key|api[_-]?key|access_token|token|sig|signature|code|x-(?:amz|goog|oss)-(?:signature|credential|security-token)|"
+    r"awsaccesskeyid|googleaccessid)=)[^&#]*",
+    re.IGNORECASE,
+)
 
 
 class Secret(NamedTuple):
-    """A text that enters no record, in the *forms* in which it may be written; all of them hold its *stem*."""
+    """A text that enters no record, in the *forms* in which it may be written, longest first, and a *pattern* of them."""
 
-    stem: bytes
     forms: tuple[bytes, ...]
+    pattern: re.Pattern[bytes]
+    seeds: Mapping[bytes, tuple[bytes, ...]]
+    """Forms by their first bytes."""
+    starts: frozenset[bytes]
+    """What is shorter than a seed and begins a form."""
 
 
 @lru_cache(maxsize=256)
 def secret(text: str) -> Secret:
-    """Return *text* as it is, percent-encoded, and escaped in JSON."""
-    odd = {char for char in text if not char.isalnum() and char.isascii()}
+    """Return *text* in every form of `_codecs`, and in every two of them, one after the other."""
+    plain = text.encode("utf-8", "surrogateescape")
+    once = [plain, *_written(plain)]
+    forms = {
+        form for known in once for form in (known, *_written(known)) if len(form) >= min(len(plain), _TELLING_BYTES)
+    }
+    ordered = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+    seeds: dict[bytes, tuple[bytes, ...]] = {}
+    for form in ordered:
+        seeds[form[:_SEED]] = (*seeds.get(form[:_SEED], ()), form)
+    starts = frozenset(form[:n] for form in ordered for n in range(1, min(_SEED, len(form))))
+    return Secret(ordered, re.compile(b"|".join(map(re.escape, ordered)) or b"(?!)"), MappingProxyType(seeds), starts)
 
-    def written(pattern: str) -> str:
-        return "".join(pattern.format(ord(char)) if char in odd else char for char in text)
 
-    patterns = ("%{:02X}", "%{:02x}", "\\u{:04x}", "\\u{:04X}")
-    given = (text, quote(text, safe=""), text.replace("/", "\\/"), *map(written, patterns))
-    forms = tuple(dict.fromkeys(form.encode("utf-8", "surrogateescape") for form in given if form))
-    stem = max(re.findall(r"[A-Za-z0-9]*", text), key=len)
-    return Secret(stem.encode(), forms)
+def _written(data: bytes) -> Iterator[bytes]:
+    """Yield *data* as the usual codecs write it: percent, JSON, HTML, hexadecimal, base64 wherever it begins in it."""
+    odd = {byte for byte in data if not chr(byte).isalnum() or byte > 127}
+
+    def each(pattern: str, of: Collection[int]) -> bytes:
+        return b"".join(pattern.format(byte).encode() if byte in of else bytes([byte]) for byte in data)
+
+    yield quote(data, safe="").encode()
+    yield data.replace(b"/", b"\\/")
+    for pattern in ("%{:02X}", "%{:02x}", "\\u{:04x}", "\\u{:04X}", "\\x{:02x}", "&#{};", "&#x{:x};", "&#x{:X};"):
+        yield each(pattern, odd)
+        yield each(pattern, data)
+    yield html.escape(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    yield data.hex().encode()
+    yield data.hex().upper().encode()
+    for before in range(3):  # where a group of three bytes begins is not known: what holds bytes of others is left off
+        first, last = -(-8 * before // 6), (before + len(data)) * 8 // 6
+        for coded in (base64.b64encode(bytes(before) + data), base64.urlsafe_b64encode(bytes(before) + data)):
+            yield coded[first:last]
 
 
 def safe_headers(headers: Iterable[tuple[str, str]], masks: Sequence[Secret] = ()) -> list[list[str]]:
@@ -64,9 +99,8 @@ def safe_text(text: str, masks: Sequence[Secret]) -> str:
 def mask(data: bytes, masks: Sequence[Secret]) -> bytes:
     """Return *data* with every one of *masks* replaced."""
     for known in masks:
-        if known.stem in data:
-            for form in known.forms:
-                data = data.replace(form, WITHHELD)
+        if any(form in data for form in known.forms):  # far quicker than the pattern, which nearly never finds one
+            data = known.pattern.sub(WITHHELD, data)
     return data
 
 
@@ -133,11 +167,16 @@ class StreamMask:
         return instead
 
     def _overlap(self, data: bytes) -> int:
-        return max((_overlap(data, form) for known in self._masks for form in known.forms), default=0)
+        return max((_overlap(data, known) for known in self._masks), default=0)
 
 
-def _overlap(data: bytes, form: bytes) -> int:
-    """Return how many bytes at the end of *data* are the beginning of *form*, short of all of it."""
-    if data[-1:] not in form:  # nearly every chunk: events end with a line feed, keys have none
-        return 0
-    return next((n for n in range(min(len(form) - 1, len(data)), 0, -1) if data.endswith(form[:n])), 0)
+def _overlap(data: bytes, known: Secret) -> int:
+    """Return how many bytes at the end of *data* are the beginning of a form of *known*, short of all of it."""
+    most = next((n for n in range(_SEED - 1, 0, -1) if len(data) >= n and data[-n:] in known.starts), 0)
+    for seed, forms in known.seeds.items():
+        at = data.find(seed, max(0, len(data) - len(forms[0]) + 1))
+        while at >= 0 and len(data) - at > most:
+            if any(len(form) > len(data) - at and form.startswith(data[at:]) for form in forms):
+                most = len(data) - at
+            at = data.find(seed, at + 1)
+    return most
