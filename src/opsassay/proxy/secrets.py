@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote
+
+from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from opsassay.errors import DatapackError
 from opsassay.proxy.codings import decoder
@@ -32,30 +33,33 @@ _SECRET_QUERY = re.compile(
 
 
 class Secret(NamedTuple):
-    """A text that enters no record, in the *forms* in which it may be written, longest first, and a *pattern* of them."""
+    """A text that enters no record, in the *forms* in which it may be written, longest first, and what finds them."""
 
     forms: tuple[bytes, ...]
-    pattern: re.Pattern[bytes]
-    seeds: Mapping[bytes, tuple[bytes, ...]]
-    """Forms by their first bytes."""
+    finder: BytesAhoCorasick
+    """Finds every form in one pass over the data, the longest of those that begin at one place."""
+    seeds: tuple[tuple[bytes, ...], ...]
+    """Forms that share their first bytes."""
+    seeding: BytesAhoCorasick
+    """Finds the first bytes of each of *seeds*."""
     starts: frozenset[bytes]
     """What is shorter than a seed and begins a form."""
 
 
 @lru_cache(maxsize=256)
 def secret(text: str) -> Secret:
-    """Return *text* in every form of `_codecs`, and in every two of them, one after the other."""
+    """Return *text* in every form of `_written`, and in every two of them, one after the other."""
     plain = text.encode("utf-8", "surrogateescape")
     once = [plain, *_written(plain)]
-    forms = {
-        form for known in once for form in (known, *_written(known)) if len(form) >= min(len(plain), _TELLING_BYTES)
-    }
+    least = max(1, min(len(plain), _TELLING_BYTES))
+    forms = {form for known in once for form in (known, *_written(known)) if len(form) >= least}
     ordered = tuple(sorted(forms, key=lambda form: (-len(form), form)))
     seeds: dict[bytes, tuple[bytes, ...]] = {}
     for form in ordered:
         seeds[form[:_SEED]] = (*seeds.get(form[:_SEED], ()), form)
     starts = frozenset(form[:n] for form in ordered for n in range(1, min(_SEED, len(form))))
-    return Secret(ordered, re.compile(b"|".join(map(re.escape, ordered)) or b"(?!)"), MappingProxyType(seeds), starts)
+    finder = BytesAhoCorasick(ordered, MatchKind.LeftmostLongest)
+    return Secret(ordered, finder, tuple(seeds.values()), BytesAhoCorasick(list(seeds)), starts)
 
 
 def _written(data: bytes) -> Iterator[bytes]:
@@ -99,8 +103,11 @@ def safe_text(text: str, masks: Sequence[Secret]) -> str:
 def mask(data: bytes, masks: Sequence[Secret]) -> bytes:
     """Return *data* with every one of *masks* replaced."""
     for known in masks:
-        if any(form in data for form in known.forms):  # far quicker than the pattern, which nearly never finds one
-            data = known.pattern.sub(WITHHELD, data)
+        kept, parts = 0, []
+        for _, start, end in known.finder.find_matches_as_indexes(data):
+            parts += [data[kept:start], WITHHELD]
+            kept = end
+        data = b"".join((*parts, data[kept:])) if parts else data
     return data
 
 
@@ -173,10 +180,9 @@ class StreamMask:
 def _overlap(data: bytes, known: Secret) -> int:
     """Return how many bytes at the end of *data* are the beginning of a form of *known*, short of all of it."""
     most = next((n for n in range(_SEED - 1, 0, -1) if len(data) >= n and data[-n:] in known.starts), 0)
-    for seed, forms in known.seeds.items():
-        at = data.find(seed, max(0, len(data) - len(forms[0]) + 1))
-        while at >= 0 and len(data) - at > most:
-            if any(len(form) > len(data) - at and form.startswith(data[at:]) for form in forms):
-                most = len(data) - at
-            at = data.find(seed, at + 1)
+    tail = data[max(0, len(data) - len(known.forms[0]) + 1) :]
+    for which, at, _ in known.seeding.find_matches_as_indexes(tail, overlapping=True):
+        begun = tail[at:]
+        if len(begun) > most and any(len(form) > len(begun) and form.startswith(begun) for form in known.seeds[which]):
+            most = len(begun)
     return most
