@@ -15,7 +15,7 @@ help:
 	@echo "make hostile  every attempt from outside, as an attack and as the same act where it is allowed, with a table"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
-	@echo "make bench-campaign  123 recorded incidents, causes measured on them, every oracle of every scenario five times,"
+	@echo "make bench-campaign  123 recorded incidents, causes measured on them, every oracle of every scenario five times, every control,"
 	@echo "                     a search over 50 fault compositions, 200 random kills (hours, resumable)"
 
 $(VENV)/bin/python:
@@ -88,7 +88,7 @@ bench-campaign: $(VENV)/.developed
 	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN) --show
 	$(BIN)/opsassay discover bad-release --target catalog -n 50 -o $(CAMPAIGN)-discovery
 	$(BIN)/python benchmarks/kills.py 200
-	$(BIN)/python benchmarks/scenarios.py $(CAMPAIGN)-trials
+	$(BIN)/python benchmarks/scenarios.py $(CAMPAIGN)-trials --all
 
 # The tables of the campaign in CAMPAIGN for docs/results.md: explains, diagnoses with every method and grades what is there.
 campaign-results: $(VENV)/.developed

@@ -1,8 +1,11 @@
-"""Every oracle of every scenario, five times: the gentle ones certify, the others fail exactly what their file says.
+"""Every oracle and every control of every scenario: repairs certify, others fail as their file says, no control certifies.
 
 Resumable: a store that is given again is gone on with, and no cell is run or scored twice. Hours on a small machine.
 
-    python benchmarks/scenarios.py STORE [--repeats 5] [-j 1] [--only NAME ...]
+    python benchmarks/scenarios.py STORE [--repeats 5] [-j 1] [--only NAME ...] [--controls | --all] [--sample 12 --seed 0]
+        [--substrate local] [--cluster FILE]
+
+Controls run once each; FILE is the `cluster` block of a plan, for scenarios on Kubernetes.
 """
 
 from __future__ import annotations
@@ -13,13 +16,17 @@ from collections import Counter
 from pathlib import Path
 
 from opsassay.bench.core.oracles import EVERY_ORACLE
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.controls import ControlScript, applicable, controls_of, sampled, script_of
 from opsassay.bench.domains.sre.grading import grade_trial
 from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.trials import TrialJob, run_trials
+from opsassay.model.files import load_yaml
 from opsassay.model.progress import ProgressLines
-from opsassay.testbed.scenarios import names
+from opsassay.testbed.scenarios import load_scenario, names
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 PROBED = ("slow-archive", "oracle:patient")
 """Rejected for the probe alone: with probes off the same repair is certified."""
@@ -30,40 +37,78 @@ def main() -> int:
     parser.add_argument("store", type=Path, help="folder of the runs")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each oracle")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="trials side by side")
-    parser.add_argument("--only", nargs="*", default=names("local"), help="scenarios; all when left out")
-    arguments = parser.parse_args()
-    plan = TrialPlan(
-        scenarios=tuple(arguments.only), agents=(TrialAgent(name=EVERY_ORACLE),), repeats=arguments.repeats
-    )
-    cells = list(cells_of(plan))
-    if PROBED[0] in arguments.only:
-        off = TrialPlan(
-            scenarios=PROBED[:1], agents=(TrialAgent(name=PROBED[1]),), probes=(False,), repeats=arguments.repeats
-        )
-        cells += cells_of(off)
-    store = RunStore(arguments.store)
-    run_trials(
-        store, cells, arguments.jobs, progress=ProgressLines(lambda line: print(f"{line}\n", end="", flush=True))
-    )
-    right, seen = Counter[str](), Counter[str]()
+    parser.add_argument("--substrate", choices=("local", "kubernetes"), default="local")
+    parser.add_argument("--only", nargs="*", help="scenarios; all of the substrate when left out")
+    parser.add_argument("--controls", action="store_true", help="the controls alone")
+    parser.add_argument("--all", action="store_true", help="the oracles, then the controls")
+    parser.add_argument("--sample", type=int, help="so many of the controls, drawn by --seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cluster", type=Path, help="YAML file that says which cluster")
+    given = parser.parse_args()
+    only = given.only or names(given.substrate)
+    cluster = load_yaml(given.cluster, ClusterSettings) if given.cluster else ClusterSettings()
+    cells = [] if given.controls else oracles(only, given.repeats, cluster)
+    if given.controls or given.all:
+        cells += controls(only, cluster, given.sample, given.seed)
+    store = RunStore(given.store)
+    run_trials(store, cells, given.jobs, progress=ProgressLines(lambda line: print(f"{line}\n", end="", flush=True)))
+    right, seen, wanted = Counter[str](), Counter[str](), Counter[str]()
     for cell in cells:
+        row = f"{cell.scenario.id:28} {cell.agent.name:34} {cell.cell.arm.label}"
+        wanted[row] += 1
         if (folder := store.finished(cell.cell.hash)) is None:
+            print(f"{row} no result")
             continue
         verdict = grade_trial(folder, cell.scenario)
         failed = {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
-        row = f"{cell.scenario.id:30} {cell.agent.name:22} {cell.cell.arm.label}"
+        good = as_it_should_be(cell, failed, certified=verdict.judgement("certificate").passed)
         seen[row] += 1
-        right[row] += failed == _expected(cell)
-    for row in sorted(seen):
-        print(f"{row:75} {right[row]} of {seen[row]} as its file says")
-    wanted = len({(c.scenario.id, c.agent.name, c.cell.arm.label) for c in cells}) * arguments.repeats
-    print(f"{right.total()} of {wanted} runs as they should be")
-    return 0 if right.total() == wanted else 1
+        right[row] += good
+        if not good:
+            print(f"{row} failed {', '.join(sorted(failed)) or 'nothing'}: {verdict.judgement('certificate').reason}")
+    for row in wanted:
+        print(f"{row:85} {right[row]} of {seen[row]} as it should be")
+    if given.controls or given.all:
+        for name in only:
+            for control in controls_of(load_scenario(name)):
+                if control.why_not:
+                    print(f"{name:28} {control.name:27} not applicable: {control.why_not}")
+    print(f"{right.total()} of {wanted.total()} runs as they should be")
+    return 0 if right.total() == wanted.total() else 1
 
 
-def _expected(cell: TrialJob) -> set[str]:
-    fails: set[str] = set(cell.scenario.oracles[cell.agent.oracle or ""].fails)
-    return fails if cell.probes else fails - {"v_probe"}
+def oracles(only: list[str], repeats: int, cluster: ClusterSettings) -> list[TrialJob]:
+    """Return the cells of every oracle of the scenarios' files."""
+    plan = TrialPlan(
+        scenarios=tuple(only), agents=(TrialAgent(name=EVERY_ORACLE),), repeats=repeats, cluster=cluster, retries=2
+    )
+    cells = list(cells_of(plan))
+    if PROBED[0] in only:
+        off = TrialPlan(scenarios=PROBED[:1], agents=(TrialAgent(name=PROBED[1]),), probes=(False,), repeats=repeats)
+        cells += cells_of(off)
+    return cells
+
+
+def controls(only: list[str], cluster: ClusterSettings, sample: int | None, seed: int) -> list[TrialJob]:
+    """Return the cells of every control that can be carried out, or of a *sample* of them."""
+    pairs = [(name, control.name) for name in only for control in applicable(load_scenario(name))]
+    chosen = sampled(pairs, sample or len(pairs), seed)
+    return [
+        cell
+        for name, control in chosen
+        for cell in cells_of(
+            TrialPlan(scenarios=(name,), agents=(TrialAgent(name=ORACLE + control),), cluster=cluster, retries=2)
+        )
+    ]
+
+
+def as_it_should_be(cell: TrialJob, failed: set[str], *, certified: bool) -> bool:
+    """Tell whether the run of *cell* failed what it had to: an oracle exactly that, a control that at least."""
+    script = script_of(cell.scenario, cell.agent.oracle or "")
+    if isinstance(script, ControlScript):
+        return not certified and script.fails in failed
+    expected = set(script.fails) if cell.probes else set(script.fails) - {"v_probe"}
+    return failed == expected and certified == script.certified
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,10 @@ class ComposeStage:
         """Every change goes through the tools, which record it."""
 
     stop_agent = start_agent
+
+    def protected_settings(self) -> Mapping[str, str]:
+        """Return nothing: neither container has a setting that protects something."""
+        return {}
 
     def require_alive(self) -> None:
         """Raise OperationError when podman does not answer."""

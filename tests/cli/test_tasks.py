@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from opsassay.bench.domains.sre.controls import controls_of
 from opsassay.cli import run
 from opsassay.testbed.scenarios import load_scenario, names
 from telemetry.packs import make_tree
@@ -33,7 +34,8 @@ def test_every_scenario_that_ships_is_a_task_of_sre(items):
     for task in found:
         scenario = load_scenario(task["id"])
         assert task["commitment"] == scenario.digest()
-        assert task["oracles"] == list(scenario.oracles)
+        controls = [control.name for control in controls_of(scenario) if not control.why_not]
+        assert task["oracles"] == [*scenario.oracles, *controls]
         assert task["goal"] == scenario.prompt()
         assert task["complexity"] >= 1
 

@@ -11,7 +11,7 @@ import pytest
 
 from opsassay.agents.models.base import Message
 from opsassay.cli import run
-from opsassay.discovery.evolve import mutator
+from opsassay.discovery.evolve import TriedText, informed, mutator
 from opsassay.discovery.hunt import ATTEMPTS, Hunt, findings, read_attempts, summary
 from opsassay.discovery.laboratory import Attempt, SearchDesk, scored
 from opsassay.discovery.search import families_of, mutated, random_candidates
@@ -95,6 +95,24 @@ def test_the_mutator_answers_like_a_model_with_a_program_that_can_be_read():
     prompt = "# Current Program\n```yaml\nchanges: []\n```\n# Task\n```yaml\n# Your rewritten program here\n```"
     text = respond([Message(role="user", content=prompt)]).text
     assert parse(text.removeprefix("```yaml\n").removesuffix("```")).changes
+
+
+def test_whoever_rewrites_candidates_hears_why_the_last_ones_scored_what_they_did():
+    asked, tried = [], []
+
+    def respond(messages, _tools=()):
+        asked.append(messages[-1].content)
+        return mutator(LIBRARY, 1)(messages)
+
+    program = "# Current Program\n```yaml\nchanges: []\n```"
+    answer = informed(respond, tried)
+    answer([Message(role="system", content="s"), Message(role="user", content=program)])
+    assert asked == [program]
+    tried += [TriedText(f"changes: [{n}]\n", 0.0, f"because {n}") for n in range(7)]
+    reply = answer([Message(role="system", content="s"), Message(role="user", content=program)])
+    assert [f"because {n}" in asked[1] for n in range(7)] == [False, False, True, True, True, True, True]
+    assert asked[1].endswith(program)
+    assert parse(reply.text.removeprefix("```yaml\n").removesuffix("```")).changes, "the program is still found"
 
 
 def judgement(name, passed):

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from opsassay.errors import OperationError, UserError
+from opsassay.testbed.substrates.kubernetes.access.executed import touched_by
 from opsassay.testbed.substrates.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, judge, require_near
 
 ALLOWED = [
@@ -208,3 +209,32 @@ def test_a_kubectl_that_is_not_the_servers_is_refused(tmp_path, own, server, wor
 def test_a_kubectl_that_is_not_there_is_named():
     with pytest.raises(UserError, match="There is no kubectl-of-nobody; install kubectl"):
         require_near("kubectl-of-nobody", "v1.20.2")
+
+
+@pytest.mark.parametrize(
+    ("words", "touched"),
+    [
+        (["web-1", "--", "cat", "/etc/hosts"], ()),
+        (["web-1", "--", "curl", "-s", "http://pay:8080/"], ()),
+        (["web-1", "--", "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "http://pay:8080/"], ()),
+        (["web-1", "--", "wget", "-qO-", "http://pay.shop:8080/"], ()),
+        (["web-1", "--", "curl", "-X", "POST", "http://pay:8080/orders"], ("pay",)),
+        (["web-1", "--", "curl", "-XDELETE", "http://pay.shop.svc:8080/orders"], ("pay",)),
+        (["web-1", "--", "curl", "--request=PUT", "http://pay:8080/"], ("pay",)),
+        (["web-1", "--", "curl", "-d", "a=1", "http://pay:8080/"], ("pay",)),
+        (["web-1", "--", "curl", "--data-raw", "x", "http://pay:8080/"], ("pay",)),
+        (["web-1", "--", "curl", "-sd", "x", "http://pay:8080/"], ("pay",)),
+        (["web-1", "--", "curl", "-o", "/etc/passwd", "http://pay:8080/"], ("web-1",)),
+        (["web-1", "--", "curl", "-o/etc/passwd", "http://pay:8080/"], ("web-1",)),
+        (["web-1", "--", "curl", "-o", "/dev/null", "-o", "/etc/passwd", "http://pay:8080/"], ("web-1",)),
+        (["web-1", "--", "wget", "http://pay:8080/"], ("web-1",)),
+        (["web-1", "--", "wget", "-O", "-", "http://pay:8080/"], ()),
+        (["pod/web-1", "-c", "web", "--", "/bin/sh", "-c", "curl http://pay:8080/"], ("web-1",)),
+        (["deploy/web", "--", "kill", "1"], ("web",)),
+        (["web-1", "--", "nohup", "sleep", "60"], ("web-1",)),
+        (["web-1", "--", "env"], ()),
+        (["web-1", "--", "env", "kill", "1"], ("web-1",)),
+    ],
+)
+def test_what_a_command_in_a_pod_may_change_is_touched(words, touched):
+    assert touched_by(judge(["exec", *words]).arguments) == touched

@@ -7,9 +7,11 @@ import pytest
 from opsassay.testbed.substrates.kubernetes.api.readings import (
     availability,
     control_plane,
+    critical_parts,
     entities,
     has_own_control_plane,
     populated,
+    protected_settings,
     why_not_ready,
 )
 from opsassay.testbed.substrates.kubernetes.api.topology import edges
@@ -132,3 +134,36 @@ def test_topology_follows_owners_nodes_and_backends():
     assert (("Deployment", here, "payment"), ("ReplicaSet", here, "payment-rs")) in found
     assert (("Service", here, "payment"), ("Pod", here, "payment-rs-0")) in found
     assert len(found) == 5
+
+
+def test_a_critical_part_that_has_vanished_fails_under_the_name_of_its_workload():
+    def dns(*numbers, **state):
+        labels = {"k8s-app": "kube-dns"}
+        return [pod(f"coredns-rs-{n}", ("ReplicaSet", "coredns-rs"), namespace="kube-system", labels=labels,
+                    priorityClassName="system-cluster-critical", **state) for n in numbers]  # fmt: skip
+
+    sets = {("kube-system", "coredns-rs"): replica_set("coredns-rs", "coredns", "kube-system")}
+    api = pod("kube-apiserver-a", ("Node", "a"), namespace="kube-system", labels={"tier": "control-plane"})
+    expected = critical_parts([*dns(1, 2), api], {"etcd": True}, sets)
+    assert expected == {"coredns": 2, "kube-apiserver-a": 1, "etcd": 1}
+    assert control_plane([*dns(1, 2), api], {"etcd": True}, expected, sets) == (1.0, ())
+    assert control_plane([*dns(3, 4), api], {"etcd": True}, expected, sets)[1] == (), "replaced, one for one"
+    assert control_plane([*dns(1), api], {"etcd": True}, expected, sets)[1] == ("coredns",)
+    assert control_plane([*dns(1, 2)], {}, expected, sets)[1] == ("etcd", "kube-apiserver-a")
+    assert control_plane([], {}, expected, sets)[0] == 0.0
+    assert control_plane([*dns(1), api], {"etcd": True})[1] == (), "nobody says how many there have to be"
+
+
+def test_what_protects_a_system_is_known_by_its_workloads_and_policies():
+    container = {
+        "name": "web", "image": "x:1", "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+        "resources": {"limits": {"memory": "64Mi"}}, "env": [
+            {"name": "AUTH_MODE", "value": "token"}, {"name": "DB_PASSWORD", "valueFrom": {"secretKeyRef": {}}},
+            {"name": "COLOUR", "value": "red"},
+        ],
+    }  # fmt: skip
+    workload = {"metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [container]}}}}
+    assert protected_settings([workload], [{"metadata": {"name": "deny"}}]) == {
+        "web web readinessProbe": '{"tcpSocket": {"port": 8080}}', "web web limits.memory": "64Mi",
+        "web web AUTH_MODE": "token", "web web DB_PASSWORD": "set", "NetworkPolicy deny": "set",
+    }  # fmt: skip

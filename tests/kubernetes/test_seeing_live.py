@@ -24,6 +24,7 @@ LOOKS = {
     "traces": ({"service": "front", "failed": True, "limit": 3}, "front GET / Server"),
     "search logs": ({"service": "front", "level": "ERROR"}, "front-"),
     "summarise": ({}, "front: "),
+    "topology": ({}, "front -> catalog: "),
 }
 KNOCK = """
 import os, sys, urllib.error, urllib.request

@@ -110,6 +110,7 @@ EACH_LOOK = {
     "traces": ({"service": "front", "failed": True, "limit": 2}, "front GET / Server 40.0 ms 500"),
     "search_logs": ({"pattern": "password", "level": "ERROR"}, "catalog-7f-x1 ERROR password authentication failed"),
     "summarise": ({"since_s": 120.0}, "1 x catalog: password authentication failed"),
+    "topology": ({}, "No call between services was traced"),
 }
 
 
@@ -207,10 +208,13 @@ def changed(name, **verification):
 
 
 def test_alerts_are_committed_where_services_are_real_and_refused_where_they_are_stand_ins():
+    errors = {"service": "auth-service", "signal": "error_rate"}
+    silent = changed("unreachable-service", alerts={"triggering": [errors], "hold_s": 5})
     with pytest.raises(
-        ValidationError, match="stand-ins, which send no telemetry for alert rules; take a system whose"
+        ValidationError,
+        match="error_rate: the services are stand-ins, which send no telemetry for it; take a signal of",
     ):
-        Scenario.model_validate(changed("unreachable-service", alerts={"hold_s": 5}))
+        Scenario.model_validate(silent)
     committing = {name for name in names("kubernetes") if load_scenario(name).verification.alerts}
     assert committing >= set(WATCHED_SCENARIOS)
     scenario = Scenario.model_validate(changed("network-policy", alerts={"hold_s": 5}))

@@ -8,11 +8,12 @@ import pytest
 from object_server import READY
 
 from opsassay.errors import LostError, RefusedError, UserError
+from opsassay.model.run_folder import CLUSTER
 from opsassay.testbed.scenarios import load_scenario, system_of
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
-from opsassay.testbed.substrates.kubernetes.stage import ABOUT, ClusterStage, staged
+from opsassay.testbed.substrates.kubernetes.stage import ClusterStage, staged
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 UNREACHABLE = load_scenario("unreachable-service")
@@ -35,7 +36,7 @@ def test_a_stage_says_where_it_is_and_what_stands_behind_each_service_and_leaves
         stage.require_alive()
         name = stage.running.name
         assert small_cluster.namespaces() == [name, f"{name}-watch"]
-        about = json.loads((tmp_path / ABOUT).read_text())
+        about = json.loads((tmp_path / CLUSTER).read_text())
     assert (about["context"], about["version"], about["nodes"]) == ("here", "v1.20.2", ["worker1"])
     assert [["Deployment", name, "auth-service"], ["Pod", name, "auth-service-1"]] in about["topology"]
     assert small_cluster.namespaces() == []

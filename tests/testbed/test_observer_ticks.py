@@ -13,7 +13,7 @@ from opsassay.testbed.substrates.local.probes import LocalProbes
 
 WHOLE = {
     "stores": {}, "load": {},
-    "entities": [["front-0", "front", True, "host-a", "v1"], ["back-0", "back", True, "host-a", "v1"]],
+    "entities": [["front-0", "front", True, "host-a", "v1", "pod/0"], ["back-0", "back", True, "host-a", "v1", "pod/0"]],
 }  # fmt: skip
 NOTHING = {"stores": {}, "load": {}, "entities": []}
 

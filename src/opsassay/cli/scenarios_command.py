@@ -57,6 +57,7 @@ def check(context: click.Context, file: str, *, as_json: bool) -> None:
     Exits with 1 when something in it cannot be right.
     """
     from opsassay.bench.domains.sre.authoring import findings, layers, proposed_depth
+    from opsassay.bench.domains.sre.controls import controls_of
     from opsassay.bench.domains.sre.heads import scenario_complexity
     from opsassay.model.files import where
     from opsassay.testbed.operations.tools import TOOLS
@@ -70,7 +71,7 @@ def check(context: click.Context, file: str, *, as_json: bool) -> None:
     problems: list[dict[str, Any]] = [
         {"where": where(path, one.field), "message": one.message, "error": one.error} for one in found
     ]
-    item = {
+    item: dict[str, Any] = {
         "id": scenario.id,
         "substrate": scenario.environment.substrate,
         "complexity": round(scenario_complexity(scenario.difficulty), 3),
@@ -79,6 +80,10 @@ def check(context: click.Context, file: str, *, as_json: bool) -> None:
         "layers": list(layers(scenario)),
         "oracles": list(scenario.oracles),
         "digest": scenario.digest(),
+        "controls": [
+            {"name": one.name, "fails": one.fails, "why_not": one.why_not}
+            for one in (() if own_stage else controls_of(scenario))
+        ],
         "findings": problems,
     }
     if as_json:
@@ -87,6 +92,9 @@ def check(context: click.Context, file: str, *, as_json: bool) -> None:
         proposed = item["proposed_depth"] or "none (a false alarm)"
         echo(f"{scenario.id}: complexity {item['complexity']:.2f}, digest {scenario.digest()[:16]}")
         echo(f"Committed depth {item['committed_depth']}, proposed from the fault's layer: {proposed}.")
+        for one in item["controls"]:
+            why = f"not applicable: {one['why_not']}" if one["why_not"] else f"has to fail {one['fails']}"
+            echo(f"{one['name']}: {why}.")
         for one in problems:
             echo(f"{'Error' if one['error'] else 'Note'}: {one['where']}: {one['message']}.")
         if not problems:

@@ -18,12 +18,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from opsassay.agents.models.base import Message, Reply
-from opsassay.agents.models.named import require_endpoint
+from opsassay.agents.models.named import model_named, require_endpoint
 from opsassay.agents.models.server import running_server
 from opsassay.discovery.evolving import ORDER, SOCKET, ask
 from opsassay.discovery.laboratory import Attempt
@@ -33,6 +34,17 @@ from opsassay.logs import readable
 from opsassay.testbed.operations.composition import Block, Composition, parse
 
 MUTATOR = "seeded-mutator"
+TEMPERATURE = 1.0
+LAST_TRIED = 5
+"""Of so many of the last candidates whoever makes the next one hears why they scored what they did."""
+
+
+class TriedText(NamedTuple):
+    """What became of one candidate: its *text*, what it scored, and why."""
+
+    text: str
+    fitness: float
+    reason: str
 
 
 def evolve(
@@ -46,29 +58,47 @@ def evolve(
 ) -> list[Attempt]:
     """Let openevolve make *iterations* candidates from a healthy start and have each tried by *attempt*.
 
-    *model* is one of the endpoint in OPENAI_BASE_URL; None is a mutator with *seed*, which needs no model. Raises what
-    `require_evolution` raises, and OperationError when openevolve fails.
+    *model* is one of the endpoint in OPENAI_BASE_URL; None is a mutator with *seed*, which needs no model. Whoever rewrites
+    candidates hears what became of the last ones, and why. Raises what `require_evolution` raises, and OperationError
+    when openevolve fails.
     """
     require_evolution(model)
-    found = list[Attempt]()
+    found, tried_texts = list[Attempt](), list[TriedText]()
 
     def try_text(text: str) -> dict[str, Any]:
         try:
             composition = parse(text)
         except ConfigError as error:
-            return {"combined_score": 0.0, "reason": str(error)}
+            tried_texts.append(TriedText(text, 0.0, str(error)))
+            return {"combined_score": 0.0}
         tried = attempt(len(found) + 1, FaultCandidate(composition, families_of(composition, library)))
         found.append(tried)
-        return {"combined_score": tried.fitness, "reason": tried.reason}
+        tried_texts.append(TriedText(composition.text(), tried.fitness, f"{tried.result}: {tried.reason}"))
+        return {"combined_score": tried.fitness}
 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opsassay-evolve-")))
-        base_url = os.environ.get("OPENAI_BASE_URL") if model else None
-        if model is None:
-            base_url = stack.enter_context(running_server(mutator(library, seed))) + "/v1"
+        respond = mutator(library, seed)
+        if model is not None:
+            respond = partial(model_named(model).complete, temperature=TEMPERATURE)
+        base_url = stack.enter_context(running_server(informed(respond, tried_texts))) + "/v1"
         order = {"iterations": iterations, "seed": seed, "model": model or MUTATOR, "base_url": base_url, "task": task}
         _serve(folder, order, try_text)
     return found
+
+
+def informed(respond: Callable[..., Reply], tried_texts: Sequence[TriedText]) -> Callable[..., Reply]:
+    """Return *respond* with what became of the last candidates at the end of what it is asked."""
+
+    def answer(messages: Sequence[Message], _tools: object = ()) -> Reply:
+        lines = [f"```yaml\n{one.text}```\nscored {one.fitness:g}: {one.reason}\n" for one in tried_texts[-LAST_TRIED:]]
+        if not lines:
+            return respond(messages)
+        last = messages[-1]
+        about = "\n".join(("# What became of the last candidates, the latest at the end", *lines))
+        return respond([*messages[:-1], last.model_copy(update={"content": f"{about}\n{last.content}"})])
+
+    return answer
 
 
 def require_evolution(model: str | None) -> None:

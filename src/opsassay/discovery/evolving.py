@@ -38,9 +38,8 @@ def main() -> int:
     _log.info("started", iterations=order["iterations"], seed=order["seed"], pid=os.getpid())
     config = Config(max_iterations=order["iterations"], random_seed=order["seed"], language="yaml", file_suffix=".yaml")
     config.diff_based_evolution = False
-    key = os.environ.get("OPENAI_API_KEY", "none")
     config.llm.models = [
-        LLMModelConfig(name=order["model"], api_base=order["base_url"], api_key=key, temperature=1.0, max_tokens=2000,
+        LLMModelConfig(name=order["model"], api_base=order["base_url"], api_key="none", temperature=1.0, max_tokens=2000,
                        timeout=120, retries=2, retry_delay=1, weight=1.0)
     ]  # fmt: skip
     config.prompt.system_message = order["task"]

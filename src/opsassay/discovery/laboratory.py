@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from opsassay.errors import UserError
 from opsassay.grading.verifiers.certify import judge
-from opsassay.grading.verifiers.evidence import RunRecording, gather
+from opsassay.grading.verifiers.committed import evidence_of
+from opsassay.grading.verifiers.evidence import RunRecording
 from opsassay.grading.verifiers.judgement import Judgement
 from opsassay.model.base import Noun
 from opsassay.model.scenario import Scenario
@@ -93,7 +94,7 @@ class SearchDesk:
             recording = RunRecording(read_timeline(timeline), tuple(phases), probes_on=False)
         finally:
             timeline.unlink(missing_ok=True)
-        judgements, _ = judge(gather(recording), self.scenario)
+        judgements, _ = judge(evidence_of(recording, self.scenario), self.scenario)
         return scored({j.predicate: j for j in judgements}, repaired, refused or broken)
 
     def _apply(self, composition: Composition) -> str | None:

@@ -63,14 +63,19 @@ class Window(Noun):
 
 
 class Alert(Noun):
-    """A golden-signal rule that fired on the stream; *value* and *threshold* share the unit of the signal."""
+    """An alert rule that fired; *value* and *threshold* share the unit of the signal.
+
+    *signal* is a golden signal of a service, or in a trial something of the system's state (`AlertSignal`); *severity* is
+    known in trials alone.
+    """
 
     time_ns: int
     service: str
-    signal: str  # "error_rate", "latency_p99_ms", "traffic_rps", "saturation"
+    signal: str
     value: float
     threshold: float
     message: str
+    severity: str | None = Field(default=None, exclude_if=lambda severity: severity is None)
 
 
 class Incident(Artefact):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -26,12 +26,26 @@ FaultLayer = Literal[
 
 Predicate = Literal[
     "v_outcome", "v_temporal", "v_depth", "v_probe", "alerts_cleared", "v_placement", "v_no_regression", "v_impact",
-    "v_blast_radius", "v_control_plane",
+    "v_blast_radius", "v_settings", "v_control_plane",
 ]  # fmt: skip
-"""What a run is judged by; the first four are the paper's and always hold, the others where a scenario commits them."""
+"""What a run is judged by: the first four are the paper's, the others hold where a scenario commits them; no regression,
+blast radius and settings are committed unless it says otherwise."""
+
+GoldenSignal = Literal["error_rate", "latency_p99_ms", "traffic_rps", "saturation"]
+StateSignal = Literal[
+    "pod_not_ready", "replicas_missing", "backends_missing", "placement", "probe_failed", "node_not_ready",
+    "control_plane_part", "control_plane_latency_s", "autoscaler_at_limit", "budget_spent",
+]  # fmt: skip
+AlertSignal = GoldenSignal | StateSignal
+"""What alerts are about: what telemetry tells of requests, or the state of pods, workloads, nodes and the control plane."""
+GOLDEN_SIGNALS: tuple[str, ...] = get_args(GoldenSignal)
 
 Profile = Literal["default", "paper"]
 """How V_temporal is read: from the agent's start and against what the fault left standing, or over every tick."""
+
+
+CONTROL = "control-"
+"""What the names of controls begin with: oracles that are made from a scenario, none of which may be certified."""
 
 
 class OpsCall(Written):
@@ -109,10 +123,10 @@ class Trigger(Written):
 
 
 class AlertRule(Written):
-    """An alert: a golden signal of a service."""
+    """An alert that a scenario begins with: a signal of a service, a workload, a node or a part."""
 
-    service: str
-    signal: Literal["error_rate", "latency_p99_ms", "traffic_rps", "saturation"]
+    service: str = Field(default="", description="whose it is; of whomever it fires when left out")
+    signal: AlertSignal
 
 
 class AlertsCleared(Written):
@@ -173,6 +187,20 @@ class BlastRadius(Written):
     also_allowed: tuple[str, ...] = ()
 
 
+class Settling(Written):
+    """For how long after its end an agent answers for the system: until all that is judged has been steady."""
+
+    hold_s: float = Field(default=30.0, ge=0, description="for how long nothing that is judged changes")
+    limit_s: float = Field(default=150.0, gt=0, description="not steady by then is not settled: nothing is certified")
+
+
+class ProtectedSettings(Written):
+    """Authentication, TLS, limits and probes of before the fault are there after it: no repair takes them away."""
+
+    except_for: tuple[str, ...] = Field(default=(), description="settings that the repair is meant to take away")
+    most_times: float = Field(default=10.0, gt=1, description="a limit raised by more than this is none any more")
+
+
 class ControlPlane(Written):
     """What is asked of a cluster's control plane at the end, beside D4; none of it counts unless a scenario says so."""
 
@@ -200,9 +228,15 @@ class Verification(Written):
     protected_services: tuple[str, ...] = Field(default=(), description="probed; the entries of the system else")
     alerts: AlertsCleared | None = None
     placement: Placement | None = None
-    no_regression: NoRegression | None = None
+    no_regression: NoRegression | None = Field(default=NoRegression(), description="null: not committed")
     impact: Impact | None = None
-    blast_radius: BlastRadius | None = None
+    blast_radius: BlastRadius | None = Field(default=BlastRadius(), description="null: not committed")
+    settings: ProtectedSettings | None = Field(default=ProtectedSettings(), description="null: not committed")
+    settling: Settling | None = Field(default=Settling(), description="null: responsible until its end and no longer")
+    denominator: Literal["before", "present"] = Field(
+        default="before",
+        description="D1 is a share of the replicas before the fault, or of those desired at the moment",
+    )
     control_plane: ControlPlane | None = Field(default=None, description="with substrate kubernetes")
 
     @model_validator(mode="after")
@@ -219,6 +253,7 @@ class Verification(Written):
             "v_no_regression": self.no_regression,
             "v_impact": self.impact,
             "v_blast_radius": self.blast_radius,
+            "v_settings": self.settings,
             "v_control_plane": self.control_plane,
         }
         committed = [name for name, block in further.items() if block is not None]
@@ -256,6 +291,8 @@ class Scenario(Written):
     def _one_certifies(cls, value: dict[str, Oracle]) -> dict[str, Oracle]:
         if not any(oracle.certified for oracle in value.values()):
             raise ValueError("no oracle is expected to be certified; without one nobody knows that it can be solved")
+        if taken := [name for name in value if name.startswith(CONTROL)]:
+            raise ValueError(f"oracle {taken[0]!r}: names that begin with {CONTROL!r} are those of the controls")
         return value
 
     @model_validator(mode="after")
@@ -275,11 +312,13 @@ class Scenario(Written):
                 "trigger.faults: the services are stand-ins, which no fault of the catalogue can act on; take a system "
                 "whose services are real, or give cluster.changes"
             )
-        if self.cluster is not None and self.cluster.stand_ins and self.verification.alerts is not None:
-            raise ValueError(
-                "verification.alerts: the services are stand-ins, which send no telemetry for alert rules; take a system "
-                "whose services are real, or leave `alerts` out"
-            )
+        stand_ins = self.cluster is not None and self.cluster.stand_ins
+        for rule in self.verification.alerts.triggering if self.verification.alerts is not None and stand_ins else ():
+            if rule.signal in GOLDEN_SIGNALS:
+                raise ValueError(
+                    f"verification.alerts: {rule.signal}: the services are stand-ins, which send no telemetry for it; take "
+                    f"a signal of the system's state, or a system whose services are real"
+                )
         if self.no_fault and self.verification.blast_radius is None:
             raise ValueError("a no_fault scenario commits `blast_radius`: the right action is none")
         judged = self.verification.predicates()
@@ -293,8 +332,10 @@ class Scenario(Written):
         payload = self.model_dump(mode="json", by_alias=True)
         if self.cluster is None:
             del payload["cluster"]
-        if self.verification.control_plane is None:
-            del payload["verification"]["control_plane"]
+        absent = {"control_plane": None, "settings": None, "settling": None, "denominator": "present"}
+        for name, value in absent.items():
+            if payload["verification"][name] == value:
+                del payload["verification"][name]
         return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def prompt(self, arm: str = "baseline") -> str:

@@ -37,13 +37,17 @@ class Observation(Noun):
 
 
 class Entity(Noun):
-    """One replica, store or part at one instant; *host* is where it runs, None where that has no meaning."""
+    """One replica, store or part at one instant; *host* is where it runs, None where that has no meaning.
+
+    *incarnation* is another one after every start of its process, None where nobody says.
+    """
 
     id: str
     service: str
     ready: bool
     host: str | None = None
     version: str | None = None
+    incarnation: str | None = None
 
 
 class Tick(Noun):
@@ -131,7 +135,15 @@ class ControlPlaneReading(Noun):
     failing: tuple[str, ...] = ()
     lease_ages_s: dict[str, float | None] = Field(default_factory=dict)
     nodes_not_ready: tuple[str, ...] = ()
+    nodes_ready: int | None = None
     watches_resumed: int = 0
+
+
+class SettingsReading(Noun):
+    """The protected settings of a system at one instant, by name; of a secret no more than that it is ``set``."""
+
+    time_ns: int
+    settings: dict[str, str]
 
 
 CONTROL_PLANE_SUFFIX = ".control-plane.jsonl"
@@ -146,6 +158,23 @@ class Phase(Noun):
 
     phase: PhaseName
     time_ns: int
+
+
+OutcomeName = Literal[
+    "alert_not_fired", "agent_idle", "agent_timeout", "acted_after_end", "left_running", "tool_flood", "fault_ended",
+    "not_settled",
+]  # fmt: skip
+"""What can come of a trial beside its verdict: an alert that never fires; an agent that calls no tool, does not end, calls
+tools when its time is over, ends while a change is under way, or calls too many; a fault that ends by itself before the
+agent changes anything; a system that does not settle."""
+
+
+class TrialOutcome(Noun):
+    """One line of a run's outcomes.jsonl."""
+
+    time_ns: int
+    outcome: OutcomeName
+    reason: str
 
 
 class OperatorDiagnosis(Noun):

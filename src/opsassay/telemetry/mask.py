@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,12 @@ class Mask(Written):
     normal_s: float | None = Field(default=None, gt=0, description="keep the last seconds of the normal period")
     abnormal_s: float | None = Field(default=None, gt=0, description="keep the first seconds of the abnormal period")
 
+    @property
+    def words(self) -> str:
+        """What it takes away, as the value of an arm's knob: ``traces``, ``traces+logs``, ``traces@0.1``."""
+        share = f"traces@{self.trace_fraction:g}" + (f"s{self.seed}" if self.seed else "")
+        return "+".join((*self.drop, *((share,) if self.trace_fraction < 1 else ()))) or "none"
+
 
 def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
     """Write *datapack* as *mask* leaves it to *out*, which must not exist, and return it.
@@ -49,6 +56,14 @@ def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
             raise UserError(f"The mask leaves no spans in the {period} period of {datapack.path}; keep more of it.")
     write_datapack(out, frames, incident, {**datapack.env, "mask": mask.model_dump(mode="json")})
     return Datapack.open(out)
+
+
+def seen_of(tables: Mapping[str, pl.DataFrame], mask: Mask) -> dict[str, pl.DataFrame]:
+    """Return live *tables* by modality as *mask* leaves them; its seconds are of recorded windows and say nothing here."""
+    return {
+        name: empty(name) if name in mask.drop else _sampled(table, mask) if name == "traces" else table
+        for name, table in tables.items()
+    }
 
 
 def _shortened(incident: Incident, mask: Mask) -> Incident:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from opsassay.grading.verifiers import Judgement, RunRecording, TrajectoryVerdict, gather
+from opsassay.grading.verifiers import Judgement, RunRecording, TrajectoryVerdict, evidence_of
 from opsassay.grading.verifiers.diagnosed import RIGHT, TIME
 from opsassay.grading.verifiers.evidence import RunEvidence, Series
 from opsassay.model.run import Run
 from opsassay.model.scenario import Scenario
+from opsassay.model.task import Arm
 from opsassay.model.trajectory import Action, Phase, TraceStep
 from opsassay.web.plain import plain
 
@@ -94,7 +95,7 @@ def trial_view(
     run: Run, scenario: Scenario, recording: RunRecording, verdict: TrajectoryVerdict, steps: Sequence[TraceStep] = ()
 ) -> TrialView:
     """Return what the page of a trial shows."""
-    evidence = gather(recording, control_plane=scenario.environment.substrate != "compose")
+    evidence = evidence_of(recording, scenario)
     first = min((int(s.started[0]) for s in evidence.series.values() if len(s)), default=0)
     last = max(evidence.ended, first + 1)
 
@@ -154,7 +155,7 @@ def _hidden_words(evidence: RunEvidence, verdict: TrajectoryVerdict) -> str:
 
 def _facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
     committed = scenario.verification
-    every_s = None if run.arm.endswith("probes-off") else committed.probe_every_s
+    every_s = None if Arm.parse(run.arm).knob("probes") == "off" else committed.probe_every_s
     probes = "off but for the last" if every_s is None else f"every {every_s:g} s"
     return (
         ("agent", plain(run.solver.name, 200)),

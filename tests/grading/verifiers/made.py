@@ -110,6 +110,10 @@ def entity(name, *, ready=True, host="host-a", version=None):
     return Entity(id=name, service=name.rpartition("-")[0] or name, ready=ready, host=host, version=version)
 
 
+PLAIN = {"no_regression": None, "blast_radius": None, "settings": None, "settling": None, "denominator": "present"}
+"""The paper's four alone, and an agent that answers for its own time alone: what else there is has tests of its own."""
+
+
 def scenario(*, no_fault=False, truth=None, substrate="local", **verification):
     payload = {
         "id": "made", "title": "Made", "category": "test",
@@ -117,7 +121,7 @@ def scenario(*, no_fault=False, truth=None, substrate="local", **verification):
         "environment": {"system": "shop", "substrate": substrate},
         "trigger": {} if no_fault else {"operations": [{"verb": "config set"}], "layer": "application"},
         "no_fault": no_fault, "alert": "it burns", "desired_outcome": "it does not", "truth": truth or {},
-        "verification": {"committed_depth": "D1", **verification},
+        "verification": {"committed_depth": "D1", **PLAIN, **verification},
         "oracles": {"gentle": {"expect": "certified"}},
     }  # fmt: skip
     return Scenario.model_validate(payload)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grading.verifiers.made import change, entity, firing, probe, recording, scenario, timeline
+from grading.verifiers.made import at, change, entity, firing, probe, recording, scenario, timeline
 from opsassay.grading.verifiers import certify, gather, judge
+from opsassay.model.trajectory import ControlPlaneReading
 
 AGENT = {"deployed": 0, "triggered": 4, "started": 10, "ended": 20}
 ERRORS, SLOW = ("front", "error_rate"), ("cart", "latency_p99_ms")
@@ -79,6 +82,20 @@ def test_rules_that_were_not_evaluated_for_long_are_missing_evidence():
     found = cleared(readings)
     assert found.failed
     assert "not evaluated for 28 s" in found.reason
+
+
+def test_a_rule_of_anybody_is_about_whoever_had_fired():
+    anybody = {"triggering": [{"signal": "node_not_ready"}], "hold_s": 10}
+    lost = ("worker2", "node_not_ready")
+    assert cleared(quiet_from(18, lost), alerts=anybody).passed
+    assert "worker2 node_not_ready still fires" in cleared(quiet_from(99, lost), alerts=anybody).reason
+    assert "node_not_ready had not fired" in cleared(quiet_from(18, ERRORS), alerts=anybody).reason
+
+
+def test_alerts_of_probes_say_nothing_where_none_are_sent():
+    probed = {"triggering": [{"service": "front", "signal": "probe_failed"}]}
+    assert cleared([], alerts=probed, probes_on=False).status == "not_applicable"
+    assert cleared([], alerts=probed).failed
 
 
 # --- placement ------------------------------------------------------------------------------------------------------
@@ -177,6 +194,35 @@ def test_a_kind_of_request_that_most_users_no_longer_get_is_a_regression():
 
     assert regressed([], load=load(5)).passed
     assert "most of front GET / fail" in regressed([], load=load(40)).reason
+
+
+def nodes(before, after, *, ready=(4, 4)):
+    def reading(seconds, lost, count):
+        return ControlPlaneReading(
+            time_ns=at(seconds), ready=True, latency_s=0.01, nodes_not_ready=lost, nodes_ready=count
+        )
+
+    run = recording(timeline([1.0] * 25, entities={0: FLEET}), **AGENT)
+    run = replace(run, control_plane=(reading(2, before, ready[0]), reading(23, after, ready[1])))
+    return {j.predicate: j for j in judge(gather(run), scenario(no_regression={}))[0]}["v_no_regression"]
+
+
+def test_a_node_that_is_not_ready_any_more_is_a_regression_however_many_pods_moved():
+    found = nodes((), ("worker2",), ready=(4, 3))
+    assert found.failed
+    assert "node worker2 is not Ready" in found.reason
+    assert nodes((), ()).passed
+    assert nodes(("worker2",), ("worker2",), ready=(3, 3)).passed
+    assert "1 nodes are gone" in nodes((), (), ready=(4, 3)).reason
+
+
+def test_what_a_scenario_calls_by_an_open_name_is_known_by_the_name_that_stood_in_its_place():
+    run = recording(timeline([1.0] * 25, entities={0: FLEET}), **AGENT, actions=[change(12, touched=["node-7"])])
+    committed = scenario(truth={"root_causes": ["{worker2}"]}, blast_radius={})
+    strange = {j.predicate: j for j in judge(gather(run), committed)[0]}["v_blast_radius"]
+    known = judge(gather(replace(run, names={"{worker2}": "node-7"})), committed)[0]
+    assert strange.failed
+    assert {j.predicate: j for j in known}["v_blast_radius"].passed
 
 
 # --- impact ---------------------------------------------------------------------------------------------------------

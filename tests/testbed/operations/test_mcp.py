@@ -89,7 +89,7 @@ class Quiet:
 
 EACH_TOOL = {
     "alerts": {}, "metrics": {"metric": "cpu"}, "traces": {"service": "web"}, "search_logs": {"pattern": "("},
-    "summarise": {"since_s": 5.0}, "wait": {"seconds": 0.01}, "ps": {}, "describe": {"target": "nobody"},
+    "summarise": {"since_s": 5.0}, "topology": {}, "wait": {"seconds": 0.01}, "ps": {}, "describe": {"target": "nobody"},
     "logs": {"target": "web", "lines": 3}, "exec_curl": {"source": "web", "url": "http://catalog:8080/items"},
     "config_get": {"target": "web"}, "firewall_list": {}, "restart": {"target": "web", "replica": 1},
     "scale": {"service": "web", "replicas": 99}, "config_set": {"target": "web", "key": "A", "value": "1"},

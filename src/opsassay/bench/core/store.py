@@ -136,8 +136,12 @@ class RunStore:
             return
         begun = {e["attempt"]: e for e in self.attempts() if e["event"] == "begun" and e["cell"] == cell}
         for path, run in running.items():
-            if taken_over or not is_alive(begun.get(run.attempt, {})):
-                gone = {"status": RunStatus.ABORTED, "error": "its process ended before the run did"}
+            alive = is_alive(begun.get(run.attempt, {}))
+            if taken_over or not alive:
+                why = (
+                    "its lease was not renewed and was taken over" if alive else "its process ended before the run did"
+                )
+                gone = {"status": RunStatus.ABORTED, "error": why}
                 self.end(path, run.model_copy(update=gone))
 
     def _log(self, event: str, run: Run, **further: Any) -> None:

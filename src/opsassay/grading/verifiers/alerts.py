@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opsassay.grading.verifiers.evidence import RunEvidence, failed
-from opsassay.grading.verifiers.judgement import Judged, Judgement, missing
+from opsassay.grading.verifiers.judgement import Judged, Judgement, missing, not_applicable
+from opsassay.model.scenario import AlertRule as TriggeringRule
 from opsassay.model.scenario import AlertsCleared
 from opsassay.model.trajectory import AlertReading
 
@@ -42,6 +43,10 @@ def alerts_cleared(evidence: RunEvidence, committed: AlertsCleared) -> tuple[Jud
     The hold of `hold_s` seconds counts from the later of the last firing and the agent's last change: readings before
     that change are no evidence of what it did. Time to repair is from the agent's start to the first quiet reading.
     """
+    rules = awaited(committed, probes_on=evidence.recording.probes_on)
+    if committed.triggering and not rules:
+        return not_applicable(NAME, "its alerts are those of probes, and none were sent"), None
+    committed = committed.model_copy(update={"triggering": rules})
     firing = _required(evidence, committed)
     if isinstance(firing, str):
         return missing(NAME, f"{firing} fired before the agent was let in"), None
@@ -67,6 +72,11 @@ def alerts_cleared(evidence: RunEvidence, committed: AlertsCleared) -> tuple[Jud
     return judgement, repair_s
 
 
+def awaited(committed: AlertsCleared, *, probes_on: bool) -> tuple[TriggeringRule, ...]:
+    """Return the rules that a trial begins with: without probes none that is about them."""
+    return tuple(rule for rule in committed.triggering if probes_on or rule.signal != "probe_failed")
+
+
 def _required(evidence: RunEvidence, committed: AlertsCleared) -> _Firing | str:
     """Return the readings with the rules that must clear: the committed ones, else all that fired; or what had not."""
     readings = sorted(evidence.recording.alerts, key=lambda reading: reading.time_ns)
@@ -74,9 +84,12 @@ def _required(evidence: RunEvidence, committed: AlertsCleared) -> _Firing | str:
     since = evidence.triggered or 0
     early = [rules for r, rules in zip(readings, fired, strict=True) if since <= r.time_ns <= evidence.agent_started]
     had_fired: set[AlertRule] = set().union(*early)
-    required: set[AlertRule] = {(rule.service, rule.signal) for rule in committed.triggering} or had_fired
-    if silent := sorted(required - had_fired):
-        return f"{_words(silent[0])} had not"
+    required = set[AlertRule]() if committed.triggering else had_fired
+    for rule in committed.triggering:
+        meant = {one for one in had_fired if one[1] == rule.signal and rule.service in ("", one[0])}
+        if not meant:
+            return f"{_words((rule.service, rule.signal))} had not"
+        required |= meant
     return _Firing(readings, fired, required) if required else "no alert had"
 
 
@@ -97,4 +110,4 @@ def _not_held(evidence: RunEvidence, times: NDArray[np.int64], hold_s: float) ->
 
 
 def _words(rule: AlertRule) -> str:
-    return f"{rule[0]} {rule[1]}"
+    return f"{rule[0]} {rule[1]}".strip()

@@ -8,11 +8,14 @@ from pydantic import Field
 
 from opsassay.grading.verifiers import further
 from opsassay.grading.verifiers.alerts import alerts_cleared
+from opsassay.grading.verifiers.committed import evidence_of
 from opsassay.grading.verifiers.control_plane import v_control_plane
 from opsassay.grading.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
 from opsassay.grading.verifiers.diagnosed import diagnosis_metrics
-from opsassay.grading.verifiers.evidence import RunEvidence, RunRecording, gather
+from opsassay.grading.verifiers.evidence import RunEvidence, RunRecording
 from opsassay.grading.verifiers.judgement import Judged, Judgement, not_applicable
+from opsassay.grading.verifiers.self_healed import fault_ended
+from opsassay.grading.verifiers.settings import v_settings
 from opsassay.model.run import Metric, MetricStatus, Verdict
 from opsassay.model.scenario import Profile, Scenario, Verification
 
@@ -66,6 +69,8 @@ def judge(
             evidence, committed.blast_radius, scenario.named_entities()
         )
         found.append(judgement)
+    if committed.settings is not None:
+        found.append(v_settings(evidence, committed.settings))
     if committed.control_plane is not None:
         found.append(v_control_plane(evidence, committed.control_plane))
     return tuple(found), numbers
@@ -114,9 +119,12 @@ def certify(
     """
     own = scenario.verification.profile
     verification = scenario.verification.model_copy(update={"profile": profile or own})
-    evidence = gather(recording, control_plane=scenario.environment.substrate != "compose")
+    committed = scenario.model_copy(update={"verification": verification})
+    evidence = evidence_of(recording, committed)
     judgements, numbers = judge(evidence, scenario, verification=verification)
     certificate = conjunction(judgements)
+    if certificate.passed and (reason := fault_ended(evidence, committed)):
+        certificate = not_applicable("certificate", f"the fault ended by itself: {reason}")
     metrics = {j.predicate: j.metric() for j in (*judgements, certificate)}
     metrics["hidden_failure"] = Metric(value=float(hidden_failure(judgements)), status=MetricStatus.SCORED)
     metrics |= {name: _number(name, value) for name, value in numbers.items()}

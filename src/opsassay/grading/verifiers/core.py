@@ -10,6 +10,7 @@ import numpy as np
 
 from opsassay.grading.verifiers.evidence import Flags, Floats, Ints, RunEvidence, Series
 from opsassay.grading.verifiers.judgement import Judged, Judgement, missing, not_applicable
+from opsassay.grading.verifiers.settling import Responsibility, settled
 from opsassay.model.scenario import Verification
 from opsassay.model.trajectory import Depth
 
@@ -78,14 +79,17 @@ def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
 def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
     """Judge the whole stretch: no tick under the floor and under what the fault had left, no newly critical part.
 
+    It goes from the agent's start until the system has settled after its end; one that does not settle is not passed.
     Profile `paper`: any tick of the timeline under the floor, any critical part. At D3 availability is a share of ticks.
     """
     name, depth, paper = "v_temporal", committed.temporal_depth, committed.profile == "paper"
     subtracted = () if paper else evidence.subtracted(depth, "D4")
-    broken = _share_of_ticks(evidence, committed) if depth == "D3" else _lowest_tick(evidence, committed)
+    until = Responsibility(evidence.agent_ended, "") if paper else settled(evidence, committed)
+    judged = _share_of_ticks if depth == "D3" else _lowest_tick
+    broken = judged(evidence, committed, until.time_ns)
     if broken.failed and broken.time_ns is None:
         return broken.model_copy(update={"subtracted": subtracted})
-    critical = _newly_critical(evidence, paper=paper) if evidence.control_plane else None
+    critical = _newly_critical(evidence, until.time_ns, paper=paper) if evidence.control_plane else None
     if critical is not None and (not broken.failed or critical[0] < (broken.time_ns or 0)):
         time_ns, tick, failing = critical
         broken = broken.model_copy(
@@ -96,6 +100,8 @@ def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
                 "time_ns": time_ns,
             }
         )
+    if until.problem and not broken.failed:
+        return missing(name, f"not settled: {until.problem}", subtracted)
     return broken.model_copy(update={"predicate": name, "subtracted": subtracted})
 
 
@@ -195,10 +201,11 @@ def _before(series: Series, time_ns: int) -> int | None:
     return int(rows[-1]) if len(rows) else None
 
 
-def _lowest_tick(evidence: RunEvidence, committed: Verification) -> Judgement:
+def _lowest_tick(evidence: RunEvidence, committed: Verification, end: int) -> Judgement:
+    """Judge D1, D2 or D4: the lowest reading until *end*, when the agent no longer answers for the system."""
     name, depth, paper = "v_temporal", committed.temporal_depth, committed.profile == "paper"
     series = evidence.readings(depth, raw=paper)
-    start, end = evidence.agent_started, evidence.agent_ended
+    start = evidence.agent_started
     rows = np.arange(len(series)) if paper else _window(series, start, end)
     if not len(rows):
         return missing(name, f"no {depth} reading in the agent's time")
@@ -226,21 +233,26 @@ def _lowest_tick(evidence: RunEvidence, committed: Verification) -> Judgement:
     )  # fmt: skip
 
 
-def _share_of_ticks(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge D3: the share of its ticks that are up, those that the standing fault costs not counted as lost.
+def _share_of_ticks(evidence: RunEvidence, committed: Verification, end: int) -> Judgement:
+    """Judge D3: the share of its ticks until *end* that are up, those that the standing fault costs not counted as lost.
+
+    The share is of the agent's own time, of the hold time where that is longer: waiting for a system to settle dilutes
+    nothing.
 
     A tick counts for as long as it stands, so that a request that hangs for ten seconds weighs ten of those that are
     refused at once; at an even pace these are the paper's shares. Profile `paper` counts ticks.
     """
     name, paper, floor = "v_temporal", committed.profile == "paper", committed.floor_availability
     series = evidence.readings("D3", raw=paper)
-    start, end = evidence.agent_started, evidence.agent_ended
+    start = evidence.agent_started
     until = end if committed.temporal_window_s is None else start + int(committed.temporal_window_s * 1e9)
     rows = np.arange(len(series)) if paper else np.union1d(_window(series, start, end), _window(series, start, until))
     if not len(rows):
         return missing(name, "no D3 reading in the time that is judged")
     weights = np.ones(len(rows)) if paper else _seconds(series, rows, start)
     whole = float(weights.sum()) if paper or committed.temporal_window_s is None else committed.temporal_window_s
+    if not paper and committed.temporal_window_s is None and committed.settling is not None:
+        whole = min(whole, max((evidence.agent_ended - start) / 1e9, committed.settling.hold_s))
     down = ~(series.values[rows] >= floor - ROUNDING)
     lost = down if paper else down & ~_standing_fault(evidence, series, rows, down, floor)
     share = max(0.0, 1 - float(weights[lost].sum()) / whole)
@@ -307,7 +319,7 @@ def _outage_around(evidence: RunEvidence, series: Series, rows: Ints, floor: flo
     return found
 
 
-def _newly_critical(evidence: RunEvidence, *, paper: bool) -> tuple[int, int, tuple[str, ...]] | None:
+def _newly_critical(evidence: RunEvidence, end: int, *, paper: bool) -> tuple[int, int, tuple[str, ...]] | None:
     """Return when, at which tick and which critical parts first fail, None when none does."""
     series = evidence.readings("D4", raw=paper)
     if not len(series) or not series.names:
@@ -315,7 +327,7 @@ def _newly_critical(evidence: RunEvidence, *, paper: bool) -> tuple[int, int, tu
     known = np.zeros(len(series.names), dtype=bool)
     rows = np.arange(len(series))
     if not paper:
-        rows = _window(series, evidence.agent_started, evidence.agent_ended)
+        rows = _window(series, evidence.agent_started, end)
         before = _before(series, evidence.agent_started)
         known = series.failing[before] if before is not None else known
     newly = series.failing[rows] & ~known

@@ -5,8 +5,8 @@ Built once per run; every predicate and every setting of a sweep reads it withou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import get_args
 
@@ -23,6 +23,7 @@ from opsassay.model.trajectory import (
     Observation,
     OperatorDiagnosis,
     Phase,
+    SettingsReading,
     Tick,
     Timeline,
 )
@@ -42,7 +43,8 @@ MISSED = "missed"
 class RunRecording:
     """What a run left behind, as nouns; a timeline alone is a recording whose whole length is the agent's.
 
-    *diagnoses* is None where the operator was not asked for one.
+    *diagnoses* is None where the operator was not asked for one. *names* are those that the scenario leaves open, with what
+    stood in their places.
     """
 
     timeline: Timeline
@@ -52,6 +54,8 @@ class RunRecording:
     probes_on: bool = True
     diagnoses: tuple[OperatorDiagnosis, ...] | None = None
     control_plane: tuple[ControlPlaneReading, ...] = ()
+    settings: tuple[SettingsReading, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,8 @@ class RunEvidence:
 
     *triggered* None when nobody says when the fault was applied; then nothing is subtracted. *first_change* is the start
     of the agent's first action that may have changed something. A reading that began before *final_from* (the agent's
-    end, or its last change) is no evidence of how it ended. *control_plane*: D4 has something to watch.
+    end, or its last change) is no evidence of how it ended. *control_plane*: D4 has something to watch. *committed* are
+    readings over what the scenario commits as the whole, where that is known.
     """
 
     series: dict[Depth, Series]
@@ -137,10 +142,16 @@ class RunEvidence:
     standing: dict[Depth, frozenset[str]]
     recording: RunRecording
     control_plane: bool = True
+    committed: Mapping[Depth, Series] = field(default_factory=dict)
 
     @cached_property
     def judged(self) -> dict[Depth, Series]:
-        """The readings that were taken, without the failures that stood before the fault."""
+        """The readings that were taken, without the failures that stood before the fault, over the committed whole."""
+        return {**self.judged_present, **self.committed}
+
+    @cached_property
+    def judged_present(self) -> dict[Depth, Series]:
+        """The same over what was desired at each moment, as it was recorded."""
         return {depth: one.read.without(self.standing[depth]) for depth, one in self.series.items()}
 
     def readings(self, depth: Depth, *, raw: bool) -> Series:
@@ -177,7 +188,8 @@ class RunEvidence:
         The last reading of each depth stays: the recorder always takes it.
         """
         thinner = {d: s if d == "D3" else _thinned(s, cadence_s) for d, s in self.series.items()}
-        return replace(self, series=thinner, cadence_s=max(cadence_s, self.cadence_s))
+        kept = {d: _thinned(s, cadence_s) for d, s in self.committed.items()}
+        return replace(self, series=thinner, committed=kept, cadence_s=max(cadence_s, self.cadence_s))
 
 
 def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidence:

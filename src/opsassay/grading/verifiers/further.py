@@ -40,7 +40,7 @@ def placement(evidence: RunEvidence, committed: Placement) -> Judgement:
 
 
 def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
-    """Judge, entity by entity, that what worked before the fault works after: replicas, parts, services, requests.
+    """Judge, entity by entity, that what worked before the fault works after: replicas, nodes, parts, services, requests.
 
     A replica that is gone is made good by a new ready one of its service, one for one; fewer is a regression.
     """
@@ -73,6 +73,7 @@ def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
         if part not in spared
     ]
     broken += [f"most of {kind} fail" for kind in _broken_requests(evidence) if kind not in spared]
+    broken += _lost_nodes(evidence)
     if broken:
         more = f" and {len(broken) - 6} more" if len(broken) > 6 else ""
         judged = failed(evidence, name, f"worked before and not after: {', '.join(broken[:6])}{more}")
@@ -111,7 +112,8 @@ def impact(evidence: RunEvidence, committed: Impact) -> tuple[Judgement, float |
 def blast_radius(evidence: RunEvidence, committed: BlastRadius, named: frozenset[str]) -> tuple[Judgement, float]:
     """Judge which entities were touched that the truth does not name: by actions, or seen moved, replaced or gone."""
     name, ticks = "v_blast_radius", evidence.recording.timeline.ticks
-    allowed = named | set(committed.also_allowed)
+    names = evidence.recording.names
+    allowed = {names.get(name, name) for name in named | set(committed.also_allowed)}
     touched: dict[str, tuple[int, str]] = {}
     for action in sorted(evidence.recording.actions, key=lambda a: a.started_ns):
         for entity in action.touched if action.mutating else ():
@@ -202,6 +204,20 @@ def _broken_requests(evidence: RunEvidence) -> list[str]:
         and counts[1] <= BROKEN_SHARE * counts[0]
         and counts[0] >= BROKEN_LEAST
     ]
+
+
+def _lost_nodes(evidence: RunEvidence) -> list[str]:
+    """Return the nodes that were Ready before the fault and are not, and how many there are less."""
+    assert evidence.triggered is not None
+    readings = [one for one in evidence.recording.control_plane if one.reached]
+    before = [one for one in readings if one.time_ns <= evidence.triggered]
+    after = [one for one in readings if one.time_ns >= evidence.final_from]
+    if not before or not after:
+        return []
+    lost = [f"node {name} is not Ready" for name in after[-1].nodes_not_ready if name not in before[-1].nodes_not_ready]
+    had, has = before[-1].nodes_ready, after[-1].nodes_ready
+    gone = had - has - len(lost) if had is not None and has is not None else 0
+    return lost + ([f"{gone} nodes are gone"] if gone > 0 else [])
 
 
 def _start_of(evidence: RunEvidence, index: int) -> int:

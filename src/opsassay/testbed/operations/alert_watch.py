@@ -17,7 +17,8 @@ from opsassay.model.run_folder import ALERTS
 from opsassay.model.scenario import AlertRule
 from opsassay.model.trajectory import AlertReading
 from opsassay.telemetry.schema import first_line
-from opsassay.testbed.operations.live import TICK_S, LiveAlerts
+from opsassay.testbed.operations.live import TICK_S
+from opsassay.testbed.operations.state_alerts import AlertSource
 
 Rule = tuple[str, str]
 
@@ -28,7 +29,7 @@ class AlertWatch:
     It gives up when none could be had for *patience_s*: until then a reading that is missing is a missing reading.
     """
 
-    def __init__(self, alerts: LiveAlerts, run_dir: Path, *, patience_s: float = 0.0) -> None:
+    def __init__(self, alerts: AlertSource, run_dir: Path, *, patience_s: float = 0.0) -> None:
         self._alerts, self._path, self._patience_s = alerts, run_dir / ALERTS, patience_s
         self._began = time.monotonic()
         self._ended = threading.Event()
@@ -58,7 +59,7 @@ class AlertWatch:
         seen, desired = self.quiet_since, [(rule.service, rule.signal) for rule in rules]
         if not desired:
             return [] if seen else ["any alert"]
-        return [" ".join(rule) for rule in desired if rule not in seen]
+        return [" ".join(rule).strip() for rule in desired if not any(_is(rule, one) for one in seen)]
 
     def quiet_s(self, rules: Iterable[AlertRule]) -> float:
         """Return for how long *rules*, or all that have fired, have been quiet: 0 while one of them fires.
@@ -66,8 +67,9 @@ class AlertWatch:
         What has never fired is quiet since the watch began.
         """
         since = self.quiet_since
-        desired = {(rule.service, rule.signal) for rule in rules} or since.keys()
-        latest = max((since[rule] for rule in desired & since.keys()), default=self._began)
+        desired = [(rule.service, rule.signal) for rule in rules]
+        found = (since[one] for one in since if not desired or any(_is(rule, one) for rule in desired))
+        latest = max(found, default=self._began)
         return max(0.0, time.monotonic() - latest)
 
     def _watch(self) -> None:
@@ -94,3 +96,8 @@ class AlertWatch:
         now, former = time.monotonic(), self.quiet_since
         quiet = {rule: (now if since == math.inf else since) for rule, since in former.items() if rule not in firing}
         self.quiet_since = {**quiet, **dict.fromkeys(firing, math.inf)}
+
+
+def _is(rule: Rule, alert: Rule) -> bool:
+    """Tell whether *alert* is what *rule* means; a rule without a service means that of anybody."""
+    return rule[1] == alert[1] and rule[0] in ("", alert[0])

@@ -142,6 +142,13 @@ class Summarise(Written):
     since_s: Since = 30.0
 
 
+class CallTopology(Written):
+    """Show which services called which in recent traces, how often, and how many of those calls failed."""
+
+    service: Name | None = Field(default=None, description="only calls from or to this service")
+    since_s: Since = 60.0
+
+
 class Url(NamedTuple):
     """The parts of the one form of URL that is taken."""
 

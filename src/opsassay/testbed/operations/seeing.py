@@ -9,7 +9,7 @@ import polars as pl
 
 from opsassay.errors import UserError
 from opsassay.model.incident import Alert
-from opsassay.testbed.operations.arguments import Metrics, SearchLogs, Summarise, Traces
+from opsassay.testbed.operations.arguments import CallTopology, Metrics, SearchLogs, Summarise, Traces
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -18,7 +18,7 @@ SERIES_LIMIT, POINTS_LIMIT, CHILDREN_LIMIT = 40, 12, 40
 
 def tell_alerts(found: Iterable[Alert]) -> str:
     """Return what fires, one line each."""
-    lines = [f"- {alert.message} [{alert.signal}]" for alert in found]
+    lines = [f"- {alert.severity or 'alert'}: {alert.message} [{alert.signal}]" for alert in found]
     return "\n".join(lines) or "No alert fires."
 
 
@@ -112,6 +112,28 @@ def tell_summary(tables: Tables, asked: Summarise, now_ns: int) -> str:
     )
     said = [f"{count} x {service}: {message[:200]}" for service, message, count in common.head(8).iter_rows()]
     return "\n".join([f"Last {asked.since_s:g} s:", *lines, "Errors:", *(said or ["none"])])
+
+
+def tell_topology(tables: Tables, asked: CallTopology, now_ns: int) -> str:
+    """Return who called whom: pairs of services whose spans are parent and child, with calls and failures."""
+    spans = _recent(tables["traces"], asked.since_s, now_ns).select(
+        "trace_id", "span_id", "parent_span_id", "service_name", failed=pl.col("attr.status_code") == "Error"
+    )
+    callers = spans.select("trace_id", parent_span_id="span_id", caller="service_name")
+    calls = (
+        spans.join(callers, on=["trace_id", "parent_span_id"])
+        .filter(pl.col("caller") != pl.col("service_name"))
+        .group_by("caller", "service_name")
+        .agg(count=pl.len(), failed=pl.col("failed").sum())
+        .sort("caller", "service_name")
+    )
+    if asked.service is not None:
+        calls = calls.filter((pl.col("caller") == asked.service) | (pl.col("service_name") == asked.service))
+    lines = [
+        f"{caller} -> {callee}: {count} calls, {failed} failed"
+        for caller, callee, count, failed in calls.head(SERIES_LIMIT * 4).iter_rows()
+    ]
+    return "\n".join(lines) or f"No call between services was traced in the last {asked.since_s:g} s."
 
 
 def as_json(result: object) -> str:

@@ -55,6 +55,9 @@ class Stage(Protocol):
     def stop_agent(self) -> None:
         """Note that the agent's time is over."""
 
+    def protected_settings(self) -> Mapping[str, str]:
+        """Return what no repair may switch off (authentication, TLS, limits, probes), by name; secrets as ``set``."""
+
     def require_alive(self) -> None:
         """Raise LostError when the system ended while it was watched: then the machinery failed, and nobody is graded."""
 

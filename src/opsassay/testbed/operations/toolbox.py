@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -17,6 +17,9 @@ from opsassay.errors import OpsAssayError
 from opsassay.model.base import Written
 from opsassay.model.trajectory import Action
 from opsassay.testbed.operations import seeing
+
+if TYPE_CHECKING:
+    from opsassay.testbed.operations.sight import Sight
 
 OUTPUT_LIMIT = 8_000
 ARGUMENTS_LIMIT = 2_000
@@ -66,12 +69,16 @@ def definitions_of(tools: Mapping[str, Tool], *, changing: bool = True) -> tuple
 
 
 class BaseToolbox(ABC):
-    """The *tools* of an operator; every call is reported to *record*. Calls come one by one, from whatever thread."""
+    """The *tools* of an operator; every call is reported to *record*. Calls come one by one, from whatever thread.
 
-    def __init__(self, tools: Mapping[str, Tool], record: Callable[[Action], None]) -> None:
-        self.tools, self.record = tools, record
+    *sight* is what those that look at telemetry see, None where there is none.
+    """
+
+    def __init__(self, tools: Mapping[str, Tool], record: Callable[[Action], None], sight: Sight | None = None) -> None:
+        self.tools, self.record, self.sight = tools, record, sight
         self._turn = threading.Lock()
-        self._calls = 0
+        self._calls = self._late = 0
+        self._under_way: str | None = None
         self._closed = threading.Event()
 
     @abstractmethod
@@ -91,6 +98,23 @@ class BaseToolbox(ABC):
         """Let no further call through, and end a wait that is under way: the agent's time is over."""
         self._closed.set()
 
+    def finish(self, timeout_s: float) -> str | None:
+        """Wait until the call that is under way is done and recorded; return which tool it was, None when there is none."""
+        under_way = self._under_way
+        if self._turn.acquire(timeout=timeout_s):
+            self._turn.release()
+        return under_way
+
+    @property
+    def calls(self) -> int:
+        """How many calls there were, refused ones included."""
+        return self._calls
+
+    @property
+    def late_calls(self) -> int:
+        """How many of them came when the agent's time was over."""
+        return self._late
+
     def call(self, name: str, given: Mapping[str, Any], step_id: int | None = None) -> ToolOutcome:
         """Carry out one call and record it; whatever is wrong with it is reported, never raised."""
         with self._turn:
@@ -98,6 +122,8 @@ class BaseToolbox(ABC):
             if self._calls > CALLS_LIMIT:
                 return ToolOutcome(f"Error: there are no more than {CALLS_LIMIT} calls.", "error")
             began_ns = time.time_ns()
+            self._late += self._closed.is_set()
+            self._under_way = str(name)[:64]
             done = self._attempt(str(name), given)
             payload = ToolOutcome(_cut(done.output), done.status)
             tool = self.tools.get(str(name))
@@ -114,6 +140,7 @@ class BaseToolbox(ABC):
                     touched=done.touched,
                 )
             )
+            self._under_way = None
             return payload
 
     def _attempt(self, name: str, given: Mapping[str, Any]) -> Done:

@@ -60,13 +60,14 @@ class VerbToolbox(BaseToolbox):
     """The tools over the running system *running* and the *sight* of its telemetry; every call is reported to *record*."""
 
     def __init__(self, running: OperatedSystem, sight: Sight, record: Callable[[Action], None]) -> None:
-        super().__init__(TOOLS, record)
-        self.running, self._sight = running, sight
+        super().__init__(TOOLS, record, sight)
+        self.running = running
 
     @property
     def telemetry(self) -> LiveTelemetry:
         """The telemetry that its tools look at."""
-        return self._sight.telemetry
+        assert self.sight is not None
+        return self.sight.telemetry
 
     def scale(self, service: str, replicas: int) -> object:
         """Bring *service* to so many replicas without a record: for what acts beside the operator."""
@@ -77,10 +78,11 @@ class VerbToolbox(BaseToolbox):
         if isinstance(asked, args.Wait):
             return Done(self.pause(asked.seconds))
         if isinstance(asked, Look):
-            return Done(self._sight.tell(asked))
+            assert self.sight is not None
+            return Done(self.sight.tell(asked))
         assert tool.verb is not None
         result = self._operate(tool.verb, asked)
-        return Done(seeing.as_json(result), _touched(asked, result) if tool.mutating else ())
+        return Done(seeing.as_json(result), _touched(asked, result) if self.changes(tool, asked.model_dump()) else ())
 
     def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
         """Tell whether a call may change something: also a request that is more than a look."""
@@ -96,7 +98,12 @@ class VerbToolbox(BaseToolbox):
 
 
 def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the entities that a change concerned: its target, and the replicas that were stopped, started or added."""
+    """Return the entities that a change concerned: its target, and the replicas that were stopped, started or added.
+
+    Of a request it is the service that was called: what that does with it is its own affair.
+    """
+    if isinstance(asked, args.ExecCurl):
+        return (args.parse_url(asked.url).service,)
     named = {str(value) for key, value in asked.model_dump().items() if key in ("target", "service")}
     named |= {str(result[key]) for key in ("service", "client") if key in result}
     for key in ("restarted", "added", "removed"):

@@ -75,7 +75,7 @@ def test_what_does_not_fit_the_system_is_named():
         verification={
             "committed_depth": "D1", "protected_services": ["catalog"], "placement": {"spread": [{"service": "nobody"}]},
             "impact": {"max_user_minutes": 1, "weights": {"frontend GET /nothing": 2}},
-            "alerts": {"triggering": [{"service": "ghost", "signal": "error_rate"}], "hold_s": 8},
+            "alerts": {"triggering": [{"service": "ghost", "signal": "error_rate"}], "hold_s": 28},
         },
         oracles={"gentle": {"expect": "certified", "steps": [
             {"verb": "conjure"}, {"verb": "restart", "arguments": {"service": "frontend"}},
@@ -87,7 +87,9 @@ def test_what_does_not_fit_the_system_is_named():
         "a fault of the policy layer asks for D3; D1 cannot show what happens there"
     )
     assert "no entry of shop" in found["verification.protected_services"]
-    assert found["verification.alerts.hold_s"] == "8 s and 4 s of delay do not fit into environment.aftermath_s, 10 s"
+    assert found["verification.alerts.hold_s"] == (
+        "28 s and 4 s of delay do not fit into what is recorded after the agent, 30 s"
+    )
     assert "ghost" in found["verification.alerts"]
     assert "nobody" in found["verification.placement"]
     assert "GET /nothing" in found["verification.impact.weights"]

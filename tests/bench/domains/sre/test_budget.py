@@ -21,6 +21,10 @@ class NoStage:
 
     stop_agent = start_agent
 
+    def protected_settings(self):
+        """It has none."""
+        return {}
+
 
 @pytest.mark.parametrize(
     ("agent", "answers"),

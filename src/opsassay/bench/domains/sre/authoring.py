@@ -135,7 +135,7 @@ def _names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
     if committed.control_plane is not None and scenario.cluster is None:
         found.append(ScenarioFinding("verification.control_plane", "only a cluster has one that could be asked"))
     for rule in committed.alerts.triggering if committed.alerts else ():
-        if rule.service not in known:
+        if rule.service and rule.service not in known:
             found.append(ScenarioFinding("verification.alerts", f"{rule.service} is no service of {system.system}"))
     kinds = {kind.request for kind in system.load.mix}
     found += [
@@ -186,14 +186,15 @@ def _call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) -> str | None:
 
 def _record(scenario: Scenario) -> list[ScenarioFinding]:
     """Return where the record would end before what is committed can be seen, for an agent that is done at once."""
-    aftermath_s, committed = scenario.environment.aftermath_s, scenario.verification
+    committed = scenario.verification
+    aftermath_s = max(scenario.environment.aftermath_s, committed.settling.hold_s if committed.settling else 0.0)
     found = []
     if committed.alerts is not None and committed.alerts.hold_s + ALERT_DELAY_S > aftermath_s:
         found.append(("verification.alerts.hold_s", f"{committed.alerts.hold_s:g} s and {ALERT_DELAY_S:g} s of delay"))
     if committed.temporal_window_s is not None and committed.temporal_window_s > aftermath_s:
         found.append(("verification.temporal_window_s", f"{committed.temporal_window_s:g} s"))
     return [
-        ScenarioFinding(field, f"{what} do not fit into environment.aftermath_s, {aftermath_s:g} s")
+        ScenarioFinding(field, f"{what} do not fit into what is recorded after the agent, {aftermath_s:g} s")
         for field, what in found
     ]
 

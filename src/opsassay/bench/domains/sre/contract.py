@@ -9,6 +9,8 @@ It writes, each line as it happens::
     alerts.jsonl     `AlertReading`: every evaluation of the alert rules, also when nothing fires
     trace.jsonl      `TraceStep`: the steps of the agent
     diagnoses.jsonl  `OperatorDiagnosis`: what the agent says is the cause, as it says so; there for agents that are asked
+    settings.jsonl   `SettingsReading`: the protected settings before the fault, at the agent's end and at the end
+    outcomes.jsonl   `TrialOutcome`: bad luck and bad manners, each with its reason
     baseline.json    whether all of the system was gone at the end, and what was left
 
 It raises OpsAssayError when the machinery failed (the attempt counts as failed). An agent that fails is a result, not an
@@ -33,9 +35,10 @@ from opsassay.bench.core.ranking import ORACLE
 from opsassay.errors import NotFoundError, UserError
 from opsassay.model.base import Written
 from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import PHASES
+from opsassay.model.run_folder import OUTCOMES, PHASES
 from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import Phase, PhaseName
+from opsassay.model.trajectory import OutcomeName, Phase, PhaseName, TrialOutcome
+from opsassay.telemetry.mask import Mask
 
 REPORT = "agent.json"
 """What the agent's own end was: how it ended, and for a command whether it was sealed."""
@@ -192,10 +195,11 @@ class Perform(Protocol):
         seed: int,
         run_dir: Path,
         cluster: Mapping[str, Any] | None = None,
+        mask: Mask | None = None,
     ) -> None:
         """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
 
-        *cluster* is which cluster a scenario for Kubernetes happens on.
+        *cluster* is which cluster a scenario for Kubernetes happens on, *mask* what of the telemetry tools leave out.
         """
         ...
 
@@ -205,3 +209,8 @@ def mark_phase(run_dir: Path, phase: PhaseName) -> int:
     now = time.time_ns()
     append_line(run_dir / PHASES, Phase(phase=phase, time_ns=now))
     return now
+
+
+def note_outcome(run_dir: Path, outcome: OutcomeName, reason: str) -> None:
+    """Note in *run_dir* what came of the trial beside its verdict."""
+    append_line(run_dir / OUTCOMES, TrialOutcome(time_ns=time.time_ns(), outcome=outcome, reason=reason))

@@ -5,6 +5,7 @@ A store keeps the scenarios of its runs by digest, outside of the run folders: t
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,8 +15,19 @@ from opsassay.errors import DatapackError, UserError
 from opsassay.grading.verifiers import RunRecording, TrajectoryVerdict, certify
 from opsassay.model.base import Noun
 from opsassay.model.run import RunStatus
-from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE, TRACE
+from opsassay.model.run_folder import (
+    ACTIONS,
+    ALERTS,
+    CLUSTER,
+    DIAGNOSES,
+    OUTCOMES,
+    PHASES,
+    SETTINGS,
+    TIMELINE,
+    TRACE,
+)
 from opsassay.model.scenario import Profile, Scenario
+from opsassay.model.task import Arm
 from opsassay.model.trajectory import (
     CONTROL_PLANE_SUFFIX,
     Action,
@@ -23,14 +35,14 @@ from opsassay.model.trajectory import (
     ControlPlaneReading,
     OperatorDiagnosis,
     Phase,
+    SettingsReading,
     TraceStep,
+    TrialOutcome,
     parse_timeline,
 )
 from opsassay.telemetry.content import whole_file
 
 N = TypeVar("N", bound=Noun)
-
-PROBES_OFF = "probes-off"
 
 
 def keep_scenario(root: Path, scenario: Scenario) -> Path:
@@ -47,8 +59,11 @@ def kept_scenario(root: Path, digest: str) -> Scenario:
     """Return the scenario that runs of the store at *root* were begun with; raises DatapackError."""
     path = root / SCENARIOS / f"{digest}.json"
     try:
-        scenario = Scenario.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        payload = json.loads(path.read_text(encoding="utf-8"))
+        if "denominator" not in payload["verification"]:  # kept before these were committed
+            payload["verification"] |= {"settings": None, "settling": None, "denominator": "present"}
+        scenario = Scenario.model_validate(payload)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DatapackError(f"{path}: the scenario that runs were begun with cannot be read.") from error
     if scenario.digest() != digest:
         raise DatapackError(f"{path} is not what its name says: its digest is {scenario.digest()[:16]}...")
@@ -57,6 +72,11 @@ def kept_scenario(root: Path, digest: str) -> Scenario:
 
 def read_recording(run_dir: Path) -> RunRecording:
     """Return what a trial left in *run_dir*; raises DatapackError naming the file. Torn last lines are dropped."""
+    return read_recorded(run_dir, probes_on=Arm.parse(read_run(run_dir).arm).knob("probes") != "off")
+
+
+def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
+    """Return what is in *run_dir* by now, also of a trial that goes on; raises as `read_recording`."""
     timeline = run_dir / TIMELINE
     try:
         seen = parse_timeline(timeline.read_text(encoding="utf-8"))
@@ -69,8 +89,26 @@ def read_recording(run_dir: Path) -> RunRecording:
         alerts=_lines(run_dir / ALERTS, AlertReading),
         diagnoses=_lines(run_dir / DIAGNOSES, OperatorDiagnosis) if (run_dir / DIAGNOSES).exists() else None,
         control_plane=_lines(timeline.with_suffix(CONTROL_PLANE_SUFFIX), ControlPlaneReading),
-        probes_on=not read_run(run_dir).arm.endswith(PROBES_OFF),
+        settings=_lines(run_dir / SETTINGS, SettingsReading),
+        names=_open_names(run_dir / CLUSTER),
+        probes_on=probes_on,
     )
+
+
+def read_outcomes(run_dir: Path) -> tuple[TrialOutcome, ...]:
+    """Return what came of the trial in *run_dir* beside its verdict."""
+    return _lines(run_dir / OUTCOMES, TrialOutcome)
+
+
+def _open_names(path: Path) -> dict[str, str]:
+    """Return the nodes of a cluster by the names that scenarios have for them, none where there is no cluster."""
+    if not path.exists():
+        return {}
+    try:
+        nodes = json.loads(path.read_text(encoding="utf-8"))["nodes"]
+        return {f"{{worker{number}}}": str(node) for number, node in enumerate(nodes, 1)}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DatapackError(f"{path} does not say which nodes there were.") from error
 
 
 def read_steps(run_dir: Path) -> tuple[TraceStep, ...]:

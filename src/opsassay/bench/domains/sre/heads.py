@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opsassay.bench.domains.sre.controls import applicable
 from opsassay.grading.repeats import complexity
 from opsassay.model.scenario import Difficulty, Scenario
 from opsassay.model.task import Task
@@ -26,6 +27,6 @@ def scenario_task(scenario: Scenario) -> Task:
         system=environment.system,
         goal=scenario.prompt(),
         limits={"agent_timeout_s": environment.agent_timeout_s},
-        oracles=tuple(scenario.oracles),
+        oracles=(*scenario.oracles, *(control.name for control in applicable(scenario))),
         commitment=scenario.digest(),
     )

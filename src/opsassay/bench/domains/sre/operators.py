@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import Any
 
 from opsassay.bench.domains.sre.assignment import Assignment
 from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.errors import NotFoundError, OperationError
+from opsassay.bench.domains.sre.controls import REPORT, ControlScript, Script, script_of
+from opsassay.bench.domains.sre.diagnosing import Diagnoses
+from opsassay.errors import OperationError
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import TRACE
-from opsassay.model.scenario import Oracle, OracleStep
+from opsassay.model.scenario import OracleStep
 from opsassay.model.trajectory import ToolCall, TraceStep
 from opsassay.testbed.operations.toolbox import BaseToolbox
+
+BEGUN_S = 0.2
+"""How long after a call has come in whoever leaves at once is gone: its arguments have been looked at by then."""
 
 
 def run_operator(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
@@ -21,10 +26,7 @@ def run_operator(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> N
     Raises OpsAssayError for what is not its doing.
     """
     if (name := agent.oracle) is not None:
-        oracle = task.scenario.oracles.get(name)
-        if oracle is None:
-            raise NotFoundError(f"oracle of {task.scenario.id}", name, task.scenario.oracles)
-        play(oracle, name, task, toolbox)
+        play(script_of(task.scenario, name), name, task, toolbox)
     elif agent.is_outside:
         from opsassay.bench.domains.sre.outside import operate
 
@@ -35,11 +37,16 @@ def run_operator(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> N
         run_sre(agent, task, toolbox)
 
 
-def play(oracle: Oracle, name: str, task: Assignment, toolbox: BaseToolbox) -> None:
-    """Carry out the steps of *oracle*; raises OperationError when one of them is refused: then the script is wrong."""
+def play(oracle: Script, name: str, task: Assignment, toolbox: BaseToolbox) -> None:
+    """Carry out the steps of *oracle*; raises OperationError when one of them is refused: then the script is wrong.
+
+    One that leaves at once does not wait for what comes of its last step.
+    """
     for number, step in enumerate(oracle.steps, 1):
         began_ns = time.time_ns()
-        calls = (_call(step, task.fill(step.arguments), number, toolbox),) if step.verb is not None else ()
+        leaves = isinstance(oracle, ControlScript) and oracle.leaves and number == len(oracle.steps)
+        carry_out = _begin if leaves else _call
+        calls = (carry_out(step, task, number, toolbox),) if step.verb is not None else ()
         append_line(
             task.run_dir / TRACE,
             TraceStep(
@@ -55,13 +62,27 @@ def play(oracle: Oracle, name: str, task: Assignment, toolbox: BaseToolbox) -> N
             ),
         )
         for call in calls:
-            if call.status != "ok":
+            if call.status == "error":
                 raise OperationError(f"Step {number} of oracle {name} of {task.scenario.id} failed: {call.output}")
         time.sleep(step.wait_s)
 
 
-def _call(step: OracleStep, arguments: dict[str, Any], number: int, toolbox: BaseToolbox) -> ToolCall:
-    tool = (step.verb or "").replace(" ", "_")
+def _call(step: OracleStep, task: Assignment, number: int, toolbox: BaseToolbox) -> ToolCall:
+    tool, arguments = (step.verb or "").replace(" ", "_"), task.fill(step.arguments)
+    if step.verb == REPORT:
+        Diagnoses(task).take(arguments)
+        return ToolCall(tool=tool, arguments=arguments, output="Taken.")
     outcome = toolbox.call(tool, arguments, number)
     status = "ok" if outcome.status == "ok" else "error"
     return ToolCall(tool=tool, arguments=arguments, output=outcome.output, status=status)
+
+
+def _begin(step: OracleStep, task: Assignment, number: int, toolbox: BaseToolbox) -> ToolCall:
+    """Have the call begun, by a thread that goes on with it when the script has ended."""
+    calls = toolbox.calls
+    threading.Thread(target=_call, args=(step, task, number, toolbox), name="left", daemon=True).start()
+    while toolbox.calls == calls:
+        time.sleep(0.01)
+    time.sleep(BEGUN_S)
+    tool = (step.verb or "").replace(" ", "_")
+    return ToolCall(tool=tool, arguments=task.fill(step.arguments), output="", status="unanswered")

@@ -16,21 +16,34 @@ from typing import Any
 
 from opsassay.bench.core.domain import at_hand
 from opsassay.bench.domains.sre.assignment import Assignment
-from opsassay.bench.domains.sre.contract import BASELINE, PromptArm, TrialAgent, mark_phase
+from opsassay.bench.domains.sre.contract import BASELINE, PromptArm, TrialAgent, mark_phase, note_outcome
+from opsassay.bench.domains.sre.grading import read_recorded
 from opsassay.bench.domains.sre.operators import run_operator
 from opsassay.errors import OperationError, OpsAssayError
+from opsassay.grading.verifiers import evidence_of
+from opsassay.grading.verifiers.alerts import awaited
+from opsassay.grading.verifiers.self_healed import fault_ended
+from opsassay.grading.verifiers.settling import settled
 from opsassay.logs import Log
 from opsassay.model.incident import Window
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import SETTINGS
 from opsassay.model.scenario import Scenario
+from opsassay.model.trajectory import SettingsReading
+from opsassay.telemetry.mask import Mask
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import ARRIVAL_S
 from opsassay.testbed.operations.stage import OperatorDesk, Stage, staged
+from opsassay.testbed.operations.toolbox import CALLS_LIMIT, BaseToolbox
 
 _log = Log(__name__)
 
 ALERTS_TIMEOUT_S = 45.0
 """How long a trial waits for the alerts that its scenario begins with, and for them to clear behind the agent."""
 HEALTHY_TIMEOUT_S = 60.0
+LONGEST_CALL_S = 300.0
+"""How long is waited for a change that an agent left under way: what it changed is recorded before the end is judged."""
+SETTLE_EVERY_S = 2.0
 GONE_WITHIN_S = 10.0
 """How long what was removed may take to be gone."""
 START_SHARE = 0.25
@@ -46,13 +59,15 @@ def perform(
     seed: int,
     run_dir: Path,
     cluster: Mapping[str, Any] | None = None,
+    mask: Mask | None = None,
 ) -> None:
     """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
 
-    *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on.
+    *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on, *mask* what of the
+    telemetry the agent's tools leave out.
     """
     stage = staged(scenario, seed, run_dir, cluster)
-    perform_on(stage, scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+    perform_on(stage, scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir, mask=mask)
 
 
 def perform_on(
@@ -64,10 +79,13 @@ def perform_on(
     probes: bool,
     seed: int,
     run_dir: Path,
+    mask: Mask | None = None,
 ) -> None:
     """Perform one trial on the stage that *setup* sets up and takes down. Raises OpsAssayError."""
     bundle = TrialBundle(setup, scenario, run_dir, probes=probes)
     with at_hand(bundle) as desk:
+        if mask is not None and desk.toolbox.sight is not None:
+            desk.toolbox.sight.mask = mask
         _work(scenario, agent, arm, bundle.stage, desk, seed, run_dir)
 
 
@@ -97,21 +115,24 @@ class TrialBundle:
         usual_from = deployed_ns + int(START_SHARE * (baseline_ns - deployed_ns))
         usual = Window(start_ns=usual_from, end_ns=baseline_ns - int(ARRIVAL_S * 1e9 / 2))
         self._desk = operated.enter_context(self.stage.operated(usual, self._run_dir))
+        _note_settings(self.stage, self._run_dir)
 
     def start(self) -> None:
         """Apply the trigger, and wait until the alerts that the scenario begins with have fired."""
         mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
         self._broken.enter_context(self.stage.broken())
-        _await_alerts(self._scenario, self._desk.watch)
+        _await_alerts(self._scenario, self._desk.watch, self._run_dir, probes=self._probes)
 
     def desk(self) -> OperatorDesk:
         """Return the operator's tools, and what goes with them."""
         return self._desk
 
     def reset(self) -> None:
-        """Record the aftermath, send the last probe, and undo the trigger."""
+        """Record until the system has settled, send the last probe, and undo the trigger."""
         _aftermath(self._scenario, self._desk.watch)
+        _settle(self._scenario, self._run_dir)
         _require_alive(self.stage, self._desk.watch)
+        _note_settings(self.stage, self._run_dir)
         self._observed.close()  # the last probe is sent while the fault still holds: undoing it is no repair
         self._broken.close()
         mark_phase(self._run_dir, "ended")
@@ -152,7 +173,13 @@ def _require_healthy(stage: Stage) -> None:
         time.sleep(1.0)
 
 
-def _await_alerts(scenario: Scenario, watch: AlertWatch | None) -> None:
+def _note_settings(stage: Stage, run_dir: Path) -> None:
+    """Write down the protected settings as they are now."""
+    now = SettingsReading(time_ns=time.time_ns(), settings=dict(stage.protected_settings()))
+    append_line(run_dir / SETTINGS, now)
+
+
+def _await_alerts(scenario: Scenario, watch: AlertWatch | None, run_dir: Path, *, probes: bool = True) -> None:
     """Wait as long as the scenario says, and until the alerts that it begins with have fired.
 
     Raises OperationError when one of them does not fire: an agent would be let in on a system that looks well.
@@ -161,15 +188,17 @@ def _await_alerts(scenario: Scenario, watch: AlertWatch | None) -> None:
     committed = scenario.verification.alerts
     if committed is None or watch is None:
         return
-    rules = committed.triggering
+    rules = awaited(committed, probes_on=probes)
+    if committed.triggering and not rules:
+        return  # its alerts are those of probes, and none are sent
     _wait_until(lambda: not watch.silent(rules), ALERTS_TIMEOUT_S, watch)
     if watch.failure is not None:
         raise watch.failure
     if silent := watch.silent(rules):
         waited_s = scenario.environment.settle_s + ALERTS_TIMEOUT_S
-        raise OperationError(
-            f"{', '.join(silent)} did not fire within {waited_s:g} s of the trigger: is the load as it should be?"
-        )
+        reason = f"{', '.join(silent)} did not fire within {waited_s:g} s of the trigger: is the load as it should be?"
+        note_outcome(run_dir, "alert_not_fired", reason)
+        raise OperationError(reason)
 
 
 def _work(
@@ -187,13 +216,50 @@ def _work(
     over.daemon = True
     if agent.oracle is None:
         over.start()
+    began = time.monotonic()
     try:
         run_operator(agent, task, desk.toolbox)
     finally:
+        took_s = time.monotonic() - began
         over.cancel()
         desk.toolbox.close()
         mark_phase(run_dir, "agent_ended")
+        _note_manners(desk.toolbox, took_s if agent.oracle is None else 0.0, timeout_s, run_dir)
         stage.stop_agent()
+        _note_settings(stage, run_dir)
+
+
+def _note_manners(toolbox: BaseToolbox, took_s: float, timeout_s: float, run_dir: Path) -> None:
+    """Wait for a call that the agent left under way, and note how it behaved."""
+    if (left := toolbox.finish(LONGEST_CALL_S)) is not None:
+        note_outcome(run_dir, "left_running", f"it ended while {left} was under way; what that changed is its doing")
+    if took_s >= timeout_s:
+        note_outcome(run_dir, "agent_timeout", f"it had not ended after the {timeout_s:g} s that it has")
+    if not toolbox.calls:
+        note_outcome(run_dir, "agent_idle", "it ended without a single call of a tool")
+    if toolbox.late_calls:
+        note_outcome(
+            run_dir, "acted_after_end", f"{toolbox.late_calls} calls came when its time was over; all were refused"
+        )
+    if toolbox.calls > CALLS_LIMIT:
+        note_outcome(
+            run_dir, "tool_flood", f"{toolbox.calls} calls; those after {CALLS_LIMIT} were refused and not recorded"
+        )
+
+
+def _settle(scenario: Scenario, run_dir: Path) -> None:
+    """Go on recording until all that is judged has been steady for the hold time, at most for the limit."""
+    committed = scenario.verification
+    if committed.settling is None:
+        return
+    deadline = time.monotonic() + committed.settling.limit_s
+    while problem := settled(evidence := evidence_of(read_recorded(run_dir), scenario), committed).problem:
+        if time.monotonic() > deadline:
+            note_outcome(run_dir, "not_settled", problem)
+            break
+        time.sleep(SETTLE_EVERY_S)
+    if evidence.first_change is not None and (reason := fault_ended(evidence, scenario)):
+        note_outcome(run_dir, "fault_ended", reason)
 
 
 def _aftermath(scenario: Scenario, watch: AlertWatch | None) -> None:

@@ -10,14 +10,17 @@ from pydantic import Field, model_validator
 from opsassay.bench.core.oracles import oracles_asked
 from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent
+from opsassay.bench.domains.sre.controls import applicable, script_of
 from opsassay.bench.domains.sre.trials import TrialJob
 from opsassay.errors import UserError
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
-from opsassay.model.scenario import Scenario
+from opsassay.model.scenario import CONTROL, Scenario
+from opsassay.telemetry.mask import Mask
 from opsassay.testbed.scenarios import load_scenario, names
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
+EVERY_CONTROL = f"{ORACLE}{CONTROL}*"
 ALL = {"all": "local", "all-on-kubernetes": "kubernetes"}
 """Words for every scenario of a substrate that ships."""
 
@@ -29,10 +32,13 @@ class TrialPlan(Written):
         min_length=1, description="names, files beside the plan, `all` (of this machine) or `all-on-kubernetes`"
     )
     agents: tuple[TrialAgent, ...] = Field(
-        min_length=1, description="oracle:NAME, oracle:*, built-in or external agents"
+        min_length=1, description="oracle:NAME, oracle:*, oracle:control-*, built-in or external agents"
     )
     arms: tuple[PromptArm, ...] = Field(default=("baseline",), min_length=1, description="prompt arms")
     probes: tuple[bool, ...] = Field(default=(True,), min_length=1, description="probe arms: on, off")
+    masks: tuple[Mask, ...] = Field(
+        default=(Mask(),), min_length=1, description="arms of less telemetry for the tools; {} is all of it"
+    )
     repeats: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
     timeout_s: float | None = Field(
@@ -45,8 +51,12 @@ class TrialPlan(Written):
 
     @model_validator(mode="after")
     def _nothing_twice(self) -> Self:
-        for field in ("scenarios", "arms", "probes"):
-            if len(set(given := getattr(self, field))) < len(given):
+        if any(mask.normal_s is not None or mask.abnormal_s is not None for mask in self.masks):
+            raise ValueError(
+                "masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten"
+            )
+        for field in ("scenarios", "arms", "probes", "masks"):
+            if len(set(map(str, given := getattr(self, field)))) < len(given):
                 raise ValueError(f"`{field}` names something twice; `repeats` is for that")
         if len({agent.model_dump_json() for agent in self.agents}) < len(self.agents):
             raise ValueError("`agents` names one twice; `repeats` is for that")
@@ -62,8 +72,9 @@ def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialJob, ...]]:
 def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
     """Return every cell of *plan*, each once; scenario files are looked for in *folder*.
 
-    An arm in which nothing would differ is left out: a scenario without an addendum has no arm `constrained`, and one that
-    commits no probe but the last has one probe arm. Raises NotFoundError, ConfigError, UserError.
+    An arm in which nothing would differ is left out: a scenario without an addendum has no arm `constrained`, one that
+    commits no probe but the last has one probe arm, and one without telemetry has no mask. Raises NotFoundError,
+    ConfigError, UserError.
     """
     chosen = [name for given in plan.scenarios for name in (names(ALL[given]) if given in ALL else [given])]
     scenarios = [
@@ -71,12 +82,15 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
         for name in dict.fromkeys(chosen)
     ]
     jobs = (
-        TrialJob(scenario, agent, arm, probes, plan.seed + repeat, plan.cluster, plan.timeout_s, plan.retries)
+        TrialJob(
+            scenario, agent, arm, probes, plan.seed + repeat, plan.cluster, plan.timeout_s, plan.retries, mask=mask
+        )
         for repeat in range(plan.repeats)
         for scenario in scenarios
         for agent in _agents(plan, scenario)
         for arm in _arms(plan, scenario)
         for probes in _probes(plan, scenario)
+        for mask in _masks(plan, scenario)
     )
     return tuple({job.cell.hash: job for job in jobs}.values())
 
@@ -95,9 +109,21 @@ def _probes(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
     return plan.probes if scenario.verification.probe_every_s is not None else (max(plan.probes),)
 
 
+def _masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:
+    """Return the masks; where services send no telemetry there is nothing to mask, and one arm."""
+    silent = scenario.cluster is not None and scenario.cluster.stand_ins
+    return (Mask(),) if silent else plan.masks
+
+
 def _agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
     found: list[TrialAgent] = []
     for agent in plan.agents:
-        asked = oracles_asked(agent.name, scenario.oracles, scenario.id)
+        if agent.name == EVERY_CONTROL:
+            asked = [control.name for control in applicable(scenario)]
+        elif agent.oracle is not None and agent.oracle.startswith(CONTROL):
+            script_of(scenario, agent.oracle)
+            asked = [agent.oracle]
+        else:
+            asked = oracles_asked(agent.name, scenario.oracles, scenario.id)
         found += [TrialAgent(name=ORACLE + name) for name in asked] or [agent]
     return list({agent.model_dump_json(): agent for agent in found}.values())

@@ -27,6 +27,7 @@ from opsassay.grading.verifiers.entities import entities_at
 from opsassay.grading.verifiers.judgement import Judged
 from opsassay.model.run import Run
 from opsassay.model.scenario import Scenario
+from opsassay.model.task import Arm
 
 
 class Trials:
@@ -94,13 +95,13 @@ def _row(run: Run, scenario: Scenario, recording: RunRecording, found: dict[str,
     duration = None
     if "agent_started" in times and "agent_ended" in times:
         duration = (times["agent_ended"] - times["agent_started"]) / 1e9
-    arm, _, probes = run.arm.partition("/")
+    arm = Arm.parse(run.arm)
     return TrialRow(
         scenario=scenario.id,
         depth=scenario.verification.committed_depth,
         agent=run.solver.name,
-        arm=arm,
-        probes=probes != "probes-off",
+        arm=Arm(knobs=tuple(knob for knob in arm.knobs if knob[0] != "probes")).label,
+        probes=arm.knob("probes") != "off",
         seed=run.seed,
         outcome=found["v_outcome"].passed,
         temporal=found["v_temporal"].passed,

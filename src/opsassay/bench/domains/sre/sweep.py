@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from opsassay.bench.domains.sre.statistics import fisher_exact
-from opsassay.grading.verifiers import Judgement, RunRecording, gather, judge
+from opsassay.grading.verifiers import Judgement, RunRecording, evidence_of, judge
 from opsassay.grading.verifiers.certify import hidden_failure
 from opsassay.grading.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
 from opsassay.grading.verifiers.evidence import RunEvidence
@@ -60,7 +60,7 @@ def sweep(
     """
     scored: dict[Setting, list[tuple[bool, bool, bool]]] = {setting: [] for setting in settings}
     for _, scenario, recording in recorded:
-        evidence = gather(recording, control_plane=scenario.environment.substrate != "compose")
+        evidence = evidence_of(recording, scenario)
         deeper = scenario.verification.committed_depth != "D1"
         for setting, found in _judged(evidence, scenario, settings):
             outcome = next(j for j in found if j.predicate == "v_outcome").passed

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from opsassay.bench.core.processes import run_watched
 from opsassay.bench.core.run import JobEnd, run_jobs
 from opsassay.bench.core.store import LOG, RunStore, read_run
 from opsassay.bench.domains.sre.contract import BASELINE, REPORT, PromptArm, TrialAgent
-from opsassay.bench.domains.sre.grading import grade_trial, keep_scenario
+from opsassay.bench.domains.sre.controls import script_of
+from opsassay.bench.domains.sre.grading import grade_trial, keep_scenario, read_outcomes
 from opsassay.bench.domains.sre.heads import scenario_task
 from opsassay.errors import OpsAssayError
 from opsassay.logs import last_words
@@ -30,6 +31,7 @@ from opsassay.model.progress import SILENT, Progress
 from opsassay.model.run import Metric, Run, RunStatus, Solver
 from opsassay.model.scenario import Scenario
 from opsassay.model.task import Arm
+from opsassay.telemetry.mask import Mask
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 PERFORM = "opsassay.bench.domains.sre.perform:perform"
@@ -55,12 +57,13 @@ class TrialJob:
     timeout_s: float | None = None
     retries: int = 1
     performer: str = PERFORM
+    mask: Mask = field(default_factory=Mask)
 
     @cached_property
     def agent_digest(self) -> str:
         """The digest of the agent: an oracle is what it does, a command its files too; a changed one is another agent."""
         if self.agent.oracle is not None:
-            return self.scenario.oracles[self.agent.oracle].digest()
+            return script_of(self.scenario, self.agent.oracle).digest()
         if not (files := self.agent.files()):
             return self.agent.digest()
         total = hashlib.sha256(self.agent.digest().encode())
@@ -76,10 +79,17 @@ class TrialJob:
             scenario_task(self.scenario),
             Solver(name=agent.solver_name, kind="agent", configuration=agent.model_dump(mode="json")),
             self.agent_digest,
-            Arm.of({"prompt": self.prompt_arm, "probes": "on" if self.probes else "off"}),
+            Arm.of(self._knobs()),
             self.seed,
             identity=f"{agent.solver_name}:{self.agent_digest}",
         )
+
+    def _knobs(self) -> dict[str, str]:
+        """Return the knobs of its arm; what is not masked has none for it."""
+        knobs = {"prompt": self.prompt_arm, "probes": "on" if self.probes else "off"}
+        if self.mask != Mask():
+            knobs["mask"] = self.mask.words
+        return knobs
 
     @property
     def task_name(self) -> str:
@@ -140,22 +150,25 @@ class TrialJob:
             "probes": self.probes,
             "seed": self.seed,
             "cluster": self.cluster.model_dump(mode="json") if self.scenario.cluster is not None else None,
+            "mask": self.mask.model_dump(mode="json") if self.mask != Mask() else None,
             "run_dir": str(run_dir.resolve()),
         }
         code = run_watched(WORKER, json.dumps(order).encode(), run_dir / LOG, timeout_s, stop)
+        notes = tuple(f"{one.outcome}: {one.reason}" for one in read_outcomes(run_dir))
         if code is None:
-            return AttemptOutcome(RunStatus.ABORTED, f"it hung: no end after {timeout_s:g} s")
+            return AttemptOutcome(RunStatus.ABORTED, f"it hung: no end after {timeout_s:g} s", notes=notes)
         if code:
-            return AttemptOutcome(
-                RunStatus.ABORTED,
-                last_words((run_dir / LOG).read_text(errors="replace")) or f"its process ended with {code}",
-            )
-        return _outcome(run_dir)
+            said = last_words((run_dir / LOG).read_text(errors="replace")) or f"its process ended with {code}"
+            return AttemptOutcome(RunStatus.ABORTED, said, notes=notes)
+        outcome = _outcome(run_dir)
+        return replace(outcome, notes=(*notes, *outcome.notes))
 
     def _timeout_s(self) -> float:
         """Return after how many seconds it counts as hung."""
         environment = self.scenario.environment
         granted = environment.warmup_s + environment.settle_s + environment.agent_timeout_s + environment.aftermath_s
+        if (settling := self.scenario.verification.settling) is not None:
+            granted += settling.limit_s
         return self.timeout_s or MACHINERY_S.get(environment.substrate, MACHINERY_S["local"]) + granted
 
     def end_all(self) -> None:

@@ -15,6 +15,7 @@ from opsassay.bench.domains.sre.contract import Perform, TrialAgent
 from opsassay.errors import OpsAssayError
 from opsassay.logs import Log, configure
 from opsassay.model.scenario import Scenario
+from opsassay.telemetry.mask import Mask
 
 _log = Log(__name__)
 
@@ -27,6 +28,8 @@ def main(order: dict[str, Any]) -> int:
     perform: Perform = getattr(import_module(module), name)
     scenario, agent = Scenario.model_validate(order["scenario"]), TrialAgent.model_validate(order["agent"])
     where = {"cluster": cluster} if (cluster := order["cluster"]) is not None else {}
+    if order["mask"] is not None:
+        where["mask"] = Mask.model_validate(order["mask"])
     run_dir = Path(order["run_dir"])
     configure("trial", "")
     _log.info("started", scenario=scenario.id, agent=agent.name, seed=order["seed"], pid=os.getpid())

@@ -48,6 +48,7 @@ class ClusterProbes:
         self.api, self.watched = api, watched
         self.protected: Sequence[str] = tuple(watched.protected)
         self.mirrors = {kind: Mirror(api, kind) for kind in LISTED}
+        self._parts: dict[str, int] | None = None
         self.mirrors |= {"Lease": Mirror(api, "Lease", SYSTEM_NAMESPACE), "Node": Mirror(api, "Node")}
 
     async def __aenter__(self) -> Self:
@@ -122,21 +123,27 @@ class ClusterProbes:
         return DepthReading(None, tuple(stale)) if stale else DepthReading(read[0], tuple(read[1]))
 
     def _control_plane(self, health: Mapping[str, Any]) -> tuple[float | None, tuple[str, ...]]:
-        """Return D4, and what fails."""
+        """Return D4, and what fails; the parts that there have to be are those of the first reading with an answer."""
         system = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] == SYSTEM_NAMESPACE]
-        components = {} if readings.has_own_control_plane(system) else self._components(health)
-        return readings.control_plane(system, components)
+        components, sets = {}, self.mirrors["ReplicaSet"].objects
+        if not readings.has_own_control_plane(system):
+            components = self._components(health)
+        if self._parts is None and health["reached"]:
+            self._parts = readings.critical_parts(system, components, sets)
+        return readings.control_plane(system, components, self._parts, sets)
 
     def _details(self, began: int, health: Mapping[str, Any]) -> ControlPlaneReading:
         """Return how the API server answered, how old leases are, which nodes are lost, how often watches were resumed."""
         leases = {
             item["metadata"]["name"]: _age_s(item["spec"].get("renewTime")) for item in self.mirrors["Lease"].all()
         }
-        lost = sorted(node["metadata"]["name"] for node in self.mirrors["Node"].all() if not readings.is_ready(node))
+        nodes = {node["metadata"]["name"]: readings.is_ready(node) for node in self.mirrors["Node"].all()}
+        lost = sorted(name for name, ready in nodes.items() if not ready)
         resumed = sum(mirror.drops for mirror in self.mirrors.values())
         return ControlPlaneReading(
-            time_ns=began, **health, lease_ages_s=leases, nodes_not_ready=tuple(lost), watches_resumed=resumed
-        )
+            time_ns=began, **health, lease_ages_s=leases, nodes_not_ready=tuple(lost), nodes_ready=len(nodes) - len(lost),
+            watches_resumed=resumed,
+        )  # fmt: skip
 
     def _components(self, health: Mapping[str, Any]) -> dict[str, bool]:
         """Return the health of a control plane that is no pods: what the API server says of itself and of its parts."""

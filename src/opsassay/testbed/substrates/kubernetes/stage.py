@@ -21,14 +21,15 @@ from opsassay.errors import LostError, OperationError, OpsAssayError, RefusedErr
 from opsassay.model.cluster import OnCluster
 from opsassay.model.incident import FaultPlan, Window
 from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import ACTIONS, TIMELINE
+from opsassay.model.run_folder import ACTIONS, CLUSTER, TIMELINE
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
-from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
 from opsassay.testbed.operations.stage import OperatorDesk
+from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access import account
@@ -37,7 +38,7 @@ from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, requi
 from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
 from opsassay.testbed.substrates.kubernetes.actuators.changes import injected
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
-from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
+from opsassay.testbed.substrates.kubernetes.api.readings import is_ready, protected_settings
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
 from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
@@ -47,8 +48,6 @@ from opsassay.testbed.substrates.kubernetes.scenario.objects import await_state,
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
-ABOUT = "cluster.json"
-"""What the cluster is, in the run folder."""
 MACHINERY_S = 900.0
 """Beside what a scenario grants: after this long the cluster itself takes back what was changed."""
 HEALTHY_WITHIN_S = 3.0
@@ -78,7 +77,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, 
     for plan in scenario.trigger.faults:
         substrate.require(system_of(scenario), plan)
     about = {"context": api.context, "version": version, "nodes": names.workers}
-    (run_dir / ABOUT).write_text(json.dumps(about) + "\n")
+    (run_dir / CLUSTER).write_text(json.dumps(about) + "\n")
     objects = tuple(manifest(api, one, names) for one in block.objects)
     furnishing = Furnishing(block.stand_ins, block.fillers, block.exclusive, objects)
     deployed = substrate.deployed(
@@ -86,7 +85,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, 
         furnishing=furnishing,
     )  # fmt: skip
     with deployed as running, ExitStack() as stack:
-        (run_dir / ABOUT).write_text(json.dumps({**about, "topology": sorted(running.topology())}) + "\n")
+        (run_dir / CLUSTER).write_text(json.dumps({**about, "topology": sorted(running.topology())}) + "\n")
         telemetry = None if block.stand_ins else stack.enter_context(live_telemetry(running.receiver, run_dir))
         yield ClusterStage(scenario, block, cluster, running, names, nodes, telemetry)
 
@@ -103,6 +102,7 @@ class ClusterStage:
     nodes: NodeCommand
     telemetry: LiveTelemetry | None = None
     _audit: Audit | None = field(default=None, init=False)
+    _rights: ExitStack = field(default_factory=ExitStack, init=False)
 
     def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
         """Have the observer write the timeline."""
@@ -152,8 +152,9 @@ class ClusterStage:
                 append_line(path, action)
 
         with ExitStack() as stack:
+            self._rights = stack.enter_context(ExitStack())
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opsassay-access-")))
-            kubeconfig = stack.enter_context(self._access(folder))
+            kubeconfig = self._rights.enter_context(self._access(folder))
             user = f"system:serviceaccount:{self.names.watch}:{account.ACCOUNT}"
             self._audit = stack.enter_context(
                 Audit(
@@ -161,11 +162,14 @@ class ClusterStage:
                     user=user,
                 )
             )  # fmt: skip
-            kubectl, sight, watch = Kubectl(kubeconfig, self.settings.kubectl), None, None
+            kubectl, sight, live = Kubectl(kubeconfig, self.settings.kubectl), None, None
             if self.telemetry is not None:
-                alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+                live = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+            state = StateAlerts(run_dir / TIMELINE, self.scenario.verification, usual.end_ns)
+            alerts = AlertRules(live, state, ARRIVAL_S)
+            if self.telemetry is not None:
                 sight = Sight(self.telemetry, alerts)
-                watch = stack.enter_context(AlertWatch(alerts, run_dir, patience_s=UNSEEN_S))
+            watch = stack.enter_context(AlertWatch(alerts, run_dir, patience_s=UNSEEN_S))
             toolbox = ClusterToolbox(kubectl, self.nodes, self.block.node_tool, self.names, record, sight)
             yield OperatorDesk(toolbox, watch, self.names.fill, kubeconfig)
 
@@ -184,10 +188,8 @@ class ClusterStage:
             yield account.write_kubeconfig(api, name, token, folder / "kubeconfig")
         finally:
             for item in reversed(made):
-                place = item["metadata"].get("namespace")
-                if place not in (name, watch):
-                    with suppress(OpsAssayError):
-                        api.delete(item["kind"], item["metadata"]["name"], place)
+                with suppress(OpsAssayError):
+                    api.delete(item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
 
     @contextmanager
     def broken(self) -> Iterator[None]:
@@ -217,9 +219,16 @@ class ClusterStage:
         self._audit.begin()
 
     def stop_agent(self) -> None:
-        """Record what the agent wrote last, and nothing after that."""
+        """Record what the agent wrote last, and take its rights away: nothing that it left running acts for it."""
         assert self._audit is not None
+        self._rights.close()
         self._audit.end()
+
+    def protected_settings(self) -> Mapping[str, str]:
+        """Return what protects the workloads of the system's namespace, as it is now."""
+        api, namespace = self.running.api, self.running.name
+        workloads = [item for kind in ("Deployment", "StatefulSet", "DaemonSet") for item in api.list(kind, namespace)]
+        return protected_settings(workloads, api.list("NetworkPolicy", namespace))
 
     def require_alive(self) -> None:
         """Raise LostError when the system's namespace is gone, or a node that nobody in this trial could have stopped.

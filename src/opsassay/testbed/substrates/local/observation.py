@@ -48,7 +48,10 @@ def observation_of(system: Supervisor) -> dict[str, Any]:
     counted = system.fleet.load.history[-1][1] if system.fleet.load.history else {}
     return {
         **status_of(system).payload(),
-        "entities": [[r.id, r.service, r.ready, r.host, r.release] for r in system.fleet.replicas.values()],
+        "entities": [
+            [r.id, r.service, r.ready, r.host, r.release, f"{r.pod}/{r.restarts}"]
+            for r in system.fleet.replicas.values()
+        ],
         "load": {
             request: counted[f"call:{request}"][:2]
             for request in (kind.request for kind in system.system.load.mix)

@@ -36,7 +36,7 @@ SUPERVISOR = "supervisor"
 class SupervisorAnswer(BaseModel):
     """What the supervisor answers to ``observe``, as far as it is recorded."""
 
-    entities: tuple[tuple[str, str, bool, str | None, str | None], ...]
+    entities: tuple[tuple[str, str, bool, str | None, str | None, str], ...]
     load: dict[str, tuple[int, int]]
     stores: dict[str, tuple[str, int]]
 
@@ -49,6 +49,7 @@ class LocalProbes:
         status = running.status()
         self.protected: Sequence[str] = protected or sorted(status.endpoints)
         self._paths, self._place = status.probe_paths, status.probe
+        self._stores = dict[str, tuple[str, int]]()
 
     async def __aenter__(self) -> Self:
         """Enter the system's network, where it has one of its own: no thread may run in this process by then."""
@@ -71,7 +72,9 @@ class LocalProbes:
             lost = DepthReading(None, (SUPERVISOR,))
             return SystemReading(lost, lost, await self._control_plane(None))
         answer = SupervisorAnswer.model_validate(payload)
-        entities = [Entity(id=i, service=s, ready=r, host=h, version=v) for i, s, r, h, v in answer.entities]
+        entities = [
+            Entity(id=i, service=s, ready=r, host=h, version=v, incarnation=n) for i, s, r, h, v, n in answer.entities
+        ]
         return SystemReading(
             DepthReading(_ready_share(entities), tuple(sorted(one.id for one in entities if not one.ready))),
             self._backends(entities),
@@ -104,11 +107,15 @@ class LocalProbes:
         )
 
     async def _control_plane(self, answer: SupervisorAnswer | None) -> DepthReading:
-        """Return the share of supervisor, receiver and stores that answer, and those that do not."""
+        """Return the share of supervisor, receiver and stores that answer, and those that do not.
+
+        A store that was there once and is none of the system's any more is asked where it was: it has vanished.
+        """
+        self._stores |= answer.stores if answer else {}
         parts: dict[str, Callable[[], Awaitable[Any]]] = {
             "receiver": partial(asyncio.to_thread, self._running.receiver.stats)
         }
-        for name, (address, port) in (answer.stores if answer else {}).items():
+        for name, (address, port) in self._stores.items():
             parts[name] = partial(_connect, address, port)
         healthy = await asyncio.gather(*(_answers(part) for part in parts.values()))
         failing = [name for name, well in zip(parts, healthy, strict=True) if not well]

@@ -18,10 +18,12 @@ from opsassay.model.scenario import Scenario
 from opsassay.testbed.core.state import leftovers, noted_groups
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
-from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.protection import protected_of
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
 from opsassay.testbed.operations.stage import OperatorDesk
+from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.tools import VerbToolbox
 from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of
@@ -70,8 +72,10 @@ class LocalStage:
 
     @contextmanager
     def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
-        """Provide the verbs of `ops`, and alerts by the system's SLO."""
-        alerts = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+        """Provide the verbs of `ops`, and alerts by the system's SLO and by its state."""
+        live = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
+        state = StateAlerts(run_dir / TIMELINE, self.scenario.verification, usual.end_ns)
+        alerts = AlertRules(live, state, ARRIVAL_S)
         record = partial(append_line, run_dir / ACTIONS)
         with AlertWatch(alerts, run_dir) as watch:
             yield OperatorDesk(VerbToolbox(self.running, Sight(self.telemetry, alerts), record), watch)
@@ -90,6 +94,13 @@ class LocalStage:
         """Every change goes through the tools, which record it."""
 
     stop_agent = start_agent
+
+    def protected_settings(self) -> Mapping[str, str]:
+        """Return what protects services and stores, as they are set now."""
+        system, found = system_of(self.scenario), dict[str, str]()
+        for owner in (*system.services, *system.stores):
+            found |= protected_of(owner, self.running.operate("config get", {"target": owner})["settings"])
+        return found
 
     def require_alive(self) -> None:
         """Raise LostError when the supervisor is gone."""

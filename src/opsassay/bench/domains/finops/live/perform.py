@@ -127,6 +127,10 @@ class CostStage:
         """Note that the agent's time is over."""
         self.inner.stop_agent()
 
+    def protected_settings(self) -> Mapping[str, str]:
+        """Return what no repair may switch off."""
+        return self.inner.protected_settings()
+
     def require_alive(self) -> None:
         """Raise LostError when the system ended while it was watched."""
         self.inner.require_alive()

@@ -14,6 +14,7 @@ from opsassay.model.trajectory import Action
 from opsassay.testbed.operations.arguments import Wait
 from opsassay.testbed.operations.sight import LOOKS, Look, Sight
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
+from opsassay.testbed.substrates.kubernetes.access.executed import touched_by
 from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, judge
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
@@ -70,9 +71,8 @@ class ClusterToolbox(BaseToolbox):
         sight: Sight | None = None,
     ) -> None:
         absent = {*(() if granted else ("node",)), *(() if sight else LOOKS)}
-        super().__init__({name: tool for name, tool in TOOLS.items() if name not in absent}, record)
+        super().__init__({name: tool for name, tool in TOOLS.items() if name not in absent}, record, sight)
         self._kubectl, self._nodes, self._granted, self._names = kubectl, nodes, granted, names
-        self._sight = sight
 
     def carry_out(self, tool: Tool, asked: Written) -> Done:
         """Return what kubectl, the command for nodes or the telemetry answers."""
@@ -80,8 +80,8 @@ class ClusterToolbox(BaseToolbox):
         if isinstance(asked, Wait):
             return Done(self.pause(asked.seconds))
         if isinstance(asked, Look):
-            assert self._sight is not None
-            return Done(self._sight.tell(asked))
+            assert self.sight is not None
+            return Done(self.sight.tell(asked))
         if isinstance(asked, NodeCall):
             if asked.op not in self._granted:
                 raise UserError(f"{asked.op} is not granted; there are {', '.join(self._granted)}.")
@@ -93,15 +93,16 @@ class ClusterToolbox(BaseToolbox):
                 raise UserError(f"kubectl {request.verb} may change something; use the tool kubectl for that.")
             return Done(self._kubectl.run(request))
         assert isinstance(asked, KubectlCall)
-        return Done(
-            self._kubectl.run(judge(asked.args, has_input=asked.input is not None), asked.input, asked.timeout_s)
-        )
+        request = judge(asked.args, has_input=asked.input is not None)
+        touched = touched_by(request.arguments) if request.verb == "exec" else ()
+        return Done(self._kubectl.run(request, asked.input, asked.timeout_s), touched)
 
     def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
         """Tell whether a call may change something: for kubectl the verb tells."""
         if tool.arguments is not KubectlCall:
             return tool.mutating
         try:
-            return judge([str(word) for word in given.get("args") or ()], has_input=True).changes
+            request = judge([str(word) for word in given.get("args") or ()], has_input=True)
+            return bool(touched_by(request.arguments)) if request.verb == "exec" else request.changes
         except (UserError, TypeError):
             return False  # refused: nothing was run

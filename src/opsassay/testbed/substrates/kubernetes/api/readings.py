@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from opsassay.model.trajectory import Entity
+from opsassay.testbed.operations.protection import IS_SET, protected_of
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 CRITICAL_PRIORITIES = frozenset({"system-cluster-critical", "system-node-critical"})
+HANDLERS = ("httpGet", "tcpSocket", "exec", "grpc")
+"""What a probe does, by its field; how often is no matter of protection."""
 PARTS = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager")
 
 
@@ -102,16 +107,38 @@ def is_critical(pod: Object) -> bool:
 
 
 def control_plane(
-    pods: Iterable[Object], components: Mapping[str, bool] | None = None
+    pods: Iterable[Object],
+    components: Mapping[str, bool] | None = None,
+    expected: Mapping[str, int] | None = None,
+    replica_sets: Mapping[tuple[str, str], Object] | None = None,
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return D4, the share of critical parts that run and are ready, and those that do not.
 
-    *components* are parts that are no pods here, by name: on a managed cluster, or on our native one.
+    *components* are parts that are no pods here, by name: on a managed cluster, or on our native one. *expected* is how
+    many there were of each (`critical_parts`): a part that has vanished fails, under the name of its workload.
     """
-    parts = {p["metadata"]["name"]: is_ready(p) for p in pods if is_critical(p) and not is_over(p) and not _leaving(p)}
+    critical = [pod for pod in pods if is_critical(pod) and not is_over(pod) and not _leaving(pod)]
+    parts = {pod["metadata"]["name"]: is_ready(pod) for pod in critical}
     parts.update(components or {})
+    present = critical_parts(critical, components, replica_sets)
+    parts.update({name: False for name, count in (expected or {}).items() if present.get(name, 0) < count})
     failing = tuple(sorted(name for name, healthy in parts.items() if not healthy))
     return (1 - len(failing) / len(parts) if parts else None), failing
+
+
+def critical_parts(
+    pods: Iterable[Object],
+    components: Mapping[str, bool] | None = None,
+    replica_sets: Mapping[tuple[str, str], Object] | None = None,
+) -> dict[str, int]:
+    """Return how many pods each critical part has, by workload; a static pod, and what is no pod, is a part by itself."""
+    found = Counter(
+        pod["metadata"]["name"] if kind in ("Pod", "Node") else name
+        for pod in pods
+        if is_critical(pod) and not is_over(pod) and not _leaving(pod)
+        for kind, name in (workload_of(pod, replica_sets or {}),)
+    )
+    return dict(found) | dict.fromkeys(components or {}, 1)
 
 
 def has_own_control_plane(pods: Iterable[Object]) -> bool:
@@ -128,10 +155,34 @@ def entities(pods: Iterable[Object], replica_sets: Mapping[tuple[str, str], Obje
             ready=is_ready(pod),
             host=pod["spec"].get("nodeName"),
             version=pod["spec"]["containers"][0]["image"].rpartition(":")[2] or None,
+            incarnation=_incarnation(pod),
         )
         for pod in pods
         if not is_over(pod)
     )
+
+
+def _incarnation(pod: Object) -> str:
+    """Return what is another one after every start of a container of *pod*."""
+    statuses = pod.get("status", {}).get("containerStatuses") or ()
+    return f"{pod['metadata'].get('uid', '')[:8]}/{sum(int(one.get('restartCount', 0)) for one in statuses)}"
+
+
+def protected_settings(workloads: Iterable[Object], policies: Iterable[Object]) -> dict[str, str]:
+    """Return what protects a system: the handlers of probes, limits, environment that says so by its name, policies."""
+    found: dict[str, str] = {}
+    for workload in workloads:
+        for container in workload["spec"].get("template", {}).get("spec", {}).get("containers") or ():
+            owner = f"{workload['metadata']['name']} {container['name']}"
+            for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
+                if (handler := container.get(probe)) is not None:
+                    kept = {key: handler[key] for key in HANDLERS if key in handler}
+                    found[f"{owner} {probe}"] = json.dumps(kept, sort_keys=True)
+            limits = (container.get("resources") or {}).get("limits") or {}
+            found |= {f"{owner} limits.{name}": str(value) for name, value in limits.items()}
+            plain = {item["name"]: str(item.get("value", IS_SET)) for item in container.get("env") or ()}
+            found |= protected_of(owner, plain)
+    return found | {f"NetworkPolicy {policy['metadata']['name']}": IS_SET for policy in policies}
 
 
 def why_not_ready(pod: Object) -> str:

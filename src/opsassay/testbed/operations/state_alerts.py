@@ -1,0 +1,241 @@
+"""Alert rules over a system's state, beside golden signals: pods, workloads, nodes, control plane, autoscalers, budgets.
+
+The state is what the observer writes down tick by tick, so that one set of rules serves every substrate. A rule has a
+severity, and fires when what it is about has held ``for`` so long.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
+
+from opsassay.model.incident import Alert
+from opsassay.model.scenario import AlertSignal, Spread, Verification
+from opsassay.model.trajectory import CONTROL_PLANE_SUFFIX, ControlPlaneReading, Entity, Tick
+
+
+class AlertDefinition(NamedTuple):
+    """How serious an alert is, for how long its condition holds before it fires, and what it is about."""
+
+    severity: Literal["critical", "warning"]
+    for_s: float
+    about: Literal["request", "pod", "workload", "node", "control plane", "autoscaler", "budget"]
+
+
+DEFINITIONS: Mapping[AlertSignal, AlertDefinition] = {
+    "error_rate": AlertDefinition("critical", 0.0, "request"),
+    "latency_p99_ms": AlertDefinition("warning", 0.0, "request"),
+    "traffic_rps": AlertDefinition("warning", 0.0, "request"),
+    "saturation": AlertDefinition("warning", 0.0, "request"),
+    "probe_failed": AlertDefinition("critical", 0.0, "request"),
+    "pod_not_ready": AlertDefinition("warning", 15.0, "pod"),
+    "replicas_missing": AlertDefinition("critical", 6.0, "workload"),
+    "backends_missing": AlertDefinition("critical", 6.0, "workload"),
+    "placement": AlertDefinition("warning", 6.0, "workload"),
+    "node_not_ready": AlertDefinition("critical", 6.0, "node"),
+    "control_plane_part": AlertDefinition("critical", 6.0, "control plane"),
+    "control_plane_latency_s": AlertDefinition("warning", 6.0, "control plane"),
+    "autoscaler_at_limit": AlertDefinition("warning", 30.0, "autoscaler"),
+    "budget_spent": AlertDefinition("warning", 0.0, "budget"),
+}
+"""Golden signals hold over the ten seconds of their window already."""
+LATENCY_READINGS = 3
+
+
+@dataclass
+class ObservedState:
+    """What is known of a system at one instant.
+
+    *autoscalers* (replicas, most of them) and *budgets* (spent, granted) are filled by substrates that have them.
+    """
+
+    entities: dict[str, Entity] = field(default_factory=dict)
+    without_backends: tuple[str, ...] = ()
+    failing_parts: tuple[str, ...] = ()
+    unreachable: dict[str, bool] = field(default_factory=dict)
+    nodes_not_ready: tuple[str, ...] = ()
+    latencies_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCY_READINGS))
+    autoscalers: dict[str, tuple[float, float]] = field(default_factory=dict)
+    budgets: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def take(self, tick: Tick) -> None:
+        """Take in what *tick* says; a reading without an answer says nothing."""
+        self.entities.update((entity.id, entity) for entity in tick.entities)
+        for name in tick.gone:
+            self.entities.pop(name, None)
+        for one in tick.observations:
+            if one.value is not None and one.depth == "D2":
+                self.without_backends = one.failing
+            elif one.value is not None and one.depth == "D4":
+                self.failing_parts = one.failing
+        self.unreachable |= {probe.target: not probe.reachable for probe in tick.probes}
+
+    def take_health(self, reading: ControlPlaneReading) -> None:
+        """Take in what a cluster's control plane says."""
+        self.nodes_not_ready = reading.nodes_not_ready
+        self.latencies_s.append(reading.latency_s)
+
+    def ready(self) -> Counter[str]:
+        """Return how many replicas of each workload are ready."""
+        return Counter(entity.service for entity in self.entities.values() if entity.ready)
+
+
+class StateFinding(NamedTuple):
+    """One condition that holds: whose it is, the signal, what was read and what it is held against."""
+
+    service: str
+    signal: AlertSignal
+    value: float
+    threshold: float
+    words: str
+
+
+class AlertSource(Protocol):
+    """What can be asked which alerts fire."""
+
+    def firing(self) -> tuple[int, list[Alert]]:
+        """Return the latest instant that is known of, ns of UTC, and what fires then; raises OpsAssayError."""
+
+
+class StateAlerts:
+    """The rules over the state in the *timeline* that an observer writes, with what *committed* says of latency and places.
+
+    What has to be ready is what was ready at *usual_until_ns*, before anything was broken.
+    """
+
+    def __init__(self, timeline: Path, committed: Verification, usual_until_ns: int) -> None:
+        self._ticks = _Lines(timeline, Tick.model_validate_json, _ended)
+        self._health = _Lines(
+            timeline.with_suffix(CONTROL_PLANE_SUFFIX), ControlPlaneReading.model_validate_json, lambda one: one.time_ns
+        )
+        self._spread = committed.placement.spread if committed.placement is not None else ()
+        self._latency_s = committed.control_plane.api_latency_s if committed.control_plane is not None else None
+        self._usual_until_ns = usual_until_ns
+        self._expected: Counter[str] = Counter()
+        self.state = ObservedState()
+
+    def findings(self, at_ns: int) -> list[StateFinding]:
+        """Return every condition that holds at *at_ns*."""
+        for tick in self._ticks.until(at_ns):
+            self.state.take(tick)
+            if _ended(tick) <= self._usual_until_ns:
+                self._expected = self.state.ready()
+        for reading in self._health.until(at_ns):
+            self.state.take_health(reading)
+        return [*self._of_workloads(), *self._of_parts(), *_at_limits(self.state)]
+
+    def _of_workloads(self) -> Iterator[StateFinding]:
+        state, ready = self.state, self.state.ready()
+        for service, count in Counter(e.service for e in state.entities.values() if not e.ready).items():
+            yield StateFinding(service, "pod_not_ready", count, 0, f"{count} replicas are not ready")
+        for service, count in self._expected.items():
+            if ready[service] < count:
+                words = f"{ready[service]} of {count} replicas are ready"
+                yield StateFinding(service, "replicas_missing", ready[service], count, words)
+        for service in state.without_backends:
+            yield StateFinding(service, "backends_missing", 0, 1, "no backend is ready")
+        for rule in self._spread:
+            if (problem := _crowded(rule, state.entities.values())) is not None:
+                yield problem
+        for service, unreachable in state.unreachable.items():
+            if unreachable:
+                yield StateFinding(service, "probe_failed", 0, 1, "a request from outside is not answered")
+
+    def _of_parts(self) -> Iterator[StateFinding]:
+        for node in self.state.nodes_not_ready:
+            yield StateFinding(node, "node_not_ready", 0, 1, "the node is not Ready")
+        for part in self.state.failing_parts:
+            yield StateFinding(part, "control_plane_part", 0, 1, "a critical part fails")
+        if self._latency_s is not None and len(self.state.latencies_s) == LATENCY_READINGS:
+            latency_s = statistics.median(self.state.latencies_s)
+            if latency_s > self._latency_s:
+                words = f"the API server answers in {latency_s:.2f} s"
+                yield StateFinding("control-plane", "control_plane_latency_s", latency_s, self._latency_s, words)
+
+
+class AlertRules:
+    """All rules: the golden signals of *live* telemetry where there is any, and those over the *state*.
+
+    A condition fires when it has held ``for`` so long; who asks twice gets the same answer.
+    """
+
+    def __init__(self, live: AlertSource | None, state: StateAlerts, delay_s: float) -> None:
+        self._live, self._state, self._delay_s = live, state, delay_s
+        self._since: dict[tuple[str, str], int] = {}
+        self._lock = threading.Lock()
+
+    def firing(self) -> tuple[int, list[Alert]]:
+        """Return the latest instant of which everything has arrived, in ns of UTC, and what fires then."""
+        with self._lock:
+            at_ns, golden = (time.time_ns() - int(self._delay_s * 1e9), list[Alert]())
+            if self._live is not None:
+                at_ns, golden = self._live.firing()
+            held = [_alert(one, at_ns) for one in self._state.findings(at_ns)]
+            return at_ns, self._after_for([*golden, *held], at_ns)
+
+    def _after_for(self, found: Iterable[Alert], at_ns: int) -> list[Alert]:
+        present = {(alert.service, alert.signal): alert for alert in found}
+        self._since = {key: self._since.get(key, at_ns) for key in present}
+        return [
+            alert.model_copy(update={"severity": definition.severity})
+            for key, alert in sorted(present.items())
+            for definition in (DEFINITIONS[alert.signal],)  # type: ignore[index]
+            if at_ns - self._since[key] >= definition.for_s * 1e9
+        ]
+
+
+T = TypeVar("T")
+
+
+class _Lines(Generic[T]):
+    """The lines that are appended to the file at *path*, parsed, each as soon as its time has come."""
+
+    def __init__(self, path: Path, parse: Callable[[str], T], ends_ns: Callable[[T], int]) -> None:
+        self._path, self._parse, self._ends_ns = path, parse, ends_ns
+        self._offset, self._waiting = 0, deque[T]()
+
+    def until(self, at_ns: int) -> Iterator[T]:
+        if self._path.exists():
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                whole, newline, _ = stream.read().rpartition(b"\n")
+            self._offset += len(whole) + len(newline)
+            lines = [line for line in whole.decode().splitlines() if line and "boot_id" not in line[:12]]
+            self._waiting.extend(self._parse(line) for line in lines)
+        while self._waiting and self._ends_ns(self._waiting[0]) <= at_ns:
+            yield self._waiting.popleft()
+
+
+def _ended(tick: Tick) -> int:
+    return max((one.ended_ns for one in tick.observations if one.depth != "D3"), default=0)
+
+
+def _at_limits(state: ObservedState) -> Iterator[StateFinding]:
+    for name, (replicas, most) in state.autoscalers.items():
+        if replicas >= most:
+            yield StateFinding(name, "autoscaler_at_limit", replicas, most, f"it runs all of its {most:g} replicas")
+    for name, (spent, granted) in state.budgets.items():
+        if spent > granted:
+            yield StateFinding(name, "budget_spent", spent, granted, f"{spent:g} of {granted:g} are spent")
+
+
+def _crowded(rule: Spread, entities: Iterable[Entity]) -> StateFinding | None:
+    hosts = Counter(e.host for e in entities if e.service == rule.service and e.ready and e.host is not None)
+    skew = max(hosts.values(), default=0) - min(hosts.values(), default=0)
+    uneven = rule.max_skew is not None and skew > rule.max_skew
+    if not hosts or (len(hosts) >= rule.min_hosts and not uneven):
+        return None
+    words = f"its replicas run on {len(hosts)} hosts, at most {max(hosts.values())} on one"
+    return StateFinding(rule.service, "placement", len(hosts), rule.min_hosts, words)
+
+
+def _alert(found: StateFinding, at_ns: int) -> Alert:
+    message = f"{found.service}: {found.words}"
+    return Alert(time_ns=at_ns, service=found.service, signal=found.signal, value=found.value, threshold=found.threshold,
+                 message=message)  # fmt: skip

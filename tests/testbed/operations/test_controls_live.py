@@ -1,0 +1,68 @@
+"""A seeded sample of the controls on real systems: none is certified, and what each says has to fail does."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bench.domains.sre.test_trials import TESTS
+from live import state_folder
+from opsassay.bench.core.ranking import ORACLE
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.sre import perform
+from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.controls import applicable, sampled, script_of
+from opsassay.bench.domains.sre.grading import grade_trial
+from opsassay.bench.domains.sre.trials import TrialJob, run_trials
+from opsassay.model.progress import ProgressLines
+from opsassay.model.scenario import Settling
+from opsassay.testbed.scenarios import load_scenario, names
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+
+SAMPLE, SEED, SIDE_BY_SIDE = 12, 0, 4
+
+
+def hurried(scenario, agent, arm, **how):
+    """Perform a trial that waits for alerts only as long as these scenarios need."""
+    perform.ALERTS_TIMEOUT_S = 20.0
+    perform.perform(scenario, agent, arm, **how)
+
+
+def shortened(name):
+    """Return the scenario with as little of waiting as its controls can be told by."""
+    scenario = load_scenario(name)
+    environment = scenario.environment.model_copy(update={"warmup_s": 5.0, "settle_s": 3.0, "aftermath_s": 3.0})
+    alerts = scenario.verification.alerts
+    short = {"settling": Settling(hold_s=6, limit_s=30)}
+    short |= {"alerts": alerts.model_copy(update={"hold_s": 2.0})} if alerts is not None else {}
+    verification = scenario.verification.model_copy(update=short)
+    return scenario.model_copy(update={"environment": environment, "verification": verification})
+
+
+@pytest.mark.live
+@pytest.mark.timeout(1200)
+def test_none_of_a_sample_of_controls_is_certified(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))))
+    pairs = [(name, control.name) for name in names("local") for control in applicable(load_scenario(name))]
+    jobs = [
+        TrialJob(
+            shortened(name),
+            TrialAgent(name=ORACLE + control),
+            "baseline",
+            probes=True,
+            seed=0,
+            cluster=ClusterSettings(),
+        )
+        for name, control in sampled(pairs, SAMPLE, SEED)
+    ]
+    store = RunStore(tmp_path)
+    with state_folder():
+        run_trials(store, jobs, SIDE_BY_SIDE, performer=f"{__name__}:hurried", progress=ProgressLines(print))
+    for job in jobs:
+        folder = store.finished(job.cell.hash)
+        assert folder is not None, (job.task_name, job.agent.name)
+        verdict = grade_trial(folder, job.scenario)
+        failed = {judged.predicate for judged in verdict.judgements if judged.failed}
+        assert not verdict.judgement("certificate").passed, (job.task_name, job.agent.name)
+        assert script_of(job.scenario, job.agent.oracle).fails in failed, (job.task_name, job.agent.name, failed)
