@@ -19,7 +19,7 @@ from opsassay.bench.domains.finops.insight.keys import Question
 from opsassay.bench.domains.finops.live.grading import read_lines
 from opsassay.bench.domains.finops.live.optimum import stored_optimum
 from opsassay.bench.domains.finops.live.setup import TASKS, live_task
-from opsassay.bench.domains.finops.tasks import CostTask, kept_body
+from opsassay.bench.domains.finops.tasks import CostTask, kept_task
 from opsassay.errors import OpsAssayError
 from opsassay.model.cost import CostReading
 from opsassay.model.run_folder import COST, PHASES
@@ -59,7 +59,7 @@ def _page(store: RunStore, one: GradedRun) -> str:
     if run.item in TASKS:
         goal, figures, tables = live_task(run.item).scenario.alert, [_live_figure(one)], []
     else:
-        task = kept_body(store.root, run.item_hash)
+        task = kept_task(store.root, run.item_hash)
         goal, figures, tables = task.body.goal, *_answered(one.folder, task)
     grades = ResultTable(
         "Grades",

@@ -11,7 +11,7 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from opsassay.bench.domains.finops.focus.draws import Draws
+from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.focus.generate import cost_data, write_tables
 from opsassay.bench.domains.finops.focus.schema import COSTS, TABLES, described
 from opsassay.bench.domains.finops.focus.world import CLOSED, REFUNDED

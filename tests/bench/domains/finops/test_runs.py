@@ -14,7 +14,7 @@ from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.finops.answers import ANSWER
 from opsassay.bench.domains.finops.desk import DIALECT, cost_tables, desk_of
-from opsassay.bench.domains.finops.tasks import CostTask, held_out, keep_body, kept_body, published
+from opsassay.bench.domains.finops.tasks import CostTask, held_out, kept_task, published
 from opsassay.cli import run as command_line
 from opsassay.errors import DatapackError, OpsAssayError, UserError
 
@@ -98,17 +98,17 @@ def test_a_secret_that_is_none_is_refused(tmp_path, content, said):
 
 
 def test_a_store_keeps_the_body_and_refuses_another(tmp_path):
-    keep_body(tmp_path, PUBLISHED)
-    assert kept_body(tmp_path, PUBLISHED.commitment) == PUBLISHED
+    PUBLISHED.keep(tmp_path)
+    assert kept_task(tmp_path, PUBLISHED.commitment) == PUBLISHED
     file = tmp_path / "cost_tasks" / f"{PUBLISHED.commitment}.json"
     file.write_text(file.read_text().replace('"seed": 1', '"seed": 2'))
     with pytest.raises(DatapackError, match="not what its name says"):
-        kept_body(tmp_path, PUBLISHED.commitment)
+        kept_task(tmp_path, PUBLISHED.commitment)
     file.write_text(file.read_text().replace('"generator": "1"', '"generator": "0"'))
     with pytest.raises(DatapackError, match="generator 0"):
-        kept_body(tmp_path, PUBLISHED.commitment)
+        kept_task(tmp_path, PUBLISHED.commitment)
     with pytest.raises(DatapackError, match="cannot be read"):
-        kept_body(tmp_path, "0" * 64)
+        kept_task(tmp_path, "0" * 64)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opsassay.bench.core.answering import agents_for
 from opsassay.bench.core.mounts import require_apart
-from opsassay.bench.core.plan import PlannedAgent, part_as
+from opsassay.bench.core.plan import part_as
 from opsassay.bench.core.run import Job
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.finops.grading import definitions, grade_answer
-from opsassay.bench.domains.finops.job import ORACLE, CostJob
+from opsassay.bench.domains.finops.job import CostJob
 from opsassay.bench.domains.finops.live.job import LiveCostJob, evaluate_live, live_head, operator_of
 from opsassay.bench.domains.finops.live.setup import TASKS, live_task
 from opsassay.bench.domains.finops.plan import CostPlan
-from opsassay.bench.domains.finops.tasks import DOMAIN, kept_body, published
+from opsassay.bench.domains.finops.tasks import DOMAIN, kept_task, published
 from opsassay.bench.domains.sre.grading import kept_scenario
 from opsassay.bench.domains.sre.preflight import require_sound
 from opsassay.model.run import Metric, Run
@@ -23,8 +24,6 @@ from opsassay.model.task import MetricDefinition, Task
 
 if TYPE_CHECKING:
     from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
-
-EVERY_ORACLE = ORACLE + "*"
 
 
 class FinopsDomain:
@@ -56,14 +55,14 @@ class FinopsDomain:
             for repeat in range(plan.repeats)
             for task in tasks
             for given in plan.agents
-            for agent in _agents(given, task.body.oracles, folder)
+            for agent in agents_for(given, task.body.oracles, folder)
         ]
         live = [
             LiveCostJob.of(name, operator, plan.seed + repeat)
             for repeat in range(plan.repeats)
             for name in plan.live()
             for given in plan.agents
-            for agent in _agents(given, tuple(live_task(name).scenario.oracles), folder)
+            for agent in agents_for(given, tuple(live_task(name).scenario.oracles), folder)
             if (operator := operator_of(agent, plan.settings.sealing)) is not None
         ]
         require_sound(live)
@@ -87,17 +86,7 @@ def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Me
     """Return the metrics of one stored run, of whatever class of cost task."""
     if run.item.partition("@")[0] in TASKS:
         return evaluate_live(run_dir, kept_scenario(store.root, run.item_hash))
-    return grade_answer(run_dir, kept_body(store.root, run.item_hash))
-
-
-def _agents(given: PlannedAgent, oracles: Sequence[str], folder: Path) -> list[PlannedAgent]:
-    if given.name == EVERY_ORACLE:
-        return [PlannedAgent(name=ORACLE + name) for name in oracles]
-    model = given.model
-    kind, _, rest = (model or "").partition(":")
-    if kind in {"scripted", "replayed"}:
-        model = f"{kind}:{(folder / rest).absolute()}"
-    return [PlannedAgent(name=str(folder / given.name) if given.is_file else given.name, model=model)]
+    return grade_answer(run_dir, kept_task(store.root, run.item_hash))
 
 
 FINOPS_DOMAIN = FinopsDomain()

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from opsassay.agents.finops import SUBMIT
+from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.anomaly.misreading import MISREADINGS, true_claims
 from opsassay.bench.domains.finops.anomaly.task import AnomalyTask
 from opsassay.bench.domains.finops.answers import Claim
 from opsassay.bench.domains.finops.desk import CostDesk
 from opsassay.bench.domains.finops.detector import detect
-from opsassay.bench.domains.finops.focus.draws import Draws
 from opsassay.bench.domains.finops.focus.world import APPLICATIONS
 from opsassay.bench.domains.finops.insight.grading import answer_of
 from opsassay.bench.domains.finops.insight.keys import Question

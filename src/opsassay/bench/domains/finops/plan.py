@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from opsassay.agents.limits import Limits, Price
+from opsassay.bench.core.answering import AnswerSettings
+from opsassay.bench.core.held_out import PUBLISHED_SEED, HeldOutSeeds
 from opsassay.bench.core.plan import PlannedAgent
 from opsassay.bench.domains.finops.live.setup import CLASS, TASKS
-from opsassay.bench.domains.finops.tasks import PUBLISHED_SEED, CostTask, held_out, names
+from opsassay.bench.domains.finops.tasks import CostTask, held_out, names
 from opsassay.errors import NotFoundError
 from opsassay.model.base import Written
-
-
-class HeldOutSeeds(Written):
-    """Seeds that nobody knows who does not know the secret."""
-
-    secret: str = Field(description="file with the secret, beside the plan; at least 16 bytes")
-    count: int = Field(default=1, ge=1, le=1000, description="how many of each task")
-
-
-class AnswerSettings(Written):
-    """What a run of a task on cost data may be set to."""
-
-    limits: dict[str, Any] = Field(default_factory=dict, description="over those of an agent.yaml")
-    price: Price = Field(default=Price(), description="USD per million tokens")
-    temperature: float | None = Field(default=None, ge=0, le=2, description="the endpoint's own when left out")
-    sealing: Literal["auto", "required", "off"] = Field(default="auto", description="of external agents")
-
-    @field_validator("limits")
-    @classmethod
-    def _are_limits(cls, given: dict[str, Any]) -> dict[str, Any]:
-        Limits.model_validate(given)
-        return given
-
-    @field_validator("sealing", mode="before")
-    @classmethod
-    def _off_is_a_word(cls, given: Any) -> Any:
-        return "off" if given is False else given  # what YAML makes of it
 
 
 class CostPlan(Written):

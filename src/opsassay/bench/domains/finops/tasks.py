@@ -1,13 +1,8 @@
-"""Cost tasks: what is asked, of which seed, and what a store keeps of one so that its runs can be graded for ever.
-
-A published task has a seed that everybody knows. The seeds of held-out ones follow from a secret that the grader keeps:
-nobody who has this code and the task's data, but not the secret, can make its truth.
-"""
+"""Cost tasks: what is asked, of which seed, and what a store keeps of one so that its runs can be graded for ever."""
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -15,18 +10,16 @@ from typing import Literal
 
 from pydantic import Field
 
+from opsassay.bench.core.held_out import PUBLISHED_SEED, held_out_seeds, keep_body, kept_body
 from opsassay.bench.domains.finops.anomaly.task import ANOMALY_TASKS, AnomalyTask
 from opsassay.bench.domains.finops.insight.keys import TEMPLATES, Question
-from opsassay.errors import DatapackError, NotFoundError, UserError
+from opsassay.errors import DatapackError, NotFoundError
 from opsassay.model.base import Artefact
 from opsassay.model.task import Task
-from opsassay.telemetry.content import whole_file
 
 DOMAIN, SYSTEM = "finops", "focus"
-PUBLISHED_SEED = 1
 BODIES = "cost_tasks"
 """Folder of a store with the bodies of its tasks, which hold their seeds and so their truth."""
-MIN_SECRET_BYTES = 16
 GENERATOR = "1"
 """Version of what makes data and keys; another one makes other truth, so it is part of every commitment."""
 
@@ -80,6 +73,10 @@ class CostTask(Artefact):
             commitment=self.commitment,
         )
 
+    def keep(self, root: Path) -> None:
+        """Write it into the store at *root* under its commitment, if it is not there."""
+        keep_body(root / BODIES, self.commitment, self)
+
 
 def names() -> list[str]:
     """Return the names of the tasks on cost data, questions first."""
@@ -93,46 +90,17 @@ def published() -> Iterator[CostTask]:
 
 def held_out(name: str, secret: Path, count: int) -> list[CostTask]:
     """Return *count* tasks called *name* whose seeds follow from what stands in the file *secret*; raises UserError."""
-    try:
-        key = secret.read_bytes().strip()
-    except OSError as error:
-        raise UserError(
-            f"There is no secret {secret} ({error.strerror}); write one, as with `openssl rand -hex 32`."
-        ) from error
-    if len(key) < MIN_SECRET_BYTES:
-        raise UserError(
-            f"The secret {secret} has {len(key)} bytes, fewer than {MIN_SECRET_BYTES}, so that it could be guessed; "
-            "write a longer one, as with `openssl rand -hex 32`."
-        )
-    return [
-        CostTask(
-            name=name, seed=int.from_bytes(hmac.digest(key, f"{name}/{n}".encode(), "sha256")[:16], "big"), held_out=n
-        )
-        for n in range(1, count + 1)
-    ]
+    return [CostTask(name=name, seed=seed, held_out=n) for n, seed in enumerate(held_out_seeds(name, secret, count), 1)]
 
 
-def keep_body(root: Path, task: CostTask) -> None:
-    """Write *task* into the store at *root* under its commitment, if it is not there."""
-    path = root / BODIES / f"{task.commitment}.json"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as partial:
-            partial.write_text(task.pretty_json(), encoding="utf-8")
-
-
-def kept_body(root: Path, commitment: str) -> CostTask:
+def kept_task(root: Path, commitment: str) -> CostTask:
     """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
-    path = root / BODIES / f"{commitment}.json"
-    try:
-        task = CostTask.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DatapackError(f"{path}: the cost task that runs were begun with cannot be read.") from error
+    task = kept_body(root / BODIES, commitment, CostTask)
     if task.generator != GENERATOR:
         raise DatapackError(
-            f"{path} was made by generator {task.generator}, and this is {GENERATOR}; grade it with the OpsAssay of its "
-            "run."
+            f"{root / BODIES / commitment}.json was made by generator {task.generator}, and this is {GENERATOR}; grade "
+            "it with the OpsAssay of its run."
         )
     if task.commitment != commitment:
-        raise DatapackError(f"{path} is not what its name says; restore it.")
+        raise DatapackError(f"{root / BODIES / commitment}.json is not what its name says; restore it.")
     return task

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from opsassay.bench.domains.finops.focus.draws import Draws
+from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.focus.planting import Distraction, Planted
 from opsassay.bench.domains.finops.focus.world import CLOSED, MICRO, REFUNDED, Commitment, SubAccount, World
 

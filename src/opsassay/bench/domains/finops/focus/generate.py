@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opsassay.bench.domains.finops.focus.draws import Draws
+from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.focus.extras import budgets, extra_rows, window
 from opsassay.bench.domains.finops.focus.planting import NOISE, Distraction, Planted, plant
 from opsassay.bench.domains.finops.focus.schema import BUDGETS, COSTS, EXCHANGE_RATES, frame_schema

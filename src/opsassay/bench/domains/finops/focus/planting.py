@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from opsassay.bench.domains.finops.focus.draws import Draws
+from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.focus.world import AREAS, World
 
 DEPARTURE = 0.15

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from opsassay.bench.domains.finops.focus.draws import Draws
+from opsassay.bench.core.draws import Draws
 
 MICRO = 1_000_000
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from opsassay.bench.domains.finops.focus.draws import Draws
+from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.focus.generate import CostData, cost_data
 from opsassay.bench.domains.finops.focus.world import make_world
 from opsassay.bench.domains.finops.insight.kpis import BUDGET_VARIANCE, COMMITMENTS, EFFECTIVE_RATE, TAG_POLICY

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import polars as pl
 
-from opsassay.bench.domains.finops.focus.draws import Draws
+from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.focus.schema import BUDGETS
 from opsassay.bench.domains.finops.focus.world import MICRO, World
 from opsassay.bench.domains.finops.insight.paper import PICO_SQL, part_of

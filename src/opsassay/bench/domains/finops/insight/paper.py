@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import polars as pl
 
-from opsassay.bench.domains.finops.focus.draws import Draws
+from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.focus.world import World
 from opsassay.bench.domains.finops.insight.question import Field, KeyRow, QuestionTemplate, Tables, Terms
 from opsassay.bench.domains.finops.insight.reading import dollars, frame_rows, listed, share, sql_rows

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from opsassay.bench.domains.finops.focus.draws import Draws
+from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.focus.world import World
 
 PICO = 10**12

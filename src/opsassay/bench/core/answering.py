@@ -1,0 +1,195 @@
+"""Jobs in which an agent, an oracle or a baseline works on one made task, in this process or in a command of its own.
+
+A domain says with a `MadeTask` what is asked and with an `AnswerJob` of its own how it is worked on and graded; who
+answers, the cell of the run, its limits and its attempt are the same in all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+from pydantic import Field, field_validator
+
+from opsassay import __version__
+from opsassay.agents.command import CommandAgent
+from opsassay.agents.limits import Limits, Price
+from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt
+from opsassay.bench.core.cell import Cell
+from opsassay.bench.core.commands import refusal_to_seal
+from opsassay.bench.core.mounts import require_apart
+from opsassay.bench.core.oracles import EVERY_ORACLE
+from opsassay.bench.core.plan import PlannedAgent
+from opsassay.bench.core.processes import kill_sessions
+from opsassay.bench.core.ranking import ORACLE
+from opsassay.bench.core.run import JobEnd
+from opsassay.bench.core.store import RunStore, read_run
+from opsassay.errors import NotFoundError, UserError
+from opsassay.model.base import Written
+from opsassay.model.run import Metric, RunStatus, Solver
+from opsassay.model.task import Arm, Task
+
+
+class AnswerSettings(Written):
+    """What a run of a made task may be set to."""
+
+    limits: dict[str, Any] = Field(default_factory=dict, description="over those of an agent.yaml")
+    price: Price = Field(default=Price(), description="USD per million tokens")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="the endpoint's own when left out")
+    sealing: Literal["auto", "required", "off"] = Field(default="auto", description="of external agents")
+
+    @field_validator("limits")
+    @classmethod
+    def _are_limits(cls, given: dict[str, Any]) -> dict[str, Any]:
+        Limits.model_validate(given)
+        return given
+
+    @field_validator("sealing", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, given: Any) -> Any:
+        return "off" if given is False else given  # what YAML makes of it
+
+
+class MadeTask(Protocol):
+    """One made task: what everybody may know of it, and what a store keeps so that its runs can be graded for ever."""
+
+    @property
+    def name(self) -> str:
+        """What it is called, whatever its seed."""
+
+    @property
+    def head(self) -> Task:
+        """What everybody may know."""
+
+    def keep(self, root: Path) -> None:
+        """Write its body into the store at *root*, if it is not there."""
+
+
+@dataclass(frozen=True)
+class AnswerJob:
+    """One run that is to be made: who answers (*agent*), which *task*, and the *seed* that stands for the repeat."""
+
+    kind_of_task: ClassVar[str]
+    """What messages call the tasks of the domain."""
+    built_in: ClassVar[str]
+    """The built-in agent of the domain."""
+    baselines: ClassVar[tuple[str, ...]]
+    """Who answers without a model and without the truth."""
+
+    task: MadeTask
+    agent: PlannedAgent
+    seed: int
+    settings: AnswerSettings
+
+    def __post_init__(self) -> None:
+        name, oracles = self.agent.name, self.task.head.oracles
+        if self.oracle is not None and self.oracle not in oracles:
+            raise NotFoundError(f"oracle of {self.task.name}", self.oracle, oracles)
+        if name == self.built_in and self.agent.model is None:
+            raise UserError(f"The agent {name} asks a model: give `model: NAME`, or `scripted:FILE` for a script.")
+        known = [*self.baselines, self.built_in]
+        if self.oracle is None and not self.agent.is_file and name not in known:
+            raise NotFoundError(f"agent of {self.kind_of_task}s", name, [*known, f"{ORACLE}right"])
+
+    @property
+    def oracle(self) -> str | None:
+        """The name of the oracle that answers, None for anybody else."""
+        return self.agent.name.removeprefix(ORACLE) if self.agent.name.startswith(ORACLE) else None
+
+    @cached_property
+    def command(self) -> CommandAgent | None:
+        """The external agent that answers, None for anybody else."""
+        return CommandAgent(Path(self.agent.name)) if self.agent.is_file else None
+
+    @cached_property
+    def limits(self) -> Limits:
+        """The limits of the run: those of the plan go over the agent's own."""
+        own = self.command.file.limits.model_dump(exclude_unset=True) if self.command else {}
+        return Limits.model_validate({"seconds": 900.0, **own, **self.settings.limits})
+
+    @property
+    def task_name(self) -> str:
+        """What the task is called."""
+        return self.task.head.id
+
+    @property
+    def solver_name(self) -> str:
+        """What the solver is called in results."""
+        if self.command is not None:
+            return self.command.name
+        name = self.agent.name
+        return f"{name} ({_model_label(self.agent.model)})" if name == self.built_in else name
+
+    @cached_property
+    def cell(self) -> Cell:
+        """The cell that the run belongs to."""
+        configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
+        if self.agent.model is not None:
+            configuration |= {"model": _model_label(self.agent.model), "temperature": self.settings.temperature}
+        solver = Solver(name=self.solver_name, kind="agent", configuration=configuration, version=__version__)
+        total = hashlib.sha256(solver.digest().encode())
+        if self.command is not None:
+            total.update(self.command.source_hash.encode())
+        kind, _, rest = (self.agent.model or "").partition(":")
+        if kind == "scripted" and Path(rest).is_file():
+            total.update(Path(rest).read_bytes())
+        return Cell(self.task.head, solver, total.hexdigest(), Arm(), self.seed)
+
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+        """Have the task worked on, unless the store has its result."""
+        del say
+        if self.command is not None:
+            require_apart(self.command, [store.root])
+        self.task.keep(store.root)
+        sealed = self.command is not None and refusal_to_seal(self.settings.sealing) is None
+        isolation: Isolation = "in_process"
+        if self.command is not None:
+            isolation = "sealed" if sealed else "unsealed"
+        known = store.finished(self.cell.hash)
+        run_dir = attempt(
+            store, self.cell, lambda folder, _: self.solve(folder, sealed=sealed), isolation=isolation,
+            limits={"seconds": self.limits.seconds}, can_be_sealed=sealed, given_up=given_up,
+        )  # fmt: skip
+        run = read_run(run_dir)
+        message = run.status.value + (f": {run.error}" if run.error else "")
+        return JobEnd(self, run_dir, run, message=message, known=run_dir == known)
+
+    def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
+        """Have the task worked on, what is graded written into *run_dir*, and return how it ended."""
+        raise NotImplementedError
+
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Grade the run in *run_dir*."""
+        raise NotImplementedError
+
+    def end_all(self) -> None:
+        """Kill what external agents started."""
+        kill_sessions()
+
+
+def ended_without(reason: str | None, limits_hit: list[str], spent: Mapping[str, float]) -> AttemptOutcome:
+    """Return the outcome of a run that has no answer, for that *reason*."""
+    status = RunStatus.TIMEOUT if "seconds" in limits_hit else RunStatus.FAILED
+    return AttemptOutcome(
+        status, f"no answer: {reason or 'it ended without one'}", limits_hit=tuple(limits_hit), spent=spent
+    )
+
+
+def agents_for(given: PlannedAgent, oracles: tuple[str, ...], folder: Path) -> list[PlannedAgent]:
+    """Return who *given* stands for in a task with these *oracles*; files are looked for in *folder*."""
+    if given.name == EVERY_ORACLE:
+        return [PlannedAgent(name=ORACLE + name) for name in oracles]
+    model = given.model
+    kind, _, rest = (model or "").partition(":")
+    if kind in {"scripted", "replayed"}:
+        model = f"{kind}:{(folder / rest).absolute()}"
+    return [PlannedAgent(name=str(folder / given.name) if given.is_file else given.name, model=model)]
+
+
+def _model_label(model: str | None) -> str:
+    kind, _, rest = (model or "").partition(":")
+    return f"{kind}:{Path(rest).name}" if kind in {"scripted", "replayed"} else model or ""
