@@ -68,7 +68,7 @@ def test_every_package_that_is_imported_comes_with_the_base_or_with_its_extra():
     }
     for package, file in imported().items():
         extra = extra_for(package, "")
-        brought = {name.lower() for name in of.get(package, [package])}
+        brought = {name.lower().replace("_", "-") for name in of.get(package, [package])}
         assert package in through_the_base or brought & needed[extra or ""], f"{file} imports {package}"
 
 
