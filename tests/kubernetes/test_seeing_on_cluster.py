@@ -18,6 +18,7 @@ from opsassay.bench.domains.sre.authoring import findings
 from opsassay.bench.domains.sre.cluster_authoring import VERBS
 from opsassay.bench.domains.sre.contract import TrialAgent
 from opsassay.bench.domains.sre.desk import OpsDesk
+from opsassay.bench.domains.sre.grading import read_recorded
 from opsassay.bench.domains.sre.perform import perform_on
 from opsassay.grading.verifiers import certify
 from opsassay.model.incident import Window
@@ -47,7 +48,6 @@ from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.stage import ClusterStage, staged
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 from testbed.operations.test_mcp import talk
-from testbed.operations.test_scenarios import recorded
 
 ABLE = {**READY, "allocatable": {"cpu": "4"}}
 NAMES = OpenNames("mine", "mine-watch", "image:1", ("a",))
@@ -363,7 +363,7 @@ def test_a_trial_on_a_cluster_begins_when_its_alert_fires_and_is_judged_by_wheth
         True,
         False,
     ]
-    judged = certify(recorded(run_dir, probes=False), scenario).judgement("alerts_cleared")
+    judged = certify(read_recorded(run_dir, probes_on=False), scenario).judgement("alerts_cleared")
     assert judged.passed, judged.reason
     assert not (run_dir / ".live").exists()
     assert watched.namespaces() == []

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.agents.contract import AnswerError
-from opsassay.bench.core.domain import domain_named
-from opsassay.bench.core.grading import GradedRun, problem_lines
+from opsassay.bench.core.grading import GradedRun
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.core.tables import ResultTable
 from opsassay.bench.domains.finops.anomaly.task import AnomalyTask
@@ -19,15 +18,14 @@ from opsassay.bench.domains.finops.insight.keys import Question
 from opsassay.bench.domains.finops.live.grading import read_lines
 from opsassay.bench.domains.finops.live.optimum import stored_optimum
 from opsassay.bench.domains.finops.live.setup import TASKS, live_task
-from opsassay.bench.domains.finops.tasks import CostTask, kept_task
-from opsassay.errors import OpsAssayError
+from opsassay.bench.domains.finops.tasks import DOMAIN, CostTask, kept_task
 from opsassay.model.cost import CostReading
 from opsassay.model.run_folder import COST, PHASES
 from opsassay.model.trajectory import Phase
+from opsassay.web.answer_pages import ShownTask, write_run_pages
 from opsassay.web.audit_svg import Axis, Figure, join, line, path, rect, text
-from opsassay.web.page import render, write_whole
 from opsassay.web.plain import plain
-from opsassay.web.reports import PageRequest, shown_table
+from opsassay.web.reports import PageRequest
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1130.0, 150.0, 70.0, 10.0, 24.0
 POINTS_DRAWN = 800
@@ -36,44 +34,14 @@ POINTS_DRAWN = 800
 
 def write_cost_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
     """Write ``TASK-CELL.html`` for every run that counts; return what could not be shown."""
-    graded = domain_named("finops").grade({request.store.root: None}, request.settings)
-    problems = problem_lines([graded])
-    for one in graded.counted:
-        try:
-            page = _page(request.store, one)
-        except OpsAssayError as error:
-            problems.append(f"{one.folder}: {error}")
-            continue
-        written_to(write_whole(request.output / f"{one.run.item.replace('@', '-')}-{one.run.cell}.html", page))
-    return problems
+    return write_run_pages(DOMAIN, _shown, request, written_to)
 
 
-def _page(store: RunStore, one: GradedRun) -> str:
-    run, metrics = one.run, one.verdict.metrics
-    passed = metrics.get("passed")
-    said = (
-        "passed"
-        if passed is not None and passed.value == 1.0
-        else f"not passed: {passed.reason if passed else 'ungraded'}"
-    )
-    if run.item in TASKS:
-        goal, figures, tables = live_task(run.item).scenario.alert, [_live_figure(one)], []
-    else:
-        task = kept_task(store.root, run.item_hash)
-        goal, figures, tables = task.body.goal, *_answered(one.folder, task)
-    grades = ResultTable(
-        "Grades",
-        ("metric", "value", "why"),
-        tuple(
-            (name, "–" if m.value is None else f"{m.value:.4g}", m.reason or m.status.value)
-            for name, m in metrics.items()
-        ),
-    )
-    return render(
-        "cost.html", f"{run.item}, {run.solver.name}", styles=("static/report.css", "static/audit.css", "static/cost.css"),
-        headline=plain(said, 600), goal=plain(goal, 4000), figures=figures,
-        tables=[shown_table(table) for table in (*tables, grades)],
-    )  # fmt: skip
+def _shown(store: RunStore, one: GradedRun) -> ShownTask:
+    if one.run.item in TASKS:
+        return ShownTask(live_task(one.run.item).scenario.alert, [_live_figure(one)])
+    task = kept_task(store.root, one.run.item_hash)
+    return ShownTask(task.body.goal, *_answered(one.folder, task))
 
 
 def _answered(folder: Path, task: CostTask) -> tuple[list[Figure], list[ResultTable]]:

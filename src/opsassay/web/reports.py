@@ -44,6 +44,7 @@ REPORTS = Registry(
     {
         "diagnosis": "opsassay.web.reports:write_incident_report",
         "sre": "opsassay.web.reports:write_trial_pages",
+        "ciso": "opsassay.web.compliance_page:write_compliance_pages",
         "finops": "opsassay.web.cost_page:write_cost_pages",
     },
 )

@@ -14,33 +14,15 @@ import pytest
 
 from live import state_folder, strays
 from opsassay.bench.domains.sre.contract import BASELINE, TrialAgent
+from opsassay.bench.domains.sre.grading import read_recorded
 from opsassay.bench.domains.sre.perform import perform
-from opsassay.grading.verifiers import RunRecording, certify
-from opsassay.model.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE
+from opsassay.grading.verifiers import certify
 from opsassay.model.scenario import Predicate, Scenario
-from opsassay.model.trajectory import Action, AlertReading, OperatorDiagnosis, Phase, parse_timeline
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import load_scenario, names, system_of
 
 QUICK = ("cache-out-of-memory", "dns-wrong-backend", "firewall-blocks-one-client")
 EACH = [(name, oracle) for name in names("local") for oracle in load_scenario(name).oracles]
-
-
-def recorded(run_dir: Path, *, probes: bool = True) -> RunRecording:
-    """Return what a trial left in *run_dir*."""
-
-    def lines(name, noun):
-        path = run_dir / name
-        return tuple(noun.model_validate_json(line) for line in path.read_text().splitlines()) if path.exists() else ()
-
-    return RunRecording(
-        timeline=parse_timeline((run_dir / TIMELINE).read_text()),
-        phases=lines(PHASES, Phase),
-        actions=lines(ACTIONS, Action),
-        alerts=lines(ALERTS, AlertReading),
-        diagnoses=lines(DIAGNOSES, OperatorDiagnosis) if (run_dir / DIAGNOSES).exists() else None,
-        probes_on=probes,
-    )
 
 
 def failed_of(
@@ -50,7 +32,7 @@ def failed_of(
     agent = agent or TrialAgent(name=f"oracle:{oracle}")
     with state_folder():
         perform(scenario, agent, "baseline", probes=probes, seed=0, run_dir=run_dir)
-    verdict = certify(recorded(run_dir, probes=probes), scenario)
+    verdict = certify(read_recorded(run_dir, probes_on=probes), scenario)
     return {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
 
 
@@ -67,7 +49,7 @@ def test_the_gentle_repair_certifies(name, tmp_path):
     assert phases == ["deployed", "baseline", "triggered", "agent_started", "agent_ended", "ended"]
     assert not (tmp_path / ".live").exists()
     assert json.loads((tmp_path / BASELINE).read_text()) == {"verified": True, "left": []}
-    recording = recorded(tmp_path)
+    recording = read_recorded(tmp_path)
     assert all(began < action.started_ns <= action.ended_ns for action in recording.actions)
     assert [a.tool.replace("_", " ") for a in recording.actions] == [s.verb for s in scenario.oracles["gentle"].steps]
 
@@ -93,7 +75,7 @@ def test_the_sre_agent_repairs_with_a_scripted_model(tmp_path):
     script = Path(__file__).with_name("sre_script.py")
     agent = TrialAgent(name="sre", model=f"scripted:{script}")
     assert failed_of(load_scenario("dns-wrong-backend"), "", tmp_path, agent=agent) == set()
-    recording = recorded(tmp_path)
+    recording = read_recorded(tmp_path)
     assert [action.tool for action in recording.actions if action.mutating] == ["config_set"]
     steps = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
     assert [step["agent_name"] for step in steps] == ["diagnosis"] * 4 + ["mitigation"] * 5
@@ -127,7 +109,7 @@ def test_the_last_probe_is_sent_while_a_catalogue_fault_holds_also_with_probes_o
     """Neither the duration of its plan nor the end of the trial repairs what the agent left broken."""
     scenario = Scenario.model_validate(HELD)
     assert failed_of(scenario, "nothing", tmp_path, probes=False) == {"v_depth"}
-    recording = recorded(tmp_path, probes=False)
+    recording = read_recorded(tmp_path, probes_on=False)
     (last,) = (probe for tick in recording.timeline.ticks for probe in tick.probes)
     ended = {phase.phase: phase.time_ns for phase in recording.phases}["agent_ended"]
     assert last.started_ns > ended
@@ -138,6 +120,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.bench.domains.sre.grading import read_recorded
 from opsassay.bench.domains.sre.perform import perform
 from opsassay.testbed.scenarios import load_scenario
 perform(load_scenario("drained-pool"), TrialAgent(name="oracle:gentle"), "baseline", probes=True, seed=0,

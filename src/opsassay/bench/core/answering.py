@@ -75,8 +75,8 @@ class AnswerJob:
 
     kind_of_task: ClassVar[str]
     """What messages call the tasks of the domain."""
-    built_in: ClassVar[str]
-    """The built-in agent of the domain."""
+    built_in: ClassVar[str | None] = None
+    """The built-in agent of the domain, if it has one."""
     baselines: ClassVar[tuple[str, ...]]
     """Who answers without a model and without the truth."""
 
@@ -91,7 +91,7 @@ class AnswerJob:
             raise NotFoundError(f"oracle of {self.task.name}", self.oracle, oracles)
         if name == self.built_in and self.agent.model is None:
             raise UserError(f"The agent {name} asks a model: give `model: NAME`, or `scripted:FILE` for a script.")
-        known = [*self.baselines, self.built_in]
+        known = [*self.baselines, *([self.built_in] if self.built_in else [])]
         if self.oracle is None and not self.agent.is_file and name not in known:
             raise NotFoundError(f"agent of {self.kind_of_task}s", name, [*known, f"{ORACLE}right"])
 

@@ -77,6 +77,7 @@ DOMAINS = Registry(
     {
         "diagnosis": "opsassay.bench.domains.diagnosis.domain:DIAGNOSIS",
         "sre": "opsassay.bench.domains.sre.domain:SRE_DOMAIN",
+        "ciso": "opsassay.bench.domains.ciso.domain:CISO_DOMAIN",
         "finops": "opsassay.bench.domains.finops.domain:FINOPS_DOMAIN",
     },
 )

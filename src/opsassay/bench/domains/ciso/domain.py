@@ -1,0 +1,75 @@
+"""The domain of compliance: policies that keep out of a cluster what violates a control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsassay.bench.core.answering import agents_for
+from opsassay.bench.core.mounts import require_apart
+from opsassay.bench.core.plan import part_as
+from opsassay.bench.core.run import Job
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.domains.ciso.grading import definitions, grade_run
+from opsassay.bench.domains.ciso.job import ComplianceJob
+from opsassay.bench.domains.ciso.plan import CompliancePlan
+from opsassay.bench.domains.ciso.tasks import DOMAIN, kept_task, published
+from opsassay.model.run import Metric, Run
+from opsassay.model.task import MetricDefinition, Task
+
+if TYPE_CHECKING:
+    from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
+
+
+class ComplianceDomain:
+    """Tasks that ship; none are read from files."""
+
+    name: str = DOMAIN
+
+    def metrics(self) -> tuple[MetricDefinition, ...]:
+        """Return whether a run passed, then its stages, then rates over worlds and what it took."""
+        return definitions()
+
+    def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
+        """Return whether the run passed; one that left no policies did not."""
+        passed = metrics.get("passed")
+        return None if passed is None else passed.value == 1.0
+
+    def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
+        """Yield the tasks with their published seeds."""
+        del paths
+        yield from (one.head for one in published())
+
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
+        """Return the runs of one part of a plan."""
+        plan = part_as(CompliancePlan, part, where)
+        jobs = [
+            ComplianceJob(task, agent, plan.seed + repeat, plan.settings)
+            for repeat in range(plan.repeats)
+            for task in plan.chosen(folder)
+            for given in plan.agents
+            for agent in agents_for(given, task.head.oracles, folder)
+        ]
+        if plan.held_out is not None:
+            for command in {job.agent.name: job.command for job in jobs}.values():
+                if command is not None:
+                    require_apart(command, [folder / plan.held_out.secret])
+        return jobs
+
+    def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
+        """Grade the runs of *stores* by the tasks that they keep; there are no conventions to set."""
+        from opsassay.bench.core.grading import grade_each
+        from opsassay.bench.domains.ciso.tables import GradedPolicies
+
+        del settings
+        found = grade_each(self, stores, evaluate_stored)
+        return GradedPolicies(self, found.graded, found.problems)
+
+
+def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
+    """Return the metrics of one stored run."""
+    return grade_run(run_dir, kept_task(store.root, run.item_hash))
+
+
+CISO_DOMAIN = ComplianceDomain()

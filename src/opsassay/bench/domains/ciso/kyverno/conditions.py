@@ -1,0 +1,110 @@
+"""Conditions of `deny` and `preconditions`: JMESPath over the request, and the operators between values.
+
+Source: https://kyverno.io/docs/policy-types/cluster-policy/preconditions/#operators
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+
+from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
+from opsassay.bench.domains.ciso.kyverno.values import compared, quantity, wildcard
+
+_VARIABLE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
+MAX_EXPRESSION = 2000
+_ORDERS = {
+    "GreaterThan": ">", "GreaterThanOrEquals": ">=", "LessThan": "<", "LessThanOrEquals": "<=",
+}  # fmt: skip
+
+
+def hold(given: Any, context: Mapping[str, Any], where: str) -> bool:
+    """Return whether the conditions *given* hold in *context*: those of ``any`` and of ``all``, or a list of all."""
+    blocks = {"all": given} if isinstance(given, list) else given
+    if not isinstance(blocks, Mapping) or not set(blocks) <= {"any", "all"} or not blocks:
+        raise UnsupportedError(f"{where} has neither any nor all.")
+    for conditions in blocks.values():
+        if not isinstance(conditions, list):
+            raise UnsupportedError(f"{where} is no list of conditions.")
+    some = [_holds(one, context, where) for one in blocks.get("any", [])]
+    every = [_holds(one, context, where) for one in blocks.get("all", [])]
+    return (any(some) if "any" in blocks else True) and all(every)
+
+
+def query(expression: str, context: Mapping[str, Any], where: str) -> Any:
+    """Return what the JMESPath *expression* finds in *context*; raises UnsupportedError when it is none."""
+    if len(expression) > MAX_EXPRESSION:
+        raise UnsupportedError(f"{where}: an expression is longer than {MAX_EXPRESSION} characters.")
+    try:
+        return jmespath.search(expression, context)
+    except (
+        JMESPathError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+    ) as error:
+        said = " ".join(str(error).split())[:200]
+        raise UnsupportedError(f"{where}: {expression[:80]!r} cannot be evaluated: {said}.") from error
+
+
+def resolved(value: Any, context: Mapping[str, Any], where: str) -> Any:
+    """Return *value* with its variables replaced by what they are; one alone keeps its type."""
+    if isinstance(value, list):
+        return [resolved(one, context, where) for one in value]
+    if not isinstance(value, str):
+        return value
+    if whole := _VARIABLE.fullmatch(value):
+        return _found(whole[1], context, where)
+    return _VARIABLE.sub(lambda match: str(_found(match[1], context, where)), value)
+
+
+def _found(expression: str, context: Mapping[str, Any], where: str) -> Any:
+    value = query(expression, context, where)
+    if value is None:
+        raise UnsupportedError(f"{where}: {expression[:80]!r} finds nothing; give a default with ||.")
+    return value
+
+
+def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
+    if not isinstance(given, Mapping) or not {"key", "operator"} <= set(given) <= {
+        "key",
+        "operator",
+        "value",
+        "message",
+    }:
+        raise UnsupportedError(f"{where}: a condition has key, operator and value, and nothing else.")
+    key, value = (resolved(given.get(name), context, where) for name in ("key", "value"))
+    operator = str(given["operator"])
+    if operator in ("Equals", "Equal", "NotEquals", "NotEqual"):
+        return _equals(key, value) != operator.startswith("Not")
+    if operator in _ORDERS:
+        return compared(_ORDERS[operator], key, value)
+    if operator not in _MEMBERSHIPS:
+        raise UnsupportedError(f"{where}: the operator {operator!r} is not of the subset.")
+    keys, values = ([one] if not isinstance(one, list) else one for one in (key, value))
+    return _MEMBERSHIPS[operator]([any(_equals(one, other) for other in values) for one in keys])
+
+
+_MEMBERSHIPS: Mapping[str, Callable[[list[bool]], bool]] = {
+    "In": all,
+    "AnyIn": any,
+    "AllIn": all,
+    "NotIn": lambda among: not all(among),
+    "AnyNotIn": lambda among: not all(among),
+    "AllNotIn": lambda among: not any(among),
+}
+
+
+def _equals(key: Any, value: Any) -> bool:
+    if isinstance(key, bool) or isinstance(value, bool):
+        return isinstance(key, bool) and isinstance(value, bool) and key == value
+    if isinstance(key, str) and isinstance(value, str):
+        return wildcard(value, key) or (quantity(key) is not None and quantity(key) == quantity(value))
+    return bool(key == value)

@@ -1,0 +1,75 @@
+"""YAML from strangers: bounded, without anchors, tags and repeated keys, so that what is read is what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
+
+MAX_BYTES = 256 * 2**10
+MAX_DEPTH = 60
+_PLAIN = "tag:yaml.org,2002:"
+
+
+def documents(data: bytes, name: str) -> list[dict[str, Any]]:
+    """Return the documents of the YAML file *name*, each a map; raises UnsupportedError with what is wrong, and where."""
+    if len(data) > MAX_BYTES:
+        raise UnsupportedError(f"{name} is larger than {MAX_BYTES} bytes.")
+    try:
+        text = data.decode("utf-8")
+        _require_bounded(text, name)
+        found = []
+        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
+            _require_plain(node, name)
+            found.append(yaml.constructor.SafeConstructor().construct_document(node))
+    except UnicodeDecodeError as error:
+        raise UnsupportedError(f"{name} is no UTF-8 text.") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise UnsupportedError(f"{name} is no YAML: {' '.join(str(error).split())[:300]}.") from error
+    kept = [one for one in found if one is not None]
+    if not all(isinstance(one, dict) for one in kept):
+        raise UnsupportedError(f"{name} holds something else than objects of Kubernetes.")
+    return kept
+
+
+def _require_bounded(text: str, name: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        where = f"{name}, line {event.start_mark.line + 1}" if event.start_mark else name
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise UnsupportedError(f"{where}: anchors and aliases are not read; write it out.")
+        tag = getattr(event, "tag", None)
+        if tag and not str(tag).startswith(_PLAIN):
+            raise UnsupportedError(f"{where}: the tag {tag} is not read; write plain YAML.")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise UnsupportedError(f"{where}: nests deeper than {MAX_DEPTH}.")
+
+
+def _require_plain(node: yaml.Node | None, name: str) -> None:
+    """Raise UnsupportedError for a key that stands twice in one map, or is no text."""
+    todo = [node] if node is not None else []
+    while todo:
+        one = todo.pop()
+        if isinstance(one, yaml.SequenceNode):
+            todo += one.value
+        if isinstance(one, yaml.MappingNode):
+            keys = [key.value for key, _ in one.value]
+            line = one.start_mark.line + 1
+            if not all(isinstance(key, str) for key in keys):
+                raise UnsupportedError(f"{name}, line {line}: a key is no text.")
+            if twice := next((key for n, key in enumerate(keys) if key in keys[:n]), None):
+                raise UnsupportedError(f"{name}, line {line}: {twice!r} stands twice.")
+            todo += [value for _, value in one.value]
+
+
+def at(value: Any, *path: str) -> Any:
+    """Return what lies at *path* in nested maps, None where a step is missing."""
+    for step in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(step)
+    return value

@@ -1,0 +1,172 @@
+"""Compliance tasks: what is asked, what the agent finds in its workspace, and the worlds that it never sees.
+
+A published task has a seed that everybody knows; the worlds of held-out ones follow from the grader's secret. Examples
+come from a stream of draws of their own, so that none of them is a world that is judged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import yaml
+from pydantic import Field
+
+from opsassay.bench.core.held_out import PUBLISHED_SEED, held_out_seeds, keep_body, kept_body
+from opsassay.bench.domains.ciso.controls import ComplianceControl, controls
+from opsassay.bench.domains.ciso.kyverno.policy import KyvernoPolicy
+from opsassay.bench.domains.ciso.repository import FOLDER, GAPS, gap_of, others_of, policy_name, repository
+from opsassay.bench.domains.ciso.worlds import ComplianceWorld, mutants, worlds
+from opsassay.errors import DatapackError, NotFoundError
+from opsassay.model.base import Artefact
+from opsassay.model.task import Task
+
+DOMAIN, SYSTEM = "ciso", "kubernetes"
+NEW, UPDATE = "new-kyverno", "update-kyverno"
+CLASSES = {NEW: "easy", UPDATE: "hard"}
+BODIES = "compliance_tasks"
+"""Folder of a store with the bodies of its tasks, which hold their seeds and so their worlds."""
+GENERATOR = "1"
+"""Version of what makes worlds and repositories; another one makes other truth, so it is part of every commitment."""
+JUDGED, EXAMPLES, OTHERS = 6, 2, 2
+"""Worlds of each kind, compliant and violating: judged ones, shown ones, and those of every other control."""
+LIMITS = {"agent_timeout_s": 900.0}
+
+
+class ComplianceTask(Artefact):
+    """One task: its *name*, and the *seed* that its worlds and its repository follow from."""
+
+    name: str
+    seed: int
+    held_out: int | None = Field(default=None, description="number among the held-out ones of a plan; None: published")
+    generator: str = GENERATOR
+
+    @cached_property
+    def task_class(self) -> str:
+        """Its class; raises NotFoundError for a name that no task has."""
+        known = names()
+        if self.name not in known:
+            raise NotFoundError("compliance task", self.name, known)
+        return UPDATE if self.name.startswith(UPDATE) else NEW
+
+    @property
+    def control_name(self) -> str:
+        """The name of the control that is asked for."""
+        return self.name.removeprefix(f"{self.task_class}-")
+
+    @property
+    def control(self) -> ComplianceControl:
+        """The control that is asked for."""
+        return controls()[self.control_name]
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy that an `update` task is about."""
+        return policy_name(self.control_name)
+
+    @property
+    def goal(self) -> str:
+        """What the agent reads."""
+        words = f"{self.control.goal[0].upper()}{self.control.goal[1:]}"
+        rules = (
+            f"Policies are Kyverno ClusterPolicies in {FOLDER}/*.yaml of your workspace, and enforced: what violates is "
+            "kept out, by whatever kind of object it comes, in every namespace. What complies is let in.\n"
+        )
+        if self.task_class == NEW:
+            return f"{words}. Write what enforces this.\n{rules}"
+        return (
+            f"{words}. The policy {self.policy} in {FOLDER}/ is to enforce this, but {GAPS[gap_of(self.control_name)]}. "
+            f"Change that policy alone, under its name; all others stay as they are.\n{rules}"
+        )
+
+    @cached_property
+    def commitment(self) -> str:
+        """The digest of the whole task: seed, words and the version of what makes its worlds."""
+        parts = (self.generator, self.name, str(self.seed), self.goal, self.control.digest())
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @property
+    def head(self) -> Task:
+        """What everybody may know of the task."""
+        from opsassay.bench.domains.ciso.oracles import ORACLES
+
+        held_out = f"@held-out-{self.held_out}" if self.held_out is not None else ""
+        return Task(
+            id=self.name + held_out,
+            domain=DOMAIN,
+            name=self.name.replace("-", " "),
+            description=f"CIS Kubernetes {self.control.section}: {self.control.goal}",
+            task_class=self.task_class,
+            stratum=CLASSES[self.task_class],
+            system=SYSTEM,
+            goal=self.goal,
+            limits=LIMITS,
+            oracles=tuple(ORACLES[self.task_class]),
+            commitment=self.commitment,
+        )
+
+    def files(self) -> dict[str, bytes]:
+        """Return what the agent finds in its workspace, by path: examples of worlds, and the repository if there is one."""
+        found = dict(repository(self.control_name, self.seed)) if self.task_class == UPDATE else {}
+        for n, world in enumerate(worlds(self.control, self.seed, "example", EXAMPLES)):
+            kind = "compliant" if world.compliant else "violating"
+            found[f"examples/{kind}-{n % EXAMPLES + 1}.yaml"] = yaml.safe_dump_all(
+                world.objects, sort_keys=False
+            ).encode()
+        return found
+
+    def judged(self) -> list[ComplianceWorld]:
+        """Return the worlds that no agent sees."""
+        return worlds(self.control, self.seed, "judged", JUDGED)
+
+    def mutants(self) -> list[ComplianceWorld]:
+        """Return the judged worlds with their one violation put in or mended."""
+        return list(mutants(self.control, self.seed, "judged", JUDGED))
+
+    def others(self) -> dict[str, list[ComplianceWorld]]:
+        """Return the worlds of the other controls of the repository, by control; none for a new policy."""
+        if self.task_class == NEW:
+            return {}
+        return {
+            name: worlds(controls()[name], self.seed, f"other {self.control_name}", OTHERS)
+            for name in others_of(self.control_name, self.seed)
+        }
+
+    def asked(self, policies: Sequence[KyvernoPolicy]) -> list[KyvernoPolicy]:
+        """Return those of *policies* by which its worlds are judged: in a repository the one that it is about."""
+        return [one for one in policies if self.task_class == NEW or one.name == self.policy]
+
+    def keep(self, root: Path) -> None:
+        """Write it into the store at *root* under its commitment, if it is not there."""
+        keep_body(root / BODIES, self.commitment, self)
+
+
+def names() -> list[str]:
+    """Return the names of all tasks, new policies first."""
+    return [f"{one}-{control}" for one in CLASSES for control in controls()]
+
+
+def published() -> Iterator[ComplianceTask]:
+    """Yield every task with the seed that everybody knows."""
+    yield from (ComplianceTask(name=name, seed=PUBLISHED_SEED) for name in names())
+
+
+def held_out(name: str, secret: Path, count: int) -> list[ComplianceTask]:
+    """Return *count* tasks called *name* whose seeds follow from what stands in the file *secret*; raises UserError."""
+    return [
+        ComplianceTask(name=name, seed=seed, held_out=n)
+        for n, seed in enumerate(held_out_seeds(name, secret, count), 1)
+    ]
+
+
+def kept_task(root: Path, commitment: str) -> ComplianceTask:
+    """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
+    task = kept_body(root / BODIES, commitment, ComplianceTask)
+    if task.commitment != commitment:
+        raise DatapackError(
+            f"{root / BODIES / commitment}.json is not what its name says, or another version made its worlds; grade it "
+            "with the OpsAssay of its run."
+        )
+    return task

@@ -1,0 +1,64 @@
+"""Pages of runs of made tasks: whether it passed, what was asked, what its domain shows of it, and every grade."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsassay.bench.core.domain import domain_named
+from opsassay.bench.core.grading import GradedRun, problem_lines
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.core.tables import ResultTable
+from opsassay.errors import OpsAssayError
+from opsassay.web.audit_svg import Figure
+from opsassay.web.page import render, write_whole
+from opsassay.web.plain import plain
+from opsassay.web.reports import PageRequest, shown_table
+
+
+@dataclass(frozen=True)
+class ShownTask:
+    """What a domain shows of one run: the *goal* that the agent read, drawings and tables."""
+
+    goal: str
+    figures: Sequence[Figure] = ()
+    tables: Sequence[ResultTable] = ()
+
+
+Show = Callable[[RunStore, GradedRun], ShownTask]
+
+
+def write_run_pages(domain: str, show: Show, request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
+    """Write ``TASK-CELL.html`` for every run of *domain* that counts; return what could not be shown."""
+    graded = domain_named(domain).grade({request.store.root: None}, request.settings)
+    problems = problem_lines([graded])
+    for one in graded.counted:
+        try:
+            page = _page(one, show(request.store, one))
+        except OpsAssayError as error:
+            problems.append(f"{one.folder}: {error}")
+            continue
+        written_to(write_whole(request.output / f"{one.run.item.replace('@', '-')}-{one.run.cell}.html", page))
+    return problems
+
+
+def _page(one: GradedRun, task: ShownTask) -> str:
+    metrics = one.verdict.metrics
+    passed = metrics.get("passed")
+    why = f"not passed: {passed.reason if passed else 'ungraded'}"
+    grades = ResultTable(
+        "Grades",
+        ("metric", "value", "why"),
+        tuple(
+            (name, "–" if m.value is None else f"{m.value:.4g}", m.reason or m.status.value)
+            for name, m in metrics.items()
+        ),
+    )
+    return render(
+        "answer.html", f"{one.run.item}, {one.run.solver.name}",
+        styles=("static/report.css", "static/audit.css", "static/cost.css"),
+        headline=plain("passed" if passed is not None and passed.value == 1.0 else why, 600),
+        goal=plain(task.goal, 4000), figures=task.figures,
+        tables=[shown_table(table) for table in (*task.tables, grades)],
+    )  # fmt: skip

@@ -1,0 +1,54 @@
+"""Pages of compliance runs: which world was judged how, and which rule said so, beside the policies that were left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from opsassay.agents.contract import AnswerError
+from opsassay.bench.core.grading import GradedRun
+from opsassay.bench.core.store import RunStore
+from opsassay.bench.core.tables import ResultTable
+from opsassay.bench.domains.ciso.answers import collected
+from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
+from opsassay.bench.domains.ciso.kyverno.judge import judge
+from opsassay.bench.domains.ciso.kyverno.policy import KyvernoPolicy, read_policies
+from opsassay.bench.domains.ciso.tasks import DOMAIN, ComplianceTask, kept_task
+from opsassay.web.answer_pages import ShownTask, write_run_pages
+from opsassay.web.reports import PageRequest
+
+
+def write_compliance_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
+    """Write ``TASK-CELL.html`` for every run that counts; return what could not be shown."""
+    return write_run_pages(DOMAIN, _shown, request, written_to)
+
+
+def _shown(store: RunStore, one: GradedRun) -> ShownTask:
+    task = kept_task(store.root, one.run.item_hash)
+    try:
+        files = collected(one.folder)
+    except AnswerError:
+        return ShownTask(task.goal)
+    left = tuple((path, content.decode("utf-8", "replace")) for path, content in files.items())
+    tables = [ResultTable("What was left", ("file", "content"), left)]
+    with suppress(UnsupportedError):  # its reason is among the grades
+        tables.insert(0, _worlds(task, task.asked(read_policies(files.items()))))
+    return ShownTask(task.goal, tables=tables)
+
+
+def _worlds(task: ComplianceTask, policies: Sequence[KyvernoPolicy]) -> ResultTable:
+    return ResultTable(
+        "Worlds", ("world", "number", "it is", "it was", "objects", "kept out by"), tuple(_rows(task, policies))
+    )
+
+
+def _rows(task: ComplianceTask, policies: Sequence[KyvernoPolicy]) -> Iterator[tuple[str, ...]]:
+    for kind, worlds in (("judged", task.judged()), ("mutant", task.mutants())):
+        for number, world in enumerate(worlds, 1):
+            failed = [one for one in judge(policies, world.objects) if one.result == "fail"]
+            kept_out = [f"{one.object} by {one.policy}/{one.rule}" for one in failed if one.enforced]
+            label = "compliant" if world.compliant else "violating"
+            objects = ", ".join(f"{one['kind']}/{one['metadata']['name']}" for one in world.objects)
+            end = "kept out" if kept_out else "let in"
+            yield kind, f"{number}", label, end, objects, ", ".join(kept_out) or "–"
