@@ -16,14 +16,18 @@ from opsassay.web.page import render, write_whole
 from opsassay.web.plain import plain
 from opsassay.web.reports import PageRequest, shown_table
 
+FILE_SHOWN = 20_000
+"""Characters of a file that a page shows."""
+
 
 @dataclass(frozen=True)
 class ShownTask:
-    """What a domain shows of one run: the *goal* that the agent read, drawings and tables."""
+    """What a domain shows of one run: the *goal* that the agent read, drawings, tables, and files as name and text."""
 
     goal: str
     figures: Sequence[Figure] = ()
     tables: Sequence[ResultTable] = ()
+    files: Sequence[tuple[str, str]] = ()
 
 
 Show = Callable[[RunStore, GradedRun], ShownTask]
@@ -61,4 +65,5 @@ def _page(one: GradedRun, task: ShownTask) -> str:
         headline=plain("passed" if passed is not None and passed.value == 1.0 else why, 600),
         goal=plain(task.goal, 4000), figures=task.figures,
         tables=[shown_table(table) for table in (*task.tables, grades)],
+        files=[(plain(name, 200), plain(text, FILE_SHOWN)) for name, text in task.files],
     )  # fmt: skip

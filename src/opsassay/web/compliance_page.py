@@ -30,11 +30,11 @@ def _shown(store: RunStore, one: GradedRun) -> ShownTask:
         files = collected(one.folder)
     except AnswerError:
         return ShownTask(task.goal)
-    left = tuple((path, content.decode("utf-8", "replace")) for path, content in files.items())
-    tables = [ResultTable("What was left", ("file", "content"), left)]
+    left = [(path, content.decode("utf-8", "replace")) for path, content in files.items()]
+    tables: list[ResultTable] = []
     with suppress(UnsupportedError):  # its reason is among the grades
-        tables.insert(0, _worlds(task, task.asked(read_policies(files.items()))))
-    return ShownTask(task.goal, tables=tables)
+        tables.append(_worlds(task, task.asked(read_policies(files.items()))))
+    return ShownTask(task.goal, tables=tables, files=left)
 
 
 def _worlds(task: ComplianceTask, policies: Sequence[KyvernoPolicy]) -> ResultTable:

@@ -15,6 +15,7 @@ from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.ciso.answers import collect
 from opsassay.bench.domains.ciso.controls import controls
 from opsassay.bench.domains.ciso.grading import RATES, STAGES, grade_files
+from opsassay.bench.domains.ciso.kyverno.policy import AUTOGEN
 from opsassay.bench.domains.ciso.oracles import BASELINES, ORACLES
 from opsassay.bench.domains.ciso.repository import others_of, policy_name, stale, written
 from opsassay.bench.domains.ciso.tasks import CLASSES, UPDATE, ComplianceTask, held_out, kept_task, names, published
@@ -113,6 +114,20 @@ def test_a_policy_for_one_place_of_the_examples_fails_on_the_others():
         assert found["mutation_kill_rate"].value < 1.0
 
 
+@pytest.mark.parametrize(
+    "kinds", ["Deployment, StatefulSet, CronJob, Job", "Deployment, StatefulSet, CronJob, DaemonSet"]
+)
+def test_a_policy_that_forgets_one_kind_of_controllers_fails(kinds):
+    policy = TASK.control.policy("mine")
+    policy["metadata"]["annotations"] = {AUTOGEN: kinds}
+    assert stages_failed(written(policy), TASK)[0] == {"posture"}
+
+
+def test_a_policy_that_leaves_out_the_namespaces_of_the_cluster_itself_fails():
+    excluded = {"any": [{"resources": {"namespaces": ["kube-*"]}}]}
+    assert stages_failed(written(TASK.control.policy("mine", exclude=excluded)), TASK)[0] == {"posture"}
+
+
 def test_files_may_be_ordered_and_named_in_any_way():
     task = ComplianceTask(name=f"{UPDATE}-host-ports", seed=1)
     files = ORACLES[UPDATE]["right"][0](task)
@@ -177,7 +192,7 @@ def test_a_plan_is_run_graded_gone_on_with_and_shown(tmp_path, capsys):
     assert [found[name]["metrics"]["passed"]["value"] for name in found] == [1.0, 0.0, 0.0]
     assert found["oracle:wrong-folder"]["status"] == "failed"
     assert "no folder policies/" in found["oracle:wrong-folder"]["error"]
-    assert "6 of 6 compliant ones kept out" in found["deny-all"]["metrics"]["passed"]["reason"]
+    assert "9 of 9 compliant ones kept out" in found["deny-all"]["metrics"]["passed"]["reason"]
     assert found["deny-all"]["not_ranked"] == []
     store = RunStore(tmp_path / "store")
     attempts = len(store.attempts())
@@ -190,7 +205,7 @@ def test_a_plan_is_run_graded_gone_on_with_and_shown(tmp_path, capsys):
     assert command_line(["report", str(store.root), "-o", str(tmp_path / "pages")]) == 0
     pages = [path.read_text() for path in sorted((tmp_path / "pages").glob("*.html"))]
     assert len(pages) == 3
-    assert sum("kept out" in page and "Worlds" in page for page in pages) == 2
+    assert sum("kept out" in page and "<pre>apiVersion: kyverno.io/v1" in page for page in pages) == 2
 
 
 AGENT = """

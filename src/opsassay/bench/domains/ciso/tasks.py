@@ -30,7 +30,7 @@ BODIES = "compliance_tasks"
 """Folder of a store with the bodies of its tasks, which hold their seeds and so their worlds."""
 GENERATOR = "1"
 """Version of what makes worlds and repositories; another one makes other truth, so it is part of every commitment."""
-JUDGED, EXAMPLES, OTHERS = 6, 2, 2
+JUDGED, EXAMPLES, OTHERS = 9, 2, 2
 """Worlds of each kind, compliant and violating: judged ones, shown ones, and those of every other control."""
 LIMITS = {"agent_timeout_s": 900.0}
 

@@ -28,7 +28,7 @@ NAMES = (
     "archive",
     "relay",
 )
-NAMESPACES = ("shop", "billing", "legacy", "default")
+NAMESPACES = ("shop", "billing", "legacy", "default", "kube-system")
 IMAGES = ("registry.test/app:1.4", "registry.test/worker:2.0", "registry.test/side:0.9")
 CONTROLLERS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1"}
 Object = dict[str, Any]
@@ -50,8 +50,16 @@ POD_PLACES = (
     ViolationPlace("CronJob"),
     ViolationPlace("Pod", namespace="legacy"),
     ViolationPlace("StatefulSet", "initContainers", "legacy"),
+    ViolationPlace("DaemonSet"),
+    ViolationPlace("Job", "initContainers"),
+    ViolationPlace("Pod", namespace="kube-system"),
 )
-ROLE_PLACES = (ViolationPlace("Role"), ViolationPlace("ClusterRole"), ViolationPlace("Role", namespace="legacy"))
+ROLE_PLACES = (
+    ViolationPlace("Role"),
+    ViolationPlace("ClusterRole"),
+    ViolationPlace("Role", namespace="legacy"),
+    ViolationPlace("Role", namespace="kube-system"),
+)
 
 
 @dataclass(frozen=True)
