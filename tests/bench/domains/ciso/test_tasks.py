@@ -48,15 +48,13 @@ def test_the_right_oracle_passes_and_every_other_fails_first_where_it_says(name,
     task = ComplianceTask(name=name, seed=seed)
     for oracle, (play, stage) in ORACLES[task.task_class].items():
         files = {path: content for path, content in play(task).items() if path.startswith("policies/")}
-        failed, found = stages_failed(files, task) if files else ({"artefact"}, None)
+        failed, found = stages_failed(files, task)
         assert failed == ({stage} if stage else set()), oracle
-        if found is not None:
-            assert (found["passed"].value == 1.0) is (oracle == "right")
-            if oracle == "right":
-                assert [found[rate].value for rate in RATES] == [0.0, 0.0, 1.0]
+        assert found["passed"].value == float(oracle == "right")
+        if oracle == "right":
+            assert [found[rate].value for rate in RATES] == [0.0, 0.0, 1.0]
     for play in BASELINES.values():
-        files = play(task)
-        assert not files or grade_files(files, task)["passed"].value == 0.0
+        assert grade_files(play(task), task)["passed"].value == 0.0
 
 
 @pytest.mark.parametrize("name", controls())
@@ -126,6 +124,14 @@ def test_a_policy_that_forgets_one_kind_of_controllers_fails(kinds):
 def test_a_policy_that_leaves_out_the_namespaces_of_the_cluster_itself_fails():
     excluded = {"any": [{"resources": {"namespaces": ["kube-*"]}}]}
     assert stages_failed(written(TASK.control.policy("mine", exclude=excluded)), TASK)[0] == {"posture"}
+
+
+@pytest.mark.parametrize("text", [b"", b"# nothing\n", b"---\n---\n", b"null\n"])
+@pytest.mark.parametrize("name", [TASK.name, f"{UPDATE}-host-ports"])
+def test_files_without_a_policy_are_no_artefact_and_never_pass(text, name):
+    failed, found = stages_failed({"policies/a.yaml": text}, ComplianceTask(name=name, seed=1))
+    assert failed == {"artefact"}
+    assert found["passed"].value == 0.0
 
 
 def test_files_may_be_ordered_and_named_in_any_way():

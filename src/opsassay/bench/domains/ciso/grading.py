@@ -83,6 +83,8 @@ def grade_files(files: Mapping[str, bytes], task: ComplianceTask) -> dict[str, M
         policies = read_policies(files.items())
     except UnsupportedError as error:
         return _without_artefact(str(error))
+    if not policies:
+        return _without_artefact("the files hold no policy")
     asked = task.asked(policies)
     judged, mutated = (JudgedWorlds.of(asked, some) for some in (task.judged(), task.mutants()))
     others = [JudgedWorlds.of(policies, some) for some in _of_others(task)]
@@ -95,7 +97,9 @@ def grade_files(files: Mapping[str, bytes], task: ComplianceTask) -> dict[str, M
         "kept": _kept(policies, others, task),
         "posture": unseen if broken else _mark(_wrongly(judged, mutated)),
     }
-    said = next((one.reason for one in stages.values() if one.value == 0.0), None)
+    asked_for = [one for one in stages.values() if one.status is not MetricStatus.NOT_APPLICABLE]
+    said = next((one.reason for one in asked_for if one.value == 0.0), None)
+    said = said or next((one.reason for one in asked_for if one.value != 1.0), None)
     return {"passed": _mark(said), **stages, **_rates(judged, mutated, broken)}
 
 
