@@ -75,6 +75,59 @@ def test_leaves_are_matched_as_the_documentation_says(pattern, value, right):
     assert matches(pattern, value) is right
 
 
+@pytest.mark.parametrize(
+    ("pattern", "right"),
+    [("0", True), ("<5", True), ("!5", True), (0, False), ("!*:latest", False), ("*", False), ("?*", False)],
+)
+def test_what_is_not_there_amounts_to_nothing_for_a_text_and_is_no_text(pattern, right):
+    assert satisfies({}, {"port": pattern}) is right
+
+
+def test_unlike_is_by_amount_or_by_text():
+    assert matches("!1", "1.0")  # the text is another one
+    assert not matches("!1", "1")
+    assert matches(0, "0")
+    assert not matches(0, "0Ki")
+
+
+def test_a_rule_is_not_about_an_object_when_no_element_of_a_list_is_meant():
+    pattern = {"metadata": {"labels": {"app": "other"}}, "spec": {"containers": [{"(name)": "z", "image": "x"}]}}
+    assert satisfies(POD, pattern)
+    assert satisfies(POD, dict(reversed(pattern.items())))
+    assert not satisfies(POD, {**pattern, "spec": {"containers": [{"(name)": "a", "image": "nginx:*"}]}})
+    assert satisfies({"spec": {}}, {"spec": {"^(containers)": [{"image": "*"}]}})
+    both = {"spec": {"^(containers)": [{"name": "a"}, {"name": "b"}]}}
+    assert satisfies(POD, both)
+    assert not satisfies({"spec": {"containers": POD["spec"]["containers"][:1]}}, both)
+
+
+def test_rules_are_made_for_controllers_of_a_whole_policy_or_not_at_all():
+    by_name = {
+        "name": "other",
+        "match": {"any": [{"resources": {"kinds": ["Service"], "names": ["x"]}}]},
+        "validate": LATEST,
+    }
+    document = yaml.safe_load(json.dumps(policies(LATEST)[0].document))
+    assert policies(LATEST)[0].rules[0].controllers
+    document["spec"]["rules"].append(by_name)
+    assert not read_policies([("p.yaml", yaml.safe_dump(document).encode())])[0].rules[0].controllers
+    for kinds in (["v1/Pod"], ["Pod", "Deployment"]):
+        assert not policies(LATEST, match={"any": [{"resources": {"kinds": kinds}}]})[0].rules[0].controllers
+
+
+def test_wildcards_of_a_membership_count_on_either_side():
+    for key, value in (("*", ["pods"]), ("pods", ["*"]), ("web-1", ["web-?"])):
+        condition = {"key": key, "operator": "AnyIn", "value": value}
+        assert not admitted(policies({"deny": {"conditions": {"any": [condition]}}}), [POD])
+
+
+def test_a_wildcard_in_a_key_is_for_labels_and_annotations():
+    assert admitted(policies({"pattern": {"metadata": {"labels": {"a*": "web"}}}}), [POD])
+    assert not admitted(policies({"pattern": {"metadata": {"=(labels)": {"a*": "no"}}}}), [POD])
+    with pytest.raises(UnsupportedError, match="wildcard"):
+        policies({"pattern": {"spec": {"c*": [{"image": "x"}]}}})
+
+
 def test_amounts_are_of_base_units():
     assert quantity("1Ki") == 1024
     assert quantity("250m") == quantity(0.25)
@@ -212,7 +265,7 @@ def test_what_is_outside_of_the_subset_is_said_before_anything_is_judged(validat
     ("validate", "said"),
     [
         ({"pattern": {"metadata": {"+(labels)": {"a": "b"}}}}, "anchor"),
-        ({"pattern": {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}}, "more than one map"),
+        ({"pattern": {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}}, "lists 2 values"),
         ({"pattern": {"metadata": {"name": "{{ request.namespace }}"}}}, "variable"),
         ({"pattern": {"metadata": {"name": "x" * 2000}}}, "longer than"),
         (

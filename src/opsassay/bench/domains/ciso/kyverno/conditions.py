@@ -1,6 +1,7 @@
 """Conditions of `deny` and `preconditions`: JMESPath over the request, and the operators between values.
 
-Source: https://kyverno.io/docs/policy-types/cluster-policy/preconditions/#operators
+Source: https://kyverno.io/docs/policy-types/cluster-policy/preconditions/#operators, and kyverno/kyverno,
+pkg/engine/variables/operator. ``In`` and ``NotIn``, which are deprecated there, are not of the subset.
 """
 
 from __future__ import annotations
@@ -88,23 +89,31 @@ def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
         return compared(_ORDERS[operator], key, value)
     if operator not in _MEMBERSHIPS:
         raise UnsupportedError(f"{where}: the operator {operator!r} is not of the subset.")
-    keys, values = ([one] if not isinstance(one, list) else one for one in (key, value))
-    return _MEMBERSHIPS[operator]([any(_equals(one, other) for other in values) for one in keys])
+    if isinstance(key, bool) or not isinstance(value, list):
+        raise UnsupportedError(f"{where}: {operator} is about a text, a number or a list, and a list of values.")
+    among = [any(_alike(one, other) for other in value) for one in (key if isinstance(key, list) else [key])]
+    return _MEMBERSHIPS[operator](among)
 
 
 _MEMBERSHIPS: Mapping[str, Callable[[list[bool]], bool]] = {
-    "In": all,
     "AnyIn": any,
     "AllIn": all,
-    "NotIn": lambda among: not all(among),
     "AnyNotIn": lambda among: not all(among),
     "AllNotIn": lambda among: not any(among),
 }
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether one of both, as text, is a pattern of the other: wildcards count on either side."""
+    texts = [("true" if value else "false") if isinstance(value, bool) else str(value) for value in (one, other)]
+    return wildcard(texts[0], texts[1]) or wildcard(texts[1], texts[0])
 
 
 def _equals(key: Any, value: Any) -> bool:
     if isinstance(key, bool) or isinstance(value, bool):
         return isinstance(key, bool) and isinstance(value, bool) and key == value
     if isinstance(key, str) and isinstance(value, str):
-        return wildcard(value, key) or (quantity(key) is not None and quantity(key) == quantity(value))
+        return wildcard(value, key) if quantity(key) is None else quantity(key) == quantity(value)
+    if isinstance(key, int | float) and isinstance(value, str):
+        return quantity(key) == quantity(value)
     return bool(key == value)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from opsassay.bench.domains.ciso.kyverno.conditions import hold, query
 from opsassay.bench.domains.ciso.kyverno.documents import at
 from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
-from opsassay.bench.domains.ciso.kyverno.patterns import satisfies
+from opsassay.bench.domains.ciso.kyverno.patterns import require_literal_keys, satisfies
 from opsassay.bench.domains.ciso.kyverno.policy import KyvernoPolicy, KyvernoRule, filters_of
 from opsassay.bench.domains.ciso.kyverno.values import wildcard
 
@@ -57,12 +57,12 @@ def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any]) 
         template = _template(given)
         if template is None:
             return None
-        metadata = {**(template.get("metadata") or {}), "namespace": namespace}
-        judged = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
+        judged = {"kind": "Pod", "metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
+    matched = given if judged is given else {**given, "apiVersion": "v1", "kind": "Pod"}
     where = f"{policy.name}: {rule.name}"
-    if not _meant(rule.body["match"], judged, where):
+    if not _meant(rule.body["match"], matched, where):
         return None
-    if rule.body.get("exclude") and _meant(rule.body["exclude"], judged, where):
+    if rule.body.get("exclude") and _meant(rule.body["exclude"], matched, where):
         return None
     request = {"object": judged, "operation": CREATE, "namespace": namespace or ""}
     context = {"request": request}
@@ -103,6 +103,7 @@ def _each(given: Any, context: Mapping[str, Any], where: str) -> Iterator[bool]:
             raise UnsupportedError(f"{where}: a foreach has list, preconditions and one check of the subset.")
         if sum(check in loop for check in ("pattern", "anyPattern", "deny")) != 1:
             raise UnsupportedError(f"{where}: a foreach has not exactly one check.")
+        require_literal_keys([loop.get("pattern"), loop.get("anyPattern")])
         elements = query(loop["list"], context, where)
         for index, element in enumerate(elements if isinstance(elements, list) else []):
             inner = {**context, "element": element, "elementIndex": index}

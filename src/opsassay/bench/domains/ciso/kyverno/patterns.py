@@ -1,8 +1,10 @@
 """Patterns of `validate.pattern`: structure, lists and anchors, as Kyverno reads them.
 
 Anchors: ``(key)`` a condition, without which the rest of its map is not asked for; ``=(key)`` asked for where it is there;
-``^(key)`` at least one element of a list; ``X(key)`` must not be there. ``<(key)`` and ``+(key)`` are not of the subset.
-Source: https://kyverno.io/docs/policy-types/cluster-policy/validate/#anchors
+``^(key)`` at least one element of a list, where it is there; ``X(key)`` must not be there. ``<(key)`` and ``+(key)`` are
+not of the subset. Where the conditions of every element of a list fail, the rule is not about the object.
+Source: https://kyverno.io/docs/policy-types/cluster-policy/validate/#anchors, and kyverno/kyverno, pkg/engine/validate and
+pkg/engine/anchor.
 """
 
 from __future__ import annotations
@@ -42,9 +44,16 @@ def _satisfies(value: Any, pattern: Any) -> bool:
 def _map(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
     anchored = [(_anchor(key), expected) for key, expected in pattern.items()]
     for (sign, key), expected in anchored:
-        if sign == "()" and not (key in value and satisfies(value[key], expected)):
+        if sign == "()" and not (key in value and _satisfies(value[key], expected)):
             raise _SkippedError
-    return all(_entry(value, sign, key, expected) for (sign, key), expected in anchored if sign != "()")
+    ordered = sorted(anchored, key=lambda one: (not one[0][0], not _has_anchor(one[1])))  # what may skip comes first
+    return all(_entry(value, sign, key, expected) for (sign, key), expected in ordered if sign != "()")
+
+
+def _has_anchor(pattern: Any) -> bool:
+    if isinstance(pattern, list):
+        return any(map(_has_anchor, pattern))
+    return isinstance(pattern, Mapping) and any(_anchor(key)[0] or _has_anchor(one) for key, one in pattern.items())
 
 
 def _entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool:
@@ -53,36 +62,34 @@ def _entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool
     if sign == "=":
         return key not in value or _satisfies(value[key], expected)
     if sign == "^":
-        return _at_least_one(value.get(key), expected)
+        return key not in value or _at_least_one(value[key], expected)
     if "*" in key or "?" in key:
         found = [one for one in value if wildcard(key, one)]
         return bool(found) and any(_satisfies(value[one], expected) for one in found)
-    if key not in value:
-        return expected is None
-    return (expected == "*" and value[key] is not None) or _satisfies(value[key], expected)
+    if expected == "*":
+        return value.get(key) is not None
+    return _satisfies(value.get(key), expected)
 
 
 def _list(value: list[Any], pattern: list[Any]) -> bool:
-    if not pattern:
-        return not value
-    if len(pattern) > 1:
-        if any(isinstance(one, Mapping) for one in pattern):
-            raise UnsupportedError("a pattern lists more than one map; give one, which every element is held against.")
-        return len(value) == len(pattern) and all(map(_satisfies, value, pattern))
-    (expected,) = pattern
+    if len(pattern) != 1:
+        raise UnsupportedError(f"a pattern lists {len(pattern)} values; give one, which every element is held against.")
     kept = []
     for one in value:
         try:
-            kept.append(_satisfies(one, expected))
+            kept.append(_satisfies(one, pattern[0]))
         except _SkippedError:
             continue  # that element is not meant
+    if value and not kept:
+        raise _SkippedError
     return all(kept)
 
 
 def _at_least_one(value: Any, expected: Any) -> bool:
-    if not isinstance(expected, list) or len(expected) != 1:
-        raise UnsupportedError("an existence anchor ^() has no list of one map.")
-    return isinstance(value, list) and any(_exists(one, expected[0]) for one in value)
+    """Return whether each map of *expected* is satisfied by some element."""
+    if not isinstance(expected, list) or not all(isinstance(one, Mapping) for one in expected):
+        raise UnsupportedError("an existence anchor ^() has no list of maps.")
+    return isinstance(value, list) and all(any(_exists(one, pattern) for one in value) for pattern in expected)
 
 
 def _exists(value: Any, expected: Any) -> bool:
@@ -90,6 +97,22 @@ def _exists(value: Any, expected: Any) -> bool:
         return _satisfies(value, expected)
     except _SkippedError:
         return False
+
+
+def require_literal_keys(pattern: Any, path: tuple[str, ...] = ()) -> None:
+    """Raise UnsupportedError for a wildcard in a key, but for labels and annotations: elsewhere it stands for itself."""
+    if isinstance(pattern, list):
+        for one in pattern:
+            require_literal_keys(one, path)
+    if not isinstance(pattern, Mapping):
+        return
+    for key, expected in pattern.items():
+        _, name = _anchor(key)
+        if ("*" in name or "?" in name) and path[-2:] not in (("metadata", "labels"), ("metadata", "annotations")):
+            raise UnsupportedError(
+                f"the key {name!r} of a pattern has a wildcard, which is for labels and annotations."
+            )
+        require_literal_keys(expected, (*path, name))
 
 
 def _anchor(key: str) -> tuple[str, str]:

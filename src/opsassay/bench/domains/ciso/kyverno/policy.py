@@ -7,11 +7,12 @@ Of the subset are ``validate`` rules with one of ``pattern``, ``anyPattern``, ``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from opsassay.bench.domains.ciso.kyverno.documents import at, documents
 from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
+from opsassay.bench.domains.ciso.kyverno.patterns import require_literal_keys
 
 KINDS = ("ClusterPolicy", "Policy")
 MAX_RULES = 200
@@ -34,7 +35,7 @@ class KyvernoRule:
     name: str
     body: Mapping[str, Any]
     enforced: bool
-    controllers: tuple[str, ...]
+    controllers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,16 @@ def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
     rules = spec.get("rules")
     if not isinstance(rules, list) or not rules:
         raise UnsupportedError(f"{where}: spec.rules is no list of rules.")
-    read = tuple(_rule(rule, spec, document, where) for rule in rules)
+    read = tuple(_rule(rule, spec, where) for rule in rules)
+    generated = _controllers([rule.body for rule in read], document)
+    read = tuple(replace(rule, controllers=generated) if "Pod" in _kinds(rule.body) else rule for rule in read)
     if len({rule.name for rule in read}) < len(read):
         raise UnsupportedError(f"{where}: two rules have one name.")
     namespace = str(at(document, "metadata", "namespace") or "default") if kind == "Policy" else None
     return KyvernoPolicy(kind, name, namespace, document, read)
 
 
-def _rule(given: Any, spec: Mapping[str, Any], document: Mapping[str, Any], where: str) -> KyvernoRule:
+def _rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
     rule = _known(given, _RULE, f"{where}: a rule")
     name = rule.get("name")
     if not isinstance(name, str) or not name:
@@ -94,6 +97,7 @@ def _rule(given: Any, spec: Mapping[str, Any], document: Mapping[str, Any], wher
     validate = _known(rule.get("validate"), _VALIDATE, f"{where}: validate")
     if sum(check in validate for check in CHECKS) != 1:
         raise UnsupportedError(f"{where}: validate has not exactly one of {', '.join(CHECKS)}.")
+    require_literal_keys([validate.get("pattern"), validate.get("anyPattern")])
     filters = filters_of(rule.get("match"), f"{where}: match")
     if not filters[1]:
         raise UnsupportedError(f"{where}: match names no resources.")
@@ -102,7 +106,7 @@ def _rule(given: Any, spec: Mapping[str, Any], document: Mapping[str, Any], wher
     action = validate.get("failureAction", spec.get("validationFailureAction", "Audit"))
     if str(action).lower() not in ("audit", "enforce"):
         raise UnsupportedError(f"{where}: {action!r} is neither Audit nor Enforce.")
-    return KyvernoRule(name, rule, str(action).lower() == "enforce", _controllers(rule, document))
+    return KyvernoRule(name, rule, str(action).lower() == "enforce")
 
 
 def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
@@ -125,18 +129,27 @@ def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
     return ("all" if how == "all" else "any"), found
 
 
-def _controllers(rule: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the kinds of controllers whose pods a rule about pods alone is for too."""
-    expected = at(document, "metadata", "annotations", AUTOGEN)
-    _, matched = filters_of(rule["match"], "match")
-    excluded = filters_of(rule["exclude"], "exclude")[1] if rule.get("exclude") else []
-    kinds = {kind for one in matched for kind in one.get("kinds", [])}
-    by_name = any(one.get(key) for one in (*matched, *excluded) for key in ("name", "names", "selector"))
-    if not kinds or not kinds <= {"Pod", "v1/Pod"} or by_name or expected == "none":
+def _kinds(rule: Mapping[str, Any]) -> set[str]:
+    return {kind for one in filters_of(rule["match"], "match")[1] for kind in one.get("kinds", [])}
+
+
+def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the kinds of controllers whose pods the rules of a policy about pods are for too.
+
+    None are when any rule of it goes by name or selector, or names pods beside other kinds (kyverno/kyverno, pkg/autogen).
+    """
+    requested = at(document, "metadata", "annotations", AUTOGEN)
+    for rule in rules:
+        blocks = [rule["match"], *([rule["exclude"]] if rule.get("exclude") else [])]
+        for one in (resources for block in blocks for resources in filters_of(block, "match")[1]):
+            kinds = one.get("kinds", [])
+            if any(one.get(key) for key in ("name", "names", "selector")) or ("Pod" in kinds and len(kinds) > 1):
+                return ()
+    if requested == "none":
         return ()
-    if expected is None:
+    if not requested:
         return CONTROLLERS
-    named = tuple(part.strip() for part in str(expected).split(","))
+    named = tuple(part.strip() for part in str(requested).split(","))
     if strange := [one for one in named if one not in CONTROLLERS]:
         raise UnsupportedError(f"{AUTOGEN}: {strange[0]!r} is none of {', '.join(CONTROLLERS)}.")
     return named

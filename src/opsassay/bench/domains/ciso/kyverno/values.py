@@ -1,6 +1,6 @@
 """Leaves of patterns: wildcards, operators, ranges, alternatives and conjunctions, as Kyverno reads them.
 
-Source: https://kyverno.io/docs/policy-types/cluster-policy/validate/#operators
+Source: https://kyverno.io/docs/policy-types/cluster-policy/validate/#operators, and kyverno/kyverno, pkg/engine/pattern.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _SECONDS = {
     unit: Number(value)
     for unit, value in {"ns": "1e-9", "us": "1e-6", "ms": "1e-3", "s": "1", "m": "60", "h": "3600"}.items()
 }
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 _RANGE = re.compile(r"([^!<>=|&]+?)(!?-)([^!<>=|&]+)")
 _COMPARED = ("<=", ">=", "<", ">")
 
@@ -69,54 +70,57 @@ def wildcard(pattern: str, text: str) -> bool:
 
 
 def matches(pattern: Any, value: Any) -> bool:
-    """Return whether the leaf *value* of an object is as the leaf *pattern* wants it.
+    """Return whether the leaf *value* of an object, None where there is none, is as the leaf *pattern* wants it.
 
     Raises UnsupportedError for a variable, which a pattern of the subset does not have.
     """
     if isinstance(pattern, bool):
         return isinstance(value, bool) and value == pattern
     if pattern is None:
-        return value is None or value in (0, "", False)
+        return value is None or (not isinstance(value, dict | list) and value in (0, "", False))
     if isinstance(pattern, int | float):
-        found = quantity(value)
-        return found is not None and found == quantity(pattern)
+        written = isinstance(value, str) and _NUMBER.fullmatch(value) is None
+        return not written and (found := quantity(value)) is not None and found == quantity(pattern)
     if not isinstance(pattern, str):
         raise UnsupportedError(f"a pattern ends in {type(pattern).__name__}, which is no value.")
     if len(pattern) > MAX_LEAF:
         raise UnsupportedError(f"a value of a pattern is longer than {MAX_LEAF} characters.")
     if "{{" in pattern or "$(" in pattern:
         raise UnsupportedError(f"the pattern {pattern[:60]!r} has a variable; write the value, or use deny conditions.")
-    return any(all(_one(part.strip(), value) for part in whole.split("&")) for whole in pattern.split("|"))
+    return value == pattern or any(
+        all(_one(part.strip(), value) for part in whole.split("&")) for whole in pattern.split("|")
+    )
 
 
 def _one(pattern: str, value: Any) -> bool:
     if isinstance(value, dict | list):
         return False
     if bounds := _RANGE.fullmatch(pattern):
-        low, high, found = quantity(bounds[1]), quantity(bounds[3]), quantity(value)
+        low, high, found = quantity(bounds[1]), quantity(bounds[3]), _amount(value)
         if low is not None and high is not None:
             return found is not None and (low <= found <= high) == (bounds[2] == "-")
     for sign in _COMPARED:
         if pattern.startswith(sign):
-            return compared(sign, value, pattern.removeprefix(sign).strip())
-    if pattern.startswith("!"):
-        return not _equal(pattern.removeprefix("!").strip(), value)
-    return _equal(pattern, value)
-
-
-def _equal(pattern: str, value: Any) -> bool:
+            return compared(sign, _amount(value), pattern.removeprefix(sign).strip())
+    unlike = pattern.startswith("!")
+    literal = pattern.removeprefix("!").strip()
+    amount, found = quantity(literal), _amount(value)
+    if amount is not None and found is not None and (amount == found) is not unlike:
+        return True  # by amount, or else as text
     if value is None:
         return False
     text = ("true" if value else "false") if isinstance(value, bool) else str(value)
-    if wildcard(pattern, text):
-        return True
-    expected, found = quantity(pattern), quantity(value)
-    return expected is not None and expected == found
+    return wildcard(literal, text) is not unlike
+
+
+def _amount(value: Any) -> Number | None:
+    """Return the amount of *value* for a pattern that is a text: what is not there amounts to nothing."""
+    return Number(0) if value is None else quantity(value)
 
 
 def compared(sign: str, value: Any, bound: Any) -> bool:
     """Return whether *value* stands to *bound* as *sign* says, by amount; False when one of them is no amount."""
-    found, limit = quantity(value), quantity(bound)
+    found, limit = value if isinstance(value, Number) else quantity(value), quantity(bound)
     if found is None or limit is None:
         return False
     return {"<": found < limit, ">": found > limit, "<=": found <= limit, ">=": found >= limit}[sign]
