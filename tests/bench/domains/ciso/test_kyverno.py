@@ -339,6 +339,18 @@ def test_no_expression_raises_anything_else(expression, operator, value):
         return
 
 
+def test_no_expression_grows_beyond_all_bounds():
+    doubling = "request.object.spec.containers" + "|[@,@][]" * 60
+    condition = {"key": f"{{{{ {doubling} }}}}", "operator": "AnyIn", "value": ["x"]}
+    with pytest.raises(UnsupportedError, match="more than 4 lists"):
+        admitted(policies({"deny": {"conditions": {"any": [condition]}}}), [POD])
+    condition = {"key": "a", "operator": "Equals", "value": "b"}
+    with pytest.raises(UnsupportedError, match="501 conditions"):
+        policies({"deny": {"conditions": {"any": [condition] * 501}}})
+    with pytest.raises(UnsupportedError, match="larger than 524288 bytes together"):
+        read_policies([(f"{n}.yaml", b"#" * 200_000) for n in range(3)])
+
+
 def test_policies_are_whole_documents_of_kyverno_and_none_is_there_twice():
     one = {"apiVersion": "kyverno.io/v1", "kind": "ClusterPolicy", "metadata": {"name": "p"}, "spec": {"rules": []}}
     with pytest.raises(UnsupportedError, match=r"rules is no list"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import jmespath
@@ -17,7 +18,8 @@ from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
 from opsassay.bench.domains.ciso.kyverno.values import compared, quantity, wildcard
 
 _VARIABLE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
-MAX_EXPRESSION = 2000
+MAX_EXPRESSION, MAX_MULTI_SELECTS = 2000, 4
+"""Characters of an expression, and how often it may make a list or a map: each may double what there is."""
 _ORDERS = {
     "GreaterThan": ">", "GreaterThanOrEquals": ">=", "LessThan": "<", "LessThanOrEquals": "<=",
 }  # fmt: skip
@@ -38,10 +40,8 @@ def hold(given: Any, context: Mapping[str, Any], where: str) -> bool:
 
 def query(expression: str, context: Mapping[str, Any], where: str) -> Any:
     """Return what the JMESPath *expression* finds in *context*; raises UnsupportedError when it is none."""
-    if len(expression) > MAX_EXPRESSION:
-        raise UnsupportedError(f"{where}: an expression is longer than {MAX_EXPRESSION} characters.")
     try:
-        return jmespath.search(expression, context)
+        return _compiled(expression).search(context)
     except (
         JMESPathError,
         RecursionError,
@@ -53,6 +53,22 @@ def query(expression: str, context: Mapping[str, Any], where: str) -> Any:
     ) as error:
         said = " ".join(str(error).split())[:200]
         raise UnsupportedError(f"{where}: {expression[:80]!r} cannot be evaluated: {said}.") from error
+
+
+@lru_cache(maxsize=1024)
+def _compiled(expression: str) -> Any:
+    """Return *expression* compiled; raises ValueError when what it finds could grow beyond all bounds."""
+    if len(expression) > MAX_EXPRESSION:
+        raise ValueError(f"it is longer than {MAX_EXPRESSION} characters")
+    found = jmespath.compile(expression)
+    lists, todo = 0, [found.parsed]
+    while todo:
+        node = todo.pop()
+        lists += node["type"] in ("multi_select_list", "multi_select_dict")
+        todo += node["children"]
+    if lists > MAX_MULTI_SELECTS:
+        raise ValueError(f"it makes more than {MAX_MULTI_SELECTS} lists or maps")
+    return found
 
 
 def resolved(value: Any, context: Mapping[str, Any], where: str) -> Any:

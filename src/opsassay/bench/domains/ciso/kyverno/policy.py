@@ -15,7 +15,8 @@ from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
 from opsassay.bench.domains.ciso.kyverno.patterns import require_literal_keys
 
 KINDS = ("ClusterPolicy", "Policy")
-MAX_RULES = 200
+MAX_RULES, MAX_CONDITIONS, MAX_TOTAL = 200, 500, 512 * 2**10
+"""Of all policies together, so that judging them ends."""
 _SPEC = {
     "validationFailureAction", "background", "failurePolicy", "rules", "admission", "emitWarning", "webhookTimeoutSeconds",
     "schemaValidation", "useServerSideApply",
@@ -57,15 +58,27 @@ class KyvernoPolicy:
 def read_policies(files: Iterable[tuple[str, bytes]]) -> list[KyvernoPolicy]:
     """Return the policies in *files*, names and contents; raises UnsupportedError for the first thing that is wrong."""
     found: dict[tuple[str, str, str], KyvernoPolicy] = {}
+    size = 0
     for name, data in files:
+        size += len(data)
+        if size > MAX_TOTAL:
+            raise UnsupportedError(f"the files are larger than {MAX_TOTAL} bytes together.")
         for document in documents(data, name):
             policy = _policy(document, name)
             if policy.identity in found:
                 raise UnsupportedError(f"{name}: the policy {policy.name} is there twice.")
             found[policy.identity] = policy
+    if (count := _conditions([policy.document for policy in found.values()])) > MAX_CONDITIONS:
+        raise UnsupportedError(f"there are {count} conditions, more than {MAX_CONDITIONS}.")
     if (count := sum(len(policy.rules) for policy in found.values())) > MAX_RULES:
         raise UnsupportedError(f"there are {count} rules, more than {MAX_RULES}.")
     return list(found.values())
+
+
+def _conditions(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_conditions, value))
+    return ("operator" in value) + sum(map(_conditions, value.values())) if isinstance(value, Mapping) else 0
 
 
 def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
