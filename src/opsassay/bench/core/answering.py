@@ -21,6 +21,7 @@ from opsassay.agents.limits import Limits, Price
 from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.commands import refusal_to_seal
+from opsassay.bench.core.held_out import HeldOutSeeds
 from opsassay.bench.core.mounts import require_apart
 from opsassay.bench.core.oracles import EVERY_ORACLE
 from opsassay.bench.core.plan import PlannedAgent
@@ -52,6 +53,19 @@ class AnswerSettings(Written):
     @classmethod
     def _off_is_a_word(cls, given: Any) -> Any:
         return "off" if given is False else given  # what YAML makes of it
+
+
+class MadePlan(Written):
+    """What plans of made tasks have in common: who, on which seeds, how often."""
+
+    agents: tuple[PlannedAgent, ...] = Field(
+        min_length=1, description="oracle:NAME, oracle:*, a baseline or the agent of the domain, or an agent.yaml"
+    )
+    published: bool = Field(default=True, description="the seed that everybody knows")
+    held_out: HeldOutSeeds | None = None
+    repeats: int = Field(default=1, ge=1)
+    seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
+    settings: AnswerSettings = Field(default=AnswerSettings())
 
 
 class MadeTask(Protocol):

@@ -6,29 +6,19 @@ from pathlib import Path
 
 from pydantic import Field
 
-from opsassay.bench.core.answering import AnswerSettings
-from opsassay.bench.core.held_out import PUBLISHED_SEED, HeldOutSeeds
-from opsassay.bench.core.plan import PlannedAgent
+from opsassay.bench.core.answering import MadePlan
+from opsassay.bench.core.held_out import PUBLISHED_SEED
 from opsassay.bench.domains.finops.live.setup import CLASS, TASKS
 from opsassay.bench.domains.finops.tasks import CostTask, held_out, names
 from opsassay.errors import NotFoundError
-from opsassay.model.base import Written
 
 
-class CostPlan(Written):
+class CostPlan(MadePlan):
     """Who answers which tasks on cost data: the keys of a part of a plan with ``domain: finops``."""
 
     tasks: tuple[str, ...] = Field(
         default=("all",), min_length=1, description="names, a class (insight, anomaly, alert) or `all` on cost data"
     )
-    agents: tuple[PlannedAgent, ...] = Field(
-        min_length=1, description="oracle:NAME, oracle:*, constant, chance, detector, finops, or an agent.yaml"
-    )
-    published: bool = Field(default=True, description="the seed that everybody knows")
-    held_out: HeldOutSeeds | None = None
-    repeats: int = Field(default=1, ge=1)
-    seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
-    settings: AnswerSettings = Field(default=AnswerSettings())
 
     def chosen(self, folder: Path) -> list[CostTask]:
         """Return the tasks of the plan; raises NotFoundError, and UserError for a secret that is none."""
