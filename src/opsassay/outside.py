@@ -32,6 +32,16 @@ _CONTROLS = re.compile(
 )
 
 
+MAX_SOCKET_PATH = 107
+"""Bytes of the path of a Unix socket that the kernel takes."""
+
+
+def require_socket_path(path: Path) -> None:
+    """Raise UserError when no Unix socket can be at *path*, which whoever connects from outside has to name."""
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        raise UserError(f"{path.parent} is too long a path for Unix sockets; set TMPDIR to a shorter folder.")
+
+
 def shown(text: str) -> str:
     """Return *text* with every control character written out by its number, so that a terminal shows it.
 

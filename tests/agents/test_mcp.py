@@ -20,6 +20,7 @@ from opsassay.agents.limits import Limits, Meter
 from opsassay.agents.mcp_server import Desk, serving
 from opsassay.agents.record import AgentRecorder
 from opsassay.agents.tools import TelemetryToolbox
+from opsassay.errors import UserError
 from opsassay.telemetry.sql import LockedSql
 from telemetry.packs import make_pack
 
@@ -117,6 +118,14 @@ def test_a_client_that_breaks_the_protocol_ends_nobody_elses_session(sql, tmp_pa
             pass  # it was hung up on
         _, (result,) = talk(path, ("think", {"thought": "still here"}))
     assert result.content[0].text == "Noted."
+
+
+def test_a_path_that_no_socket_can_have_is_said(sql, tmp_path):
+    folder = tmp_path / ("d" * 100)
+    folder.mkdir()
+    with pytest.raises(UserError, match="too long a path for Unix sockets"), desk(sql, folder):
+        pass
+    assert not list(folder.glob("*.sock"))
 
 
 def test_nothing_is_left_when_the_block_ends(sql, tmp_path):

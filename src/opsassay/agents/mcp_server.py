@@ -22,6 +22,7 @@ from opsassay.agents.record import AgentRecorder
 from opsassay.agents.tools import TelemetryToolbox, tool_specs
 from opsassay.errors import OpsAssayError
 from opsassay.model.trajectory import ToolCall
+from opsassay.outside import require_socket_path
 
 SUBMIT = "submit"
 MAX_LINE_BYTES = 8 * 2**20
@@ -106,7 +107,8 @@ def _kept(arguments: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def serving(desk: ToolDesk, path: Path) -> Iterator[Path]:
-    """Serve the *desk* at the Unix socket *path* while the block runs."""
+    """Serve the *desk* at the Unix socket *path* while the block runs; raises UserError when the path is too long."""
+    require_socket_path(path)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen(_CLIENTS)

@@ -24,6 +24,7 @@ from yarl import URL
 from opsassay.errors import OperationError, UserError
 from opsassay.logs import Log
 from opsassay.model.locks import folder_lock
+from opsassay.outside import require_socket_path
 from opsassay.proxy import sse
 from opsassay.proxy.apis import ModelApi, api_of
 from opsassay.proxy.codings import decoded
@@ -359,6 +360,7 @@ async def serve(
                 raise OperationError(f"The proxy cannot listen on {host}:{port}: {error.strerror}.") from error
             port = int(runner.addresses[0][1])
             if settings.socket is not None:
+                require_socket_path(settings.socket)
                 await web.UnixSite(runner, settings.socket, backlog=4096).start()
             _log.info("ready", port=port, record=str(settings.directory))
             ready(port)
