@@ -16,7 +16,8 @@ from opsassay.bench.sealing.groups import NAME, groups_for_seals
 
 SRC = Path(__file__).parents[3] / "src"
 RUNNER = """
-import sys; sys.path.insert(0, {src!r})
+import signal, sys; sys.path.insert(0, {src!r})
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell hands on one that is ignored
 from pathlib import Path
 from opsassay.bench.sealing import Seal, SealLimits, python_path
 print('ready', flush=True)
