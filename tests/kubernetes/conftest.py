@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the cluster's own modules 
 from object_server import SmallCluster
 from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import Cluster
-from tiny_api import served
 
 from opsassay.testbed.substrates.kubernetes import substrate
 from opsassay.testbed.substrates.kubernetes.actuators import undoing
 from opsassay.testbed.substrates.kubernetes.api import client, mirror
 from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.api.small_api import served
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import json
 import time
 
 import pytest
-from tiny_api import write_kubeconfig
 
 from opsassay.model.cluster import CLUSTER_WIDE, GRANTABLE
 from opsassay.testbed.scenarios import load_scenario
@@ -21,6 +20,7 @@ from opsassay.testbed.substrates.kubernetes.access.audit import (
     writable_elsewhere,
 )
 from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
 
 
 def service(selector="auth", manager="kubectl-patch", version=1):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from object_server import NO_ROOM, READY, ObjectServer
+from object_server import NO_ROOM, READY
 
 from conftest import until
 from opsassay.cli import cli
@@ -29,6 +29,7 @@ from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api import client
 from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError
+from opsassay.testbed.substrates.kubernetes.api.object_server import ObjectServer
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed
 from opsassay.testbed.substrates.kubernetes.probes import ClusterProbes, Watched, api_health
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate

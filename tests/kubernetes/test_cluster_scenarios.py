@@ -12,10 +12,9 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from object_server import merged
 from pydantic import ValidationError
 from test_injection import values
-from tiny_api import tiny_api, write_kubeconfig
+from tiny_api import tiny_api
 
 from opsassay.agents.mcp_server import serving
 from opsassay.bench.domains.sre.assignment import Assignment
@@ -35,6 +34,8 @@ from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl
 from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.api.merging import merged
+from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import (

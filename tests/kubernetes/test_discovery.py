@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from object_server import ObjectServer
-from tiny_api import served, write_kubeconfig
 
 from opsassay.errors import OperationError, UserError
 from opsassay.model.scenario import OpsCall
@@ -13,6 +11,8 @@ from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.composition import Composition
 from opsassay.testbed.scenarios import load_scenario
 from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.api.object_server import ObjectServer
+from opsassay.testbed.substrates.kubernetes.api.small_api import served, write_kubeconfig
 from opsassay.testbed.substrates.kubernetes.laboratory import baseline as module
 from opsassay.testbed.substrates.kubernetes.laboratory import guard
 from opsassay.testbed.substrates.kubernetes.laboratory.baseline import normal, objects_in, restore, taken
@@ -183,5 +183,5 @@ def test_a_cluster_that_is_not_as_before_is_no_baseline(lab, running, server, mo
 
 def test_what_the_server_refuses_is_the_candidates_fault(lab):
     applied(lab, "policy lets nobody in")
-    with pytest.raises(UserError, match="it exists"):
+    with pytest.raises(UserError, match="already exists"):
         applied(lab, "policy lets nobody in")

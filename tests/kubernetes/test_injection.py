@@ -7,7 +7,6 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from object_server import merged
 from tiny_api import tiny_api
 
 from opsassay.errors import OperationError, RefusedError
@@ -15,6 +14,7 @@ from opsassay.model.incident import FaultPlan
 from opsassay.testbed.substrates.kubernetes.actuators import inject
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, _inverse, injected, undo_of
 from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.api.merging import merged
 
 values = st.recursive(
     st.sampled_from([0, 1, "x", "y"]),

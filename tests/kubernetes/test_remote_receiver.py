@@ -10,11 +10,11 @@ import pytest
 from aiohttp import ClientSession, web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from receiver_pod import SECOND, ReceiverPod, handled
-from tiny_api import write_kubeconfig
 
 from opsassay.errors import LostError, OperationError, RefusedError
 from opsassay.telemetry.otlp.spool import read_frames, spool_path
 from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
 from opsassay.testbed.substrates.kubernetes.endpoints import remote_receiver
 from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
 

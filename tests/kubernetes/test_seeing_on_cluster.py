@@ -10,7 +10,6 @@ import pytest
 from object_server import READY
 from pydantic import ValidationError
 from receiver_pod import SECOND, ReceiverPod, Users, WatchedCluster, handled, logged, measured
-from tiny_api import served
 
 from opsassay.agents.mcp_server import serving
 from opsassay.bench.domains.sre import perform
@@ -41,6 +40,7 @@ from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api import mirror
 from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.api.small_api import served
 from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames

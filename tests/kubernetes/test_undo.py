@@ -11,7 +11,6 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from object_server import merged
 from test_injection import patches, values
 
 from conftest import until
@@ -19,6 +18,7 @@ from opsassay.testbed.substrates.kubernetes.actuators import changes as changing
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, _inverse, injected
 from opsassay.testbed.substrates.kubernetes.agent import undo
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError
+from opsassay.testbed.substrates.kubernetes.api.merging import merged
 from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import yaml
 
 from opsassay.errors import LostError, OperationError, StartError, UserError
-from opsassay.testbed.substrates.kubernetes.api.kinds import FORMER, KINDS
+from opsassay.testbed.substrates.kubernetes.api.kinds import FORMER, KINDS, version_in
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -79,7 +79,7 @@ class Api:
 
     def version_of(self, kind: str) -> str:
         """Return the apiVersion of *kind*: group, slash and version; the version alone for the core."""
-        return self.group_of(kind).removeprefix("apis/").removeprefix("api/")
+        return version_in(self.group_of(kind))
 
     def path_of(self, kind: str, namespace: str | None = None, name: str | None = None) -> str:
         """Return the path of an object, or of a collection when no *name* is given."""

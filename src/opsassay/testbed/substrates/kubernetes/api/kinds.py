@@ -15,12 +15,16 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "ResourceQuota": ("api/v1", "resourcequotas", True),
     "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims", True),
     "PersistentVolume": ("api/v1", "persistentvolumes", False),
+    "ReplicationController": ("api/v1", "replicationcontrollers", True),
     "StorageClass": ("apis/storage.k8s.io/v1", "storageclasses", False),
     "Deployment": ("apis/apps/v1", "deployments", True),
     "ReplicaSet": ("apis/apps/v1", "replicasets", True),
     "StatefulSet": ("apis/apps/v1", "statefulsets", True),
     "DaemonSet": ("apis/apps/v1", "daemonsets", True),
     "Job": ("apis/batch/v1", "jobs", True),
+    "CronJob": ("apis/batch/v1", "cronjobs", True),
+    "HorizontalPodAutoscaler": ("apis/autoscaling/v2", "horizontalpodautoscalers", True),
+    "Ingress": ("apis/networking.k8s.io/v1", "ingresses", True),
     "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies", True),
     "Lease": ("apis/coordination.k8s.io/v1", "leases", True),
     "Role": ("apis/rbac.authorization.k8s.io/v1", "roles", True),
@@ -28,6 +32,8 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "ClusterRole": ("apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
     "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
     "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets", True),
+    "MutatingWebhookConfiguration": ("apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", False),
+    "ValidatingWebhookConfiguration": ("apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", False),
     "LimitRange": ("api/v1", "limitranges", True),
     **{
         kind: ("apis/chaos-mesh.org/v1alpha1", kind.lower(), True)
@@ -39,3 +45,41 @@ KINDS: dict[str, tuple[str, str, bool]] = {
 """Kind to group and version, plural, and whether it lives in namespaces."""
 FORMER = {"PodDisruptionBudget": "apis/policy/v1beta1"}
 """Group and version of the kinds that servers of 1.20 have under another one."""
+SHORT_NAMES: dict[str, tuple[str, ...]] = {
+    "Namespace": ("ns",),
+    "Node": ("no",),
+    "Pod": ("po",),
+    "Service": ("svc",),
+    "Endpoints": ("ep",),
+    "ConfigMap": ("cm",),
+    "ServiceAccount": ("sa",),
+    "Event": ("ev",),
+    "ResourceQuota": ("quota",),
+    "PersistentVolumeClaim": ("pvc",),
+    "PersistentVolume": ("pv",),
+    "ReplicationController": ("rc",),
+    "StorageClass": ("sc",),
+    "Deployment": ("deploy",),
+    "ReplicaSet": ("rs",),
+    "StatefulSet": ("sts",),
+    "DaemonSet": ("ds",),
+    "CronJob": ("cj",),
+    "HorizontalPodAutoscaler": ("hpa",),
+    "Ingress": ("ing",),
+    "NetworkPolicy": ("netpol",),
+    "PodDisruptionBudget": ("pdb",),
+    "LimitRange": ("limits",),
+}
+"""What kubectl's users may write instead of the plural, as servers offer it."""
+IN_ALL = frozenset(
+    {
+        "Pod", "ReplicationController", "Service", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet",
+        "HorizontalPodAutoscaler", "CronJob", "Job",
+    }
+)  # fmt: skip
+"""The kinds that `kubectl get all` lists."""
+
+
+def version_in(group: str) -> str:
+    """Return the apiVersion of what is in *group*, the path of a group and version: ``apps/v1``, ``v1`` for the core."""
+    return group.removeprefix("apis/").removeprefix("api/")

@@ -1,0 +1,69 @@
+"""What an API server says of itself: its version, its groups, and the kinds that each of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from opsassay.testbed.substrates.kubernetes.api.kinds import IN_ALL, KINDS, SHORT_NAMES, version_in
+
+VERSION = {
+    "major": "1",
+    "minor": "32",
+    "gitVersion": "v1.32.0",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "2024-12-11T00:00:00Z",
+    "goVersion": "go1.23.3",
+    "compiler": "gc",
+    "platform": "linux/amd64",
+}
+VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+CORE = "api/v1"
+HEALTH = ("/healthz", "/livez", "/readyz")
+
+
+def discovery(path: str, kinds: Iterable[str]) -> Any:
+    """Return what is said at *path* by a server that has *kinds*, None where it says nothing of itself."""
+    if path in HEALTH:
+        return b"ok"
+    if path == "/version":
+        return VERSION
+    groups: dict[str, list[str]] = {}
+    for kind in kinds:
+        groups.setdefault(KINDS[kind][0], []).append(kind)
+    return _of_groups(path.strip("/"), groups)
+
+
+def _of_groups(path: str, groups: Mapping[str, list[str]]) -> Any:
+    named = {group.rpartition("/")[0]: _group(group) for group in groups if group != CORE}
+    if path == "api":
+        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+    if path == "apis":
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(named.values())}
+    if path in named:
+        return {"kind": "APIGroup", "apiVersion": "v1", **named[path]}
+    return _resources(path, groups[path]) if path in groups else None
+
+
+def _group(group: str) -> dict[str, Any]:
+    name, _, version = version_in(group).partition("/")
+    one = {"groupVersion": f"{name}/{version}", "version": version}
+    return {"name": name, "versions": [one], "preferredVersion": one}
+
+
+def _resources(group: str, kinds: Iterable[str]) -> dict[str, Any]:
+    resources = []
+    for kind in kinds:
+        _, plural, namespaced = KINDS[kind]
+        resource = {
+            "name": plural,
+            "singularName": kind.lower(),
+            "namespaced": namespaced,
+            "kind": kind,
+            "verbs": VERBS,
+        }
+        short = {"shortNames": list(SHORT_NAMES[kind])} if kind in SHORT_NAMES else {}
+        in_all = {"categories": ["all"]} if kind in IN_ALL else {}
+        resources.append({**resource, **short, **in_all})
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version_in(group), "resources": resources}

@@ -1,0 +1,48 @@
+"""What patches make of objects: merge patches as RFC 7396 has them, strategic ones as far as they are used here."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """Return *target* after a merge patch, as RFC 7396 has it, word for word."""
+    if not isinstance(patch, dict):
+        return patch
+    target = copy.deepcopy(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            target.pop(name, None)
+        else:
+            target[name] = merged(target.get(name), value)
+    return target
+
+
+def strategic(target: Any, patch: Any) -> Any:
+    """Return *target* after a strategic merge: objects by key, lists of named objects by name, ``$patch`` replaces."""
+    if isinstance(patch, dict) and isinstance(target, dict):
+        if patch.get("$patch") == "replace":
+            return {key: value for key, value in patch.items() if key != "$patch"}
+        result = copy.deepcopy(target)
+        for key, value in patch.items():
+            if value is None:
+                result.pop(key, None)
+            else:
+                result[key] = strategic(result.get(key), value)
+        return result
+    if isinstance(patch, list) and isinstance(target, list) and _by_name(patch) and all(map(_named, target)):
+        if any(one.get("$patch") == "replace" for one in patch):
+            return [one for one in patch if "$patch" not in one]
+        named = {one["name"]: one for one in target}
+        changed = {one["name"]: strategic(named.get(one["name"]), one) for one in patch if "name" in one}
+        return list({**named, **changed}.values())
+    return copy.deepcopy(patch)
+
+
+def _by_name(patch: list[Any]) -> bool:
+    return all(isinstance(one, dict) and ("name" in one or "$patch" in one) for one in patch)
+
+
+def _named(one: Any) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("name"), str)

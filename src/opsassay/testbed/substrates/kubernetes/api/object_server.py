@@ -1,0 +1,186 @@
+"""An API server that keeps objects and runs no controller: what is written is read back, patches are merged."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Object
+from opsassay.testbed.substrates.kubernetes.api.discovery import discovery
+from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS, version_in
+from opsassay.testbed.substrates.kubernetes.api.merging import merged, strategic
+from opsassay.testbed.substrates.kubernetes.api.one_request import header
+from opsassay.testbed.substrates.kubernetes.api.selecting import by_fields, by_labels
+from opsassay.testbed.substrates.kubernetes.api.small_api import SmallApi
+from opsassay.testbed.substrates.kubernetes.api.statuses import NO_RESOURCE, Outcome, StatusError, failure, success
+from opsassay.testbed.substrates.kubernetes.api.tables import table
+
+Key = tuple[str, str, str]
+"""Kind, namespace ('' for none) and name."""
+
+PLACES = {(group, plural): kind for kind, (group, plural, _) in KINDS.items()}
+OPTIONAL_GROUP = "apis/chaos-mesh.org/"
+"""Where the kinds are that a server names only when it has objects of them."""
+
+
+class ApiPlace(NamedTuple):
+    """What a path of the API leads to: an object, or the collection of a kind when *name* is ''."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class ObjectServer(SmallApi):
+    """Holds ``objects`` by (kind, namespace, name); *react* is called after every write and may change them.
+
+    ``texts`` are answers by path, before all others. A *read_only* server refuses every write and does not read it.
+    """
+
+    def __init__(
+        self,
+        react: Callable[[ObjectServer], None] = lambda _: None,
+        *,
+        socket: Path | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self.objects: dict[Key, Object] = {}
+        self.texts: dict[str, Any] = {}
+        self._react, self._versions = react, itertools.count(1)
+        self._read_only, self._lock = read_only, threading.RLock()
+        super().__init__(self.answer, socket)
+
+    def put(self, kind: str, namespace: str, name: str, **body: Any) -> Object:
+        """Keep an object and return it; it has a new resourceVersion."""
+        with self._lock:
+            metadata = {**body.pop("metadata", {}), "name": name, "resourceVersion": str(next(self._versions))}
+            if namespace:
+                metadata["namespace"] = namespace
+            self.objects[kind, namespace, name] = {"metadata": metadata, **body}
+            return self.objects[kind, namespace, name]
+
+    def refused(self, method: str, path: str) -> Outcome | None:
+        """Return the refusal of a write to a server that takes none."""
+        if method in ("GET", "HEAD", "OPTIONS") or not self._read_only:
+            return None
+        return failure(403, f"{path} is forbidden: this server is read-only and takes no {method}")
+
+    def answer(self, method: str, path: str, query: Mapping[str, str]) -> Outcome | None:
+        """Answer as an API server does; None hangs up."""
+        if path in self.texts:
+            return 200, self.texts[path]
+        with self._lock:
+            if method == "GET" and (said := discovery(path, self._kinds())) is not None:
+                return 200, said
+            try:
+                at = place(path)
+                if method == "GET":
+                    return self._read(at, query)
+                outcome = self._write(method, at, self.request.body, dry="dryRun" in query)
+            except StatusError as error:
+                return error.outcome
+            self._react(self)
+            return outcome
+
+    def _kinds(self) -> list[str]:
+        there = {kind for kind, _, _ in self.objects}
+        return [kind for kind, (group, *_) in KINDS.items() if kind in there or not group.startswith(OPTIONAL_GROUP)]
+
+    def _read(self, at: ApiPlace, query: Mapping[str, str]) -> Outcome:
+        as_table = "as=Table" in header(self.request.headers, "Accept")
+        if at.name:
+            item = self._whole(self._existing(at))
+            return 200, table(at.kind, [item], "") if as_table else item
+        has_labels = by_labels(query.get("labelSelector", ""))
+        has_fields = by_fields(query.get("fieldSelector", ""), at.kind)
+        keys = sorted(key for key in self.objects if key[0] == at.kind and at.namespace in ("", key[1]))
+        items = [self._whole(key) for key in keys if has_labels(self.objects[key]) and has_fields(self.objects[key])]
+        if query.get("watch") in ("1", "true"):
+            new = query.get("resourceVersion", "") in ("", "0")
+            return 200, [{"type": "ADDED", "object": item} for item in items] if new else []
+        version = str(max((int(item["metadata"]["resourceVersion"]) for item in items), default=1))
+        if as_table:
+            return 200, table(at.kind, items, version)
+        listed = {"kind": f"{at.kind}List", "apiVersion": version_in(KINDS[at.kind][0])}
+        return 200, {**listed, "metadata": {"resourceVersion": version}, "items": items}
+
+    def _whole(self, key: Key) -> Object:
+        kind = key[0]
+        return {"kind": kind, "apiVersion": version_in(KINDS[kind][0]), **self.objects[key]}
+
+    def _existing(self, at: ApiPlace) -> Key:
+        """Return the key of the object *at* this place; raises StatusError when there is none."""
+        key = (at.kind, at.namespace, at.name)
+        if key in self.objects:
+            return key
+        plural, group = KINDS[at.kind][1], _group(at.kind)
+        details = {"name": at.name, "kind": plural} | ({"group": group} if group else {})
+        raise StatusError(failure(404, f'{_shown(at.kind)} "{at.name}" not found', details=details))
+
+    def _write(self, method: str, at: ApiPlace, body: Any, *, dry: bool) -> Outcome:
+        if method not in ("POST", "PUT", "PATCH", "DELETE"):
+            raise StatusError(failure(405, "the server does not allow this method on the requested resource"))
+        if method != "DELETE":
+            _require_object(body)
+        if method == "POST":
+            return self._create(at, body, dry)
+        key = self._existing(at)
+        if dry:
+            return 200, self._whole(key)
+        if method == "DELETE":
+            del self.objects[key]
+            return success({"name": at.name, "kind": KINDS[at.kind][1]})
+        named = body.get("metadata", {}).get("resourceVersion")
+        if named not in (None, self.objects[key]["metadata"]["resourceVersion"]):
+            message = f'Operation cannot be fulfilled on {_shown(at.kind)} "{at.name}": the object has been modified'
+            raise StatusError(failure(409, message))
+        if method == "PATCH":
+            merge = merged if header(self.request.headers, "Content-Type") == PATCH_TYPES["merge"] else strategic
+            _require_object(body := merge(self.objects[key], body))
+        return 200, self._keep(key, body)
+
+    def _create(self, at: ApiPlace, body: Object, dry: bool) -> Outcome:
+        name = at.name or body.get("metadata", {}).get("name")
+        if not name or not isinstance(name, str):
+            raise StatusError(failure(400, "metadata.name is missing"))
+        key = (at.kind, at.namespace, name)
+        if key in self.objects and not dry:
+            raise StatusError(failure(409, f'{_shown(at.kind)} "{name}" already exists', "AlreadyExists"))
+        return 201, body if dry else self._keep(key, body)
+
+    def _keep(self, key: Key, body: Mapping[str, Any]) -> Object:
+        self.put(*key, **{name: value for name, value in body.items() if name not in ("kind", "apiVersion")})
+        return self._whole(key)
+
+
+def place(path: str) -> ApiPlace:
+    """Return where a *path* of the API leads; raises StatusError when it leads to nothing that is known here."""
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    depth = 2 if parts[0] == "api" else 3
+    group, rest = "/".join(parts[:depth]), parts[depth:]
+    namespace = ""
+    if len(rest) > 2 and rest[0] == "namespaces" and (group, rest[2]) in PLACES:
+        namespace, rest = rest[1], rest[2:]
+    kind = PLACES.get((group, rest[0])) if rest else None
+    part = "/".join(rest[2:])
+    if kind is None or part not in ("", "status") or (namespace and not KINDS[kind][2]):
+        raise StatusError(failure(404, NO_RESOURCE))
+    return ApiPlace(kind, namespace, rest[1] if len(rest) > 1 else "")
+
+
+def _group(kind: str) -> str:
+    return version_in(KINDS[kind][0]).rpartition("/")[0]
+
+
+def _shown(kind: str) -> str:
+    """Return the plural as messages of a server have it: with its group, which the core has none of."""
+    return ".".join(filter(None, (KINDS[kind][1], _group(kind))))
+
+
+def _require_object(body: Any) -> None:
+    if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
+        raise StatusError(failure(400, "the body is no object with metadata"))

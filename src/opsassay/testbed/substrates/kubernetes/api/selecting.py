@@ -1,0 +1,91 @@
+"""Which objects a list is meant to have: selectors of labels and of fields, in the syntax that kubectl passes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from opsassay.testbed.substrates.kubernetes.api.statuses import StatusError, failure
+
+Selects = Callable[[Mapping[str, Any]], bool]
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "Pod": (
+        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+        "status.phase", "status.podIP",
+    ),
+    "Secret": ("type",),
+    "Namespace": ("status.phase",),
+    "Node": ("spec.unschedulable",),
+    "Job": ("status.successful",),
+    "ReplicaSet": ("status.replicas",),
+    "ReplicationController": ("status.replicas",),
+    "Event": (
+        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+        "involvedObject.apiVersion", "involvedObject.fieldPath", "reason", "source", "type",
+    ),
+}  # fmt: skip
+"""The fields that a real server selects by, beside the name and the namespace."""
+
+_KEY = r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
+_VALUE = r"[-A-Za-z0-9_.]*"
+_REQUIREMENT = re.compile(
+    rf"\s*(?:(?P<none>!)\s*(?P<absent>{_KEY})|(?P<key>{_KEY})\s*(?:(?P<sign>==|=|!=)\s*(?P<value>{_VALUE})"
+    rf"|\s(?P<word>in|notin)\s*\((?P<values>[^()]*)\))?)\s*(?:,|$)"
+)
+
+
+def by_labels(selector: str) -> Selects:
+    """Return what tells whether an object has the labels that *selector* asks for; raises StatusError."""
+    requirements = list(_requirements(selector))
+    return lambda item: all(holds(item["metadata"].get("labels") or {}) for holds in requirements)
+
+
+def by_fields(selector: str, kind: str) -> Selects:
+    """Return what tells whether an object of *kind* has the fields that *selector* asks for; raises StatusError."""
+    requirements = []
+    for part in filter(None, selector.split(",")):
+        found = re.fullmatch(r"\s*([A-Za-z.]+)\s*(==|=|!=)\s*([^\s=!]*)\s*", part)
+        if found is None:
+            raise StatusError(failure(400, f"invalid selector: {part!r}; can't understand it"))
+        path, sign, value = found.groups()
+        if path not in ("metadata.name", "metadata.namespace", *FIELDS.get(kind, ())):
+            raise StatusError(failure(400, f"field label not supported: {path}"))
+        requirements.append((path.split("."), sign != "!=", value))
+    return lambda item: all((_field(item, path) == value) is equal for path, equal, value in requirements)
+
+
+def _requirements(selector: str) -> Iterator[Selects]:
+    position = 0
+    while position < len(selector.rstrip()):
+        found = _REQUIREMENT.match(selector, position)
+        if found is None:
+            raise StatusError(failure(400, f"unable to parse requirement: {selector[position:][:80]!r}"))
+        yield _requirement(found)
+        position = found.end()
+
+
+def _requirement(found: re.Match[str]) -> Selects:
+    key, values = found["key"], {one.strip() for one in (found["values"] or "").split(",")}
+    if found["none"]:
+        absent = found["absent"]
+        return lambda labels: absent not in labels
+    if found["word"] == "in":
+        return lambda labels: key in labels and str(labels[key]) in values
+    if found["word"] == "notin":
+        return lambda labels: key not in labels or str(labels[key]) not in values
+    if found["sign"] is None:
+        return lambda labels: key in labels
+    value = found["value"]
+    if found["sign"] == "!=":
+        return lambda labels: str(labels.get(key)) != value or key not in labels
+    return lambda labels: key in labels and str(labels[key]) == value
+
+
+def _field(item: Any, path: list[str]) -> str:
+    for name in path:
+        item = item.get(name) if isinstance(item, Mapping) else None
+    if isinstance(item, bool):
+        return str(item).lower()
+    return "" if item is None else str(item)

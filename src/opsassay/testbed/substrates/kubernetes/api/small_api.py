@@ -1,0 +1,143 @@
+"""A small API server: answers from a script over real HTTP, within bounds, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socket import socket as Socket  # noqa: N812 - the class; the argument of that name is a path
+from typing import Any, NamedTuple, TypeVar
+
+import yaml
+
+from opsassay.testbed.substrates.kubernetes.api.acceptor import Acceptor, listen_on_port, listen_on_socket
+from opsassay.testbed.substrates.kubernetes.api.one_request import (
+    REQUEST_TIMEOUT_S,
+    RequestHead,
+    UnreadableError,
+    drain,
+    read_body,
+    read_head,
+    send_answer,
+)
+from opsassay.testbed.substrates.kubernetes.api.statuses import Outcome, failure
+
+Script = Callable[[str, str, dict[str, str]], Outcome | None]
+"""(method, path, query) -> (status, body), a watch has a list of events, bytes are plain text; None hangs up."""
+
+MOST_ASKED = 2000
+"""Requests that are remembered, the latest ones."""
+
+MOST_TAKEN_BYTES = 64 * 2**20
+"""Bytes of all bodies that one server takes in its life: objects are kept, and somebody may write without end."""
+
+
+class ApiRequest(NamedTuple):
+    """A request as it came; *headers* as they were written, *body* decoded."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+class SmallApi:
+    """Answers by *script* while it is `served`; ``asked`` holds the last requests.
+
+    It listens on any free port of 127.0.0.1, which ``url`` names, or at the path *socket*: then ``url`` is None. Raises
+    UserError when no socket can be there.
+    """
+
+    def __init__(self, script: Script, socket: Path | None = None) -> None:
+        self.asked: list[ApiRequest] = []
+        self._script, self._socket, self._taken = script, socket, 0
+        self._of_thread = threading.local()
+        self.listener = listen_on_port() if socket is None else listen_on_socket(socket)
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}" if socket is None else None
+
+    @property
+    def request(self) -> ApiRequest:
+        """The request that this thread answers."""
+        return self._of_thread.request  # type: ignore[no-any-return]
+
+    def refused(self, _method: str, _path: str) -> Outcome | None:
+        """Return the answer to a request whose body is not even read; None to go on with it."""
+        return None
+
+    def remove_socket(self) -> None:
+        """Remove the Unix socket that it listened at, if that is where it did."""
+        if self._socket is not None:
+            self._socket.unlink(missing_ok=True)
+
+    def serve(self, connection: Socket) -> None:
+        """Answer the one request of *connection*."""
+        with suppress(OSError):  # the other end went away, or took too long
+            try:
+                request = self._heard(connection)
+            except UnreadableError as error:
+                send_answer(connection, failure(error.status, str(error)))
+                drain(connection)
+                return
+            if request is None:
+                return
+            self._of_thread.request = request
+            outcome = self._outcome(request)
+            if outcome is not None:
+                send_answer(connection, outcome)
+
+    def _heard(self, connection: Socket) -> ApiRequest | None:
+        """Return the request that comes, None when there is none or it has been refused; raises UnreadableError."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        if (head := read_head(connection, deadline)) is None:
+            return None
+        if (refusal := self.refused(head.method, head.path)) is not None:
+            self._note(head, None)
+            send_answer(connection, refusal)
+            drain(connection)
+            return None
+        self._taken += head.length
+        if self._taken > MOST_TAKEN_BYTES:
+            raise UnreadableError(413, "no more bodies are taken")
+        return self._note(head, read_body(connection, head, deadline))
+
+    def _note(self, head: RequestHead, body: Any) -> ApiRequest:
+        request = ApiRequest(head.method, head.path, head.query, head.headers, body)
+        self.asked.append(request)
+        del self.asked[:-MOST_ASKED]
+        return request
+
+    def _outcome(self, request: ApiRequest) -> Outcome | None:
+        try:
+            return self._script(request.method, request.path, request.query)
+        except RecursionError:  # JSON that could just be read
+            return failure(400, "the body is nested too deeply")
+
+
+Served = TypeVar("Served", bound=SmallApi)
+
+
+@contextmanager
+def served(api: Served) -> Iterator[Served]:
+    """Serve *api* while the block runs, once; its connections and threads end with it."""
+    try:
+        with Acceptor(api.listener, api.serve):
+            yield api
+    finally:
+        api.remove_socket()
+
+
+def write_kubeconfig(path: Path, url: str, token: str = "abc") -> Path:  # noqa: S107 - no secret: nothing asks for it
+    """Write a kubeconfig whose one context, ``here``, leads to *url*; return *path*."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cluster", "cluster": {"server": url}}],
+        "users": [{"name": "user", "user": {"token": token}}],
+        "contexts": [{"name": "here", "context": {"cluster": "cluster", "user": "user"}}],
+        "current-context": "here",
+    }
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path

@@ -1,0 +1,275 @@
+"""Objects as the tables that kubectl prints: a server computes the cells, since kubectl knows no kind by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from opsassay.testbed.substrates.kubernetes.api.client import Object
+
+Cell = Callable[[Object], Any]
+
+NONE, UNKNOWN = "<none>", "<unknown>"
+WIDE = 1
+"""The priority of a column that only `-o wide` shows."""
+
+
+def table(kind: str, items: Sequence[Object], version: str) -> dict[str, Any]:
+    """Return *items* of *kind* as a Table of ``meta.k8s.io/v1``; *version* is the list's, '' for a single object."""
+    columns = [("Name", lambda item: item["metadata"]["name"], 0), *COLUMNS.get(kind, (AGE,))]
+    definitions = [
+        {
+            "name": name,
+            "type": "string",
+            "format": "name" if name == "Name" else "",
+            "description": "",
+            "priority": wide,
+        }
+        for name, _, wide in columns
+    ]
+    rows = [{"cells": [_text(cell, item) for _, cell, _ in columns], "object": _partial(item)} for item in items]
+    metadata = {"resourceVersion": version} if version else {}
+    head = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+    return {**head, "columnDefinitions": definitions, "rows": rows}
+
+
+def age(since: Any, now: datetime | None = None) -> str:
+    """Return how long ago *since* (ISO 8601) is, in the words of kubectl: two units while they matter, then one."""
+    try:
+        began = datetime.fromisoformat(since)
+        seconds = int(((now or datetime.now(UTC)) - began.astimezone(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return UNKNOWN
+    if seconds < 0:
+        return "0s" if seconds >= -1 else "<invalid>"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    years = days // 365
+    for within, text in (
+        (seconds < 120, f"{seconds}s"),
+        (minutes < 10, _two(minutes, "m", seconds % 60, "s")),
+        (hours < 3, f"{minutes}m"),
+        (hours < 8, _two(hours, "h", minutes % 60, "m")),
+        (hours < 48, f"{hours}h"),
+        (days < 8, _two(days, "d", hours % 24, "h")),
+        (years < 2, f"{days}d"),
+        (years < 8, _two(years, "y", days % 365, "d")),
+    ):
+        if within:
+            return text
+    return f"{years}y"
+
+
+def _two(much: int, of: str, little: int, unit: str) -> str:
+    return f"{much}{of}{little}{unit}" if little else f"{much}{of}"
+
+
+def _text(cell: Cell, item: Object) -> str:
+    """Return the text of a *cell*; what an object of strange form has none of is not known."""
+    try:
+        value = cell(item)
+    except (TypeError, AttributeError, LookupError, ValueError):
+        return UNKNOWN
+    return NONE if value is None else str(value)
+
+
+def _partial(item: Object) -> dict[str, Any]:
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
+
+
+def at(*path: str, absent: Any = None) -> Cell:
+    """Return the cell that shows what an object has at *path*, *absent* when it has nothing there."""
+
+    def cell(item: Object) -> Any:
+        found: Any = item
+        for name in path:
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return absent if found is None else found
+
+    return cell
+
+
+def _listed(words: Iterable[Any]) -> str | None:
+    return ",".join(str(word) for word in words) or None
+
+
+def _pairs(*path: str) -> Cell:
+    return lambda item: _listed(f"{key}={value}" for key, value in (at(*path)(item) or {}).items())
+
+
+def _each(field: str, *path: str) -> Cell:
+    """Return the cell that lists *field* of the containers at *path*."""
+    return lambda item: _listed(one[field] for one in at(*path, "containers")(item) or ())
+
+
+def _containers(item: Object) -> list[Any]:
+    return at("status", "containerStatuses")(item) or []
+
+
+def _ready(item: Object) -> str:
+    count = sum(bool(one.get("ready")) for one in _containers(item))
+    return f"{count}/{len(at('spec', 'containers')(item) or ())}"
+
+
+def _status(item: Object) -> str:
+    if "deletionTimestamp" in item["metadata"]:
+        return "Terminating"
+    for one in _containers(item):
+        state = one.get("state") or {}
+        for reason in ((state.get(word) or {}).get("reason") for word in ("waiting", "terminated")):
+            if reason:
+                return str(reason)
+    return str(at("status", "reason")(item) or at("status", "phase", absent=UNKNOWN)(item))
+
+
+def _of_desired(done: str) -> Cell:
+    return lambda item: f"{at('status', done, absent=0)(item)}/{at('spec', 'replicas', absent=1)(item)}"
+
+
+def _roles(item: Object) -> str | None:
+    prefix = "node-role.kubernetes.io/"
+    return _listed(sorted(key.removeprefix(prefix) for key in item["metadata"].get("labels", {}) if prefix in key))
+
+
+def _node_status(item: Object) -> str:
+    ready = [one["status"] for one in at("status", "conditions")(item) or () if one["type"] == "Ready"]
+    words = ["Ready" if ready == ["True"] else "NotReady" if ready else "Unknown"]
+    return ",".join(words + ["SchedulingDisabled"] * bool(at("spec", "unschedulable")(item)))
+
+
+def _ports(item: Object) -> str | None:
+    ports = at("spec", "ports")(item) or ()
+    node = {id(one): f":{one['nodePort']}" if one.get("nodePort") else "" for one in ports}
+    return _listed(f"{one['port']}{node[id(one)]}/{one.get('protocol', 'TCP')}" for one in ports)
+
+
+def _hosts(item: Object) -> str:
+    hosts = [rule["host"] for rule in at("spec", "rules")(item) or () if rule.get("host")]
+    return ",".join(hosts) or "*"
+
+
+def _ingress_ports(item: Object) -> str:
+    return "80, 443" if at("spec", "tls")(item) else "80"
+
+
+def _role_of_binding(item: Object) -> str:
+    return f"{item['roleRef']['kind']}/{item['roleRef']['name']}"
+
+
+def _subjects(kind: str) -> Cell:
+    def shown(one: Mapping[str, Any]) -> str:
+        return f"{one['namespace']}/{one['name']}" if kind == "ServiceAccount" else str(one["name"])
+
+    return lambda item: ", ".join(shown(one) for one in item.get("subjects") or () if one["kind"] == kind)
+
+
+def _completions(item: Object) -> str:
+    return f"{at('status', 'succeeded', absent=0)(item)}/{at('spec', 'completions', absent=1)(item)}"
+
+
+def _count(field: str) -> Cell:
+    return lambda item: len(item.get(field) or ())
+
+
+def _data_count(item: Object) -> int:
+    return len(item.get("data") or ()) + len(item.get("binaryData") or ()) + len(item.get("stringData") or ())
+
+
+Columns = tuple[tuple[str, Cell, int], ...]
+AGE: tuple[str, Cell, int] = ("Age", lambda item: age(item["metadata"].get("creationTimestamp")), 0)
+CREATED = ("Created At", at("metadata", "creationTimestamp", absent=UNKNOWN), 0)
+_POD = ("spec", "template", "spec")
+_OF_TEMPLATE: Columns = (
+    ("Containers", _each("name", *_POD), WIDE),
+    ("Images", _each("image", *_POD), WIDE),
+    ("Selector", _pairs("spec", "selector", "matchLabels"), WIDE),
+)
+_BINDING: Columns = (
+    ("Role", _role_of_binding, 0),
+    AGE,
+    ("Users", _subjects("User"), WIDE),
+    ("Groups", _subjects("Group"), WIDE),
+    ("ServiceAccounts", _subjects("ServiceAccount"), WIDE),
+)
+COLUMNS: dict[str, Columns] = {
+    "Pod": (
+        ("Ready", _ready, 0),
+        ("Status", _status, 0),
+        ("Restarts", lambda item: sum(one.get("restartCount", 0) for one in _containers(item)), 0),
+        AGE,
+        ("IP", at("status", "podIP"), WIDE),
+        ("Node", at("spec", "nodeName"), WIDE),
+    ),
+    "Namespace": (("Status", at("status", "phase", absent=UNKNOWN), 0), AGE),
+    "Node": (
+        ("Status", _node_status, 0),
+        ("Roles", _roles, 0),
+        AGE,
+        ("Version", at("status", "nodeInfo", "kubeletVersion", absent=""), 0),
+    ),
+    "Service": (
+        ("Type", at("spec", "type", absent="ClusterIP"), 0),
+        ("Cluster-IP", at("spec", "clusterIP"), 0),
+        ("External-IP", lambda item: _listed(at("spec", "externalIPs")(item) or ()), 0),
+        ("Port(s)", _ports, 0),
+        AGE,
+        ("Selector", _pairs("spec", "selector"), WIDE),
+    ),
+    "ConfigMap": (("Data", _data_count, 0), AGE),
+    "Secret": (("Type", at("type", absent="Opaque"), 0), ("Data", _data_count, 0), AGE),
+    "ServiceAccount": (("Secrets", _count("secrets"), 0), AGE),
+    "Deployment": (
+        ("Ready", _of_desired("readyReplicas"), 0),
+        ("Up-to-date", at("status", "updatedReplicas", absent=0), 0),
+        ("Available", at("status", "availableReplicas", absent=0), 0),
+        AGE,
+        *_OF_TEMPLATE,
+    ),
+    "StatefulSet": (("Ready", _of_desired("readyReplicas"), 0), AGE, *_OF_TEMPLATE[:2]),
+    "ReplicaSet": (
+        ("Desired", at("spec", "replicas", absent=1), 0),
+        ("Current", at("status", "replicas", absent=0), 0),
+        ("Ready", at("status", "readyReplicas", absent=0), 0),
+        AGE,
+        *_OF_TEMPLATE,
+    ),
+    "DaemonSet": (
+        ("Desired", at("status", "desiredNumberScheduled", absent=0), 0),
+        ("Current", at("status", "currentNumberScheduled", absent=0), 0),
+        ("Ready", at("status", "numberReady", absent=0), 0),
+        ("Up-to-date", at("status", "updatedNumberScheduled", absent=0), 0),
+        ("Available", at("status", "numberAvailable", absent=0), 0),
+        ("Node Selector", _pairs(*_POD, "nodeSelector"), 0),
+        AGE,
+        *_OF_TEMPLATE,
+    ),
+    "Job": (("Completions", _completions, 0), AGE, *_OF_TEMPLATE),
+    "CronJob": (
+        ("Schedule", at("spec", "schedule", absent=""), 0),
+        ("Timezone", at("spec", "timeZone"), 0),
+        ("Suspend", lambda item: bool(at("spec", "suspend")(item)), 0),
+        ("Active", lambda item: len(at("status", "active")(item) or ()), 0),
+        ("Last Schedule", lambda item: age(s) if (s := at("status", "lastScheduleTime")(item)) else None, 0),
+        AGE,
+    ),
+    "NetworkPolicy": (("Pod-Selector", _pairs("spec", "podSelector", "matchLabels"), 0), AGE),
+    "Ingress": (
+        ("Class", at("spec", "ingressClassName"), 0),
+        ("Hosts", _hosts, 0),
+        ("Address", lambda _: "", 0),
+        ("Ports", _ingress_ports, 0),
+        AGE,
+    ),
+    "Role": (CREATED,),
+    "ClusterRole": (CREATED,),
+    "RoleBinding": _BINDING,
+    "ClusterRoleBinding": _BINDING,
+    "Event": (
+        ("Last Seen", lambda item: age(item.get("lastTimestamp")), 0),
+        ("Type", at("type", absent=""), 0),
+        ("Reason", at("reason", absent=""), 0),
+        ("Object", lambda item: f"{item['involvedObject']['kind'].lower()}/{item['involvedObject']['name']}", 0),
+        ("Message", at("message", absent=""), 0),
+    ),
+}
+"""Kind to its columns after the name: heading, cell, and whether only `-o wide` shows it; else there is the age."""
