@@ -1,44 +1,56 @@
 """Compliance tasks: how long it takes to judge every oracle of every task, and that each ends where it says.
 
-python benchmarks/compliance.py [--seeds 5]
+python benchmarks/compliance.py [--seeds 1] [--class new-opa-ansible]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
 from opsassay.bench.domains.ciso.grading import STAGES, grade_files
 from opsassay.bench.domains.ciso.oracles import ORACLES
 from opsassay.bench.domains.ciso.repository import FOLDER
-from opsassay.bench.domains.ciso.tasks import ComplianceTask, names
+from opsassay.bench.domains.ciso.tasks import CLASSES, ComplianceTask, names
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5, help="so many, from 1000 on")
+    parser.add_argument("--seeds", type=int, default=1, help="so many, from 1000 on")
+    parser.add_argument("--class", dest="classes", action="append", choices=CLASSES, help="of these classes alone")
     given = parser.parse_args()
-    began, judged, wrong, killed = time.perf_counter(), 0, [], []
-    for seed in range(1000, 1000 + given.seeds):
-        for name in names():
-            task = ComplianceTask(name=name, seed=seed)
-            for oracle, (play, stage) in ORACLES[task.task_class].items():
-                files = {path: content for path, content in play(task).items() if path.startswith(f"{FOLDER}/")}
-                found = grade_files(files, task)
-                failed = [one for one in STAGES if found[one].value == 0.0]
-                judged += 1
-                if failed != ([stage] if stage else []):
-                    wrong.append(f"{name}, seed {seed}, {oracle}: {failed} instead of {stage}")
-                if oracle == "right":
-                    killed.append(found["mutation_kill_rate"].value or 0.0)
+    tasks = [ComplianceTask(name=name, seed=seed) for seed in range(1000, 1000 + given.seeds) for name in names()]
+    tasks = [one for one in tasks if not given.classes or one.task_class in given.classes]
+    began = time.perf_counter()
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        shelf = EvidenceShelf(Path(folder))
+        rows = [row for some in pool.map(lambda task: list(judged(task, shelf)), tasks) for row in some]
     took = time.perf_counter() - began
-    print(
-        f"{judged} answers judged in {took:.1f} s, {1000 * took / judged:.1f} ms each, {took / given.seeds:.1f} s a seed"
-    )
+    wrong = [problem for problem, _ in rows if problem]
+    killed = [rate for _, rate in rows if rate is not None]
+    print(f"{len(tasks)} tasks, {len(rows)} answers judged in {took:.1f} s, {took / given.seeds:.1f} s a seed")
     print(f"mutants judged rightly by right oracles: {sum(killed) / len(killed):.4f}")
     print("\n".join(wrong) or "every oracle ends where it says")
     return bool(wrong)
+
+
+def judged(task: ComplianceTask, shelf: EvidenceShelf) -> Iterator[tuple[str | None, float | None]]:
+    """Yield for each oracle of *task* what is wrong with its end, and the mutation kill rate of the right one."""
+    for oracle, (play, stage) in ORACLES[task.task_class].items():
+        asked = (f"{FOLDER}/",) if task.collector is None else ("",)
+        files = {path: content for path, content in play(task).items() if path.startswith(asked)}
+        found = grade_files(files, task, shelf)
+        failed = [one for one in STAGES if found[one].value == 0.0]
+        fits = failed == ([stage] if stage else []) and found["passed"].value == float(oracle == "right")
+        problem = None if fits else f"{task.name}, seed {task.seed}, {oracle}: {failed} instead of {stage}"
+        yield problem, (found["mutation_kill_rate"].value or 0.0) if oracle == "right" else None
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "testbed": ("asyncpg", "dns", "nats", "pyroute2", "valkey"),
     "agents": ("mcp", "openai"),
     "audit": ("firthmodels", "krippendorff", "sklearn"),
-    "ciso": ("jmespath",),
+    "ciso": ("ansible", "jmespath", "regorus"),
     "discover": ("openevolve",),
     "kubernetes": ("kubernetes", "urllib3"),
     "ray": ("ray",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,10 +11,13 @@ from opsassay.bench.core.grading import GradedRun
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.core.tables import ResultTable
 from opsassay.bench.domains.ciso.answers import collected
+from opsassay.bench.domains.ciso.collected import collect_worlds, judged_worlds, problem_of_files
+from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
+from opsassay.bench.domains.ciso.grading import KEPT
 from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
 from opsassay.bench.domains.ciso.kyverno.judge import judge
 from opsassay.bench.domains.ciso.kyverno.policy import KyvernoPolicy, read_policies
-from opsassay.bench.domains.ciso.tasks import DOMAIN, ComplianceTask, kept_task
+from opsassay.bench.domains.ciso.tasks import DOMAIN, POLICY, ComplianceTask, kept_task
 from opsassay.web.answer_pages import ShownTask, write_run_pages
 from opsassay.web.reports import PageRequest
 
@@ -27,14 +30,37 @@ def write_compliance_pages(request: PageRequest, written_to: Callable[[Path], No
 def _shown(store: RunStore, one: GradedRun) -> ShownTask:
     task = kept_task(store.root, one.run.item_hash)
     try:
-        files = collected(one.folder)
+        files = collected(one.folder, task)
     except AnswerError:
         return ShownTask(task.goal)
     left = [(path, content.decode("utf-8", "replace")) for path, content in files.items()]
+    if task.collector is not None:
+        return _shown_collected(task, files, left, EvidenceShelf(one.folder / KEPT))
     tables: list[ResultTable] = []
     with suppress(UnsupportedError):  # its reason is among the grades
         tables.append(_worlds(task, task.asked(read_policies(files.items()))))
     return ShownTask(task.goal, tables=tables, files=left)
+
+
+def _shown_collected(
+    task: ComplianceTask, files: Mapping[str, bytes], left: list[tuple[str, str]], shelf: EvidenceShelf
+) -> ShownTask:
+    """Show what was collected on each world, from what the grade kept, and what the policy said of it."""
+    if problem_of_files(task, files) is not None:  # its reason is among the grades
+        return ShownTask(task.goal, files=left)
+    worlds = collect_worlds(files, task, shelf)
+    judged, mutated = judged_worlds(files[POLICY], worlds)
+    rows = []
+    for kind, outcomes in (("judged", judged), ("mutant", mutated)):
+        for number, (world, (label, outcome)) in enumerate(zip(worlds, outcomes, strict=True), 1):
+            evidence = world.evidence if kind == "judged" else world.mutant
+            said = f"{outcome.kind}: {outcome.reason}" if outcome.reason else outcome.kind
+            brought = evidence.problem or f"{len(evidence.data or b''):,} bytes"
+            rows.append((kind, f"{number}", "compliant" if label else "violating", said, brought))
+    table = ResultTable("Worlds", ("world", "number", "it is", "the policy said", "collected"), tuple(rows))
+    first = worlds[0].evidence.data
+    shown = [*left, *([("evidence of the first world", first.decode("utf-8"))] if first else [])]
+    return ShownTask(task.goal, tables=[table], files=shown)
 
 
 def _worlds(task: ComplianceTask, policies: Sequence[KyvernoPolicy]) -> ResultTable:

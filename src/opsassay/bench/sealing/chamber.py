@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 from pathlib import Path
@@ -168,6 +169,8 @@ def _build(plan: dict[str, Any]) -> None:
         emptied += _hide([target + path.removeprefix(source) for path in within])
     for target in emptied:
         kernel.restrict(target, kernel.READ_ONLY)
+    if plan["host"]:
+        _lay_over(Path(HOST + plan["host"]))
 
 
 def _lend(path: str, shown: str) -> None:
@@ -186,6 +189,30 @@ def _lend(path: str, shown: str) -> None:
         target.touch()
     kernel.mount(str(source), str(target), None, kernel.BIND | kernel.RECURSIVE)
     kernel.restrict(str(target), kernel.READ_ONLY | kernel.NO_SETUID | kernel.NO_DEVICES, below=True)
+
+
+def _lay_over(tree: Path) -> None:
+    """Lay the files of *tree* over the new root: into folders of our own, and in the place of what the machine's hold."""
+    for path in sorted(tree.rglob("*")):
+        target = Path(NEW, path.relative_to(tree))
+        if path.is_dir():
+            continue
+        if target.exists() and not _is_ours(target):
+            kernel.mount(str(path), str(target), None, kernel.BIND)
+            kernel.restrict(str(target), kernel.READ_ONLY | kernel.NO_SETUID | kernel.NO_DEVICES)
+        elif _is_ours(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+            target.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
+            os.utime(target, (0, 0))
+
+
+def _is_ours(target: Path) -> bool:
+    """Return whether the deepest folder of *target* that is there belongs to the new root, and not to a mount on it."""
+    there = target.parent
+    while not there.exists():
+        there = there.parent
+    return there.stat().st_dev == Path(NEW).stat().st_dev
 
 
 def _hide(paths: list[str]) -> list[str]:

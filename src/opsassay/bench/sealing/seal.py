@@ -75,7 +75,9 @@ class Seal:
     *view* is copied to /view, read-only; *work* to /work, its home, and what the command leaves there back into *work*.
     *sockets* are offered as /run/opsassay/NAME.sock, and *ports* of 127.0.0.1 lead to the socket that they name.
     *environment* is all of the command's environment. *readable* shows more of the machine: place inside to folder or
-    file. *hidden* folders and files are not shown, even where a folder above them is.
+    file. *hidden* folders and files are not shown, even where a folder above them is. What lies in the folder *host* is
+    laid over the root: its etc/fstab is /etc/fstab inside, and a file in a folder of the machine's takes the place of the
+    one that is there, if one is.
     """
 
     view: Path
@@ -86,6 +88,7 @@ class Seal:
     environment: Mapping[str, str]
     readable: Mapping[str, Path] = field(default_factory=dict)
     hidden: Sequence[Path] = ()
+    host: Path | None = None
 
     def run(self, command: Sequence[str]) -> Ended:
         """Run *command* sealed and return how it ended, when every process of it is gone.
@@ -149,7 +152,7 @@ class Seal:
             path = Path(place)
             if not path.is_absolute() or ".." in path.parts or path.parts[:2] in {Path(p).parts for p in _OWN_PLACES}:
                 raise UserError(f"Nothing can be shown as {place!r}; choose an absolute path such as /agent.")
-        for folder in (self.view, self.work):
+        for folder in (self.view, self.work, *([self.host] if self.host else [])):
             if odd := first_odd(folder):
                 raise UserError(
                     f"{odd} is neither a plain file nor a folder; copy what it leads to before the folder is sealed."
@@ -167,6 +170,7 @@ class Seal:
             "sockets": {name: str(path.absolute()) for name, path in self.sockets.items()},
             "ports": {str(port): name for port, name in self.ports.items()},
             "readable": {place: str(path.resolve(strict=True)) for place, path in self.readable.items()},
+            "host": str(self.host.resolve(strict=True)) if self.host else None,
             "hidden": sorted({str(path.resolve()) for path in (*self.hidden, *own_hidden())}),
             "python": None if sys.base_prefix in {"/usr", "/usr/local", "/"} else os.path.realpath(sys.base_prefix),
             "limits": limits,

@@ -1,4 +1,4 @@
-"""What an agent leaves: the policy files of its workspace, copied out of it, bounded and without links."""
+"""What an agent leaves: policies and collectors of its workspace, copied out of it, bounded and without links."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from opsassay.agents.contract import AnswerError
 from opsassay.bench.domains.ciso.kyverno.documents import MAX_BYTES
 from opsassay.bench.domains.ciso.repository import FOLDER
+from opsassay.bench.domains.ciso.tasks import POLICY, ComplianceTask
 from opsassay.errors import UserError
 from opsassay.outside import read_plain
 
@@ -26,21 +27,36 @@ def place(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
         target.write_bytes(content)
 
 
-def collect(workspace: Path, run_dir: Path) -> None:
-    """Copy the policy files of *workspace* into *run_dir*.
+def collect(workspace: Path, run_dir: Path, task: ComplianceTask) -> None:
+    """Copy what *task* asks for from *workspace* into *run_dir*.
 
-    Raises AnswerError with what is wrong when there are none, too many, or one that is too large or a link.
+    Raises AnswerError with what is wrong when something is missing, too many, too large or a link.
     """
-    place(read_files(workspace / FOLDER), run_dir / ANSWER)
+    place(read_files(workspace, task), run_dir / ANSWER)
 
 
-def collected(run_dir: Path) -> dict[str, bytes]:
+def collected(run_dir: Path, task: ComplianceTask) -> dict[str, bytes]:
     """Return the files that were handed in, by path; raises AnswerError as `collect`."""
-    return dict(read_files(run_dir / ANSWER / FOLDER))
+    return dict(read_files(run_dir / ANSWER, task))
 
 
-def read_files(folder: Path) -> list[tuple[str, bytes]]:
-    """Return the policy files of *folder* as paths and contents, sorted; raises AnswerError."""
+def read_files(folder: Path, task: ComplianceTask) -> list[tuple[str, bytes]]:
+    """Return the files of *folder* that *task* asks for, as paths and contents, sorted; raises AnswerError."""
+    paths = _policy_files(folder / FOLDER) if task.collector is None else _named_files(folder, task.collector)
+    try:
+        return [(path, read_plain(folder / path, MAX_BYTES)) for path in paths]
+    except UserError as error:
+        raise AnswerError(str(error)) from error
+
+
+def _named_files(folder: Path, collector: str) -> list[str]:
+    for name in (collector, POLICY):
+        if not os.path.lexists(folder / name):
+            raise AnswerError(f"there is no {name}; put it into the workspace itself, under this name")
+    return sorted((collector, POLICY))
+
+
+def _policy_files(folder: Path) -> list[str]:
     if folder.is_symlink() or not folder.is_dir():
         raise AnswerError(f"there is no folder {FOLDER}/; put the policies there, as *.yaml")
     with os.scandir(folder) as entries:
@@ -49,7 +65,4 @@ def read_files(folder: Path) -> list[tuple[str, bytes]]:
         raise AnswerError(f"{FOLDER}/ holds no *.yaml; put the policies there")
     if len(found) > MAX_FILES:
         raise AnswerError(f"{FOLDER}/ holds {len(found)} files, more than {MAX_FILES}")
-    try:
-        return [(f"{FOLDER}/{name}", read_plain(folder / name, MAX_BYTES)) for name in found]
-    except UserError as error:
-        raise AnswerError(f"{FOLDER}/: {error}") from error
+    return [f"{FOLDER}/{name}" for name in found]

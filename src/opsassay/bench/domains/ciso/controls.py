@@ -13,6 +13,35 @@ from opsassay.model.base import Written
 from opsassay.model.files import parse_yaml
 
 POD_KINDS, ROLE_KINDS = ("Pod",), ("Role", "ClusterRole")
+WORKLOADS = ("pods", "deployments", "statefulsets", "daemonsets", "jobs", "cronjobs")
+_REGO = """\
+package compliance
+
+default compliant := false
+
+compliant if not violates
+
+specs contains item.spec if {
+    some item in input.items
+    item.kind == "Pod"
+}
+
+specs contains item.spec.template.spec if {
+    some item in input.items
+    item.kind in {"Deployment", "StatefulSet", "DaemonSet", "Job"}
+}
+
+specs contains spec if {
+    some item in input.items
+    spec := item.spec.jobTemplate.spec.template.spec
+}
+
+containers contains one if {
+    some spec in specs
+    some group in ["containers", "initContainers", "ephemeralContainers"]
+    some one in spec[group]
+}
+"""
 
 
 class ComplianceControl(Written):
@@ -25,6 +54,7 @@ class ComplianceControl(Written):
     violating: tuple[dict[str, Any], ...] = Field(min_length=1)
     pattern: dict[str, Any] | None = None
     validate_: dict[str, Any] | None = Field(default=None, alias="validate")
+    rego: tuple[str, ...] = Field(min_length=1, description="what holds of something that violates")
 
     @model_validator(mode="after")
     def _one_check(self) -> ComplianceControl:
@@ -36,6 +66,16 @@ class ComplianceControl(Written):
     def kinds(self) -> tuple[str, ...]:
         """What its policies are about."""
         return ROLE_KINDS if self.scope == "role" else POD_KINDS
+
+    def fetcher(self) -> str:
+        """Return the script that collects all that the control is about."""
+        kinds = ",".join(WORKLOADS if self.scope != "role" else ("roles", "clusterroles"))
+        return f"#!/bin/bash\nset -e\nkubectl get {kinds} --all-namespaces --output json > collected_data.json\n"
+
+    def judging_policy(self) -> str:
+        """Return the Rego policy that judges what `fetcher` collects."""
+        body = "\n".join(f"    {line}" for line in self.rego)
+        return f"{_REGO}\nviolates if {{\n{body}\n}}\n"
 
     def check(self) -> dict[str, Any]:
         """Return the check of the policy that enforces it, everywhere."""

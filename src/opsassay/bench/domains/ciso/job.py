@@ -16,7 +16,7 @@ from opsassay.bench.core.outside import OutsideAgent, OutsideTask, output_of, ru
 from opsassay.bench.core.store import LOG
 from opsassay.bench.domains.ciso.answers import collect, place
 from opsassay.bench.domains.ciso.grading import grade_run
-from opsassay.bench.domains.ciso.oracles import BASELINES, ORACLES
+from opsassay.bench.domains.ciso.oracles import BASELINES, ORACLES, baseline
 from opsassay.bench.domains.ciso.repository import FOLDER
 from opsassay.bench.domains.ciso.tasks import ComplianceTask
 from opsassay.model.run import Metric, RunStatus
@@ -29,7 +29,7 @@ class ComplianceJob(AnswerJob):
     """One run of one solver on one compliance task."""
 
     kind_of_task = "compliance task"
-    baselines = tuple(BASELINES)
+    baselines = BASELINES
 
     task: ComplianceTask
 
@@ -43,7 +43,7 @@ class ComplianceJob(AnswerJob):
         with TemporaryDirectory(prefix="opsassay-compliance-") as folder:
             error = self._worked(Path(folder), run_dir, meter, sealed=sealed)
             try:
-                collect(Path(folder) / WORK, run_dir)
+                collect(Path(folder) / WORK, run_dir, self.task)
             except AnswerError as refused:
                 return ended_without(error or str(refused), meter.hit, meter.spent())
         return AttemptOutcome(RunStatus.DONE, error, limits_hit=tuple(meter.hit), spent=meter.spent())
@@ -51,8 +51,9 @@ class ComplianceJob(AnswerJob):
     def _worked(self, folder: Path, run_dir: Path, meter: Meter, *, sealed: bool) -> str | None:
         """Have the agent work in *folder*; return what went wrong, as far as it is known."""
         if self.command is None:
-            play = BASELINES[self.agent.name] if self.oracle is None else ORACLES[self.task.task_class][self.oracle][0]
-            place(play(self.task).items(), folder / WORK)
+            oracle, name = self.oracle, self.agent.name
+            left = baseline(name, self.task) if oracle is None else ORACLES[self.task.task_class][oracle][0](self.task)
+            place(left.items(), folder / WORK)
             return None
         place(self.task.files().items(), folder / VIEW)
         task = OutsideTask(

@@ -10,8 +10,9 @@ import yaml
 
 from opsassay.bench.domains.ciso.controls import POD_KINDS, controls
 from opsassay.bench.domains.ciso.kyverno.policy import AUTOGEN
+from opsassay.bench.domains.ciso.rego_oracles import COLLECTED_BASELINES, COLLECTED_ORACLES
 from opsassay.bench.domains.ciso.repository import FOLDER, others_of, policy_name, written
-from opsassay.bench.domains.ciso.tasks import NEW, UPDATE, ComplianceTask
+from opsassay.bench.domains.ciso.tasks import ANSIBLE, KUBECTL, NEW, UPDATE, ComplianceTask
 
 Files = dict[str, bytes]
 _NOTHING = "no-such-object"
@@ -134,6 +135,8 @@ ORACLES: Mapping[str, Mapping[str, tuple[Play, str | None]]] = {
         "beyond-subset": (_beyond_subset, "artefact"),
         "broken-expression": (_broken_expression, "evidence"),
     },
+    KUBECTL: COLLECTED_ORACLES,
+    ANSIBLE: COLLECTED_ORACLES,
     UPDATE: {
         "right": (_mended, None),
         "untouched": (_before, "posture"),
@@ -149,9 +152,15 @@ ORACLES: Mapping[str, Mapping[str, tuple[Play, str | None]]] = {
 }
 """What each oracle leaves in the workspace, and the first stage that it fails."""
 
-BASELINES: Mapping[str, Play] = {
+_ENFORCED_BASELINES: Mapping[str, Play] = {
     "deny-all": lambda task: {**_before(task), **_deny_all(task)},
     "allow-all": lambda task: {**_before(task), **_allow_all(task)},
     "untouched": _before,
 }
-"""Who is on every board: everything kept out, everything let in, and nothing done."""
+BASELINES = tuple(_ENFORCED_BASELINES)
+"""Who is on every board: everything kept out or found to violate, everything let in, and nothing done."""
+
+
+def baseline(name: str, task: ComplianceTask) -> Files:
+    """Return what the baseline called *name* leaves in the workspace of *task*."""
+    return (_ENFORCED_BASELINES if task.collector is None else COLLECTED_BASELINES)[name](task)

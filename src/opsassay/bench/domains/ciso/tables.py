@@ -13,7 +13,7 @@ from opsassay.bench.core.grading import GradedRuns
 from opsassay.bench.core.ranking import solver_names
 from opsassay.bench.core.results import ResultRow
 from opsassay.bench.core.tables import ResultTable, percent
-from opsassay.bench.domains.ciso.grading import RATES, STAGES
+from opsassay.bench.domains.ciso.stages import RATES, STAGES
 from opsassay.bench.domains.ciso.tasks import CLASSES, published
 from opsassay.model.run import MetricStatus, RunStatus
 

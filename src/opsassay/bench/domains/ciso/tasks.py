@@ -1,5 +1,7 @@
 """Compliance tasks: what is asked, what the agent finds in its workspace, and the worlds that it never sees.
 
+Two classes ask for policies that a cluster enforces, two for a collector of evidence and a policy that judges it.
+
 A published task has a seed that everybody knows; the worlds of held-out ones follow from the grader's secret. Examples
 come from a stream of draws of their own, so that none of them is a world that is judged.
 """
@@ -10,12 +12,16 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
 from pydantic import Field
 
 from opsassay.bench.core.held_out import PUBLISHED_SEED, held_out_seeds, keep_body, kept_body
 from opsassay.bench.domains.ciso.controls import ComplianceControl, controls
+from opsassay.bench.domains.ciso.goals import collected_goal
+from opsassay.bench.domains.ciso.hosts.controls import HostControl, host_controls
+from opsassay.bench.domains.ciso.hosts.worlds import HostWorld, host_mutants, host_worlds, shown_files
 from opsassay.bench.domains.ciso.kyverno.policy import KyvernoPolicy
 from opsassay.bench.domains.ciso.repository import FOLDER, GAPS, gap_of, others_of, policy_name, repository
 from opsassay.bench.domains.ciso.worlds import ComplianceWorld, mutants, worlds
@@ -23,15 +29,21 @@ from opsassay.errors import DatapackError, NotFoundError
 from opsassay.model.base import Artefact
 from opsassay.model.task import Task
 
-DOMAIN, SYSTEM = "ciso", "kubernetes"
-NEW, UPDATE = "new-kyverno", "update-kyverno"
-CLASSES = {NEW: "easy", UPDATE: "hard"}
+DOMAIN = "ciso"
+NEW, KUBECTL, ANSIBLE, UPDATE = "new-kyverno", "new-opa-kubectl", "new-opa-ansible", "update-kyverno"
+CLASSES = {NEW: "easy", KUBECTL: "medium", ANSIBLE: "medium", UPDATE: "hard"}
+COLLECTORS = {KUBECTL: "fetcher.sh", ANSIBLE: "playbook.yml"}
+"""What collects the evidence in the classes that have some."""
+POLICY = "policy.rego"
 BODIES = "compliance_tasks"
 """Folder of a store with the bodies of its tasks, which hold their seeds and so their worlds."""
 GENERATOR = "1"
 """Version of what makes worlds and repositories; another one makes other truth, so it is part of every commitment."""
 JUDGED, EXAMPLES, OTHERS = 9, 2, 2
 """Worlds of each kind, compliant and violating: judged ones, shown ones, and those of every other control."""
+COLLECTED = 3
+"""Worlds of each kind that are judged where evidence is collected, which takes a second each."""
+W = TypeVar("W", ComplianceWorld, HostWorld)
 LIMITS = {"agent_timeout_s": 900.0}
 
 
@@ -49,7 +61,7 @@ class ComplianceTask(Artefact):
         known = names()
         if self.name not in known:
             raise NotFoundError("compliance task", self.name, known)
-        return UPDATE if self.name.startswith(UPDATE) else NEW
+        return next(one for one in CLASSES if self.name.startswith(f"{one}-"))
 
     @property
     def control_name(self) -> str:
@@ -58,8 +70,28 @@ class ComplianceTask(Artefact):
 
     @property
     def control(self) -> ComplianceControl:
-        """The control that is asked for."""
+        """The control of a cluster that is asked for; not of a host's task."""
         return controls()[self.control_name]
+
+    @property
+    def host_control(self) -> HostControl:
+        """The control of a host that is asked for; of a host's task alone."""
+        return host_controls()[self.control_name]
+
+    @property
+    def any_control(self) -> ComplianceControl | HostControl:
+        """The control that is asked for."""
+        return self.host_control if self.task_class == ANSIBLE else self.control
+
+    @property
+    def collector(self) -> str | None:
+        """The name of the file that collects evidence, None in the classes that have none."""
+        return COLLECTORS.get(self.task_class)
+
+    @property
+    def section(self) -> str:
+        """The section of the CIS benchmark that its control follows."""
+        return self.host_control.section if self.task_class == ANSIBLE else f"Kubernetes {self.control.section}"
 
     @property
     def policy(self) -> str:
@@ -69,6 +101,8 @@ class ComplianceTask(Artefact):
     @property
     def goal(self) -> str:
         """What the agent reads."""
+        if self.collector is not None:
+            return collected_goal(self.any_control, self.collector, POLICY)
         words = f"{self.control.goal[0].upper()}{self.control.goal[1:]}"
         rules = (
             f"Policies are Kyverno ClusterPolicies in {FOLDER}/*.yaml of your workspace, and enforced: what violates is "
@@ -84,7 +118,7 @@ class ComplianceTask(Artefact):
     @cached_property
     def commitment(self) -> str:
         """The digest of the whole task: seed, words and the version of what makes its worlds."""
-        parts = (self.generator, self.name, str(self.seed), self.goal, self.control.digest())
+        parts = (self.generator, self.name, str(self.seed), self.goal, self.any_control.digest())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @property
@@ -97,37 +131,57 @@ class ComplianceTask(Artefact):
             id=self.name + held_out,
             domain=DOMAIN,
             name=self.name.replace("-", " "),
-            description=f"CIS Kubernetes {self.control.section}: {self.control.goal}",
+            description=f"CIS {self.section}: {self.any_control.goal}",
             task_class=self.task_class,
             stratum=CLASSES[self.task_class],
-            system=SYSTEM,
+            system="host" if self.task_class == ANSIBLE else "kubernetes",
             goal=self.goal,
             limits=LIMITS,
             oracles=tuple(ORACLES[self.task_class]),
             commitment=self.commitment,
         )
 
-    def files(self) -> dict[str, bytes]:
-        """Return what the agent finds in its workspace, by path: examples of worlds, and the repository if there is one."""
+    def files(self, *, examples: bool = True) -> dict[str, bytes]:
+        """Return what the agent finds, by path: *examples* of worlds, and the repository if there is one."""
         found = dict(repository(self.control_name, self.seed)) if self.task_class == UPDATE else {}
-        for n, world in enumerate(worlds(self.control, self.seed, "example", EXAMPLES)):
-            kind = "compliant" if world.compliant else "violating"
-            found[f"examples/{kind}-{n % EXAMPLES + 1}.yaml"] = yaml.safe_dump_all(
-                world.objects, sort_keys=False
-            ).encode()
+        if not examples:
+            return found
+        for name, world in self.shown().items():
+            if isinstance(world, HostWorld):
+                found |= {f"examples/{name}/{path}": text.encode() for path, text in shown_files(world).items()}
+            else:
+                text = yaml.safe_dump_all(world.objects, sort_keys=False)
+                found[f"examples/{name}.yaml"] = text.encode()
         return found
 
+    def shown(self) -> dict[str, ComplianceWorld] | dict[str, HostWorld]:
+        """Return the worlds of the examples by their names, `compliant-1` and so on."""
+        if self.task_class == ANSIBLE:
+            return _named(host_worlds(self.host_control, self.seed, "example", EXAMPLES))
+        return _named(worlds(self.control, self.seed, "example", EXAMPLES))
+
     def judged(self) -> list[ComplianceWorld]:
-        """Return the worlds that no agent sees."""
-        return worlds(self.control, self.seed, "judged", JUDGED)
+        """Return the clusters that no agent sees."""
+        return worlds(self.control, self.seed, "judged", self._count())
 
     def mutants(self) -> list[ComplianceWorld]:
-        """Return the judged worlds with their one violation put in or mended."""
-        return list(mutants(self.control, self.seed, "judged", JUDGED))
+        """Return the judged clusters with their one violation put in or mended."""
+        return list(mutants(self.control, self.seed, "judged", self._count()))
+
+    def judged_hosts(self) -> list[HostWorld]:
+        """Return the hosts that no agent sees."""
+        return host_worlds(self.host_control, self.seed, "judged", self._count())
+
+    def mutant_hosts(self) -> list[HostWorld]:
+        """Return the judged hosts with their one violation put in or mended."""
+        return list(host_mutants(self.host_control, self.seed, "judged", self._count()))
+
+    def _count(self) -> int:
+        return JUDGED if self.collector is None else COLLECTED
 
     def others(self) -> dict[str, list[ComplianceWorld]]:
         """Return the worlds of the other controls of the repository, by control; none for a new policy."""
-        if self.task_class == NEW:
+        if self.task_class != UPDATE:
             return {}
         return {
             name: worlds(controls()[name], self.seed, f"other {self.control_name}", OTHERS)
@@ -143,9 +197,13 @@ class ComplianceTask(Artefact):
         keep_body(root / BODIES, self.commitment, self)
 
 
+def _named(shown: list[W]) -> dict[str, W]:
+    return {f"{'compliant' if one.compliant else 'violating'}-{n % EXAMPLES + 1}": one for n, one in enumerate(shown)}
+
+
 def names() -> list[str]:
-    """Return the names of all tasks, new policies first."""
-    return [f"{one}-{control}" for one in CLASSES for control in controls()]
+    """Return the names of all tasks, class by class."""
+    return [f"{one}-{control}" for one in CLASSES for control in (host_controls() if one == ANSIBLE else controls())]
 
 
 def published() -> Iterator[ComplianceTask]:

@@ -1,0 +1,142 @@
+"""Grading a collector and a Rego policy: the evidence that the grader has it collect, and what the policy says of it.
+
+Every world has a mutant that differs from it in the control alone. CollectedEvidence that is the same of both cannot tell them
+apart, whatever judges it: then the collector did not ask for what matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from os import cpu_count
+
+from opsassay.bench.domains.ciso.gathering.cluster import gather_on_cluster
+from opsassay.bench.domains.ciso.gathering.evidence import CollectedEvidence
+from opsassay.bench.domains.ciso.gathering.host import gather_on_host
+from opsassay.bench.domains.ciso.gathering.playbooks import playbook_problem
+from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
+from opsassay.bench.domains.ciso.rego.judging import RegoOutcome, judge_by_rego
+from opsassay.bench.domains.ciso.stages import (
+    JudgedWorlds,
+    all_of,
+    mark,
+    not_asked,
+    posture,
+    rates_of,
+    unseen,
+    without_artefact,
+)
+from opsassay.bench.domains.ciso.tasks import ANSIBLE, POLICY, ComplianceTask
+from opsassay.model.run import Metric
+
+WORDS = ("are not found to violate", "are not found to comply")
+
+
+@dataclass(frozen=True)
+class CollectedWorld:
+    """One world: its label, the evidence of it and of its mutant."""
+
+    compliant: bool
+    evidence: CollectedEvidence
+    mutant: CollectedEvidence
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no evidence, of it or of its mutant."""
+        return self.evidence.problem or self.mutant.problem or None
+
+
+def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceShelf) -> dict[str, Metric]:
+    """Return the metrics of the collector and the policy among *files* for *task*; evidence is kept on *shelf*."""
+    if why := problem_of_files(task, files):
+        return without_artefact(why)
+    worlds = collect_worlds(files, task, shelf)
+    stages = {"artefact": mark(None), **_of_collecting(worlds), "kept": not_asked("nothing was there before")}
+    broken = next((one.reason for one in stages.values() if one.value == 0.0), None)
+    if broken:
+        return all_of({**stages, "posture": unseen(broken)}, rates_of(JudgedWorlds(), JudgedWorlds(), broken))
+    judged, mutated = (JudgedWorlds(_rows(some)) for some in judged_worlds(files[POLICY], worlds))
+    return all_of({**stages, "posture": posture(judged, mutated, WORDS)}, rates_of(judged, mutated, None))
+
+
+def problem_of_files(task: ComplianceTask, files: Mapping[str, bytes]) -> str | None:
+    """Return why *files* are no collector and no policy for *task*, before either is run."""
+    assert task.collector is not None
+    if missing := next((name for name in (task.collector, POLICY) if name not in files), None):
+        return f"there is no {missing}"
+    if why := _collector_problem(task.collector, files[task.collector]):
+        return f"{task.collector}: {why}"
+    why = judge_by_rego(files[POLICY], []).problem
+    return f"{POLICY}: {why}" if why else None
+
+
+def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceShelf) -> list[CollectedWorld]:
+    """Return the evidence of the worlds of *task*; of the first alone, when that has a problem already."""
+    assert task.collector is not None
+    collector = {task.collector: files[task.collector]}
+    if task.task_class == ANSIBLE:
+        hosts = zip(task.judged_hosts(), task.mutant_hosts(), strict=True)
+        on_host = partial(shelf.take, collector, gather=gather_on_host)
+        looks = [
+            partial(_collected, world.compliant, *(partial(on_host, one) for one in (world, mutant)))
+            for world, mutant in hosts
+        ]
+    else:
+        clusters = zip(task.judged(), task.mutants(), strict=True)
+        on_cluster = partial(shelf.take, collector, gather=gather_on_cluster)
+        looks = [
+            partial(_collected, world.compliant, *(partial(on_cluster, one) for one in (world, mutant)))
+            for world, mutant in clusters
+        ]
+    first = looks[0]()
+    if first.problem or first.evidence == first.mutant:
+        return [first]
+    with ThreadPoolExecutor(cpu_count() or 1) as pool:
+        return [first, *pool.map(lambda look: look(), looks[1:])]
+
+
+def _collected(
+    compliant: bool, of_world: Callable[[], CollectedEvidence], of_mutant: Callable[[], CollectedEvidence]
+) -> CollectedWorld:
+    """Collect on a world, and on its mutant if there is evidence of the world."""
+    evidence = of_world()
+    return CollectedWorld(compliant, evidence, evidence if evidence.problem else of_mutant())
+
+
+def judged_worlds(
+    policy: bytes, worlds: Sequence[CollectedWorld]
+) -> tuple[list[tuple[bool, RegoOutcome]], list[tuple[bool, RegoOutcome]]]:
+    """Return what *policy* says of the worlds and of their mutants, each with its label."""
+    inputs = [one.data or b"null" for world in worlds for one in (world.evidence, world.mutant)]
+    outcomes = judge_by_rego(policy, inputs).outcomes
+    labels = [one.compliant for one in worlds]
+    return (
+        list(zip(labels, outcomes[::2], strict=True)),
+        list(zip((not label for label in labels), outcomes[1::2], strict=True)),
+    )
+
+
+def _rows(judged: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]:
+    return [(label, outcome.kind == ("true" if label else "false")) for label, outcome in judged]
+
+
+def _of_collecting(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
+    problem = next((one.problem for one in worlds if one.problem), None)
+    if problem:
+        return {"evidence": mark(problem), "asked": unseen(problem)}
+    same = sum(one.evidence == one.mutant for one in worlds)
+    why = "the evidence of a world is that of its mutant, which differs in the control: it does not hold what matters"
+    return {"evidence": mark(None), "asked": mark(why if same else None)}
+
+
+def _collector_problem(name: str, content: bytes) -> str | None:
+    """Return what is wrong with a collector before it is run."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "it is not UTF-8 text"
+    if not text.strip():
+        return "it is empty"
+    return playbook_problem(text) if name.endswith(".yml") else None

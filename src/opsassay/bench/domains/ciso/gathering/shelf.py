@@ -1,0 +1,55 @@
+"""CollectedEvidence that is kept: a collector is run once on one world, however often its answer is graded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from opsassay.bench.domains.ciso.gathering.evidence import CollectedEvidence
+from opsassay.bench.domains.ciso.hosts.worlds import HostWorld
+from opsassay.bench.domains.ciso.worlds import ComplianceWorld
+from opsassay.telemetry.content import whole_file
+
+GATHERER = "1"
+"""Version of what runs collectors; what another one ran is not taken for its own."""
+W = TypeVar("W", ComplianceWorld, HostWorld)
+
+
+@contextmanager
+def _kept_file(path: Path) -> Iterator[Path]:
+    """Yield the name of a file that becomes *path*, in a folder that is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial:
+        yield partial
+
+
+class EvidenceShelf:
+    """CollectedEvidence in a *folder*, by the digest of what collected it and where."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def take(
+        self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
+    ) -> Evidence:
+        """Return what *collector* collects on *world*: what is kept, else what *gather* brings, which is kept then."""
+        path = self._folder / f"{_key(collector, world)}.json"
+        if path.is_file():
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            return CollectedEvidence(None if kept["data"] is None else kept["data"].encode(), kept["problem"])
+        found = gather(collector, world)
+        data = None if found.data is None else found.data.decode()
+        with suppress(OSError), _kept_file(path) as partial:  # a store that cannot be written to is graded all the same
+            partial.write_text(json.dumps({"data": data, "problem": found.problem}), encoding="utf-8")
+        return found
+
+
+def _key(collector: Mapping[str, bytes], world: ComplianceWorld | HostWorld) -> str:
+    body = world.objects if isinstance(world, ComplianceWorld) else world.files
+    parts = [GATHERER, type(world).__name__, json.dumps(body, sort_keys=True)]
+    parts += [f"{name} {hashlib.sha256(content).hexdigest()}" for name, content in sorted(collector.items())]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -1,0 +1,77 @@
+"""A Rego policy of a stranger, asked about each piece of evidence, in a seal: no network, no files, little time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from opsassay.bench.domains.ciso.rego import worker
+from opsassay.bench.sealing import Seal, SealLimits, python_path
+from opsassay.errors import UserError
+
+MAX_POLICY = 256 * 2**10
+LIMITS = SealLimits(
+    wall_clock_s=20.0, memory_bytes=2**30, processes=4, work_bytes=2**20, output_bytes=2**20, file_bytes=2**20
+)
+_PLACE = "/opt/opsassay-rego"
+
+
+@dataclass(frozen=True)
+class RegoOutcome:
+    """What a policy said of one input: true, false, undefined, or an error with its *reason*."""
+
+    kind: Literal["true", "false", "undefined", "error"]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class JudgedByRego:
+    """What is wrong with a policy by itself, if anything, and its outcome for each input, in their order."""
+
+    problem: str | None
+    outcomes: tuple[RegoOutcome, ...] = ()
+
+
+def judge_by_rego(policy: bytes, inputs: Sequence[bytes], limits: SealLimits = LIMITS) -> JudgedByRego:
+    """Return what *policy* says of each of *inputs* (JSON texts), all in one seal.
+
+    The policy is in Rego v1, in the package and with the rule of `worker`. An input that the seal's *limits* did not let
+    it come to is an error. Raises StartError when no seal can be made.
+    """
+    if len(policy) > MAX_POLICY:
+        return JudgedByRego(f"it has {len(policy)} bytes, more than {MAX_POLICY}")
+    try:
+        policy.decode("utf-8")
+    except UnicodeDecodeError:
+        return JudgedByRego("it is not UTF-8 text")
+    with TemporaryDirectory(prefix="opsassay-rego-") as made:
+        view, work = Path(made, "view"), Path(made, "work")
+        (view / "inputs").mkdir(parents=True)
+        work.mkdir()
+        (view / "policy.rego").write_bytes(policy)
+        for number, text in enumerate(inputs):
+            (view / "inputs" / f"{number:05}.json").write_bytes(text)
+        readable = {f"{_PLACE}/worker.py": Path(worker.__file__), f"{_PLACE}/regorus": _engine()}
+        seal = Seal(view, work, {}, {}, limits, {"LANG": "C.UTF-8"}, readable=readable)
+        command = [python_path(), "-S", f"{_PLACE}/worker.py", "/view/policy.rego", "/view/inputs"]
+        end = seal.run(command)
+    first, *rows = [json.loads(line) for line in end.stdout_tail.splitlines() if line.endswith("]")] or [
+        ["checked", ""]
+    ]
+    if first[1]:
+        return JudgedByRego(first[1])
+    outcomes = [RegoOutcome(kind, reason) for kind, reason in rows[: len(inputs)]]
+    late = RegoOutcome("error", f"the policy was not done with it: {end.reason}")
+    return JudgedByRego(None, (*outcomes, *[late] * (len(inputs) - len(outcomes))))
+
+
+def _engine() -> Path:
+    found = find_spec("regorus")
+    if found is None or not found.submodule_search_locations:
+        raise UserError("Rego policies are judged with regorus, which is not installed: pip install 'opsassay[ciso]'.")
+    return Path(next(iter(found.submodule_search_locations)))
