@@ -82,6 +82,10 @@ def test_an_unknown_fault_gets_the_nearest():
     assert "did you mean 'NetworkDelay'?" in sentence("fault: NetworkDeley", FaultPlan)
 
 
+def test_a_character_that_yaml_does_not_allow_is_one_sentence():
+    assert sentence("system: \0", System) == "file.yaml: holds the character #x0000, which YAML does not allow."
+
+
 def test_text_that_is_no_yaml_names_the_line():
     assert sentence("a: b\nc: [", FaultPlan).startswith("file.yaml:2: not valid YAML")
     assert "expected a mapping" in sentence("- a", FaultPlan)

@@ -27,6 +27,7 @@ COMMANDS = {
     "record": "Record one incident as a datapack, with its truth apart.",
     "campaign": "Record many incidents from a plan, resumable.",
     "import": "Bring public data into a tree of datapacks.",
+    "itbench-ciso": "Show what the evaluators of ITBench's public compliance examples accept wrongly.",
     "export": "Write datapacks with their truth in the public form.",
     "annotate": "Find the true cascade of each incident and its label.",
     "curate": "Make a stratified, checksummed suite of annotated incidents.",

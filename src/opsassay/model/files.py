@@ -53,7 +53,7 @@ def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W
 
 
 def require_small(text: str, name: str) -> None:
-    """Raise ConfigError when the YAML *text* is large or deep; nothing is built of it to find out."""
+    """Raise ConfigError when the YAML *text* is large, deep or holds what YAML does not allow; nothing is built of it."""
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"{name}: longer than {MAX_CHARACTERS} characters; split it.")
     depth = 0
@@ -62,6 +62,8 @@ def require_small(text: str, name: str) -> None:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH or number > 4 * MAX_NODES:
                 raise ConfigError(f"{name}: nested more than {MAX_DEPTH} levels, or too many values; write it flatter.")
+    except yaml.reader.ReaderError as error:
+        raise ConfigError(f"{name}: holds the character #x{error.character:04x}, which YAML does not allow.") from error
     except yaml.MarkedYAMLError:
         return  # whoever reads it says what is wrong with it
 

@@ -16,6 +16,14 @@ _PLAIN = "tag:yaml.org,2002:"
 
 def documents(data: bytes, name: str) -> list[dict[str, Any]]:
     """Return the documents of the YAML file *name*, each a map; raises UnsupportedError with what is wrong, and where."""
+    kept = plain_values(data, name)
+    if not all(isinstance(one, dict) for one in kept):
+        raise UnsupportedError(f"{name} holds something else than objects of Kubernetes.")
+    return kept
+
+
+def plain_values(data: bytes, name: str) -> list[Any]:
+    """Return the documents of the YAML file *name*, of whatever kind, without empty ones; raises UnsupportedError."""
     if len(data) > MAX_BYTES:
         raise UnsupportedError(f"{name} is larger than {MAX_BYTES} bytes.")
     try:
@@ -29,10 +37,7 @@ def documents(data: bytes, name: str) -> list[dict[str, Any]]:
         raise UnsupportedError(f"{name} is no UTF-8 text.") from error
     except (yaml.YAMLError, ValueError) as error:
         raise UnsupportedError(f"{name} is no YAML: {' '.join(str(error).split())[:300]}.") from error
-    kept = [one for one in found if one is not None]
-    if not all(isinstance(one, dict) for one in kept):
-        raise UnsupportedError(f"{name} holds something else than objects of Kubernetes.")
-    return kept
+    return [one for one in found if one is not None]
 
 
 def _require_bounded(text: str, name: str) -> None:
