@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
+PODS = "/api/v1/namespaces/shop/pods"
 LABELS = {"app": "web"}
 CONTAINER = {"name": "web", "image": "web:1", "ports": [{"containerPort": 8080}]}
 TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [CONTAINER]}}
