@@ -35,13 +35,13 @@ def strategic(target: Any, patch: Any) -> Any:
         if any(one.get("$patch") == "replace" for one in patch):
             return [one for one in patch if "$patch" not in one]
         named = {one["name"]: one for one in target}
-        changed = {one["name"]: strategic(named.get(one["name"]), one) for one in patch if "name" in one}
+        changed = {one["name"]: strategic(named.get(one["name"]), one) for one in patch if _named(one)}
         return list({**named, **changed}.values())
     return copy.deepcopy(patch)
 
 
 def _by_name(patch: list[Any]) -> bool:
-    return all(isinstance(one, dict) and ("name" in one or "$patch" in one) for one in patch)
+    return all(_named(one) or (isinstance(one, dict) and "$patch" in one) for one in patch)
 
 
 def _named(one: Any) -> bool:

@@ -56,12 +56,17 @@ class ObjectServer(SmallApi):
 
     def put(self, kind: str, namespace: str, name: str, **body: Any) -> Object:
         """Keep an object and return it; it has a new resourceVersion."""
+        return self.keep((kind, namespace, name), body)
+
+    def keep(self, key: Key, body: Mapping[str, Any]) -> Object:
+        """Keep the object *body* under *key*, which its metadata then agree with; return what is kept."""
+        _, namespace, name = key
+        inside = {"namespace": namespace} if namespace else {}
+        rest = {field: value for field, value in body.items() if field not in ("kind", "apiVersion", "metadata")}
         with self._lock:
-            metadata = {**body.pop("metadata", {}), "name": name, "resourceVersion": str(next(self._versions))}
-            if namespace:
-                metadata["namespace"] = namespace
-            self.objects[kind, namespace, name] = {"metadata": metadata, **body}
-            return self.objects[kind, namespace, name]
+            version = {"resourceVersion": str(next(self._versions))}
+            self.objects[key] = {"metadata": {**body.get("metadata", {}), "name": name, **version, **inside}, **rest}
+            return self.objects[key]
 
     def refused(self, method: str, path: str) -> Outcome | None:
         """Return the refusal of a write to a server that takes none."""
@@ -80,10 +85,12 @@ class ObjectServer(SmallApi):
                 at = place(path)
                 if method == "GET":
                     return self._read(at, query)
-                outcome = self._write(method, at, self.request.body, dry="dryRun" in query)
+                dry = "dryRun" in query
+                outcome = self._write(method, at, self.request.body, dry=dry)
             except StatusError as error:
                 return error.outcome
-            self._react(self)
+            if not dry:
+                self._react(self)
             return outcome
 
     def _kinds(self) -> list[str]:
@@ -141,7 +148,8 @@ class ObjectServer(SmallApi):
         if method == "PATCH":
             merge = merged if header(self.request.headers, "Content-Type") == PATCH_TYPES["merge"] else strategic
             _require_object(body := merge(self.objects[key], body))
-        return 200, self._keep(key, body)
+        self.keep(key, body)
+        return 200, self._whole(key)
 
     def _create(self, at: ApiPlace, body: Object, dry: bool) -> Outcome:
         name = at.name or body.get("metadata", {}).get("name")
@@ -150,11 +158,10 @@ class ObjectServer(SmallApi):
         key = (at.kind, at.namespace, name)
         if key in self.objects and not dry:
             raise StatusError(failure(409, f'{_shown(at.kind)} "{name}" already exists', "AlreadyExists"))
-        return 201, body if dry else self._keep(key, body)
-
-    def _keep(self, key: Key, body: Mapping[str, Any]) -> Object:
-        self.put(*key, **{name: value for name, value in body.items() if name not in ("kind", "apiVersion")})
-        return self._whole(key)
+        if dry:
+            return 201, body
+        self.keep(key, body)
+        return 201, self._whole(key)
 
 
 def place(path: str) -> ApiPlace:

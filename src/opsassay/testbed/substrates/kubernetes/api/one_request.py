@@ -16,16 +16,19 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from opsassay.errors import UserError
+from opsassay.outside import read_json
 from opsassay.testbed.substrates.kubernetes.api.statuses import Outcome
 
 MOST_HEAD_BYTES = 2**14
 """Of the request line and the headers together."""
 
+MOST_HEADERS = 100
 MOST_BODY_BYTES = 3 * 2**20
 """What a real API server takes."""
 
 REQUEST_TIMEOUT_S, ANSWER_TIMEOUT_S, DRAIN_S = 10.0, 30.0, 1.0
 _CHUNK_BYTES = 2**16
+_LONG_HEAD = f"the head of a request may have {MOST_HEAD_BYTES} bytes"
 
 
 class UnreadableError(UserError):
@@ -55,14 +58,18 @@ def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
     read = bytearray()
     while (end := read.find(b"\r\n\r\n", max(0, len(read) - _CHUNK_BYTES - 4))) < 0:
         if len(read) > MOST_HEAD_BYTES:
-            raise UnreadableError(431, f"the head of a request may have {MOST_HEAD_BYTES} bytes")
+            raise UnreadableError(431, _LONG_HEAD)
         if not (chunk := _received(connection, deadline)):
             if read:
                 raise UnreadableError(400, "the request ends within its head")
             return None
         read += chunk
         _require_http(read)
+    if end > MOST_HEAD_BYTES:
+        raise UnreadableError(431, _LONG_HEAD)
     first, *lines = read[:end].decode("iso-8859-1").split("\r\n")
+    if len(lines) > MOST_HEADERS:
+        raise UnreadableError(431, f"a request may have {MOST_HEADERS} headers")
     headers = dict(_header(line) for line in lines)
     method, path, query = _request_line(first)
     return RequestHead(method, path, query, headers, _length(headers), bytes(read[end + 4 :]))
@@ -70,6 +77,8 @@ def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
 
 def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> Any:
     """Return the JSON body that follows *head*, None for none; raises as `read_head`."""
+    if "protobuf" in header(head.headers, "Content-Type"):
+        raise UnreadableError(415, "protobuf is not read here; send JSON, as `kubectl create -f` does")
     if header(head.headers, "Expect").lower() == "100-continue":
         connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
     read = bytearray(head.rest)
@@ -78,8 +87,8 @@ def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> 
             raise UnreadableError(400, "the request ends within its body")
         read += chunk
     try:
-        return json.loads(read[: head.length] or b"null")
-    except (ValueError, RecursionError) as error:
+        return read_json(bytes(read[: head.length])) if head.length else None
+    except ValueError as error:
         raise UnreadableError(400, f"the body is no JSON that is read here: {error}") from error
 
 

@@ -39,7 +39,12 @@ _REQUIREMENT = re.compile(
 def by_labels(selector: str) -> Selects:
     """Return what tells whether an object has the labels that *selector* asks for; raises StatusError."""
     requirements = list(_requirements(selector))
-    return lambda item: all(holds(item["metadata"].get("labels") or {}) for holds in requirements)
+
+    def selects(item: Mapping[str, Any]) -> bool:
+        labels = item["metadata"].get("labels")
+        return all(holds(labels if isinstance(labels, Mapping) else {}) for holds in requirements)
+
+    return selects
 
 
 def by_fields(selector: str, kind: str) -> Selects:

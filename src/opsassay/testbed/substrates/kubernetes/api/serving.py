@@ -45,15 +45,16 @@ def serving_objects(
 
     They are on a free port of 127.0.0.1, or at the Unix *socket*, which only this user may open and which is removed at the
     end. Namespaces that objects name are there too. What a server gives to every object (uid, resourceVersion,
-    creationTimestamp) is added where it lacks, the same each time. A *read_only* server answers every write with 403.
-    Raises UserError for objects of a kind or version that is not known here, two of one name, and a socket that cannot be.
+    creationTimestamp) is added where it lacks, the same each time; no other default is filled in. A *read_only* server
+    answers every write with 403. Raises UserError for objects of a kind or version that is not known here, two of one name,
+    and a socket that cannot be made.
     """
     given = _keyed(objects)
     if socket is not None:
         require_socket_path(socket)
     with served(ObjectServer(socket=socket, read_only=read_only)) as server:
-        for (kind, namespace, name), body in given.items():
-            server.put(kind, namespace, name, **body)
+        for key, body in given.items():
+            server.keep(key, body)
         yield ServedObjects(server)
 
 

@@ -74,18 +74,19 @@ class SmallApi:
 
     def serve(self, connection: Socket) -> None:
         """Answer the one request of *connection*."""
+        request = None
         with suppress(OSError):  # the other end went away, or took too long
             try:
                 request = self._heard(connection)
             except UnreadableError as error:
                 send_answer(connection, failure(error.status, str(error)))
                 drain(connection)
-                return
-            if request is None:
-                return
-            self._of_thread.request = request
-            outcome = self._outcome(request)
-            if outcome is not None:
+        if request is None:
+            return
+        self._of_thread.request = request
+        outcome = self._script(request.method, request.path, request.query)
+        if outcome is not None:
+            with suppress(OSError):
                 send_answer(connection, outcome)
 
     def _heard(self, connection: Socket) -> ApiRequest | None:
@@ -98,9 +99,11 @@ class SmallApi:
             send_answer(connection, refusal)
             drain(connection)
             return None
-        self._taken += head.length
-        if self._taken > MOST_TAKEN_BYTES:
+        if head.method == "GET" and head.length:
+            raise UnreadableError(400, "a GET has no body here")
+        if head.length and self._taken + head.length > MOST_TAKEN_BYTES:
             raise UnreadableError(413, "no more bodies are taken")
+        self._taken += head.length
         return self._note(head, read_body(connection, head, deadline))
 
     def _note(self, head: RequestHead, body: Any) -> ApiRequest:
@@ -108,12 +111,6 @@ class SmallApi:
         self.asked.append(request)
         del self.asked[:-MOST_ASKED]
         return request
-
-    def _outcome(self, request: ApiRequest) -> Outcome | None:
-        try:
-            return self._script(request.method, request.path, request.query)
-        except RecursionError:  # JSON that could just be read
-            return failure(400, "the body is nested too deeply")
 
 
 Served = TypeVar("Served", bound=SmallApi)
