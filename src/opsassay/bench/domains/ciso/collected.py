@@ -1,6 +1,6 @@
 """Grading a collector and a Rego policy: the evidence that the grader has it collect, and what the policy says of it.
 
-Every world has a mutant that differs from it in the control alone. CollectedEvidence that is the same of both cannot tell them
+Every world has a mutant that differs from it in the control alone. Evidence that is the same of both cannot tell them
 apart, whatever judges it: then the collector did not ask for what matters.
 """
 

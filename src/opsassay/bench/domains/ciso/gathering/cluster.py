@@ -20,7 +20,9 @@ _PLACE = "/opt/opsassay-kubectl/kubectl"
 _SOCKET = "api"
 
 
-def gather_on_cluster(files: Mapping[str, bytes], world: ComplianceWorld, limits: SealLimits = LIMITS) -> Evidence:
+def gather_on_cluster(
+    files: Mapping[str, bytes], world: ComplianceWorld, limits: SealLimits = LIMITS
+) -> CollectedEvidence:
     """Return what the fetcher among *files* collects in *world*; raises StartError when no seal can be made."""
     with TemporaryDirectory(prefix="opsassay-cluster-") as made:
         end, work = fetch_on_cluster(files[FETCHER], world, Path(made), limits)

@@ -25,14 +25,14 @@ LIMITS = SealLimits(
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CollectedEvidence:
     """The *data* that was collected on one world, as JSON text, or why there is none."""
 
     data: bytes | None
     problem: str = ""
 
 
-def collected_in(work: Path, end: Ended) -> Evidence:
+def collected_in(work: Path, end: Ended) -> CollectedEvidence:
     """Return what the collector that came to this *end* left in its folder *work*."""
     if not end.started or end.limit or end.exit_code != 0:
         return CollectedEvidence(None, f"{end.reason}: {_said(end)}" if _said(end) else end.reason)
@@ -46,7 +46,7 @@ def collected_in(work: Path, end: Ended) -> Evidence:
         return CollectedEvidence(None, str(error))
 
 
-def checked(text: bytes) -> Evidence:
+def checked(text: bytes) -> CollectedEvidence:
     """Return *text* as evidence if it is JSON."""
     try:
         json.loads(text.decode("utf-8"), parse_constant=_refuse)

@@ -42,7 +42,7 @@ _SETTINGS = {
 }
 
 
-def gather_on_host(files: Mapping[str, bytes], world: HostWorld, limits: SealLimits = LIMITS) -> Evidence:
+def gather_on_host(files: Mapping[str, bytes], world: HostWorld, limits: SealLimits = LIMITS) -> CollectedEvidence:
     """Return what the playbook among *files* collects on *world*; raises StartError when no seal can be made."""
     with TemporaryDirectory(prefix="opsassay-host-") as made:
         end, work = play_on_host(files[PLAYBOOK], world, Path(made), limits)

@@ -1,4 +1,4 @@
-"""CollectedEvidence that is kept: a collector is run once on one world, however often its answer is graded."""
+"""Evidence that is kept: a collector is run once on one world, however often its answer is graded."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _kept_file(path: Path) -> Iterator[Path]:
 
 
 class EvidenceShelf:
-    """CollectedEvidence in a *folder*, by the digest of what collected it and where."""
+    """Evidence in a *folder*, by the digest of what collected it and where."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
-    ) -> Evidence:
+    ) -> CollectedEvidence:
         """Return what *collector* collects on *world*: what is kept, else what *gather* brings, which is kept then."""
         path = self._folder / f"{_key(collector, world)}.json"
         if path.is_file():
