@@ -7,6 +7,7 @@ that on the example's own. Ours judges by a Rego engine that is given; what need
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -23,9 +24,10 @@ from opsassay.bench.domains.ciso.itbench.examples import (
 from opsassay.bench.domains.ciso.itbench.new_policies import placed, worlds
 from opsassay.bench.domains.ciso.itbench.public_rules import COLLECTED, POLICY_FILE, RUN_FILES, prints_false
 from opsassay.bench.domains.ciso.itbench.verdicts import JudgedSubmission
+from opsassay.bench.domains.ciso.rego.judging import RegoQuestion, judge_by_rego
 
-RegoOutcome = Literal["true", "false", "undefined", "error"]
-Rego = Callable[[bytes, object], RegoOutcome]
+RegoWord = Literal["true", "false", "undefined", "error"]
+Rego = Callable[[bytes, object], RegoWord]
 """What a policy says of evidence at ``data.check.result``. The examples' policies are of Rego v0."""
 
 _HEAD = b"package check\n\n"
@@ -61,7 +63,7 @@ class RegoAnswer:
 
     name: str
     policy: bytes
-    outcome: RegoOutcome
+    outcome: RegoWord
     files: tuple[str, ...]
     saves: Callable[[Any], Any] = lambda evidence: evidence
     left: Any = None
@@ -70,6 +72,13 @@ class RegoAnswer:
     def lying_there(self, evidence: Any) -> Any:
         """Return what lies in the workspace once its fetcher was run where a right one saves *evidence*."""
         return self.left if (saved := self.saves(evidence)) is None else saved
+
+
+def by_engine(policy: bytes, evidence: object) -> RegoWord:
+    """Return what the engine says of *evidence* under *policy*, as the examples ask; one that is no policy is an error."""
+    asked = RegoQuestion("check", "result", "v0")
+    found = judge_by_rego(policy, [json.dumps(evidence).encode()], question=asked).outcomes
+    return found[0].kind if found else "error"
 
 
 def rego_submissions(examples: ItbenchExamples, rego: Rego | None = None) -> Iterator[JudgedSubmission]:

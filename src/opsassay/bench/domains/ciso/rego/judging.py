@@ -22,11 +22,23 @@ _PLACE = "/opt/opsassay-rego"
 
 
 @dataclass(frozen=True)
+class RegoQuestion:
+    """Which rule of which package is asked for, and in which syntax the policy is."""
+
+    package: str = worker.PACKAGE
+    rule: str = worker.RULE
+    syntax: Literal["v0", "v1"] = "v1"
+
+
+@dataclass(frozen=True)
 class RegoOutcome:
     """What a policy said of one input: true, false, undefined, or an error with its *reason*."""
 
     kind: Literal["true", "false", "undefined", "error"]
     reason: str = ""
+
+
+_OURS = RegoQuestion()
 
 
 @dataclass(frozen=True)
@@ -37,10 +49,12 @@ class JudgedByRego:
     outcomes: tuple[RegoOutcome, ...] = ()
 
 
-def judge_by_rego(policy: bytes, inputs: Sequence[bytes], limits: SealLimits = LIMITS) -> JudgedByRego:
+def judge_by_rego(
+    policy: bytes, inputs: Sequence[bytes], limits: SealLimits = LIMITS, question: RegoQuestion = _OURS
+) -> JudgedByRego:
     """Return what *policy* says of each of *inputs* (JSON texts), all in one seal.
 
-    The policy is in Rego v1, in the package and with the rule of `worker`. An input that the seal's *limits* did not let
+    An input that the seal's *limits* did not let
     it come to is an error. Raises StartError when no seal can be made.
     """
     if len(policy) > MAX_POLICY:
@@ -58,7 +72,8 @@ def judge_by_rego(policy: bytes, inputs: Sequence[bytes], limits: SealLimits = L
             (view / "inputs" / f"{number:05}.json").write_bytes(text)
         readable = {f"{_PLACE}/worker.py": Path(worker.__file__), f"{_PLACE}/regorus": _engine()}
         seal = Seal(view, work, {}, {}, limits, {"LANG": "C.UTF-8"}, readable=readable)
-        command = [python_path(), "-S", f"{_PLACE}/worker.py", "/view/policy.rego", "/view/inputs"]
+        asked = (question.package, question.rule, question.syntax)
+        command = [python_path(), "-S", f"{_PLACE}/worker.py", "/view/policy.rego", "/view/inputs", *asked]
         end = seal.run(command)
     first, *rows = [json.loads(line) for line in end.stdout_tail.splitlines() if line.endswith("]")] or [
         ["checked", ""]

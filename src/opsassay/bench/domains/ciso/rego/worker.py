@@ -2,7 +2,7 @@
 
 ::
 
-    python worker.py POLICY FOLDER      reads FOLDER/*.json in the order of their names, prints JSON lines
+    python worker.py POLICY FOLDER PACKAGE RULE SYNTAX      reads FOLDER/*.json in the order of their names, prints JSON
 """
 
 from __future__ import annotations
@@ -10,33 +10,37 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 PACKAGE, RULE = "compliance", "compliant"
-QUERY = f"data.{PACKAGE}.{RULE}"
 
 
-def problem_of(policy: str) -> str | None:
-    """Return what is wrong with *policy* before it is asked anything, None when nothing is."""
+def _engine(syntax: str) -> Any:
     import regorus
 
     engine = regorus.Engine()
+    engine.set_rego_v0(syntax == "v0")
+    return engine
+
+
+def problem_of(policy: str, package: str = PACKAGE, syntax: str = "v1") -> str | None:
+    """Return what is wrong with *policy* before it is asked anything, None when nothing is."""
+    engine = _engine(syntax)
     try:
         engine.add_policy("policy.rego", policy)
     except RuntimeError as error:
         return _first_line(error)
     packages = engine.get_packages()
-    return None if f"data.{PACKAGE}" in packages else f"its package is {packages[0][5:]}, not {PACKAGE}"
+    return None if f"data.{package}" in packages else f"its package is {packages[0][5:]}, not {package}"
 
 
-def outcome_of(policy: str, given: str) -> tuple[str, str]:
-    """Return the outcome of QUERY under *policy*, with the JSON text *given* as its input, and why, if it is an error."""
-    import regorus
-
-    engine = regorus.Engine()
+def outcome_of(policy: str, given: str, query: str, syntax: str = "v1") -> tuple[str, str]:
+    """Return the outcome of *query* under *policy*, with the JSON text *given* as its input, and why, if it is an error."""
+    engine = _engine(syntax)
     try:
         engine.add_policy("policy.rego", policy)
         engine.set_input_json(given)
-        found = engine.eval_query(QUERY)["result"]
+        found = engine.eval_query(query)["result"]
     except RuntimeError as error:
         return "error", _first_line(error)
     if not found:
@@ -44,7 +48,7 @@ def outcome_of(policy: str, given: str) -> tuple[str, str]:
     value = found[0]["expressions"][0]["value"]
     if isinstance(value, bool):
         return str(value).lower(), ""
-    return "error", f"{QUERY} is no boolean but {json.dumps(value, default=str)[:80]}"
+    return "error", f"{query} is no boolean but {json.dumps(value, default=str)[:80]}"
 
 
 def _first_line(error: RuntimeError) -> str:
@@ -59,9 +63,11 @@ def main() -> None:
     """Judge, a line at once, so that those before an end from outside count."""
     sys.setrecursionlimit(10_000)
     policy = Path(sys.argv[1]).read_text(encoding="utf-8")
-    print(json.dumps(["checked", problem_of(policy) or ""]), flush=True)
+    package, rule, syntax = sys.argv[3:]
+    print(json.dumps(["checked", problem_of(policy, package, syntax) or ""]), flush=True)
     for path in sorted(Path(sys.argv[2]).glob("*.json")):
-        print(json.dumps(outcome_of(policy, path.read_text(encoding="utf-8"))), flush=True)
+        found = outcome_of(policy, path.read_text(encoding="utf-8"), f"data.{package}.{rule}", syntax)
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
