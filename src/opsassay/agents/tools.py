@@ -14,6 +14,7 @@ from opsassay.model.base import Written
 from opsassay.model.trajectory import ToolCall
 from opsassay.telemetry.sql import LockedSql
 
+Status = Literal["ok", "error"]
 MAX_ROWS, MAX_CHARACTERS = 200, 20_000
 """What a tool tells of one result."""
 
@@ -40,6 +41,8 @@ class Think(Written):
     thought: str = Field(description="summary and plan")
 
 
+NOTED: tuple[str, Status] = ("Noted.", "ok")
+"""What comes of `Think`."""
 TOOLS: Mapping[str, type[Written]] = {
     "list_tables": ListTables,
     "get_schema": GetSchema,
@@ -56,14 +59,10 @@ def tool_specs(tools: Mapping[str, type[Written]] = TOOLS) -> tuple[ToolSpec, ..
     )
 
 
-class TelemetryToolbox:
-    """The tools over one incident, whose tables are in *sql*."""
+class Toolbox:
+    """Tools by their arguments: a call is checked, carried out by `_run`, and whatever is wrong with it is its output."""
 
-    tools: Mapping[str, type[Written]] = TOOLS
-
-    def __init__(self, sql: LockedSql) -> None:
-        self._sql = sql
-        self._tables: str | None = None
+    tools: Mapping[str, type[Written]] = {}
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
         """Return the call with what came of it; whatever is wrong with it, it is reported and never raised."""
@@ -82,9 +81,23 @@ class TelemetryToolbox:
             output, status = f"Error: {error}", "error"
         return _called(tool, given, output, status)
 
-    def _run(self, asked: Written) -> tuple[str, Literal["ok", "error"]]:
+    def _run(self, asked: Written) -> tuple[str, Status]:
+        """Return the output of a call and whether it worked; raises OpsAssayError with what is wrong."""
+        raise NotImplementedError
+
+
+class TelemetryToolbox(Toolbox):
+    """The tools over one incident, whose tables are in *sql*."""
+
+    tools = TOOLS
+
+    def __init__(self, sql: LockedSql) -> None:
+        self._sql = sql
+        self._tables: str | None = None
+
+    def _run(self, asked: Written) -> tuple[str, Status]:
         if isinstance(asked, Think):
-            return "Noted.", "ok"
+            return NOTED
         if isinstance(asked, ListTables):
             return self._listed(), "ok"
         if isinstance(asked, GetSchema):
@@ -123,7 +136,7 @@ def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, t
     return "\n".join([*lines, count if more else f"({len(rows)} rows)"])
 
 
-def _called(tool: str, arguments: dict[str, Any], output: str, status: Literal["ok", "error"]) -> ToolCall:
+def _called(tool: str, arguments: dict[str, Any], output: str, status: Status) -> ToolCall:
     return ToolCall(tool=tool, arguments=arguments, output=output, status=status)
 
 

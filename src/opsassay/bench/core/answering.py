@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -16,8 +16,12 @@ from typing import Any, ClassVar, Literal, Protocol
 from pydantic import Field, field_validator
 
 from opsassay import __version__
+from opsassay.agents.asking import Asker, LimitError
 from opsassay.agents.command import CommandAgent
-from opsassay.agents.limits import Limits, Price
+from opsassay.agents.limits import Limits, Meter, Price
+from opsassay.agents.models.base import ModelError
+from opsassay.agents.models.named import model_named
+from opsassay.agents.record import AgentRecorder
 from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.commands import refusal_to_seal
@@ -98,6 +102,7 @@ class AnswerJob:
     agent: PlannedAgent
     seed: int
     settings: AnswerSettings
+    arm: Arm = field(default_factory=Arm)
 
     def __post_init__(self) -> None:
         name, oracles = self.agent.name, self.task.head.oracles
@@ -151,7 +156,7 @@ class AnswerJob:
         kind, _, rest = (self.agent.model or "").partition(":")
         if kind == "scripted" and Path(rest).is_file():
             total.update(Path(rest).read_bytes())
-        return Cell(self.task.head, solver, total.hexdigest(), Arm(), self.seed)
+        return Cell(self.task.head, solver, total.hexdigest(), self.arm, self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Have the task worked on, unless the store has its result."""
@@ -183,6 +188,23 @@ class AnswerJob:
     def end_all(self) -> None:
         """Kill what external agents started."""
         kill_sessions()
+
+
+def conversed(job: AnswerJob, meter: Meter, run_dir: Path, work: Callable[[Asker], str | None]) -> str | None:
+    """Let the built-in agent of *job* work with its model, by *work*; return why it did not answer.
+
+    Raises ModelError when the endpoint failed, which is not the agent's doing: the attempt is aborted and made again.
+    """
+    assert job.agent.model is not None
+    model = model_named(job.agent.model, retries=0, timeout_s=min(meter.limits.seconds, 300.0))
+    try:
+        return work(Asker(model, meter, AgentRecorder(run_dir), temperature=job.settings.temperature))
+    except LimitError as error:
+        return str(error)
+    except ModelError as error:
+        if error.passing:
+            raise
+        return str(error)
 
 
 def ended_without(reason: str | None, limits_hit: list[str], spent: Mapping[str, float]) -> AttemptOutcome:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from opsassay.agents import mcp_bridge
+from opsassay.agents import mcp_bridge, tool_command
 from opsassay.bench.core.processes import kill_session
 from opsassay.bench.sealing import Ended, Seal, python_path, sealing_refusal, signal_name
 from opsassay.bench.sealing.tails import Tail
 
 AGENT_INSIDE, VIEW_INSIDE, WORK_INSIDE, SOCKETS_INSIDE = "/opt/opsassay-agent", "/view", "/work", "/run/opsassay"
-PROMPT, MCP, BRIDGE = "prompt.md", "mcp.json", "opsassay_mcp.py"
+PROMPT, MCP, BRIDGE, TOOL = "prompt.md", "mcp.json", "opsassay_mcp.py", "opsassay_tool.py"
 
 _PATH_INSIDE = "/usr/local/bin:/usr/bin:/bin"
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
@@ -38,11 +38,12 @@ def places_of(view: Path, work: Path, files: Path, *, sealed: bool) -> dict[str,
 
 
 def describe_tools(work: Path, places: Mapping[str, str], path: Path, *, sealed: bool) -> str:
-    """Put the bridge to the MCP server at the socket *path*, and its description in the usual form, into *work*.
+    """Put the bridge to the MCP server at the socket *path*, a command for its tools, and its description into *work*.
 
     Returns where the command finds the description. Sealed, the socket is the one that the seal offers as its own name.
     """
     (work / BRIDGE).write_bytes(Path(mcp_bridge.__file__).read_bytes())
+    (work / TOOL).write_bytes(Path(tool_command.__file__).read_bytes())
     reached = f"{SOCKETS_INSIDE}/{path.name}" if sealed else str(path)
     server = {"command": places["python"], "args": [f"{places['work']}/{BRIDGE}", reached]}
     (work / MCP).write_text(json.dumps({"mcpServers": {"opsassay": server}}, indent=1), encoding="utf-8")

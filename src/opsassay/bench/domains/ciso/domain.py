@@ -45,9 +45,10 @@ class ComplianceDomain:
         """Return the runs of one part of a plan."""
         plan = part_as(CompliancePlan, part, where)
         jobs = [
-            ComplianceJob(task, agent, plan.seed + repeat, plan.settings)
+            ComplianceJob(task, agent, plan.seed + repeat, plan.settings, arm)
             for repeat in range(plan.repeats)
             for task in plan.chosen(folder)
+            for arm in plan.arms()
             for given in plan.agents
             for agent in agents_for(given, task.head.oracles, folder)
         ]

@@ -1,4 +1,4 @@
-"""One run of one solver on one compliance task: a workspace of its own, from which its policies are copied."""
+"""One run of one solver on one compliance task: a workspace, what was handed in copied from it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from opsassay.agents.contract import AnswerError
 from opsassay.agents.limits import Meter
 from opsassay.bench.core.answering import AnswerJob, ended_without
 from opsassay.bench.core.attempt import AttemptOutcome
-from opsassay.bench.core.commands import WORK_INSIDE
-from opsassay.bench.core.outside import OutsideAgent, OutsideTask, output_of, run_outside
-from opsassay.bench.core.store import LOG
 from opsassay.bench.domains.ciso.answers import collect, place
+from opsassay.bench.domains.ciso.desk import ComplianceDesk, desk_of
 from opsassay.bench.domains.ciso.grading import grade_run
 from opsassay.bench.domains.ciso.oracles import BASELINES, ORACLES, baseline
-from opsassay.bench.domains.ciso.repository import FOLDER
-from opsassay.bench.domains.ciso.tasks import ComplianceTask
+from opsassay.bench.domains.ciso.tasks import EXAMPLES, ComplianceTask
 from opsassay.model.run import Metric, RunStatus
 
-WORK, VIEW = "work", "view"
+CISO = "ciso"
+WORK, DESK = "work", "desk"
 
 
 @dataclass(frozen=True)
@@ -29,47 +27,47 @@ class ComplianceJob(AnswerJob):
     """One run of one solver on one compliance task."""
 
     kind_of_task = "compliance task"
+    built_in = CISO
     baselines = BASELINES
 
     task: ComplianceTask
+
+    @property
+    def examples(self) -> int:
+        """How many examples of each kind the agent is shown."""
+        return int(self.arm.knob("examples") or EXAMPLES)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
         """Grade the run in *run_dir*."""
         return grade_run(run_dir, self.task)
 
     def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
-        """Have the policies written in a workspace, and copy them into *run_dir*."""
+        """Have the task worked on in a workspace, and copy what is asked for into *run_dir*."""
         meter = Meter(self.limits, self.settings.price)
-        with TemporaryDirectory(prefix="opsassay-compliance-") as folder:
-            error = self._worked(Path(folder), run_dir, meter, sealed=sealed)
+        with TemporaryDirectory(prefix="opsassay-compliance-") as made:
+            folder = Path(made)
+            desk = desk_of(self.task, folder / DESK, run_dir, meter, self.examples)
+            error = self._worked(desk, folder, run_dir, meter, sealed=sealed)
+            has_desk = desk.is_submitted or self.command is None
             try:
-                collect(Path(folder) / WORK, run_dir, self.task)
+                collect(folder / (DESK if has_desk else WORK), run_dir, self.task)
             except AnswerError as refused:
                 return ended_without(error or str(refused), meter.hit, meter.spent())
         return AttemptOutcome(RunStatus.DONE, error, limits_hit=tuple(meter.hit), spent=meter.spent())
 
-    def _worked(self, folder: Path, run_dir: Path, meter: Meter, *, sealed: bool) -> str | None:
-        """Have the agent work in *folder*; return what went wrong, as far as it is known."""
-        if self.command is None:
-            oracle, name = self.oracle, self.agent.name
-            left = baseline(name, self.task) if oracle is None else ORACLES[self.task.task_class][oracle][0](self.task)
-            place(left.items(), folder / WORK)
-            return None
-        place(self.task.files().items(), folder / VIEW)
-        task = OutsideTask(
-            folder / VIEW,
-            lambda places: _prompt(self.task, places),
-            further=lambda work, is_sealed: {"answer": f"{WORK_INSIDE if is_sealed else work}/{FOLDER}"},
-        )
-        end = run_outside(OutsideAgent.of(self.command, self.agent.model), task, folder, run_dir, meter, sealed=sealed)
-        if said := output_of(end):
-            (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
-        return end.reason if not end.started or end.limit or end.exit_code != 0 else None
+    def _worked(self, desk: ComplianceDesk, folder: Path, run_dir: Path, meter: Meter, *, sealed: bool) -> str | None:
+        """Have the task worked on at *desk* or in *folder*; return what went wrong, as far as it is known."""
+        if self.command is not None:
+            from opsassay.bench.domains.ciso.outside import work_outside
 
+            return work_outside(self.command, self, desk, meter, folder, run_dir, sealed=sealed)
+        if self.agent.name == self.built_in:
+            from opsassay.bench.domains.ciso.built_in import work_built_in
 
-def _prompt(task: ComplianceTask, places: Mapping[str, str]) -> str:
-    return (
-        f"{task.goal}\nExamples of what complies and of what violates, and the policies that are there already, are in "
-        f"{places['view']}.\nYour workspace is {places['work']}: leave all policies in {places['answer']}/, those that you "
-        "do not change too.\n"
-    )
+            return work_built_in(self, desk, meter, run_dir)
+        oracle, name = self.oracle, self.agent.name
+        left = baseline(name, self.task) if oracle is None else ORACLES[self.task.task_class][oracle][0](self.task)
+        for path in desk.left():
+            path.unlink()
+        place(left.items(), folder / DESK)
+        return None

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from opsassay.bench.core.answering import MadePlan
 from opsassay.bench.core.held_out import PUBLISHED_SEED
-from opsassay.bench.domains.ciso.tasks import CLASSES, ComplianceTask, held_out, names
+from opsassay.bench.domains.ciso.tasks import CLASSES, EXAMPLES, ComplianceTask, held_out, names
 from opsassay.errors import NotFoundError
+from opsassay.model.task import Arm
 
 
 class CompliancePlan(MadePlan):
     """Who works on which compliance tasks: the keys of a part of a plan with ``domain: ciso``."""
 
     tasks: tuple[str, ...] = Field(
-        default=("all",), min_length=1, description="names, a class (new-kyverno, update-kyverno) or `all`"
+        default=("all",), min_length=1, description="names, a class, as new-kyverno, or `all`"
     )
+
+    examples: tuple[int, ...] = Field(
+        default=(EXAMPLES,), min_length=1, description="how many examples of each kind are shown; each number is an arm"
+    )
+
+    @field_validator("examples")
+    @classmethod
+    def _are_there(cls, given: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(given)) != len(given) or not set(given) <= set(range(EXAMPLES + 1)):
+            raise ValueError(f"numbers from 0 to {EXAMPLES}, none twice")
+        return given
+
+    def arms(self) -> list[Arm]:
+        """Return an arm for each number of examples; the usual one has no knob."""
+        return [Arm() if count == EXAMPLES else Arm.of({"examples": count}) for count in self.examples]
 
     def chosen(self, folder: Path) -> list[ComplianceTask]:
         """Return the tasks of the plan; raises NotFoundError, and UserError for a secret that is none."""

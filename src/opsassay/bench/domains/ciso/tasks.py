@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import yaml
 from pydantic import Field
@@ -35,6 +34,8 @@ CLASSES = {NEW: "easy", KUBECTL: "medium", ANSIBLE: "medium", UPDATE: "hard"}
 COLLECTORS = {KUBECTL: "fetcher.sh", ANSIBLE: "playbook.yml"}
 """What collects the evidence in the classes that have some."""
 POLICY = "policy.rego"
+TARGET = "target"
+"""The world that an agent works at, whose label it is not told."""
 BODIES = "compliance_tasks"
 """Folder of a store with the bodies of its tasks, which hold their seeds and so their worlds."""
 GENERATOR = "1"
@@ -43,7 +44,7 @@ JUDGED, EXAMPLES, OTHERS = 9, 2, 2
 """Worlds of each kind, compliant and violating: judged ones, shown ones, and those of every other control."""
 COLLECTED = 3
 """Worlds of each kind that are judged where evidence is collected, which takes a second each."""
-W = TypeVar("W", ComplianceWorld, HostWorld)
+AnyWorld = ComplianceWorld | HostWorld
 LIMITS = {"agent_timeout_s": 900.0}
 
 
@@ -141,12 +142,10 @@ class ComplianceTask(Artefact):
             commitment=self.commitment,
         )
 
-    def files(self, *, examples: bool = True) -> dict[str, bytes]:
-        """Return what the agent finds, by path: *examples* of worlds, and the repository if there is one."""
+    def files(self, examples: int = EXAMPLES) -> dict[str, bytes]:
+        """Return what the agent finds, by path: so many *examples* of each kind, and the repository if there is one."""
         found = dict(repository(self.control_name, self.seed)) if self.task_class == UPDATE else {}
-        if not examples:
-            return found
-        for name, world in self.shown().items():
+        for name, world in self.shown(examples).items():
             if isinstance(world, HostWorld):
                 found |= {f"examples/{name}/{path}": text.encode() for path, text in shown_files(world).items()}
             else:
@@ -154,11 +153,18 @@ class ComplianceTask(Artefact):
                 found[f"examples/{name}.yaml"] = text.encode()
         return found
 
-    def shown(self) -> dict[str, ComplianceWorld] | dict[str, HostWorld]:
-        """Return the worlds of the examples by their names, `compliant-1` and so on."""
+    def shown(self, examples: int = EXAMPLES) -> dict[str, AnyWorld]:
+        """Return the worlds of the examples by their names, `compliant-1` and so on, so many of each kind."""
+        return _named(self._drawn("example", EXAMPLES), examples)
+
+    def open_worlds(self, examples: int) -> dict[str, AnyWorld]:
+        """Return the worlds that an agent may ask: those of the examples, and one whose label it is not told."""
+        return {**self.shown(examples), TARGET: self._drawn(TARGET, 1)[self.seed % 2]}
+
+    def _drawn(self, purpose: str, count: int) -> Sequence[AnyWorld]:
         if self.task_class == ANSIBLE:
-            return _named(host_worlds(self.host_control, self.seed, "example", EXAMPLES))
-        return _named(worlds(self.control, self.seed, "example", EXAMPLES))
+            return host_worlds(self.host_control, self.seed, purpose, count)
+        return worlds(self.control, self.seed, purpose, count)
 
     def judged(self) -> list[ComplianceWorld]:
         """Return the clusters that no agent sees."""
@@ -197,8 +203,12 @@ class ComplianceTask(Artefact):
         keep_body(root / BODIES, self.commitment, self)
 
 
-def _named(shown: list[W]) -> dict[str, W]:
-    return {f"{'compliant' if one.compliant else 'violating'}-{n % EXAMPLES + 1}": one for n, one in enumerate(shown)}
+def _named(shown: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
+    return {
+        f"{'compliant' if one.compliant else 'violating'}-{n % EXAMPLES + 1}": one
+        for n, one in enumerate(shown)
+        if n % EXAMPLES < examples
+    }
 
 
 def names() -> list[str]:

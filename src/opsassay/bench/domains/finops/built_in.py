@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opsassay.agents.asking import Asker, LimitError
+from opsassay.agents.asking import Asker
 from opsassay.agents.finops import SUBMIT, FinopsAgent
 from opsassay.agents.limits import Meter
-from opsassay.agents.models.base import ModelError
-from opsassay.agents.models.named import model_named
-from opsassay.agents.record import AgentRecorder
+from opsassay.bench.core.answering import conversed
 from opsassay.bench.domains.finops.desk import CostDesk, problem_of
 
 if TYPE_CHECKING:
@@ -18,23 +16,15 @@ if TYPE_CHECKING:
 
 
 def answer_built_in(job: CostJob, desk: CostDesk, meter: Meter, run_dir: Path) -> str | None:
-    """Let the agent work at *desk*; return why it did not answer. Raises ModelError when the endpoint failed.
+    """Let the agent work at *desk*; return why it did not answer. Raises ModelError as `conversed`."""
 
-    An endpoint that failed is not the agent's doing: the attempt is aborted and made again.
-    """
-    assert job.agent.model is not None
-    model = model_named(job.agent.model, retries=0, timeout_s=min(meter.limits.seconds, 300.0))
-    asker = Asker(model, meter, AgentRecorder(run_dir), temperature=job.settings.temperature)
-    agent = FinopsAgent(asker, desk, desk.specs(), lambda given: problem_of(job.task, given))
-    try:
-        answer = agent.run(job.task.body.goal)
-    except LimitError as error:
-        return str(error)
-    except ModelError as error:
-        if error.passing:
-            raise
-        return str(error)
-    if answer is None:
-        return "its turns were over"
-    desk.call(SUBMIT, answer)
-    return None
+    def work(asker: Asker) -> str | None:
+        answer = FinopsAgent(asker, desk, desk.specs(), lambda given: problem_of(job.task, given)).run(
+            job.task.body.goal
+        )
+        if answer is None:
+            return "its turns were over"
+        desk.call(SUBMIT, answer)
+        return None
+
+    return conversed(job, meter, run_dir, work)

@@ -6,15 +6,13 @@ Served by MCP to external agents, and called as they are by the built-in one and
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -23,7 +21,8 @@ from opsassay.agents.finops import SUBMIT
 from opsassay.agents.limits import Limits, Meter
 from opsassay.agents.models.base import ToolSpec
 from opsassay.agents.record import AgentRecorder
-from opsassay.agents.tools import MAX_CHARACTERS, TelemetryToolbox, Think, shown_rows, tool_specs
+from opsassay.agents.tools import Status, TelemetryToolbox, Think, shown_rows, tool_specs
+from opsassay.bench.core.desks import CountedDesk
 from opsassay.bench.domains.finops.answers import read_claims, read_object, read_rows
 from opsassay.bench.domains.finops.detector import DetectorSettings, detect
 from opsassay.bench.domains.finops.focus.generate import write_tables
@@ -81,7 +80,7 @@ class CostToolbox(TelemetryToolbox):
         super().__init__(sql)
         self.misses = 0
 
-    def _run(self, asked: Written) -> tuple[str, Literal["ok", "error"]]:
+    def _run(self, asked: Written) -> tuple[str, Status]:
         if isinstance(asked, ListCostTables):
             return self._listed(), "ok"
         if isinstance(asked, GetCostSchema):
@@ -94,14 +93,14 @@ class CostToolbox(TelemetryToolbox):
             return self._queried(asked.sql)
         return super()._run(asked)
 
-    def _queried(self, sql: str) -> tuple[str, Literal["ok", "error"]]:
+    def _queried(self, sql: str) -> tuple[str, Status]:
         result = self._sql.query(sql)
         if result.status not in ("ok", "empty"):
             self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))
             return f"Error: {result.status}: {result.message}", "error"
         return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
 
-    def _detected(self, asked: DetectAnomalies) -> tuple[str, Literal["ok", "error"]]:
+    def _detected(self, asked: DetectAnomalies) -> tuple[str, Status]:
         result = self._sql.query(asked.sql)
         if result.status not in ("ok", "empty"):
             self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))
@@ -170,14 +169,13 @@ def submit_spec(task: CostTask) -> ToolSpec:
     return ToolSpec(name=SUBMIT, description=about, parameters=parameters)
 
 
-class CostDesk:
-    """Where the calls of one run arrive, whoever makes them: counted, written down, the answer kept. Thread-safe."""
+class CostDesk(CountedDesk):
+    """The desk of a task on cost data; the last *answer* that was handed in and kept the contract counts."""
 
     def __init__(self, task: CostTask, tools: CostToolbox, meter: Meter, recorder: AgentRecorder) -> None:
-        self._task, self.tools, self._meter, self._recorder = task, tools, meter, recorder
-        self._lock = threading.Lock()
+        super().__init__(tools, meter, recorder)
+        self._task, self.tools = task, tools
         self.answer: dict[str, Any] | None = None
-        self.calls: list[ToolCall] = []
 
     def looking(self) -> tuple[ToolSpec, ...]:
         """Return the tools without submit."""
@@ -192,43 +190,13 @@ class CostDesk:
         """Return the tools, submit the last."""
         return (*self.looking(), submit_spec(self._task))
 
-    def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Return the call with what came of it; beyond the cap only submit is carried out, and little is kept."""
-        del step_id
-        began_ns = time.time_ns()
-        given = {str(key): value for key, value in arguments.items()}
-        with self._lock:
-            call = self._submitted(given) if tool == SUBMIT else self._looked(tool, given)
-            kept = call.model_copy(update={"tool": tool[:64], "arguments": _kept(given)})
-            if len(self.calls) < self._meter.limits.tool_calls + BEYOND_KEPT:
-                self.calls.append(kept)
-                self._recorder.action(kept, began_ns)
-        return kept
-
-    def _looked(self, tool: str, given: dict[str, Any]) -> ToolCall:
-        limit = self._meter.limits.tool_calls
-        if self._meter.tool_calls >= limit:
-            self._meter.note("tool_calls")
-            output = f"Error: the hard cap of {limit} tool calls is reached; submit your answer."
-            return ToolCall(tool=tool, arguments=given, output=output, status="error")
-        self._meter.tool_calls += 1
-        return self.tools.call(tool, given)
-
-    def _submitted(self, given: dict[str, Any]) -> ToolCall:
+    def submitted(self, given: dict[str, Any]) -> ToolCall:
+        """Take an answer by the contract."""
         problem = problem_of(self._task, given)
         if problem is not None:
             return ToolCall(tool=SUBMIT, arguments=given, output=f"Error: {problem}", status="error")
         self.answer = given
         return ToolCall(tool=SUBMIT, arguments=given, output="Taken.")
-
-
-BEYOND_KEPT = 50
-"""Calls that are kept beyond the cap: submissions, and the first that were refused."""
-
-
-def _kept(arguments: dict[str, Any]) -> dict[str, Any]:
-    text = json.dumps(arguments, ensure_ascii=False, default=str)
-    return arguments if len(text) <= MAX_CHARACTERS else {"cut": text[:MAX_CHARACTERS]}
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class CostJob(AnswerJob):
                 (run_dir / ANSWER).write_text(f"{text}\n", encoding="utf-8")
             spent = {**meter.spent(), "missed_names": float(desk.tools.misses)}
             if desk.answer is None:
-                return ended_without(error or _last_error(desk), meter.hit, spent)
+                return ended_without(error or desk.last_error(), meter.hit, spent)
             return AttemptOutcome(RunStatus.DONE, error, limits_hit=tuple(meter.hit), spent=spent)
 
     def _answered(self, desk: CostDesk, meter: Meter, folder: Path, run_dir: Path, *, sealed: bool) -> str | None:
@@ -78,8 +78,3 @@ class CostJob(AnswerJob):
             return f"no answer by the contract: {error}"
         desk.answer = given
         return None
-
-
-def _last_error(desk: CostDesk) -> str:
-    errors = [call.output for call in desk.calls if call.status == "error"]
-    return errors[-1].removeprefix("Error: ").splitlines()[0][:300] if errors else "it ended without one"

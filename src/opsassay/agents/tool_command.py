@@ -1,0 +1,60 @@
+"""Calls one tool of the MCP server from a command line: ``python opsassay_tool.py NAME KEY=VALUE ...``.
+
+A value that begins with @ is the content of that file; one that is JSON is taken as such. Without a name the tools are
+listed. It is copied into the work folder of an agent, so it imports the standard library only.
+"""
+
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+
+def main(words: list[str]) -> int:
+    """Print what the tool returns; return 1 when it failed."""
+    described = json.loads(Path(__file__).with_name("mcp.json").read_text())
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(described["mcpServers"]["opsassay"]["args"][1])
+    stream = server.makefile("rw", encoding="utf-8", newline="\n")
+    about = {"name": "opsassay_tool", "version": "1"}
+    _ask(stream, "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about})
+    _send(stream, {"method": "notifications/initialized"})
+    if not words:
+        for tool in _ask(stream, "tools/list", {})["tools"]:
+            print(f"{tool['name']}({', '.join(tool['inputSchema'].get('properties', {}))}): {tool['description']}")
+        return 0
+    arguments = dict(_argument(word) for word in words[1:])
+    found = _ask(stream, "tools/call", {"name": words[0], "arguments": arguments})
+    print("\n".join(part.get("text", "") for part in found["content"]))
+    return int(bool(found.get("isError")))
+
+
+def _argument(word: str) -> tuple[str, object]:
+    key, _, value = word.partition("=")
+    if value.startswith("@"):
+        return key, Path(value[1:]).read_text()
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _send(stream: TextIO, message: dict[str, Any]) -> None:
+    stream.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    stream.flush()
+
+
+def _ask(stream: TextIO, method: str, params: dict[str, Any]) -> Any:
+    _send(stream, {"id": 1, "method": method, "params": params})
+    while line := stream.readline():
+        answer = json.loads(line)
+        if answer.get("id") == 1:
+            if "error" in answer:
+                raise SystemExit(f"{method}: {answer['error'].get('message')}")
+            return answer["result"]
+    raise SystemExit("the server ended")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
