@@ -19,7 +19,7 @@ PLAYBOOK = """\
         dest: collected_data.json
       delegate_to: localhost
 """
-POLICY = "package compliance\n\ndefault compliant := false\n\ncompliant if input.value == \"0\"\n"
+POLICY = 'package compliance\n\ndefault compliant := false\n\ncompliant if input.value == "0"\n'
 BROKEN = POLICY.replace("compliant if", "compliant")
 PLAN = "Ask the running kernel, not a file. One value decides. Then judge it, and try both on an example of each kind."
 STEPS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -47,7 +47,12 @@ class Workspace:
 
     def read(self, path: str) -> bytes:
         """Return the content of a file; raises UserError when there is none, or it is too large."""
-        return read_plain(self._at(path), MAX_FILE)
+        at = self._at(path)
+        if at.is_symlink() or not at.is_file():
+            raise UserError(f"There is no file {path} in the workspace.")
+        if at.stat().st_size > MAX_FILE:
+            raise UserError(f"{path} has more than {MAX_FILE} bytes.")
+        return read_plain(at, MAX_FILE)
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file; raises UserError for a path that leads elsewhere, and when it is too large or one too many."""
