@@ -1,4 +1,4 @@
-"""Tables 5, 22 and 24 of ITBench over a store of compliance runs.
+"""Tables 5 and 22 to 24 of ITBench over a store of compliance runs.
 
 A pass rate is the mean over tasks of the share of repeats that passed; a run that left no policies counts as 0.
 """
@@ -14,7 +14,7 @@ from opsassay.bench.core.ranking import solver_names
 from opsassay.bench.core.results import ResultRow
 from opsassay.bench.core.tables import ResultTable, percent
 from opsassay.bench.domains.ciso.stages import RATES, STAGES
-from opsassay.bench.domains.ciso.tasks import CLASSES, published
+from opsassay.bench.domains.ciso.tasks import ANSIBLE, CLASSES, published
 from opsassay.model.run import MetricStatus, RunStatus
 
 
@@ -23,7 +23,7 @@ class GradedPolicies(GradedRuns):
     """Graded runs of compliance tasks."""
 
     def results(self) -> list[ResultTable]:
-        """Return Tables 5, 22 and 24, and the stages."""
+        """Return Tables 5 and 22 to 24, and the stages."""
         return compliance_tables(self.rows())
 
 
@@ -33,7 +33,13 @@ def compliance_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     solvers: dict[str, list[ResultRow]] = {}
     for row in rows:
         solvers.setdefault(name(row.run) if row.run else row.solver, []).append(row)
-    return [_by_class(solvers), _controls(), _completion(solvers), _stages(solvers)]
+    return [
+        _by_class(solvers),
+        _controls(22, "Kubernetes"),
+        _controls(23, "hosts"),
+        _completion(solvers),
+        _stages(solvers),
+    ]
 
 
 def _share(rows: Sequence[ResultRow], metric: str) -> float | None:
@@ -66,10 +72,16 @@ def _by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     return ResultTable("Solvers on compliance tasks", columns, tuple(found), __doc__ or "", number=5)
 
 
-def _controls() -> ResultTable:
-    found = tuple((one.control.section, one.name, one.head.stratum, one.control.goal) for one in published())
-    note = "Sections of the CIS Kubernetes benchmark, in our own words."
-    return ResultTable("Controls", ("section", "task", "stratum", "what is asked"), found, note, number=22)
+def _controls(number: int, about: str) -> ResultTable:
+    found = tuple(
+        (one.section, one.name, one.head.stratum, one.any_control.goal)
+        for one in published()
+        if (one.task_class == ANSIBLE) == (about == "hosts")
+    )
+    note = "Sections of the CIS benchmarks that are named, in our own words."
+    return ResultTable(
+        f"Controls of {about}", ("section", "task", "stratum", "what is asked"), found, note, number=number
+    )
 
 
 def _completion(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
