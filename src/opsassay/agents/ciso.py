@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from opsassay.agents.asking import Asker
-from opsassay.agents.conversing import Conversation, Looking
-from opsassay.agents.mcp_server import SUBMIT
-from opsassay.agents.models.base import ToolSpec
-
-ASSESSOR = "assessor"
+from opsassay.agents.conversing import SubmittingAgent
 
 ASSESS = """\
 You are a compliance engineer. You turn one requirement into policy as code.
@@ -23,22 +15,9 @@ Never decide by the names of objects or hosts. Hand in the workspace with submit
 is called."""
 
 
-class ComplianceAgent:
-    """Works in a workspace through *tools* until it submits; *problem_of* says what a submission lacks."""
+class ComplianceAgent(SubmittingAgent):
+    """Works in a workspace until it submits it."""
 
     name = "ciso"
     source = "ITBench (arXiv 2502.05352), D.6.4: plan, generate, run, reflect, with three repairs of a call at most"
-
-    def __init__(
-        self,
-        asker: Asker,
-        tools: Looking,
-        offered: Sequence[ToolSpec],
-        problem_of: Callable[[Mapping[str, Any]], str | None],
-    ) -> None:
-        self._asker, self._tools, self._offered, self._problem_of = asker, tools, offered, problem_of
-
-    def run(self, goal: str) -> bool:
-        """Work on *goal* and return whether it submitted; raises LimitError, OperationError."""
-        talk = Conversation(self._asker, self._tools, self._offered, SUBMIT, problem_of=self._problem_of)
-        return talk.hold(ASSESSOR, ASSESS, goal) is not None
+    role, prompt = "assessor", ASSESS

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from opsassay.agents.asking import Asker
+from opsassay.agents.desks import SUBMIT
 from opsassay.agents.models.base import Message, ModelError, Reply, ToolRequest, ToolSpec
 from opsassay.agents.sre_lint import lint
 from opsassay.agents.sre_prompts import SUMMARISE, reflect
@@ -110,3 +111,26 @@ class Conversation:
         except ModelError:
             summary = ""
         return f"(summary)\n{summary}" if summary.strip() else output[:LONG_OUTPUT] + "\n(cut)"
+
+
+class SubmittingAgent:
+    """An agent that is one conversation: it uses *tools* until it submits; *problem_of* says what breaks the contract."""
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    role: ClassVar[str]
+    """What its steps are called in a trace."""
+    prompt: ClassVar[str]
+
+    def __init__(
+        self,
+        asker: Asker,
+        tools: Looking,
+        offered: Sequence[ToolSpec],
+        problem_of: Callable[[Mapping[str, Any]], str | None],
+    ) -> None:
+        self._talk = Conversation(asker, tools, offered, SUBMIT, problem_of=problem_of)
+
+    def run(self, goal: str) -> dict[str, Any] | None:
+        """Return what it handed in for *goal*, None when its turns are over; raises LimitError, OperationError."""
+        return self._talk.hold(self.role, self.prompt, goal)

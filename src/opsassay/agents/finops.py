@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from opsassay.agents.asking import Asker
-from opsassay.agents.conversing import Conversation, Looking
-from opsassay.agents.models.base import ToolSpec
-
-SUBMIT = "submit"
-ANALYST = "analyst"
+from opsassay.agents.conversing import SubmittingAgent
 
 ANALYSE = """\
 You are a FinOps analyst. You answer one question about cloud cost data in the columns of FOCUS 1.2. Look at the schema
@@ -21,22 +13,9 @@ in the question decides. When a statement fails, read the error, mend the statem
 Hand in the answer with submit, once, by the contract in the question."""
 
 
-class FinopsAgent:
-    """Asks for SQL through *tools* until it submits; *problem_of* says what breaks the contract of an answer."""
+class FinopsAgent(SubmittingAgent):
+    """Asks for SQL until it submits an answer by the contract."""
 
     name = "finops"
     source = "ITBench (arXiv 2502.05352), E.3: SQL that is linted before it runs, an anomaly detector, a summary"
-
-    def __init__(
-        self,
-        asker: Asker,
-        tools: Looking,
-        offered: Sequence[ToolSpec],
-        problem_of: Callable[[Mapping[str, Any]], str | None],
-    ) -> None:
-        self._asker, self._tools, self._offered, self._problem_of = asker, tools, offered, problem_of
-
-    def run(self, goal: str) -> dict[str, Any] | None:
-        """Return the answer to *goal*, None when its turns are over; raises LimitError, OperationError."""
-        talk = Conversation(self._asker, self._tools, self._offered, SUBMIT, problem_of=self._problem_of)
-        return talk.hold(ANALYST, ANALYSE, goal)
+    role, prompt = "analyst", ANALYSE

@@ -6,30 +6,23 @@ client in.
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from opsassay.agents.contract import Answer, AnswerError, answer_schema, contract, read_diagnosis
+from opsassay.agents.desks import SUBMIT, CountedDesk
 from opsassay.agents.limits import Meter
 from opsassay.agents.models.base import ToolSpec
 from opsassay.agents.record import AgentRecorder
 from opsassay.agents.tools import TelemetryToolbox, tool_specs
-from opsassay.errors import OpsAssayError
 from opsassay.model.trajectory import ToolCall
 from opsassay.outside import require_socket_path
 
-SUBMIT = "submit"
 MAX_LINE_BYTES = 8 * 2**20
-ARGUMENTS_KEPT = 2**16
-"""Characters of a call's arguments that are kept."""
-BEYOND_KEPT = 50
-"""Calls that are kept beyond the cap: submissions, and the first that were refused."""
 _CLIENTS = 16
 
 
@@ -45,16 +38,15 @@ class ToolDesk(Protocol):
         """Return the call with what came of it; whatever is wrong with it is reported, never raised."""
 
 
-class Desk:
-    """Where the calls of one run arrive, whoever makes them: counted, written down, the answer kept. Thread-safe."""
+class Desk(CountedDesk):
+    """The desk of one incident; the last *answer* by the contract counts."""
 
     def __init__(
         self, tools: TelemetryToolbox, meter: Meter, recorder: AgentRecorder, services: Collection[str]
     ) -> None:
-        self._tools, self._meter, self._recorder, self._services = tools, meter, recorder, services
-        self._lock = threading.Lock()
+        super().__init__(tools, meter, recorder)
+        self._services = services
         self.answer: Answer | None = None
-        self.calls: list[ToolCall] = []
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools, submit the last."""
@@ -63,46 +55,15 @@ class Desk:
         )
         return (*tool_specs(), ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
 
-    def call(self, tool: str, arguments: dict[str, Any]) -> ToolCall:
-        """Return the call with what came of it; of an agent that never stops, what is far beyond its cap is not kept."""
-        began = time.time_ns()
-        with self._lock:
-            if len(self.calls) >= self._meter.limits.tool_calls + BEYOND_KEPT:
-                return ToolCall(
-                    tool=tool[:64], arguments={}, output="Error: this run has no more calls.", status="error"
-                )
-            done = self._submit(arguments) if tool == SUBMIT else self._look(tool, arguments)
-            call = done.model_copy(update={"tool": tool[:64], "arguments": _kept(arguments)})
-            self.calls.append(call)
-        self._recorder.action(call, began)
-        return call
-
-    def _look(self, tool: str, arguments: dict[str, Any]) -> ToolCall:
-        limit = self._meter.limits.tool_calls
-        if self._meter.tool_calls >= limit:
-            self._meter.note("tool_calls")
-            output = f"Error: the hard cap of {limit} tool calls is reached; submit your answer."
-            return ToolCall(tool=tool, arguments=arguments, output=output, status="error")
-        self._meter.tool_calls += 1
+    def submitted(self, given: dict[str, Any]) -> ToolCall:
+        """Take an answer by the contract, with what is wrong with it and can be lived with."""
         try:
-            return self._tools.call(tool, arguments)
-        except OpsAssayError as error:
-            return ToolCall(tool=tool, arguments=arguments, output=f"Error: {error}", status="error")
-
-    def _submit(self, arguments: dict[str, Any]) -> ToolCall:
-        try:
-            self.answer = read_diagnosis(arguments, self._services)
+            self.answer = read_diagnosis(given, self._services)
         except AnswerError as error:
             output = f"Error: not an answer by the contract: {error}."
-            return ToolCall(tool=SUBMIT, arguments=arguments, output=output, status="error")
+            return ToolCall(tool=SUBMIT, arguments=given, output=output, status="error")
         complaints = "".join(f" But {complaint}." for complaint in self.answer.complaints)
-        return ToolCall(tool=SUBMIT, arguments=arguments, output=f"Taken.{complaints}")
-
-
-def _kept(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return *arguments* as they are recorded: whole, or the beginning of their text."""
-    text = json.dumps(arguments, ensure_ascii=False)
-    return arguments if len(text) <= ARGUMENTS_KEPT else {"cut": text[:ARGUMENTS_KEPT]}
+        return ToolCall(tool=SUBMIT, arguments=given, output=f"Taken.{complaints}")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -26,11 +26,18 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--judge", help="Model that says of each statement whether it supports its claim; named as in `opsassay run`."
 )
+@click.option(
+    "--truth",
+    type=click.Choice(["ours", "published"]),
+    default="ours",
+    show_default=True,
+    help="Whose causal graphs paths are graded against, where somebody published one.",
+)
 @json_option
 @click.pass_context
 def command(
     context: click.Context, runs: tuple[Path, ...], cases: Path | None, profile: str, scores: Path | None, metric: str,
-    tables: Path | None, judge: str | None, *, as_json: bool,
+    tables: Path | None, judge: str | None, truth: Literal["ours", "published"], *, as_json: bool,
 ) -> None:  # fmt: skip
     """Grade finished runs of any domain against the truth: RUN is a store of runs, or the folder of a single one.
 
@@ -41,7 +48,7 @@ def command(
 
     profile_named(profile)
     stores = choose_stores(runs)
-    graded = grade_stores(stores, GradeSettings(cases, profile, judge, say))
+    graded = grade_stores(stores, GradeSettings(cases, profile, judge, truth, say))
     problems = problem_lines(graded)
     for problem in problems:
         say(f"opsassay: not graded: {problem}")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from opsassay.bench.core.domain import DOMAINS, Domain, domain_named
 from opsassay.bench.core.ranking import aborted_cells, counted, run_id, solver_names, why_not_ranked
@@ -27,12 +27,14 @@ class GradeSettings:
     """How stored runs are graded.
 
     *cases* is the tree with the truth where a store does not hold it, *profile* a grading profile, *judge* names a model
-    that gives an opinion on evidence, and *say* hears what takes its time. A domain uses of it what it knows.
+    that gives an opinion on evidence, *truth* whose causal graphs count, and *say* hears what takes its time. A domain uses
+    of it what it knows.
     """
 
     cases: Path | None = None
     profile: str = "default"
     judge: str | None = None
+    truth: Literal["ours", "published"] = "ours"
     say: Callable[[str], None] = lambda _: None
 
 

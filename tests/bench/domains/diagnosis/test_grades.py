@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.diagnosis.grades import grade_all, grade_run
 from opsassay.bench.domains.diagnosis.runner import run_method
+from opsassay.cli import run as command_line
 from opsassay.errors import OpsAssayError, UserError
 from opsassay.grading.aggregate import summarise
 from opsassay.grading.profiles import PROFILES
@@ -102,3 +104,28 @@ def test_a_batch_goes_on_after_a_run_that_cannot_be_graded(store: RunStore, case
     assert all("not among the given ones" in str(error) for _, error in problems)
     with pytest.raises(UserError, match="not among"):
         grade_all(store, cases[:1])
+
+
+def test_paths_are_graded_against_a_published_graph_when_that_is_asked(tmp_path: Path, capsys) -> None:
+    """Of two incidents one has a published graph, whose only edge is wrong by ours: it counts for its paths alone."""
+    root = make_tree(tmp_path / "t", count=2).root
+    one, other = resolve(root)
+    (other.truth_path / "causal_graph.json").unlink()
+    graph = json.loads((one.truth_path / "causal_graph.json").read_text())
+    edges = [{**edge, "source": edge["target"], "target": edge["source"]} for edge in graph["edges"]]
+    (one.truth_path / "causal_graph.json").write_text(json.dumps({**graph, "edges": edges}))
+    for case in resolve(root):
+        run_method(RunStore(tmp_path / "runs"), case.datapack, "loudest")
+    found = {}
+    for truth in ("ours", "published"):
+        words = ["grade", str(tmp_path / "runs"), "--cases", str(root), "--truth", truth, "--json"]
+        assert command_line(words) == 0
+        said = capsys.readouterr()
+        found[truth] = {item["case"]: item["metrics"] for item in json.loads(said.out)["items"]}
+    assert "1 of 2 incidents" in said.err
+    for name in (one.name, other.name):
+        assert found["ours"][name]["any_service"] == found["published"][name]["any_service"]
+    assert found["ours"][one.name]["edge_f1"]["value"] > found["published"][one.name]["edge_f1"]["value"] == 0.0
+    assert found["published"][other.name]["edge_f1"]["value"] is None
+    kept = {path.name for path in (tmp_path / "runs").rglob("verdicts/*.json")}
+    assert kept == {"default.json", "default-published.json"}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from opsassay.agents.asking import Asker
 from opsassay.agents.ciso import ComplianceAgent
+from opsassay.agents.desks import SUBMIT
 from opsassay.agents.limits import Meter
-from opsassay.agents.mcp_server import SUBMIT
 from opsassay.bench.core.answering import conversed
 from opsassay.bench.domains.ciso.desk import ComplianceDesk
 
@@ -21,7 +21,7 @@ def work_built_in(job: ComplianceJob, desk: ComplianceDesk, meter: Meter, run_di
 
     def work(asker: Asker) -> str | None:
         agent = ComplianceAgent(asker, desk, desk.specs(), desk.problem)
-        if not agent.run(f"{job.task.goal}\n{desk.places()}"):
+        if agent.run(f"{job.task.goal}\n{desk.places()}") is None:
             return "its turns were over"
         desk.call(SUBMIT, {})
         return None

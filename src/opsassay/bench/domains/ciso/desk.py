@@ -15,12 +15,11 @@ from typing import Any
 from pydantic import Field
 
 from opsassay.agents.contract import AnswerError
+from opsassay.agents.desks import SUBMIT, CountedDesk
 from opsassay.agents.limits import Meter
-from opsassay.agents.mcp_server import SUBMIT
 from opsassay.agents.models.base import ToolSpec
 from opsassay.agents.record import AgentRecorder
 from opsassay.agents.tools import MAX_CHARACTERS, NOTED, Status, Think, Toolbox, tool_specs
-from opsassay.bench.core.desks import CountedDesk
 from opsassay.bench.domains.ciso.answers import read_files
 from opsassay.bench.domains.ciso.gathering.cluster import FETCHER, fetch_on_cluster
 from opsassay.bench.domains.ciso.gathering.evidence import EVIDENCE, LIMITS, collected_in

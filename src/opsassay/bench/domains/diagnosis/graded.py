@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.run import Run, Verdict
 from opsassay.telemetry.tree import Case
 
+PUBLISHED = "-published"
+"""What stands behind the name of a profile by which paths are graded against published graphs."""
 SHOWN = {
     "any_service": "right service", "exact_match": "exact", "f1": "F1", "path_reachability": "path",
     "ungrounded": "un-grounded", "path_reachability_per_any_service": "PR / AnySvc", "edge_f1": "edge F1",
@@ -133,6 +135,8 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
 
     roots = [settings.cases] if settings.cases else list(stores)
     cases = [case for root in roots for case in cases_of(root, settings.cases, unread)]
+    if settings.truth == "published":
+        cases, profile = _published(cases, settings), profile.model_copy(update={"name": profile.name + PUBLISHED})
     graded = []
     for root, ids in stores.items():
         store = RunStore(root)
@@ -142,7 +146,17 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
                 verdict = judge(verdict)  # noqa: PLW2901
                 write_verdict(folder, verdict)
             graded.append(GradedRun(folder, read_run(folder), verdict))
-    return GradedIncidents(domain, tuple(graded), problems, cases=tuple(cases), profile=settings.profile)
+    return GradedIncidents(domain, tuple(graded), problems, cases=tuple(cases), profile=profile.name)
+
+
+def _published(cases: list[Case], settings: GradeSettings) -> list[Case]:
+    """Return *cases* with the causal graphs that were published of them in the place of ours; without one, with none."""
+    found = [replace(case, annotation=case.published) for case in cases]
+    if without := sum(case.annotation is None for case in found):
+        settings.say(
+            f"opsassay: nobody published a causal graph of {without} of {len(found)} incidents: no paths are graded there."
+        )
+    return found
 
 
 def _one_of(ids: frozenset[str] | None) -> Callable[[Run], bool]:

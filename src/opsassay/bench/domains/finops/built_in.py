@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opsassay.agents.asking import Asker
-from opsassay.agents.finops import SUBMIT, FinopsAgent
+from opsassay.agents.desks import SUBMIT
+from opsassay.agents.finops import FinopsAgent
 from opsassay.agents.limits import Meter
 from opsassay.bench.core.answering import conversed
 from opsassay.bench.domains.finops.desk import CostDesk, problem_of

@@ -17,12 +17,11 @@ from typing import Any
 from pydantic import Field
 
 from opsassay.agents.contract import AnswerError
-from opsassay.agents.finops import SUBMIT
+from opsassay.agents.desks import SUBMIT, CountedDesk
 from opsassay.agents.limits import Limits, Meter
 from opsassay.agents.models.base import ToolSpec
 from opsassay.agents.record import AgentRecorder
 from opsassay.agents.tools import Status, TelemetryToolbox, Think, shown_rows, tool_specs
-from opsassay.bench.core.desks import CountedDesk
 from opsassay.bench.domains.finops.answers import read_claims, read_object, read_rows
 from opsassay.bench.domains.finops.detector import DetectorSettings, detect
 from opsassay.bench.domains.finops.focus.generate import write_tables

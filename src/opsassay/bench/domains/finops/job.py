@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsassay.agents.contract import AnswerError
-from opsassay.agents.finops import SUBMIT
+from opsassay.agents.desks import SUBMIT
 from opsassay.agents.limits import Meter
 from opsassay.bench.core.answering import AnswerJob, ended_without
 from opsassay.bench.core.attempt import AttemptOutcome

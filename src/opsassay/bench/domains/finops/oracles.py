@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from opsassay.agents.finops import SUBMIT
+from opsassay.agents.desks import SUBMIT
 from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.anomaly.misreading import MISREADINGS, true_claims
 from opsassay.bench.domains.finops.anomaly.task import AnomalyTask

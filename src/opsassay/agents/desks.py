@@ -1,4 +1,4 @@
-"""Desks of made tasks: where the calls of one run arrive, whoever makes them, counted, written down, handed in at last."""
+"""Desks: where the calls of one run arrive, whoever makes them, counted, written down, and the answer handed in."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from opsassay.agents.limits import Meter
-from opsassay.agents.mcp_server import BEYOND_KEPT, SUBMIT
 from opsassay.agents.models.base import ToolSpec
 from opsassay.agents.record import AgentRecorder
-from opsassay.agents.tools import MAX_CHARACTERS, Toolbox
+from opsassay.agents.tools import Toolbox
 from opsassay.model.trajectory import ToolCall
+
+SUBMIT = "submit"
+ARGUMENTS_KEPT = 2**16
+"""Characters of a call's arguments that are kept."""
+BEYOND_KEPT = 50
+"""Calls that are kept beyond the cap: submissions, and the first that were refused."""
 
 
 class CountedDesk:
@@ -33,16 +38,18 @@ class CountedDesk:
         raise NotImplementedError
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Return the call with what came of it; beyond the cap only submit is carried out, and little is kept."""
+        """Return the call with what came of it; beyond the cap only submit is carried out, and far beyond it nothing."""
         del step_id
         began_ns = time.time_ns()
         given = {str(key): value for key, value in arguments.items()}
         with self._lock:
+            if len(self.calls) >= self._meter.limits.tool_calls + BEYOND_KEPT:
+                output = "Error: this run has no more calls."
+                return ToolCall(tool=tool[:64], arguments={}, output=output, status="error")
             call = self.submitted(given) if tool == SUBMIT else self._looked(tool, given)
             kept = call.model_copy(update={"tool": tool[:64], "arguments": _kept(given)})
-            if len(self.calls) < self._meter.limits.tool_calls + BEYOND_KEPT:
-                self.calls.append(kept)
-                self._recorder.action(kept, began_ns)
+            self.calls.append(kept)
+            self._recorder.action(kept, began_ns)
         return kept
 
     def last_error(self) -> str:
@@ -61,5 +68,6 @@ class CountedDesk:
 
 
 def _kept(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return *arguments* as they are recorded: whole, or the beginning of their text."""
     text = json.dumps(arguments, ensure_ascii=False, default=str)
-    return arguments if len(text) <= MAX_CHARACTERS else {"cut": text[:MAX_CHARACTERS]}
+    return arguments if len(text) <= ARGUMENTS_KEPT else {"cut": text[:ARGUMENTS_KEPT]}
