@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.domains.ciso.collected import collect_worlds
 from opsassay.bench.domains.ciso.gathering.cluster import FETCHER, gather_on_cluster
 from opsassay.bench.domains.ciso.gathering.evidence import LIMITS
 from opsassay.bench.domains.ciso.gathering.host import PLAYBOOK, gather_on_host
@@ -35,13 +34,15 @@ SHORT = replace(LIMITS, wall_clock_s=3.0)
 SECOND_ENGINE = """
 import json, sys
 from regopy import Interpreter
-policy, *inputs = sys.argv[1:]
-for path in inputs:
-    engine = Interpreter()
-    engine.add_module("policy.rego", open(policy).read())
-    engine.set_input(json.load(open(path)))
-    found = str(engine.query("value := data.compliance.compliant"))
-    print(json.dumps(json.loads(found)["bindings"]["value"]) if found.startswith("{") else found)
+given = json.load(sys.stdin)
+for policy in given["policies"]:
+    for one in given["inputs"]:
+        engine = Interpreter()
+        engine.add_module("policy.rego", policy)
+        engine.set_input(one)
+        found = str(engine.query("value := data.compliance.compliant"))
+        value = json.loads(found)["bindings"]["value"] if found.startswith("{") else None
+        print("undefined" if value is None else str(value).lower() if isinstance(value, bool) else "error")
 """
 
 
@@ -74,31 +75,37 @@ def test_the_right_oracle_passes_and_every_other_fails_first_where_it_says(task,
         assert grade_files(baseline(name, task), task, shelf)["passed"].value == 0.0
 
 
-@needs_kubectl
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith(KUBECTL)])
-def test_both_engines_agree_on_the_right_policy_and_on_every_world_of_a_cluster(name, tmp_path):
+def test_both_engines_agree_on_every_policy_and_every_world_of_a_cluster(name):
+    """Here the items are the world's own; that kubectl fetches them is another test's."""
     task = ComplianceTask(name=name, seed=2**70)
-    files = ORACLES[KUBECTL]["right"][0](task)
-    worlds = collect_worlds(files, task, EvidenceShelf(tmp_path / "shelf"))
-    inputs = [one.data for world in worlds for one in (world.evidence, world.mutant)]
-    labels = [label for world in worlds for label in (world.compliant, not world.compliant)]
-    assert second_engine(files[POLICY], inputs, tmp_path) == [str(label).lower() for label in labels]
-    assert [one.kind for one in judge_by_rego(files[POLICY], inputs).outcomes] == [
-        str(label).lower() for label in labels
-    ]
+    worlds = [*task.judged(), *task.mutants()]
+    inputs = [json.dumps({"items": list(world.objects)}).encode() for world in worlds]
+    require_agreement(task, inputs, [str(world.compliant).lower() for world in worlds])
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith("new-opa-ansible")])
-def test_both_engines_agree_on_the_right_policy_of_a_host(name, tmp_path):
+def test_both_engines_agree_on_every_policy_of_a_host(name, tmp_path):
     """Here the lines are what the host's own commands print; that Ansible collects them is another test's."""
     task = ComplianceTask(name=name, seed=2**71)
-    inputs = [
-        lines_of(world, task.host_control.command, tmp_path / f"{n}") for n, world in enumerate(task.judged_hosts())
-    ]
-    labels = [str(world.compliant).lower() for world in task.judged_hosts()]
-    policy = ORACLES[task.task_class]["right"][0](task)[POLICY]
-    assert second_engine(policy, inputs, tmp_path) == labels
-    assert [one.kind for one in judge_by_rego(policy, inputs).outcomes] == labels
+    hosts = [*task.judged_hosts(), *task.mutant_hosts()]
+    inputs = [lines_of(world, task.host_control.command, tmp_path / f"{n}") for n, world in enumerate(hosts)]
+    require_agreement(task, inputs, [str(world.compliant).lower() for world in hosts])
+
+
+def require_agreement(task, inputs, labels):
+    """Hold every policy of an oracle that is one against both engines; the right one is right."""
+    oracles = ORACLES[task.task_class].items()
+    policies = {play(task)[POLICY]: oracle for oracle, (play, stage) in reversed(oracles) if stage != "artefact"}
+    assert len(policies) == 7
+    given = {"policies": [one.decode() for one in policies], "inputs": [json.loads(one) for one in inputs]}
+    second = subprocess.run(
+        [sys.executable, "-c", SECOND_ENGINE], input=json.dumps(given), capture_output=True, text=True, check=True
+    ).stdout.split()
+    for n, (policy, oracle) in enumerate(policies.items()):
+        first = [one.kind for one in judge_by_rego(policy, inputs).outcomes]
+        assert second[n * len(inputs) : (n + 1) * len(inputs)] == first, oracle
+        assert (first == labels) is (oracle == "right"), oracle
 
 
 def lines_of(world, command, folder):
@@ -111,16 +118,6 @@ def lines_of(world, command, folder):
     path = f"{folder}/opt/opsassay-host/bin:/usr/bin:/bin"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, env={"PATH": path})
     return json.dumps({"lines": [*done.stdout.splitlines(), world.files["etc/hostname"].strip()]}).encode()
-
-
-def second_engine(policy, inputs, folder):
-    paths = [folder / "second.rego", *(folder / f"{n:03}.second.json" for n in range(len(inputs)))]
-    for path, content in zip(paths, (policy, *inputs), strict=True):
-        path.write_bytes(content)
-    done = subprocess.run(
-        [sys.executable, "-c", SECOND_ENGINE, *map(str, paths)], capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,8 @@ def _example_knowing(task: ComplianceTask) -> Files:
 
 def _label_reading(task: ComplianceTask) -> Files:
     """Look for a word about the world in what was collected: there is none."""
-    return _saying(
-        task, f'default {RULE} := false\n\n{RULE} if not contains(lower(json.marshal(input)), "violating-world")'
-    )
+    body = 'walk(input, [_, value])\n    is_string(value)\n    contains(lower(value), "violating-world")'
+    return _saying(task, f"default {RULE} := false\n\n{RULE} if not labelled\n\nlabelled if {{\n    {body}\n}}")
 
 
 def _undefined(task: ComplianceTask) -> Files:
