@@ -30,6 +30,7 @@ from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ORDER = (
+    "new",
     "up",
     "logs",
     "faults",
