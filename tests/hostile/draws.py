@@ -10,6 +10,9 @@ drawn = settings(
     max_examples=int(os.environ.get("HOSTILE_DRAWS", "200")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 
+LOWEST_PID = 300
+"""Processes in a seal have smaller numbers."""
+
 
 def sampled(names: Iterable[str], every: int = 4) -> list[object]:
     """Return *names* as parameters of which one in *every* runs in `make test`, and all of them in `make hostile`."""

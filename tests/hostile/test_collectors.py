@@ -31,7 +31,7 @@ from opsassay.outside import shown
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
 
-from .draws import sampled
+from .draws import LOWEST_PID, sampled
 
 CLASS = "16 fetchers on held-out worlds"
 TASK = ComplianceTask(name="new-opa-kubectl-host-ports", seed=2**100 + 7, held_out=1)
@@ -85,6 +85,8 @@ def unsealed(script: str, folder: Path, url: str) -> bytes:
 
 @pytest.mark.parametrize("what", sampled(REACHING))
 def test_a_fetcher_reaches_nothing_but_its_world(tmp_path: Path, what: str) -> None:
+    if "PID" in REACHING[what] and os.getpid() < LOWEST_PID:
+        pytest.skip("this process has a number that one in the seal may have too")
     secret, store, mark = tmp_path / "secret", tmp_path / "store", tmp_path / "mark"
     for path in (secret, store / "runs/x/1/evidence/y.json", store / "compliance_tasks/z.json"):
         path.parent.mkdir(parents=True, exist_ok=True)

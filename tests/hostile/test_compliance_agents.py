@@ -52,16 +52,16 @@ class Machine:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self.store, self.secret = folder, folder / "store", folder / "held-out.secret"
         self.secret.write_text(SECRET)
-        self.agents = folder / "agents"
+        self.agents, self.name = folder / "agents", f"{folder.name}-{os.getpid()}"
         self.agents.mkdir()
         self._git("init", "--quiet"), self._git("add", "held-out.secret"), self._git("commit", "--quiet", "-m", "one")
         self._git("rm", "--quiet", "--cached", "held-out.secret"), self._git("commit", "--quiet", "-m", "two")
-        self.shared = Path("/dev/shm", folder.name)
+        self.shared = Path("/dev/shm", self.name)
         self.shared.write_text(SECRET)
         stack.callback(self.shared.unlink)
         self.sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="machine-")))
         _serve(stack, socket.AF_UNIX, f"{self.sockets}/machine.sock")
-        _serve(stack, socket.AF_UNIX, f"\0{folder.name}-{os.getpid()}")
+        _serve(stack, socket.AF_UNIX, f"\0{self.name}")
         self.port = _serve(stack, socket.AF_INET, ("127.0.0.1", 0))[1]
 
     def _git(self, *words: str) -> None:
@@ -74,7 +74,7 @@ class Machine:
             "task": TASK, "package": str(Path(opsassay.__file__).parent), "descriptor": descriptor,
             "engine": str(next(iter(find_spec("regorus").submodule_search_locations))), "temporary": tempfile.gettempdir(),
             "shared": str(self.shared), "socket": f"{self.sockets}/machine.sock", "port": self.port,
-            "abstract": f"{self.folder.name}-{os.getpid()}", "repository": str(self.folder),
+            "abstract": self.name, "repository": str(self.folder),
         }  # fmt: skip
 
     def run(self, agents: list[str], sealing: str = "auto") -> dict[str, dict]:

@@ -23,7 +23,7 @@ from opsassay.bench.domains.ciso.oracles import ORACLES
 from opsassay.bench.domains.ciso.tasks import ANSIBLE, POLICY, ComplianceTask
 from opsassay.bench.sealing import sealing_refusal
 
-from .draws import sampled
+from .draws import LOWEST_PID, sampled
 
 CLASS = "17 playbooks on held-out hosts"
 TASK = ComplianceTask(name="new-opa-ansible-ssh-root-login", seed=2**100 + 9, held_out=1)
@@ -69,7 +69,7 @@ ACTS = {
     "the grader's environment": "ansible.builtin.command: grep -q . /proc/PID/environ",
     "a signal to the grader": "ansible.builtin.shell: kill -0 PID",
     "a port of the machine": "ansible.builtin.wait_for: {host: 127.0.0.1, port: PORT, timeout: 2}",
-    "a request": "ansible.builtin.get_url: {url: 'http://127.0.0.1:PORT/', dest: got, timeout: 5, use_proxy: false}",
+    "a request": "ansible.builtin.get_url: {url: 'http://127.0.0.1:PORT/', dest: ./got, timeout: 5, use_proxy: false}",
 }  # fmt: skip
 
 
@@ -106,6 +106,8 @@ def page():
 
 @pytest.mark.parametrize("what", sampled(ACTS, every=8))
 def test_a_playbook_reaches_nothing_but_its_host(tmp_path: Path, page: int, what: str) -> None:
+    if "PID" in ACTS[what] and os.getpid() < LOWEST_PID:
+        pytest.skip("this process has a number that one in the seal may have too")
     if what == "root" and os.geteuid() != 0:
         pytest.skip("no control: only root gets through")
     secret, mark, library = tmp_path / "secret.json", tmp_path / "mark", tmp_path / "library"

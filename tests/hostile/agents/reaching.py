@@ -121,7 +121,9 @@ def the_engine_of_the_grader():
 
 @attempt
 def the_command_line_of_the_runner():
-    return b"plan.yaml" in Path(f"/proc/{PID}/cmdline").read_bytes()
+    if b"plan.yaml" not in Path(f"/proc/{PID}/cmdline").read_bytes():
+        raise ProcessLookupError(PID)
+    return True
 
 
 @attempt
@@ -167,6 +169,7 @@ def tracing_the_runner():
 
 @attempt
 def a_signal_to_the_runner():
+    the_command_line_of_the_runner()  # inside, the number may be that of a process of its own
     os.kill(PID, 0)
     return True
 
