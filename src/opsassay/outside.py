@@ -50,6 +50,16 @@ def shown(text: str) -> str:
     return _CONTROLS.sub(lambda found: _escape(ord(found[0])), text)
 
 
+MAX_SENTENCE = 600
+"""Characters of a reason that quotes what came from outside."""
+
+
+def one_sentence(text: str) -> str:
+    """Return *text* on one line, with its controls written out and no more than MAX_SENTENCE characters."""
+    line = shown(" ".join(text.split()))
+    return line if len(line) <= MAX_SENTENCE else f"{line[: MAX_SENTENCE - 1]}…"
+
+
 def storable(value: Any) -> Any:
     """Return the JSON value *value* with lone surrogates in its texts written out, so that it can be encoded."""
     if isinstance(value, str):

@@ -82,7 +82,10 @@ class CommandAgent:
         return [word.format(**known) for word in self.file.command]
 
     def each_file(self) -> Iterator[tuple[str, Path]]:
-        """Yield (name beside the description, path) of every file; caches of Python are none."""
+        """Yield (name beside the description, path) of every file; caches of Python are none.
+
+        Raises ConfigError for too many, and for a link that leads out of the folder of the description.
+        """
         base, count = self.path.parent.resolve(), 0
         for name in sorted(self.file.files):
             top = (base / name).resolve()
@@ -91,4 +94,8 @@ class CommandAgent:
                     count += 1
                     if count > MOST_FILES:
                         raise ConfigError(f"{self.path}: files: more than {MOST_FILES} files; name fewer.")
+                    if not file.resolve().is_relative_to(base):
+                        raise ConfigError(
+                            f"{self.path}: files: {file} leads out of its folder; put the file itself there."
+                        )
                     yield str(file.relative_to(base)), file

@@ -60,8 +60,15 @@ def mounts_of(agent: CommandAgent) -> dict[str, Path]:
 
 
 def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
-    """Raise UserError when what *agent* sees of the machine holds, or lies in, one of *folders*."""
+    """Raise UserError when what *agent* sees of the machine holds, or lies in, one of *folders*.
+
+    So does a file of its own that is one of them or lies in one, unless its description lies there too.
+    """
     kept = [folder.resolve() for folder in folders]
+    for folder in (one for one in kept if not agent.path.resolve().is_relative_to(one)):
+        for _, file in agent.each_file():
+            if file.resolve().is_relative_to(folder):
+                raise UserError(f"{agent.path}: files: {file} is kept from agents; name what the agent is made of.")
     for name in agent.file.readable:
         source = Path(name).resolve()
         for folder in kept:

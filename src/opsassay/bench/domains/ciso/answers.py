@@ -11,7 +11,7 @@ from opsassay.bench.domains.ciso.kyverno.documents import MAX_BYTES
 from opsassay.bench.domains.ciso.repository import FOLDER
 from opsassay.bench.domains.ciso.tasks import POLICY, ComplianceTask
 from opsassay.errors import UserError
-from opsassay.outside import read_plain
+from opsassay.outside import one_sentence, read_plain, shown
 
 ANSWER = "answer"
 """Folder of a run with the files that were handed in."""
@@ -46,7 +46,7 @@ def read_files(folder: Path, task: ComplianceTask) -> list[tuple[str, bytes]]:
     try:
         return [(path, read_plain(folder / path, MAX_BYTES)) for path in paths]
     except UserError as error:
-        raise AnswerError(str(error)) from error
+        raise AnswerError(one_sentence(str(error).replace(f"{folder}/", ""))) from error
 
 
 def _named_files(folder: Path, collector: str) -> list[str]:
@@ -65,4 +65,6 @@ def _policy_files(folder: Path) -> list[str]:
         raise AnswerError(f"{FOLDER}/ holds no *.yaml; put the policies there")
     if len(found) > MAX_FILES:
         raise AnswerError(f"{FOLDER}/ holds {len(found)} files, more than {MAX_FILES}")
+    if odd := next((name for name in found if not name.isprintable() or shown(name) != name), None):
+        raise AnswerError(f"{FOLDER}/ holds a file whose name is no plain text, {odd!a}; give it another name")
     return [f"{FOLDER}/{name}" for name in found]

@@ -16,7 +16,7 @@ from opsassay.bench.domains.ciso.gathering.cluster import gather_on_cluster
 from opsassay.bench.domains.ciso.gathering.evidence import CollectedEvidence
 from opsassay.bench.domains.ciso.gathering.host import gather_on_host
 from opsassay.bench.domains.ciso.gathering.playbooks import playbook_problem
-from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
+from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf, W, evidence_key
 from opsassay.bench.domains.ciso.rego.judging import RegoOutcome, judge_by_rego
 from opsassay.bench.domains.ciso.stages import (
     JudgedWorlds,
@@ -73,36 +73,58 @@ def problem_of_files(task: ComplianceTask, files: Mapping[str, bytes]) -> str | 
 
 
 def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceShelf) -> list[CollectedWorld]:
-    """Return the evidence of the worlds of *task*; of the first alone, when that has a problem already."""
+    """Return the evidence of the worlds of *task*; of one alone, when that has a problem already.
+
+    Collectors run in an order that follows from the digests of the worlds, and so from nothing that an agent knows: which
+    of them it is that runs, which a process number or a clock may tell, says nothing of the label.
+    """
     assert task.collector is not None
     collector = {task.collector: files[task.collector]}
     if task.task_class == ANSIBLE:
         hosts = zip(task.judged_hosts(), task.mutant_hosts(), strict=True)
-        on_host = partial(shelf.take, collector, gather=gather_on_host)
-        looks = [
-            partial(_collected, world.compliant, *(partial(on_host, one) for one in (world, mutant)))
-            for world, mutant in hosts
-        ]
+        looks = [_look(collector, world, mutant, shelf, gather_on_host) for world, mutant in hosts]
     else:
         clusters = zip(task.judged(), task.mutants(), strict=True)
-        on_cluster = partial(shelf.take, collector, gather=gather_on_cluster)
-        looks = [
-            partial(_collected, world.compliant, *(partial(on_cluster, one) for one in (world, mutant)))
-            for world, mutant in clusters
-        ]
-    first = looks[0]()
-    if first.problem or first.evidence == first.mutant:
-        return [first]
+        looks = [_look(collector, world, mutant, shelf, gather_on_cluster) for world, mutant in clusters]
+    first, *others = sorted(range(len(looks)), key=lambda number: looks[number].key)
+    found = {first: looks[first].collect()}
+    if found[first].problem or found[first].evidence == found[first].mutant:
+        return [found[first]]
     with ThreadPoolExecutor(cpu_count() or 1) as pool:
-        return [first, *pool.map(lambda look: look(), looks[1:])]
+        found |= zip(others, pool.map(lambda number: looks[number].collect(), others), strict=True)
+    return [found[number] for number in range(len(looks))]
 
 
-def _collected(
-    compliant: bool, of_world: Callable[[], CollectedEvidence], of_mutant: Callable[[], CollectedEvidence]
-) -> CollectedWorld:
-    """Collect on a world, and on its mutant if there is evidence of the world."""
-    evidence = of_world()
-    return CollectedWorld(compliant, evidence, evidence if evidence.problem else of_mutant())
+@dataclass(frozen=True)
+class _Look:
+    """How one world and its mutant are looked at, the one with the smaller key first; *key* is that one's."""
+
+    compliant: bool
+    keys: tuple[str, str]
+    gather: tuple[Callable[[], CollectedEvidence], Callable[[], CollectedEvidence]]
+
+    @property
+    def key(self) -> str:
+        return min(self.keys)
+
+    def collect(self) -> CollectedWorld:
+        """Collect on the first of the two, and on the other if there is evidence of the first."""
+        mutant_first = self.keys[1] < self.keys[0]
+        one = self.gather[mutant_first]()
+        other = one if one.problem else self.gather[not mutant_first]()
+        return CollectedWorld(self.compliant, *((other, one) if mutant_first else (one, other)))
+
+
+def _look(
+    collector: Mapping[str, bytes],
+    world: W,
+    mutant: W,
+    shelf: EvidenceShelf,
+    gather: Callable[[Mapping[str, bytes], W], CollectedEvidence],
+) -> _Look:
+    keys = evidence_key(collector, world), evidence_key(collector, mutant)
+    takes = partial(shelf.take, collector, world, gather), partial(shelf.take, collector, mutant, gather)
+    return _Look(world.compliant, keys, takes)
 
 
 def judged_worlds(

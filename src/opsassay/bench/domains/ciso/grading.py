@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from opsassay.agents.contract import AnswerError
+from opsassay.bench.core.attempt import reading_what_was_left
 from opsassay.bench.core.store import read_run
 from opsassay.bench.domains.ciso.answers import collected
 from opsassay.bench.domains.ciso.collected import grade_collected
@@ -18,6 +19,7 @@ from opsassay.bench.domains.ciso.enforced import grade_enforced
 from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
 from opsassay.bench.domains.ciso.stages import RATES, STAGES, not_asked, without_artefact
 from opsassay.bench.domains.ciso.tasks import ComplianceTask
+from opsassay.errors import LeftByAgentError
 from opsassay.model.run import Metric, MetricStatus
 from opsassay.model.task import MetricDefinition
 
@@ -49,7 +51,12 @@ def grade_run(run_dir: Path, task: ComplianceTask) -> dict[str, Metric]:
 
 
 def grade_files(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceShelf) -> dict[str, Metric]:
-    """Return the metrics of *files* for *task*; evidence that has to be collected is kept on *shelf*."""
-    if task.collector is None:
-        return grade_enforced(files, task)
-    return grade_collected(files, task, shelf)
+    """Return the metrics of *files* for *task*; evidence that has to be collected is kept on *shelf*.
+
+    What their content can raise is a failure of theirs, so that one answer does not end the grading of others.
+    """
+    try:
+        with reading_what_was_left():
+            return grade_enforced(files, task) if task.collector is None else grade_collected(files, task, shelf)
+    except LeftByAgentError as error:
+        return without_artefact(str(error))

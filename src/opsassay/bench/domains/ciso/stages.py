@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opsassay.model.run import Metric, MetricStatus
+from opsassay.outside import one_sentence
 
 STAGES = ("artefact", "evidence", "asked", "kept", "posture")
 """IPA, CE, IEC and SAP of ITBench, and whether all that was not asked for is as it was."""
@@ -27,7 +28,7 @@ class JudgedWorlds:
 
 def mark(why: str | None) -> Metric:
     """Return a passed stage, or one that failed and *why*."""
-    return Metric(value=0.0 if why else 1.0, status=MetricStatus.SCORED, reason=why or "")
+    return Metric(value=0.0 if why else 1.0, status=MetricStatus.SCORED, reason=one_sentence(why or ""))
 
 
 def not_asked(why: str) -> Metric:
@@ -37,7 +38,7 @@ def not_asked(why: str) -> Metric:
 
 def unseen(why: str) -> Metric:
     """Return a stage that could not be looked at, for *why*."""
-    return Metric(status=MetricStatus.FAILED, reason=why)
+    return Metric(status=MetricStatus.FAILED, reason=one_sentence(why))
 
 
 def without_artefact(why: str) -> dict[str, Metric]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opsassay.bench.sealing import Ended, SealLimits
 from opsassay.errors import UserError
-from opsassay.outside import read_plain
+from opsassay.outside import finite, one_sentence, read_plain, require_depth
 
 EVIDENCE = "collected_data.json"
 MAX_EVIDENCE = 4 * 2**20
@@ -35,23 +35,26 @@ class CollectedEvidence:
 def collected_in(work: Path, end: Ended) -> CollectedEvidence:
     """Return what the collector that came to this *end* left in its folder *work*."""
     if not end.started or end.limit or end.exit_code != 0:
-        return CollectedEvidence(None, f"{end.reason}: {_said(end)}" if _said(end) else end.reason)
+        return CollectedEvidence(None, one_sentence(f"{end.reason}: {_said(end)}" if _said(end) else end.reason))
     path = work / EVIDENCE
     if not path.is_file() or path.is_symlink():
-        left = next((one for one in end.left_behind if one.startswith(EVIDENCE)), None)
-        return CollectedEvidence(None, f"there is no {EVIDENCE}" if left is None else f"not taken: {left}")
+        left = next((one for one in end.left_behind if one.startswith(f"{EVIDENCE}: ")), None)
+        why = f"there is no {EVIDENCE}" if left is None else f"not taken: {left}"
+        return CollectedEvidence(None, one_sentence(why))
     try:
         return checked(read_plain(path, MAX_EVIDENCE))
     except UserError as error:
-        return CollectedEvidence(None, str(error))
+        return CollectedEvidence(None, one_sentence(str(error).replace(f"{work}/", "")))
 
 
 def checked(text: bytes) -> CollectedEvidence:
-    """Return *text* as evidence if it is JSON."""
+    """Return *text* as evidence if it is JSON within bounds; of a key that stands twice policies see the last value."""
     try:
-        json.loads(text.decode("utf-8"), parse_constant=_refuse)
+        read = text.decode("utf-8")
+        require_depth(read)
+        json.loads(read, parse_constant=_refuse, parse_float=finite)
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        return CollectedEvidence(None, f"{EVIDENCE} is no JSON: {str(error)[:200]}")
+        return CollectedEvidence(None, one_sentence(f"{EVIDENCE} is no JSON: {str(error)[:200]}"))
     return CollectedEvidence(text)
 
 

@@ -18,7 +18,7 @@ def playbook_problem(text: str) -> str | None:
     if not isinstance(found, yaml.SequenceNode) or not found.value:
         return "it is no list of plays"
     for play in found.value:
-        keys = {key.value for key, _ in play.value} if isinstance(play, yaml.MappingNode) else set()
+        keys = [key.value for key, _ in play.value] if isinstance(play, yaml.MappingNode) else []
         if "hosts" not in keys:
             return f"line {play.start_mark.line + 1}: a play has no hosts"
     return None

@@ -37,7 +37,7 @@ class EvidenceShelf:
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
     ) -> CollectedEvidence:
         """Return what *collector* collects on *world*: what is kept, else what *gather* brings, which is kept then."""
-        path = self._folder / f"{_key(collector, world)}.json"
+        path = self._folder / f"{evidence_key(collector, world)}.json"
         if path.is_file():
             kept = json.loads(path.read_text(encoding="utf-8"))
             return CollectedEvidence(None if kept["data"] is None else kept["data"].encode(), kept["problem"])
@@ -48,7 +48,8 @@ class EvidenceShelf:
         return found
 
 
-def _key(collector: Mapping[str, bytes], world: ComplianceWorld | HostWorld) -> str:
+def evidence_key(collector: Mapping[str, bytes], world: ComplianceWorld | HostWorld) -> str:
+    """Return the digest of what *collector* collects on *world*; nobody who does not know the world can tell it."""
     body = world.objects if isinstance(world, ComplianceWorld) else world.files
     parts = [GATHERER, type(world).__name__, json.dumps(body, sort_keys=True)]
     parts += [f"{name} {hashlib.sha256(content).hexdigest()}" for name, content in sorted(collector.items())]

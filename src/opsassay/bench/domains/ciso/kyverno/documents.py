@@ -11,7 +11,10 @@ from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
 
 MAX_BYTES = 256 * 2**10
 MAX_DEPTH = 60
+MAX_DIGITS = 100
+"""Characters of a number."""
 _PLAIN = "tag:yaml.org,2002:"
+_NUMBERS = (f"{_PLAIN}int", f"{_PLAIN}float")
 
 
 def documents(data: bytes, name: str) -> list[dict[str, Any]]:
@@ -55,20 +58,24 @@ def _require_bounded(text: str, name: str) -> None:
 
 
 def _require_plain(node: yaml.Node | None, name: str) -> None:
-    """Raise UnsupportedError for a key that stands twice in one map, or is no text."""
+    """Raise UnsupportedError for a key that stands twice in one map, or is no text, and for a number without end."""
     todo = [node] if node is not None else []
     while todo:
         one = todo.pop()
+        if isinstance(one, yaml.ScalarNode) and one.tag in _NUMBERS and len(one.value) > MAX_DIGITS:
+            raise UnsupportedError(f"{name}, line {one.start_mark.line + 1}: a number of {len(one.value)} characters.")
         if isinstance(one, yaml.SequenceNode):
             todo += one.value
         if isinstance(one, yaml.MappingNode):
-            keys = [key.value for key, _ in one.value]
+            keys, seen = [key.value for key, _ in one.value], set[str]()
             line = one.start_mark.line + 1
             if not all(isinstance(key, str) for key in keys):
                 raise UnsupportedError(f"{name}, line {line}: a key is no text.")
-            if twice := next((key for n, key in enumerate(keys) if key in keys[:n]), None):
-                raise UnsupportedError(f"{name}, line {line}: {twice!r} stands twice.")
-            todo += [value for _, value in one.value]
+            for key in keys:
+                if key in seen:
+                    raise UnsupportedError(f"{name}, line {line}: {key!r} stands twice.")
+                seen.add(key)
+            todo += [node for pair in one.value for node in pair]
 
 
 def at(value: Any, *path: str) -> Any:

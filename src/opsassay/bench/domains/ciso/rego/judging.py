@@ -63,6 +63,8 @@ def judge_by_rego(
         policy.decode("utf-8")
     except UnicodeDecodeError:
         return JudgedByRego("it is not UTF-8 text")
+    if b"\0" in policy:
+        return JudgedByRego("it holds a NUL, at which engines stop reading")
     with TemporaryDirectory(prefix="opsassay-rego-") as made:
         view, work = Path(made, "view"), Path(made, "work")
         (view / "inputs").mkdir(parents=True)
@@ -75,9 +77,10 @@ def judge_by_rego(
         asked = (question.package, question.rule, question.syntax)
         command = [python_path(), "-S", f"{_PLACE}/worker.py", "/view/policy.rego", "/view/inputs", *asked]
         end = seal.run(command)
-    first, *rows = [json.loads(line) for line in end.stdout_tail.splitlines() if line.endswith("]")] or [
-        ["checked", ""]
-    ]
+    said = [json.loads(line) for line in end.stdout_tail.splitlines() if line.endswith("]")]
+    if not said:
+        return JudgedByRego(f"it was not read to its end: {end.reason}")
+    first, *rows = said
     if first[1]:
         return JudgedByRego(first[1])
     outcomes = [RegoOutcome(kind, reason) for kind, reason in rows[: len(inputs)]]

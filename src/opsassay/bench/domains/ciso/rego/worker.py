@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 PACKAGE, RULE = "compliance", "compliant"
+UNSTEADY = ("time.now_ns", "rand.intn", "uuid.rfc4122")
+"""Functions whose value does not follow from the input: the same evidence has to be judged the same whenever it is."""
 
 
 def _engine(syntax: str) -> Any:
@@ -31,7 +34,37 @@ def problem_of(policy: str, package: str = PACKAGE, syntax: str = "v1") -> str |
     except RuntimeError as error:
         return _first_line(error)
     packages = engine.get_packages()
-    return None if f"data.{package}" in packages else f"its package is {packages[0][5:]}, not {package}"
+    if f"data.{package}" not in packages:
+        return f"its package is {packages[0][5:]}, not {package}"
+    called = next((name for name in _calls(json.loads(engine.get_ast_as_json())) if name in UNSTEADY), None)
+    return f"it calls {called}, so that what it says does not follow from the evidence" if called else None
+
+
+def _calls(tree: Any) -> Iterator[str]:
+    """Yield the names of the functions that are called in the syntax *tree* of a policy."""
+    todo = [tree]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            if "Call" in one:
+                yield _name_of(one["Call"]["fcn"])
+            todo += one.values()
+        elif isinstance(one, list):
+            todo += one
+
+
+def _name_of(function: Any) -> str:
+    parts: list[str] = []
+    while "Var" not in function:
+        ((kind, ref),) = function.items()
+        if kind == "RefDot":
+            parts.append(ref["field"][1])
+        elif kind == "RefBrack" and "String" in ref["index"]:
+            parts.append(ref["index"]["String"]["value"])
+        else:
+            return ""
+        function = ref["refr"]
+    return ".".join([function["Var"]["value"], *reversed(parts)])
 
 
 def outcome_of(policy: str, given: str, query: str, syntax: str = "v1") -> tuple[str, str]:
