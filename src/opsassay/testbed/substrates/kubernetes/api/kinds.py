@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     },
 }  # fmt: skip
 """Kind to group and version, plural, and whether it lives in namespaces."""
-FORMER = {"PodDisruptionBudget": "apis/policy/v1beta1"}
+FORMER = {"PodDisruptionBudget": "apis/policy/v1beta1", "CronJob": "apis/batch/v1beta1"}
 """Group and version of the kinds that servers of 1.20 have under another one."""
 SHORT_NAMES: dict[str, tuple[str, ...]] = {
     "Namespace": ("ns",),
