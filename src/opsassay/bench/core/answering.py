@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -98,6 +98,8 @@ class AnswerJob:
     agent: PlannedAgent
     seed: int
     settings: AnswerSettings
+    knobs: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """What of its arm is set, by name."""
 
     def __post_init__(self) -> None:
         name, oracles = self.agent.name, self.task.head.oracles
@@ -151,7 +153,7 @@ class AnswerJob:
         kind, _, rest = (self.agent.model or "").partition(":")
         if kind == "scripted" and Path(rest).is_file():
             total.update(Path(rest).read_bytes())
-        return Cell(self.task.head, solver, total.hexdigest(), Arm(), self.seed)
+        return Cell(self.task.head, solver, total.hexdigest(), Arm.of(self.knobs), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Have the task worked on, unless the store has its result."""

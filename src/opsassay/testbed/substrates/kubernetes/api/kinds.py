@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "MutatingWebhookConfiguration": ("apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", False),
     "ValidatingWebhookConfiguration": ("apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", False),
     "LimitRange": ("api/v1", "limitranges", True),
+    "ClusterPolicy": ("apis/kyverno.io/v1", "clusterpolicies", False),
     **{
         kind: ("apis/chaos-mesh.org/v1alpha1", kind.lower(), True)
         for kind in (
