@@ -76,7 +76,7 @@ def plain(
 ) -> list[ReadObject]:
     """Return the objects that were *given* to a server and those that it *made* of them, as if nothing were special.
 
-    All are as they were read; of what was made children stand before grandchildren. The *prefix* is taken off; states,
+    All are as they were read; in *made* children stand before grandchildren. The *prefix* is taken off; states,
     nodes, times and versions go; random parts of names and identities become those that their owners' names give. Of
     annotations those of these keys stay: admission writes into others what it thinks of an object.
     """
@@ -99,7 +99,7 @@ def plain(
     rename = _renaming(names)
     return [
         ReadObject(roots[uid], rename(_cleaned(one, keys[uid], annotations)))
-        for one in (*given, *made)
+        for one in (*given, *sorted(made, key=lambda one: keys[one["metadata"]["uid"]]))
         for uid in [one["metadata"].get("uid")]
     ]
 
@@ -131,7 +131,8 @@ def _identity(key: Key) -> str:
 
 def _content(item: Object) -> str:
     """Return what siblings are ordered by: what they are, not what they happen to be called."""
-    return _TOKEN_VOLUME.sub(r"\1", json.dumps(item.get("spec"), sort_keys=True))
+    spec = {field: value for field, value in (item.get("spec") or {}).items() if field != "nodeName"}
+    return _TOKEN_VOLUME.sub(r"\1", json.dumps(spec, sort_keys=True))
 
 
 def _cleaned(item: Object, key: Key, annotations: frozenset[str]) -> Object:

@@ -69,7 +69,8 @@ class ReadBack:
                 waiting = [why for key in keys if (why := _unsettled(found.get(key), key, children=self._children))]
                 if not waiting:
                     given = [found[key] for key in keys]
-                    return plain(prefix, given, _descendants(found, keys), annotations_in(list(objects)))
+                    made_of_it = _descendants(found, keys) if self._children else []
+                    return plain(prefix, given, made_of_it, annotations_in(list(objects)))
                 if time.monotonic() > deadline:
                     raise StartError(f"{self.api.context} takes a world and makes nothing of it: {waiting[0]}.")
                 self._pause()
@@ -184,7 +185,9 @@ def refused(api: Api, manifest: Object, error: OpsAssayError) -> StartError:
     kind, metadata = manifest["kind"], manifest["metadata"]
     where = f"{kind} {metadata.get('namespace', '')}/{metadata['name']}".replace(" /", " ")
     said = " ".join(str(error).split()).rstrip(".")
-    more = "; worlds of roles need the right to `escalate` them" if "attempting to grant RBAC" in said else ""
+    more = (
+        "; worlds of roles need the right to `escalate` them" if "attempting to grant RBAC permissions" in said else ""
+    )
     return StartError(f"{api.context} refuses {where} of a world, so nothing is graded: {said}{more}.")
 
 
