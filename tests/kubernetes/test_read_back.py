@@ -68,7 +68,7 @@ def test_what_is_read_back_has_defaults_and_children_and_no_trace_of_the_making(
         found = taken(server)
         assert server.left() == []
     there = {(one.body["kind"], one.body["metadata"].get("namespace"), one.root[2]) for one in found}
-    assert len(found) == len(WORLD) + 6  # a replica set and its pod, a pod, two of the daemon set, that of the job
+    assert len(found) == len(WORLD) + 7  # a replica set and its two pods, a pod, two of the daemon set, that of the job
     assert {("ReplicaSet", "shop", "basket"), ("Pod", "shop", "basket"), ("Pod", "default", "relay")} <= there
     text = json.dumps([one.body for one in found])
     for trace in ("opsassay", MARK, OWNER, "managedFields", "creationTimestamp", "nodeName", "status", "psp", "x/v1"):
@@ -98,7 +98,7 @@ def test_two_worlds_that_differ_in_one_field_read_the_same_in_all_others(tmp_pat
     with running(tmp_path) as server:
         first, second = taken(server), taken(server, changed)
     text = json.dumps([one.body for one in second])
-    assert text.count(', "hostPID": true') == 3  # deployment, replica set, pod
+    assert text.count(', "hostPID": true') == 4  # deployment, replica set, two pods
     assert json.dumps([one.body for one in first]) == text.replace(', "hostPID": true', "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import secrets
 import uuid
@@ -35,13 +36,14 @@ class WorldCluster(ObjectServer):
     """*refuse* may return the status and message of a refusal for (kind, metadata); *idle* controllers do nothing.
 
     The account of a namespace comes after *late* requests for a pod of it; with *kyverno* policies are enforced on what is
-    created, and somebody's own policy is there already.
+    created, and somebody's own policy is there already. Deployments and
+    DaemonSets get so many *pods*, one number after the other.
     """
 
-    def __init__(self, *, late=0, idle=False, kyverno=False):
+    def __init__(self, *, late=0, idle=False, kyverno=False, pods=(2,)):
         super().__init__(WorldCluster.control)
         self.refuse = lambda _kind, _metadata: None
-        self.idle, self.late, self.kyverno = idle, late, kyverno
+        self.idle, self.late, self.kyverno, self._pods = idle, late, kyverno, itertools.cycle(pods)
         self.texts |= {"/version": {"gitVersion": "v1.32.0"}, "/readyz": "ok"}
         self._asked_for_pods = {}
         if kyverno:
@@ -118,12 +120,13 @@ class WorldCluster(ObjectServer):
             if kind == "Deployment":
                 digest = secrets.token_hex(5)
                 owner = self._made("ReplicaSet", space, f"{name}-{digest}", kind, metadata, template, digest)
-                self._made(
-                    "Pod", space, f"{name}-{digest}-{secrets.token_hex(3)[:5]}", "ReplicaSet", owner, template, digest
-                )
+                for _ in range(next(self._pods)):
+                    pod = f"{name}-{digest}-{secrets.token_hex(3)[:5]}"
+                    self._made("Pod", space, pod, "ReplicaSet", owner, template, digest)
             elif kind == "DaemonSet":
-                item["status"] |= {"currentNumberScheduled": len(NODES), "desiredNumberScheduled": len(NODES)}
-                for node in sorted(NODES, key=lambda _: secrets.token_hex(2)):
+                nodes = NODES[: next(self._pods)]
+                item["status"] |= {"currentNumberScheduled": len(nodes), "desiredNumberScheduled": len(nodes)}
+                for node in sorted(nodes, key=lambda _: secrets.token_hex(2)):
                     on_node = {**template, "spec": {**template["spec"], "affinity": {"node": node}}}
                     self._made("Pod", space, f"{name}-{secrets.token_hex(3)[:5]}", kind, metadata, on_node, "5f4d8b")
             else:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
-from opsassay.bench.domains.ciso.kyverno.policy import AUTOGEN, KyvernoPolicy, filters_of
+from opsassay.bench.domains.ciso.kyverno.policy import KyvernoPolicy, filters_of, read_policies
 from opsassay.bench.domains.ciso.kyverno.values import wildcard
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
 from opsassay.testbed.substrates.kubernetes.api.prefixes import ours
@@ -28,8 +28,6 @@ def renamed(policy: KyvernoPolicy, prefix: str) -> dict[str, Any]:
     metadata = document["metadata"]
     marks = ours(prefix)
     annotations = {**(metadata.get("annotations") or {}), **marks["annotations"]}
-    generated = next((rule.controllers for rule in policy.rules if rule.controllers), ())
-    annotations[AUTOGEN] = ",".join(generated) or "none"
     labels = {**(metadata.get("labels") or {}), **marks["labels"]}
     document["metadata"] = {"name": f"{prefix}-{policy.name}", "labels": labels, "annotations": annotations}
     for rule in document["spec"]["rules"]:
@@ -39,6 +37,12 @@ def renamed(policy: KyvernoPolicy, prefix: str) -> dict[str, Any]:
         rule["match"] = _block(rule["match"], prefix, where, restrict=True)
         if rule.get("exclude"):
             rule["exclude"] = _block(rule["exclude"], prefix, where, restrict=False)
+    (there,) = read_policies([(policy.name, json.dumps(document).encode())])
+    if [rule.controllers for rule in there.rules] != [rule.controllers for rule in policy.rules]:
+        raise UnsupportedError(
+            f"{policy.name} is for controllers of pods, and for kinds that lie in no namespace; a cluster is asked about "
+            "policies of one or the other."
+        )
     return document
 
 
