@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import yaml
@@ -126,6 +130,29 @@ def test_a_refused_world_ends_the_run_with_one_sentence_and_no_grade(tmp_path, c
     assert "exceeded quota" in said
     assert "Deployment opsassay-" in said
     assert not (tmp_path / "store" / "runs").exists()
+
+
+@pytest.mark.parametrize(("idle", "number"), [(True, signal.SIGINT), (False, signal.SIGINT), (True, signal.SIGKILL)])
+def test_a_run_that_is_ended_leaves_nothing_or_the_next_one_removes_it(tmp_path, capsys, idle, number):
+    plan = plan_at(tmp_path, tasks=[EVIDENCE], on="cluster", agents=["untouched"])
+    command = [sys.executable, "-m", "opsassay", "run", str(plan), "-o", str(tmp_path / "store")]
+    with running(tmp_path, idle=idle) as server:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(server.left)
+        process.send_signal(number)
+        assert process.wait(30) != 0
+        assert bool(server.left()) is (number == signal.SIGKILL)
+        assert not (tmp_path / "store" / "compliance_worlds").exists()
+        server.idle = False
+        assert ran(tmp_path, capsys, 1, tasks=[EVIDENCE], on="cluster", agents=["untouched"])
+        assert server.left() == []
+
+
+def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_a_store_holds_the_worlds_of_one_cluster(tmp_path, capsys):

@@ -60,6 +60,7 @@ class ReadBack:
         Nothing of it is there afterwards, as far as the cluster answers. Raises StartError that names the object which
         the cluster refuses, or of which its controllers make nothing, and why; KeyboardInterrupt when it is given up.
         """
+        self._go_on()
         with standing(self.api, objects) as prefix:
             made = [self._created(prefixed(one, prefix)) for one in objects]
             keys = [key_of(one) for one in made]
@@ -105,9 +106,12 @@ class ReadBack:
         return found
 
     def _pause(self) -> None:
+        self._go_on()
+        time.sleep(LOOK_EVERY_S)
+
+    def _go_on(self) -> None:
         if self._given_up():
             raise KeyboardInterrupt
-        time.sleep(LOOK_EVERY_S)
 
 
 @contextmanager
