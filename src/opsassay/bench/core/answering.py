@@ -98,8 +98,7 @@ class AnswerJob:
     agent: PlannedAgent
     seed: int
     settings: AnswerSettings
-    knobs: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    """What of its arm is set, by name."""
+    arm: Arm = field(default_factory=Arm)
 
     def __post_init__(self) -> None:
         name, oracles = self.agent.name, self.task.head.oracles
@@ -153,7 +152,7 @@ class AnswerJob:
         kind, _, rest = (self.agent.model or "").partition(":")
         if kind == "scripted" and Path(rest).is_file():
             total.update(Path(rest).read_bytes())
-        return Cell(self.task.head, solver, total.hexdigest(), Arm.of(self.knobs), self.seed)
+        return Cell(self.task.head, solver, total.hexdigest(), self.arm, self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Have the task worked on, unless the store has its result."""

@@ -12,13 +12,13 @@ from opsassay.bench.core.plan import part_as
 from opsassay.bench.core.run import Job
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.ciso.grading import definitions, grade_run
-from opsassay.bench.domains.ciso.job import ComplianceJob, knobs_of
+from opsassay.bench.domains.ciso.job import ComplianceJob
 from opsassay.bench.domains.ciso.on_cluster.admission import admissions_of
-from opsassay.bench.domains.ciso.on_cluster.read_worlds import graded_task
+from opsassay.bench.domains.ciso.on_cluster.read_worlds import graded_task, knobs_of
 from opsassay.bench.domains.ciso.plan import CompliancePlan
 from opsassay.bench.domains.ciso.tasks import DOMAIN, published
 from opsassay.model.run import Metric, Run
-from opsassay.model.task import MetricDefinition, Task
+from opsassay.model.task import Arm, MetricDefinition, Task
 
 if TYPE_CHECKING:
     from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
@@ -49,7 +49,7 @@ class ComplianceDomain:
         place = plan.place(folder)
         jobs = [
             ComplianceJob(
-                task, agent, plan.seed + repeat, plan.settings, place, knobs=knobs_of(task, plan.on, plan.engine)
+                task, agent, plan.seed + repeat, plan.settings, Arm.of(knobs_of(task, plan.on, plan.engine)), place
             )
             for repeat in range(plan.repeats)
             for task in plan.chosen(folder)

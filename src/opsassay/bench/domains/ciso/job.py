@@ -22,7 +22,7 @@ from opsassay.bench.domains.ciso.on_cluster.place import ClusterPlace
 from opsassay.bench.domains.ciso.on_cluster.read_worlds import CLUSTER, ENGINE, ON, graded_task
 from opsassay.bench.domains.ciso.oracles import BASELINES, ORACLES, baseline
 from opsassay.bench.domains.ciso.repository import FOLDER
-from opsassay.bench.domains.ciso.tasks import ANSIBLE, ComplianceTask
+from opsassay.bench.domains.ciso.tasks import ComplianceTask
 from opsassay.model.run import Metric, RunStatus
 
 WORK, VIEW = "work", "view"
@@ -40,7 +40,7 @@ class ComplianceJob(AnswerJob):
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Have the task worked on, unless the store has its result, once its worlds have been where the plan says."""
-        if self.place is not None and self.knobs.get(ON) == CLUSTER:
+        if self.place is not None and self.arm.knob(ON) == CLUSTER:
             self.place.bring(self.task, store.root, given_up, say)
         return super().run(store, given_up, say)
 
@@ -48,7 +48,7 @@ class ComplianceJob(AnswerJob):
         """Grade the run in *run_dir*, by the Kyverno of a cluster where the plan says so."""
         run = read_run(run_dir)
         task = graded_task(run_dir.resolve().parents[2], run)
-        if self.place is None or self.knobs.get(ENGINE) != CLUSTER or run.status is not RunStatus.DONE:
+        if self.place is None or self.arm.knob(ENGINE) != CLUSTER or run.status is not RunStatus.DONE:
             return grade_run(run_dir, task)
         with asking_kyverno(self.place, task, run_dir / ADMITTED) as admits:
             return grade_run(run_dir, task, admits)
@@ -81,18 +81,6 @@ class ComplianceJob(AnswerJob):
         if said := output_of(end):
             (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
         return end.reason if not end.started or end.limit or end.exit_code != 0 else None
-
-
-def knobs_of(task: ComplianceTask, on: str, engine: str) -> dict[str, str]:
-    """Return what of a plan's `on` and `engine` changes how *task* is graded, as knobs of an arm.
-
-    A cluster that judges fills in itself what reading back would show; hosts are on no cluster.
-    """
-    if task.task_class == ANSIBLE:
-        return {}
-    if task.collector is None and engine == CLUSTER:
-        return {ENGINE: CLUSTER}
-    return {ON: CLUSTER} if on == CLUSTER else {}
 
 
 def _prompt(task: ComplianceTask, places: Mapping[str, str]) -> str:

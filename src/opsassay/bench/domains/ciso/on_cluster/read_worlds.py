@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.bench.core.held_out import kept_body
-from opsassay.bench.domains.ciso.tasks import ComplianceTask, kept_task
+from opsassay.bench.domains.ciso.tasks import ANSIBLE, ComplianceTask, kept_task
 from opsassay.bench.domains.ciso.worlds import ComplianceWorld, Object
 from opsassay.errors import DatapackError
 from opsassay.model.base import Artefact
@@ -55,6 +55,18 @@ class ReadBackTask(ComplianceTask):
     def others(self) -> dict[str, list[ComplianceWorld]]:
         """Return the violating worlds of the other controls of the repository, as they were read back."""
         return {name: list(some) for name, some in self.read_back.others.items()}
+
+
+def knobs_of(task: ComplianceTask, on: str, engine: str) -> dict[str, str]:
+    """Return what of a plan's `on` and `engine` changes how *task* is graded, as knobs of an arm.
+
+    A cluster that judges fills in itself what reading back would show; hosts are on no cluster.
+    """
+    if task.task_class == ANSIBLE:
+        return {}
+    if task.collector is None and engine == CLUSTER:
+        return {ENGINE: CLUSTER}
+    return {ON: CLUSTER} if on == CLUSTER else {}
 
 
 def graded_task(root: Path, run: Run) -> ComplianceTask:
