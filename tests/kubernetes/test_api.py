@@ -69,13 +69,16 @@ def test_an_object_that_is_not_there_is_none_and_its_deletion_no_error(tmp_path)
         assert api.delete("Pod", "a", "shop") is False
 
 
-@pytest.mark.parametrize(("served", "version"), [(["v1", "v1beta1"], "v1"), (["v1beta1"], "v1beta1"), (["v1"], "v1")])
+@pytest.mark.parametrize(
+    ("served", "version"), [(["poddisruptionbudgets"], "v1"), (None, "v1beta1"), (["podsecuritypolicies"], "v1beta1")]
+)
 def test_a_kind_that_moved_is_asked_for_where_this_server_has_it(tmp_path, served, version):
-    """Disruption budgets are in policy/v1beta1 up to 1.24, in policy/v1 from 1.21 on."""
+    """Disruption budgets are in policy/v1beta1 up to 1.24, in policy/v1 from 1.21 on; a version may be there without."""
 
     def script(_method, path, _query):
-        listed = [{"groupVersion": f"policy/{one}"} for one in served]
-        return 200, {"versions": listed} if path == "/apis/policy" else {"items": []}
+        if path == "/apis/policy/v1":
+            return (200, {"resources": [{"name": one} for one in served]}) if served else status(404, "not found")
+        return 200, {"items": []}
 
     with tiny_api(script, tmp_path) as (tiny, config):
         api = Api.connect(config)
@@ -85,7 +88,7 @@ def test_a_kind_that_moved_is_asked_for_where_this_server_has_it(tmp_path, serve
         assert api.version_of("Pod") == "v1"
     paths = [path for _, path, *_ in tiny.asked]
     budgets = [f"/apis/policy/{version}/namespaces/{name}/poddisruptionbudgets" for name in ("shop", "mall")]
-    assert paths == ["/apis/policy", *budgets], "it is asked once"
+    assert paths == ["/apis/policy/v1", *budgets], "it is asked once"
 
 
 def test_an_overloaded_server_is_asked_again_within_bounds(tmp_path):

@@ -21,7 +21,7 @@ def _class_of(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Template:
+class ExampleTemplate:
     """An example that is copied: its *source* among the examples, what names it there, and what to do *next* with it."""
 
     source: str
@@ -30,18 +30,18 @@ class Template:
 
 
 TEMPLATES = {
-    "agent": Template(
+    "agent": ExampleTemplate(
         "agents/by_mcp", (("agent: by-mcp", "agent: {}".format),), "opsassay agents check {path}/agent.yaml"
     ),
-    "method": Template(
+    "method": ExampleTemplate(
         "extending/opsassay_extending/method.py",
         (("class Slowest", lambda name: f"class {_class_of(name)}"), ('"slowest"', '"{}"'.format)),
         "opsassay diagnose INCIDENTS -m {path}:{class_} -o STORE",
     ),
-    "scenario": Template(
+    "scenario": ExampleTemplate(
         "extending/scenario.yaml", (("id: half-drained-pool", "id: {}".format),), "opsassay scenarios check {path}"
     ),
-    "plan": Template("trials/plan.yaml", (), "opsassay run {path} -o STORE"),
+    "plan": ExampleTemplate("trials/plan.yaml", (), "opsassay run {path} -o STORE"),
 }
 """What can be begun, by its kind."""
 

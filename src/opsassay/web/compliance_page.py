@@ -12,12 +12,15 @@ from opsassay.bench.core.store import RunStore
 from opsassay.bench.core.tables import ResultTable
 from opsassay.bench.domains.ciso.answers import collected
 from opsassay.bench.domains.ciso.collected import collect_worlds, judged_worlds, problem_of_files
+from opsassay.bench.domains.ciso.enforced import Admits
 from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
 from opsassay.bench.domains.ciso.grading import KEPT
 from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
 from opsassay.bench.domains.ciso.kyverno.judge import judge
 from opsassay.bench.domains.ciso.kyverno.policy import KyvernoPolicy, read_policies
-from opsassay.bench.domains.ciso.tasks import DOMAIN, POLICY, ComplianceTask, kept_task
+from opsassay.bench.domains.ciso.on_cluster.admission import admissions_of
+from opsassay.bench.domains.ciso.on_cluster.read_worlds import graded_task
+from opsassay.bench.domains.ciso.tasks import DOMAIN, POLICY, ComplianceTask
 from opsassay.web.answer_pages import ShownTask, write_run_pages
 from opsassay.web.reports import PageRequest
 
@@ -28,7 +31,7 @@ def write_compliance_pages(request: PageRequest, written_to: Callable[[Path], No
 
 
 def _shown(store: RunStore, one: GradedRun) -> ShownTask:
-    task = kept_task(store.root, one.run.item_hash)
+    task = graded_task(store.root, one.run)
     try:
         files = collected(one.folder, task)
     except AnswerError:
@@ -38,7 +41,7 @@ def _shown(store: RunStore, one: GradedRun) -> ShownTask:
         return _shown_collected(task, files, left, EvidenceShelf(one.folder / KEPT))
     tables: list[ResultTable] = []
     with suppress(UnsupportedError):  # its reason is among the grades
-        tables.append(_worlds(task, task.asked(read_policies(files.items()))))
+        tables.append(_worlds(task, task.asked(read_policies(files.items())), admissions_of(one.run, one.folder)))
     return ShownTask(task.goal, tables=tables, files=left)
 
 
@@ -63,18 +66,19 @@ def _shown_collected(
     return ShownTask(task.goal, tables=[table], files=shown)
 
 
-def _worlds(task: ComplianceTask, policies: Sequence[KyvernoPolicy]) -> ResultTable:
+def _worlds(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits) -> ResultTable:
     return ResultTable(
-        "Worlds", ("world", "number", "it is", "it was", "objects", "kept out by"), tuple(_rows(task, policies))
+        "Worlds", ("world", "number", "it is", "it was", "objects", "kept out by"), tuple(_rows(task, policies, admits))
     )
 
 
-def _rows(task: ComplianceTask, policies: Sequence[KyvernoPolicy]) -> Iterator[tuple[str, ...]]:
+def _rows(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each world; which rule kept it out is what our own evaluator says, whoever judges."""
     for kind, worlds in (("judged", task.judged()), ("mutant", task.mutants())):
         for number, world in enumerate(worlds, 1):
             failed = [one for one in judge(policies, world.objects) if one.result == "fail"]
             kept_out = [f"{one.object} by {one.policy}/{one.rule}" for one in failed if one.enforced]
             label = "compliant" if world.compliant else "violating"
             objects = ", ".join(f"{one['kind']}/{one['metadata']['name']}" for one in world.objects)
-            end = "kept out" if kept_out else "let in"
+            end = "let in" if admits(policies, world.objects) else "kept out"
             yield kind, f"{number}", label, end, objects, ", ".join(kept_out) or "–"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.run import Job
@@ -42,6 +42,11 @@ class TaskPlan(Written):
 
     parts: tuple[dict[str, Any], ...] = Field(min_length=1)
 
+    @field_validator("parts", mode="before")
+    @classmethod
+    def _on_is_a_word(cls, given: Any) -> Any:
+        return [_with_on(part) for part in given] if isinstance(given, list) else given
+
 
 def load_plan(path: Path) -> list[Job]:
     """Return the jobs of the plan at *path*, in their order; raises ConfigError, NotFoundError and what domains raise."""
@@ -60,7 +65,12 @@ def _parts(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
     if not isinstance(given, dict) or "parts" in given:
         plan = load_yaml(path, TaskPlan)
         return [(f"{path}: part {number}", dict(part)) for number, part in enumerate(plan.parts, 1)]
-    return [(str(path), given)]
+    return [(str(path), _with_on(given))]
+
+
+def _with_on(part: Any) -> Any:
+    """Return *part* with the key `on` as it was written: YAML takes it for a truth value."""
+    return {"on" if key is True else key: value for key, value in part.items()} if isinstance(part, dict) else part
 
 
 def part_as(model: type[W], part: Mapping[str, Any], where: str) -> W:

@@ -13,10 +13,12 @@ from opsassay.bench.core.run import Job
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.ciso.grading import definitions, grade_run
 from opsassay.bench.domains.ciso.job import ComplianceJob
+from opsassay.bench.domains.ciso.on_cluster.admission import admissions_of
+from opsassay.bench.domains.ciso.on_cluster.read_worlds import graded_task, knobs_of
 from opsassay.bench.domains.ciso.plan import CompliancePlan
-from opsassay.bench.domains.ciso.tasks import DOMAIN, kept_task, published
+from opsassay.bench.domains.ciso.tasks import DOMAIN, published
 from opsassay.model.run import Metric, Run
-from opsassay.model.task import MetricDefinition, Task
+from opsassay.model.task import Arm, MetricDefinition, Task
 
 if TYPE_CHECKING:
     from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
@@ -44,18 +46,29 @@ class ComplianceDomain:
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
         """Return the runs of one part of a plan."""
         plan = part_as(CompliancePlan, part, where)
+        place = plan.place(folder)
         jobs = [
-            ComplianceJob(task, agent, plan.seed + repeat, plan.settings, arm)
+            ComplianceJob(
+                task,
+                agent,
+                plan.seed + repeat,
+                plan.settings,
+                Arm.of({**shown, **knobs_of(task, plan.on, plan.engine)}),
+                place,
+            )
             for repeat in range(plan.repeats)
             for task in plan.chosen(folder)
-            for arm in plan.arms()
+            for shown in plan.knobs()
             for given in plan.agents
             for agent in agents_for(given, task.head.oracles, folder)
         ]
-        if plan.held_out is not None:
-            for command in {job.agent.name: job.command for job in jobs}.values():
-                if command is not None:
-                    require_apart(command, [folder / plan.held_out.secret])
+        secrets = [folder / plan.held_out.secret] if plan.held_out is not None else []
+        secrets += [place.kubeconfig] if place is not None and place.kubeconfig is not None else []
+        for command in {job.agent.name: job.command for job in jobs}.values():
+            if command is not None:
+                require_apart(command, secrets)
+        if place is not None:
+            place.require()
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
@@ -69,8 +82,9 @@ class ComplianceDomain:
 
 
 def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of one stored run."""
-    return grade_run(run_dir, kept_task(store.root, run.item_hash))
+    """Return the metrics of one stored run; what a cluster had to do with it is kept in the store."""
+    task = graded_task(store.root, run)
+    return grade_run(run_dir, task, admissions_of(run, run_dir))
 
 
 CISO_DOMAIN = ComplianceDomain()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
 from opsassay.bench.domains.ciso.kyverno.judge import admitted
@@ -22,9 +23,12 @@ from opsassay.bench.domains.ciso.tasks import UPDATE, ComplianceTask
 from opsassay.bench.domains.ciso.worlds import ComplianceWorld
 from opsassay.model.run import Metric
 
+Admits = Callable[[Sequence[KyvernoPolicy], Sequence[Mapping[str, Any]]], bool]
+"""Whether objects may be created under policies; raises UnsupportedError for a policy that cannot be judged by."""
 
-def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask) -> dict[str, Metric]:
-    """Return the metrics of the policy *files* for *task*."""
+
+def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Admits = admitted) -> dict[str, Metric]:
+    """Return the metrics of the policy *files* for *task*; *admits* judges, our own evaluator unless another is given."""
     try:
         policies = read_policies(files.items())
     except UnsupportedError as error:
@@ -32,8 +36,8 @@ def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask) -> dict[str
     if not policies:
         return without_artefact("the files hold no policy")
     asked = task.asked(policies)
-    judged, mutated = (_judged(asked, some) for some in (task.judged(), task.mutants()))
-    others = [_judged(policies, some) for some in _of_others(task)]
+    judged, mutated = (_judged(asked, some, admits) for some in (task.judged(), task.mutants()))
+    others = [_judged(policies, some, admits) for some in _of_others(task)]
     gone = None if asked else f"there is no policy {task.policy}"
     broken = gone or judged.error or mutated.error or next((one.error for one in others if one.error), None)
     stages = {
@@ -46,9 +50,9 @@ def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask) -> dict[str
     return all_of(stages, rates_of(judged, mutated, broken))
 
 
-def _judged(policies: Sequence[KyvernoPolicy], worlds: Sequence[ComplianceWorld]) -> JudgedWorlds:
+def _judged(policies: Sequence[KyvernoPolicy], worlds: Sequence[ComplianceWorld], admits: Admits) -> JudgedWorlds:
     try:
-        return JudgedWorlds([(one.compliant, admitted(policies, one.objects) == one.compliant) for one in worlds])
+        return JudgedWorlds([(one.compliant, admits(policies, one.objects) == one.compliant) for one in worlds])
     except UnsupportedError as error:
         return JudgedWorlds(error=str(error))
 

@@ -15,8 +15,9 @@ from opsassay.bench.core.attempt import reading_what_was_left
 from opsassay.bench.core.store import read_run
 from opsassay.bench.domains.ciso.answers import collected
 from opsassay.bench.domains.ciso.collected import grade_collected
-from opsassay.bench.domains.ciso.enforced import grade_enforced
+from opsassay.bench.domains.ciso.enforced import Admits, grade_enforced
 from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
+from opsassay.bench.domains.ciso.kyverno.judge import admitted
 from opsassay.bench.domains.ciso.stages import RATES, STAGES, not_asked, without_artefact
 from opsassay.bench.domains.ciso.tasks import ComplianceTask
 from opsassay.errors import LeftByAgentError
@@ -38,8 +39,11 @@ def definitions() -> tuple[MetricDefinition, ...]:
     )
 
 
-def grade_run(run_dir: Path, task: ComplianceTask) -> dict[str, Metric]:
-    """Return every metric of the run in *run_dir*; what a stage that failed keeps from being looked at is failed too."""
+def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits = admitted) -> dict[str, Metric]:
+    """Return every metric of the run in *run_dir*; what a stage that failed keeps from being looked at is failed too.
+
+    *admits* judges policies that are enforced, our own evaluator unless another is given.
+    """
     run = read_run(run_dir)
     tokens = run.spent.get("input_tokens", 0.0) + run.spent.get("output_tokens", 0.0)
     effort = {"tokens": Metric(value=tokens, status=MetricStatus.SCORED) if tokens else not_asked("no model was asked")}
@@ -47,16 +51,20 @@ def grade_run(run_dir: Path, task: ComplianceTask) -> dict[str, Metric]:
         files = collected(run_dir, task)
     except AnswerError as error:
         return {**without_artefact(run.error or str(error)), **effort}
-    return {**grade_files(files, task, EvidenceShelf(run_dir / KEPT)), **effort}
+    return {**grade_files(files, task, EvidenceShelf(run_dir / KEPT), admits), **effort}
 
 
-def grade_files(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceShelf) -> dict[str, Metric]:
-    """Return the metrics of *files* for *task*; evidence that has to be collected is kept on *shelf*.
+def grade_files(
+    files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceShelf, admits: Admits = admitted
+) -> dict[str, Metric]:
+    """Return the metrics of *files* for *task*; evidence that has to be collected is kept on *shelf*, *admits* judges.
 
     What their content can raise is a failure of theirs, so that one answer does not end the grading of others.
     """
     try:
         with reading_what_was_left():
-            return grade_enforced(files, task) if task.collector is None else grade_collected(files, task, shelf)
+            if task.collector is None:
+                return grade_enforced(files, task, admits)
+            return grade_collected(files, task, shelf)
     except LeftByAgentError as error:
         return without_artefact(str(error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,9 +11,14 @@ from opsassay.agents.contract import AnswerError
 from opsassay.agents.limits import Meter
 from opsassay.bench.core.answering import AnswerJob, ended_without
 from opsassay.bench.core.attempt import AttemptOutcome
+from opsassay.bench.core.run import JobEnd
+from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.ciso.answers import collect, place
 from opsassay.bench.domains.ciso.desk import ComplianceDesk, desk_of
 from opsassay.bench.domains.ciso.grading import grade_run
+from opsassay.bench.domains.ciso.on_cluster.admission import ADMITTED, asking_kyverno
+from opsassay.bench.domains.ciso.on_cluster.place import ClusterPlace
+from opsassay.bench.domains.ciso.on_cluster.read_worlds import CLUSTER, ENGINE, ON, graded_task
 from opsassay.bench.domains.ciso.oracles import BASELINES, ORACLES, baseline
 from opsassay.bench.domains.ciso.tasks import EXAMPLES, ComplianceTask
 from opsassay.model.run import Metric, RunStatus
@@ -31,6 +36,13 @@ class ComplianceJob(AnswerJob):
     baselines = BASELINES
 
     task: ComplianceTask
+    place: ClusterPlace | None = None
+
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+        """Have the task worked on, unless the store has its result, once its worlds have been where the plan says."""
+        if self.place is not None and self.arm.knob(ON) == CLUSTER:
+            self.place.bring(self.task, store.root, given_up, say)
+        return super().run(store, given_up, say)
 
     @property
     def examples(self) -> int:
@@ -38,8 +50,13 @@ class ComplianceJob(AnswerJob):
         return int(self.arm.knob("examples") or EXAMPLES)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Grade the run in *run_dir*."""
-        return grade_run(run_dir, self.task)
+        """Grade the run in *run_dir*, by the Kyverno of a cluster where the plan says so."""
+        run = read_run(run_dir)
+        task = graded_task(run_dir.resolve().parents[2], run)
+        if self.place is None or self.arm.knob(ENGINE) != CLUSTER or run.status is not RunStatus.DONE:
+            return grade_run(run_dir, task)
+        with asking_kyverno(self.place, task, run_dir / ADMITTED) as admits:
+            return grade_run(run_dir, task, admits)
 
     def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
         """Have the task worked on in a workspace, and copy what is asked for into *run_dir*."""

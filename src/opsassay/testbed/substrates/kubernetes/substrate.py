@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import psutil
 
 from opsassay.errors import LostError, NotFoundError, OperationError, OpsAssayError, StartError, UserError
 from opsassay.model.incident import FaultPlan
@@ -23,6 +19,7 @@ from opsassay.testbed.substrates.kubernetes.actuators.changes import clear_clust
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER, require_mechanisms
 from opsassay.testbed.substrates.kubernetes.actuators.offers import MechanismName
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
+from opsassay.testbed.substrates.kubernetes.api.owners import OWNER, owner_is_dead, this_process
 from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_ready, why_not_ready
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, watch_of
@@ -39,8 +36,6 @@ SECONDS_PER_FILLER = 4.0
 LOOK_EVERY_S = 0.5
 CLAIM = "opsassay/claim"
 """Annotation of a namespace by which whoever made it knows it again when the answer was lost."""
-OWNER = "opsassay/owner"
-"""Annotation of a namespace whose system ends with the process that it names: host, pid and start time."""
 
 
 class KubernetesSubstrate:
@@ -104,7 +99,7 @@ class KubernetesSubstrate:
                 self._claim(namespace, owned=owned)
                 claimed.append(namespace["metadata"]["name"])
             if furnishing is not None:
-                await_turn(self.api, name, _owner_is_dead)
+                await_turn(self.api, name, owner_is_dead)
             for manifest in deployed.manifests()[len(deployed.namespaces()) :]:
                 self.api.create(manifest)
             self._wait_ready(running, on_progress, timeout_s)
@@ -201,7 +196,7 @@ class KubernetesSubstrate:
 
     def _status(self, name: str, namespace: Object) -> SystemStatus:
         running = KubernetesSystem(self.api, name, self._prefer)
-        if not _owner_is_dead(namespace):
+        if not owner_is_dead(namespace):
             return running.status()
         phase, reason = "cleared", "its owner is gone"
         try:
@@ -217,7 +212,7 @@ class KubernetesSubstrate:
         """
         metadata, deadline = namespace["metadata"], time.monotonic() + REMOVE_TIMEOUT_S
         name, claim = metadata["name"], secrets.token_hex(8)
-        metadata["annotations"] = {CLAIM: claim, **({OWNER: _this_process()} if owned else {})}
+        metadata["annotations"] = {CLAIM: claim, **({OWNER: this_process()} if owned else {})}
         while True:
             try:
                 self.api.create(namespace)
@@ -308,22 +303,3 @@ def _refuse_level(isolation: str | None) -> None:
 def _stuck(namespace: Object) -> str:
     name, phase = namespace["metadata"]["name"], namespace["status"]["phase"]
     return f"The namespace {name} is stuck in {phase} after {REMOVE_TIMEOUT_S:g} s: {what_holds(namespace)}"
-
-
-def _this_process() -> str:
-    process = psutil.Process(os.getpid())
-    return f"{socket.gethostname()}:{process.pid}:{process.create_time():.2f}"
-
-
-def _owner_is_dead(namespace: Object) -> bool:
-    """Tell whether the owner of *namespace* was a process of this machine that is no more."""
-    owner = (namespace["metadata"].get("annotations") or {}).get(OWNER)
-    if owner is None:
-        return False
-    host, pid, created = owner.rsplit(":", 2)
-    if host != socket.gethostname():
-        return False
-    try:
-        return abs(psutil.Process(int(pid)).create_time() - float(created)) > 0.1
-    except psutil.NoSuchProcess:
-        return True

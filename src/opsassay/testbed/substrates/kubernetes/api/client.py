@@ -68,13 +68,17 @@ class Api:
 
     def group_of(self, kind: str) -> str:
         """Return the path of the group and version in which this server has *kind*, asked once where there are several."""
-        group, former = KINDS[kind][0], FORMER.get(kind)
+        (group, plural, _), former = KINDS[kind], FORMER.get(kind)
         if former is None:
             return group
         if kind not in self._groups:
-            listed = self.request("GET", f"/{group.rpartition('/')[0]}")["versions"]
-            there = {f"apis/{version['groupVersion']}" for version in listed}
-            self._groups[kind] = group if group in there else former
+            try:
+                listed = self.request("GET", f"/{group}")["resources"]
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                listed = []
+            self._groups[kind] = group if any(one["name"] == plural for one in listed) else former
         return self._groups[kind]
 
     def version_of(self, kind: str) -> str:

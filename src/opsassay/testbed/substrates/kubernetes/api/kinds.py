@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "MutatingWebhookConfiguration": ("apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", False),
     "ValidatingWebhookConfiguration": ("apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", False),
     "LimitRange": ("api/v1", "limitranges", True),
+    "ClusterPolicy": ("apis/kyverno.io/v1", "clusterpolicies", False),
     **{
         kind: ("apis/chaos-mesh.org/v1alpha1", kind.lower(), True)
         for kind in (
@@ -43,7 +44,7 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     },
 }  # fmt: skip
 """Kind to group and version, plural, and whether it lives in namespaces."""
-FORMER = {"PodDisruptionBudget": "apis/policy/v1beta1"}
+FORMER = {"PodDisruptionBudget": "apis/policy/v1beta1", "CronJob": "apis/batch/v1beta1"}
 """Group and version of the kinds that servers of 1.20 have under another one."""
 SHORT_NAMES: dict[str, tuple[str, ...]] = {
     "Namespace": ("ns",),

@@ -23,7 +23,7 @@ Key = tuple[str, str, str]
 """Kind, namespace ('' for none) and name."""
 
 PLACES = {(group, plural): kind for kind, (group, plural, _) in KINDS.items()}
-OPTIONAL_GROUP = "apis/chaos-mesh.org/"
+OPTIONAL_GROUPS = ("apis/chaos-mesh.org/", "apis/kyverno.io/")
 """Where the kinds are that a server names only when it has objects of them."""
 
 
@@ -95,7 +95,7 @@ class ObjectServer(SmallApi):
 
     def _kinds(self) -> list[str]:
         there = {kind for kind, _, _ in self.objects}
-        return [kind for kind, (group, *_) in KINDS.items() if kind in there or not group.startswith(OPTIONAL_GROUP)]
+        return [kind for kind, (group, *_) in KINDS.items() if kind in there or not group.startswith(OPTIONAL_GROUPS)]
 
     def _read(self, at: ApiPlace, query: Mapping[str, str]) -> Outcome:
         as_table = "as=Table" in header(self.request.headers, "Accept")
