@@ -72,3 +72,21 @@ def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> 
         print_json("export rewards", [{"run": run, "steps": steps} for run, steps in runs.items()], output=output)
     else:
         echo(f"{runs.total()} steps of {len(runs)} runs: {output}")
+
+
+@command.command("atif")
+@click.argument("path", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, help="File of the trajectory, as trajectory.json.")
+@json_option
+def atif(path: Path, output: Path, *, as_json: bool) -> None:
+    """Write the trace of PATH (a run folder, a recorded session, a trace) in the agent trajectory interchange format."""
+    from opsassay.proxy.formats import read_one
+    from opsassay.proxy.formats.atif_writing import VERSION
+    from opsassay.proxy.formats.export import write_trace
+
+    found = read_one(path)
+    write_trace(found, output, "atif")
+    if as_json:
+        print_json("export atif", [{"trace": found.task_id, "steps": len(found.steps)}], output=output, version=VERSION)
+    else:
+        echo(f"{len(found.steps)} steps of {found.system_name} as {VERSION}: {output}")

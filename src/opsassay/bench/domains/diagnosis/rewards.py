@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,13 @@ from opsassay.model.incident import Label
 from opsassay.model.run import MetricStatus, Run, RunStatus, Verdict
 from opsassay.model.trajectory import Trace, TraceStep
 from opsassay.proxy.formats import read_one
+from opsassay.proxy.steps import split_messages
 from opsassay.telemetry.content import content_hash
 from opsassay.telemetry.tree import Case
 
 Line = dict[str, Any]
 OnLeftOut = Callable[[Path, str], None]
 
-_MESSAGE = re.compile(r"(?:\A|\n\n)\[(system|developer|user|assistant|tool|function)\]\n")
 _ROLE = {"developer": "system", "function": "tool"}
 """Roles of APIs that chat templates know by another name."""
 
@@ -103,11 +102,8 @@ def reward_line(run: Run, trace: Trace, step: TraceStep, reward: StepReward, ver
 
 def messages_of(context: str, instruction: str = "") -> list[dict[str, str]]:
     """Return the messages in the input *context* of a step; the *instruction* alone where a trace has no inputs."""
-    parts = _MESSAGE.split(context)
-    first, rest = parts[0], parts[1:]
-    found = [{"role": "user", "content": first or instruction}] if first or not rest else []
-    pairs = zip(rest[::2], rest[1::2], strict=True)
-    return found + [{"role": _ROLE.get(role, role), "content": text} for role, text in pairs]
+    found = split_messages(context) or [("user", instruction)]
+    return [{"role": _ROLE.get(role, role), "content": text} for role, text in found]
 
 
 def completion_of(step: TraceStep) -> str:
