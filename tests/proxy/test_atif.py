@@ -175,6 +175,18 @@ def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path, capsys, changes, 
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_what_expands_is_measured_before_it_is_expanded(tmp_path):
+    steps = [{"step_id": n, "source": "agent", "message": "x" * 100_000} for n in range(1, 201)]
+    whole = foreign(steps=steps[:30], subagent_trajectories=None)
+    for count, refused in ((30, False), (200, True)):  # 20 MB that would be 2 GB of inputs
+        (tmp_path / "t.json").write_text(json.dumps({**whole, "steps": steps[:count]}))
+        if refused:
+            with pytest.raises(DatapackError, match="expands to more than 1024 MiB"):
+                read_one(tmp_path / "t.json")
+        else:
+            assert len(read_one(tmp_path / "t.json").steps[-1].input_context) > 29 * 100_000
+
+
 def test_every_version_that_is_read_says_so(tmp_path):
     for minor in range(9):
         path = tmp_path / f"{minor}.json"

@@ -21,6 +21,9 @@ from opsassay.proxy.steps import AgentIds, plain_text, render_messages, split_me
 NEWEST = 8
 """The newest 1.x that is read."""
 
+MOST_INPUT = 2**30
+"""Characters of the inputs of all steps together: each has the whole conversation before it, which ATIF has once."""
+
 _VERSION = re.compile(r"ATIF-v1\.(\d+)\Z")
 
 
@@ -124,11 +127,24 @@ def atif_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
         )
     try:
         found = AtifTrajectory.model_validate(payload)
+        if _input_characters(found) > MOST_INPUT:
+            raise DatapackError(f"{path} expands to more than {MOST_INPUT >> 20} MiB of inputs of its steps; split it.")
         return list(_traces(found))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise DatapackError(f"{path} is not in the form of {version}: {where}: {first['msg']}.") from error
+
+
+def _input_characters(found: AtifTrajectory) -> int:
+    """Return how many characters the inputs of all steps would have together, at most, without making them."""
+    before = total = 0
+    for step in found.steps:
+        total += before if step.source == "agent" else 0
+        results = step.observation.results if step.observation else ()
+        calls = sum(len(call.function_name) + len(str(call.arguments)) for call in step.tool_calls or ())
+        before += len(plain_text(step.message)) + calls + sum(len(result.text) for result in results) + 32
+    return total + sum(_input_characters(one) for one in found.subagent_trajectories or ())
 
 
 def _traces(found: AtifTrajectory) -> Iterator[Trace]:
