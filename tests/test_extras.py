@@ -65,6 +65,7 @@ def test_every_package_that_is_imported_comes_with_the_base_or_with_its_extra():
         "anyio",
         "backports",
         "compression",
+        "pytest",  # of the plugin, which nothing but pytest imports
     }
     for package, file in imported().items():
         extra = extra_for(package, "")

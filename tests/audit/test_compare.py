@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
-
 import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
 
-from opsassay.audit.compare import PairOutcome, compare, junit, methods_to_compare, outcome
+from opsassay.audit.compare import PairOutcome, compare, methods_to_compare, outcome
 from opsassay.audit.settings import Columns
 from opsassay.audit.table import long_scores
 from opsassay.errors import UserError
@@ -88,14 +86,3 @@ def test_which_methods_are_compared():
     assert methods_to_compare(two, one) == [("b", "b")]
     with pytest.raises(UserError, match="share no method: A has a, b, B has c"):
         methods_to_compare(two, other)
-
-
-def test_junit_fails_for_the_whole_alone():
-    dice = np.random.default_rng(0)
-    a = long(table({"<s>": {"m": (dice.random(100) < 0.9).astype(float)}}))
-    b = long(table({"<s>": {"m": (dice.random(100) < 0.2).astype(float)}}))
-    root = ET.fromstring(junit([compare(a, b, ("m", "m"), QUICK), compare(a, a, ("m", "m"), QUICK)]))
-    assert [(s.get("tests"), s.get("failures")) for s in root] == [("2", "1"), ("2", "0")]
-    assert "worse" in root[0][0].find("failure").get("message")
-    assert root[0][1].get("name") == "m on <s>"
-    assert root[0][1].find("failure") is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET  # written here, never parsed
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -215,28 +214,3 @@ def sentence(difference: Difference) -> str:
         f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}] over {difference.cases} cases: "
         f"{difference.outcome.value}; {100 * difference.detectable:.1f} pp would be found with power 0.8"
     )
-
-
-def junit(comparisons: list[Comparison]) -> str:
-    """Return the comparisons as JUnit XML: one test case per method, one per system; only the overall one can fail."""
-    suites = ET.Element("testsuites")
-    for comparison in comparisons:
-        failures = 0 if comparison.passed else 1
-        suite = ET.SubElement(
-            suites,
-            "testsuite",
-            name=f"opsassay compare: {comparison.method}",
-            tests=str(1 + len(comparison.systems)),
-            failures=str(failures),
-        )
-        whole = ET.SubElement(suite, "testcase", classname="opsassay.compare", name=comparison.method)
-        if failures:
-            ET.SubElement(whole, "failure", message=sentence(comparison.overall)).text = sentence(comparison.overall)
-        else:
-            ET.SubElement(whole, "system-out").text = sentence(comparison.overall)
-        for system in comparison.systems:
-            name = f"{comparison.method} on {system.system}"
-            case = ET.SubElement(suite, "testcase", classname="opsassay.compare", name=name)
-            ET.SubElement(case, "system-out").text = sentence(system)
-    ET.indent(suites)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     "--margin", type=click.FloatRange(0, 100), help="Fail unless B is shown to lose less than this many points."
 )
 @click.option("--junit", type=click.Path(path_type=Path), help="Write the verdicts as JUnit XML, for a CI gate.")
+@click.option(
+    "--markdown", type=click.Path(path_type=Path), help="Write a summary as Markdown, for the page of a CI job."
+)
 @click.option("-c", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c columns.score=acc.")
 @json_option
 @click.pass_context
@@ -32,12 +35,13 @@ def command(
     metric: str | None,
     margin: float | None,
     junit: Path | None,
+    markdown: Path | None,
     overrides: tuple[str, ...],
     *,
     as_json: bool,
 ) -> None:
     """Compare B with A, two score tables or stores of graded runs, on the cases that both have; exit 1 when B is worse."""
-    from opsassay.audit import compare
+    from opsassay.audit import compare, compare_report
     from opsassay.audit.settings import read_settings
     from opsassay.cli.score_input import scores_of
 
@@ -51,10 +55,9 @@ def command(
                 f"opsassay: {one.method}: left out {one.only_before} cases that only A has, {one.only_after} only B has"
             )
     if junit:
-        from opsassay.audit.export import write_text
-
-        junit.parent.mkdir(parents=True, exist_ok=True)
-        write_text(junit, compare.junit(found))
+        _write(junit, compare_report.junit(found))
+    if markdown:
+        _write(markdown, compare_report.markdown(found, str(before), str(after)))
     if as_json:
         print_json("compare", [_item(one) for one in found], passed=all(one.passed for one in found))
     else:
@@ -63,6 +66,13 @@ def command(
         for one in found:
             echo(f"{one.method}: {compare.sentence(one.overall)}.")
     context.exit(0 if all(one.passed for one in found) else 1)
+
+
+def _write(path: Path, text: str) -> None:
+    from opsassay.audit.export import write_text
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
 
 
 def _item(one: Comparison) -> dict[str, Any]:

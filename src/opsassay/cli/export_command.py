@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import click
 
-from opsassay.cli.output import echo, json_option, print_json
+from opsassay.cli.default_group import DefaultGroup
+from opsassay.cli.output import echo, json_option, print_json, say
+
+_PATH = click.Path(path_type=Path)
 
 
-@click.command("export")
-@click.argument("tree", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the public-form datapacks."
-)
+@click.group("export", cls=DefaultGroup, default="rcabench")
+def command() -> None:
+    """Write incidents, rewards and trajectories for other tools; incidents in the form of rcabench when none is named."""
+
+
+@command.command("rcabench")
+@click.argument("tree", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, help="Folder of the public-form datapacks.")
 @json_option
-def command(tree: Path, output: Path, *, as_json: bool) -> None:
+def rcabench(tree: Path, output: Path, *, as_json: bool) -> None:
     """Write every incident of TREE with its truth in the public form: the folder name tells the answer."""
     from opsassay.errors import UserError
     from opsassay.telemetry.public import export_public
@@ -29,3 +38,55 @@ def command(tree: Path, output: Path, *, as_json: bool) -> None:
         print_json("export", [{"datapack": str(folder)} for folder in folders])
     else:
         echo("\n".join(str(folder) for folder in folders))
+
+
+@command.command("rewards")
+@click.argument("store", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, help="File of JSON lines, one per step.")
+@click.option("--cases", type=_PATH, help="Tree with incidents and truth; STORE itself when left out.")
+@json_option
+def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> None:
+    """Write a process reward for every step of the agents' runs of STORE, as TRL reads it."""
+    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.domains.diagnosis.grades import cases_of
+    from opsassay.bench.domains.diagnosis.rewards import reward_lines
+    from opsassay.errors import UserError
+    from opsassay.telemetry.content import whole_file
+
+    left_out: list[tuple[Path, str]] = []
+    known = cases_of(store, cases, lambda _, error: say(f"opsassay: {error}"))
+    lines = reward_lines(RunStore(store), known, lambda path, why: left_out.append((path, why)))
+    first = next(lines, None)
+    if first is None:
+        why = f" ({left_out[0][0]}: {left_out[0][1]})" if left_out else ""
+        raise UserError(f"{store} holds no run of an agent on an incident with a verified cascade{why}.")
+    runs = Counter[str]()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(output) as partial, partial.open("w", encoding="utf-8") as file:
+        for line in chain([first], lines):
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            runs[line["run"]] += 1
+    for path, why in left_out:
+        say(f"opsassay: left out {path}: {why}.")
+    if as_json:
+        print_json("export rewards", [{"run": run, "steps": steps} for run, steps in runs.items()], output=output)
+    else:
+        echo(f"{runs.total()} steps of {len(runs)} runs: {output}")
+
+
+@command.command("atif")
+@click.argument("path", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, help="File of the trajectory, as trajectory.json.")
+@json_option
+def atif(path: Path, output: Path, *, as_json: bool) -> None:
+    """Write the trace of PATH (a run folder, a recorded session, a trace) in the agent trajectory interchange format."""
+    from opsassay.proxy.formats import read_one
+    from opsassay.proxy.formats.atif_writing import VERSION
+    from opsassay.proxy.formats.export import write_trace
+
+    found = read_one(path)
+    write_trace(found, output, "atif")
+    if as_json:
+        print_json("export atif", [{"trace": found.task_id, "steps": len(found.steps)}], output=output, version=VERSION)
+    else:
+        echo(f"{len(found.steps)} steps of {found.system_name} as {VERSION}: {output}")

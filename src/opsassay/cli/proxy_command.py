@@ -84,14 +84,19 @@ def token(session: str, directory: Path) -> None:
 @click.argument("path", type=_FOLDER)
 @click.option("-o", "--output", type=_FOLDER, help="File to write; a summary is printed when left out.")
 @click.option(
-    "--to", "form", type=click.Choice(["json", "otel"]), default="json", show_default=True, help="Form of the file."
+    "--to",
+    "form",
+    type=click.Choice(["json", "otel", "atif"]),
+    default="json",
+    show_default=True,
+    help="Form of the file.",
 )
 @click.option("--hashes", is_flag=True, help="Write hashes instead of all inputs and outputs.")
 @json_option
 def trace(path: Path, output: Path | None, form: str, *, hashes: bool, as_json: bool) -> None:
     """Make a trace of PATH.
 
-    It may be a recorded session, a trace, OpenTelemetry spans, an inspect_ai log, or a file of Who&When or TraceElephant.
+    It may be a recorded session, a trace, OpenTelemetry spans, or a file of ATIF, inspect_ai, Who&When or TraceElephant.
     """
     from opsassay.proxy.formats import read_one
     from opsassay.proxy.formats.export import write_trace

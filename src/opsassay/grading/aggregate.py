@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opsassay.grading.metrics import ALL, GRAPH, OUTCOME
+from opsassay.grading.metrics import ALL, ENTITIES, GRAPH, OUTCOME
 from opsassay.grading.rates import CONFIDENCE, wilson
 from opsassay.model.run import MetricStatus, Verdict
 
@@ -19,7 +19,9 @@ ZERO_ONE = frozenset(
 )
 """Metrics that are 0 or 1 on a case, so that their mean is a proportion."""
 
-COUNTED = frozenset({*OUTCOME, *GRAPH, "path_reachability", "path_reachability_hit"} - {"fault_kind_accuracy"})
+COUNTED = frozenset(
+    {*OUTCOME, *ENTITIES, *GRAPH, "path_reachability", "path_reachability_hit"} - {"fault_kind_accuracy"}
+)
 """Metrics in which a run without an answer counts as 0."""
 
 GROUNDED_SHARE = "path_reachability_per_any_service"

@@ -16,6 +16,7 @@ Metrics = dict[str, Metric]
 
 OUTCOME = ("exact_match", "precision", "recall", "f1", "any_service", "fault_kind_accuracy")
 LEVEL = ("component_match",)
+ENTITIES = ("precision_at_full_recall",)
 RANKING = ("acc_at_1", "acc_at_3")
 GRAPH = ("node_precision", "node_recall", "node_f1", "edge_precision", "edge_recall", "edge_f1")
 PATH = ("path_reachability", "path_reachability_hit", "ungrounded")
@@ -31,7 +32,7 @@ TRAJECTORY = (
     "tool_syntax",
     "tool_repeats",
 )
-ALL = (*OUTCOME, *LEVEL, *RANKING, *PATH, *GRAPH, *EVIDENCE, *TOPOLOGY, *TIME, *TRAJECTORY)
+ALL = (*OUTCOME, *LEVEL, *ENTITIES, *RANKING, *PATH, *GRAPH, *EVIDENCE, *TOPOLOGY, *TIME, *TRAJECTORY)
 """Every metric of this folder, in the order of a verdict."""
 
 FurtherMetric = Callable[[Run, Diagnosis, Truth, Annotation | None], Metric]

@@ -135,6 +135,28 @@ def outcome_metrics(claims: Sequence[RootCauseClaim], truth: Truth, profile: Pro
     }
 
 
+def entity_metrics(claims: Sequence[RootCauseClaim], truth: Truth, profile: Profile) -> Metrics:
+    """Return precision_at_full_recall, in [0, 1]: the precision of the claimed services if no true root is missing, else 0.
+
+    With r true roots, all of them named, and c distinct claimed services, the score is r / c. Kinds have no say in it, two
+    faults on one service are one root, and of the two ends of a network fault one is enough and the other is one too many.
+    Its mean over cases is the score of ITBench-AA ("average precision at full recall": Artificial Analysis and IBM, launch
+    article of 28 May 2026), which has Kubernetes entities where services stand here.
+    """
+    if truth.broken is False:
+        return metrics.not_applicable(metrics.ENTITIES, "nothing was broken")
+    roots = sorted({root.services for root in true_roots(truth, profile)}, key=sorted)
+    if not roots:
+        return metrics.not_applicable(metrics.ENTITIES, "the truth names neither a fault nor a root cause")
+    named = sorted({profile.service(claim.service) for claim in claims})
+    if not named:
+        return {"precision_at_full_recall": scored(0.0)}
+    hits = np.array([[service in root for service in named] for root in roots])
+    rows, columns = linear_sum_assignment(hits, maximize=True)
+    found_all = int(hits[rows, columns].sum()) == len(roots)
+    return {"precision_at_full_recall": scored(len(roots) / len(named) if found_all else 0.0)}
+
+
 def ranking_metrics(ranking: Sequence[RankedService], truth: Truth, profile: Profile) -> Metrics:
     """Return acc_at_1 and acc_at_3 (0 or 1): whether a true root is among the first k of the ranking, claimed or not.
 

@@ -8,7 +8,7 @@ from opsassay.grading.evidence import evidence_metrics
 from opsassay.grading.levels import level_metrics
 from opsassay.grading.metrics import Metrics, scored
 from opsassay.grading.ntam import Ntam, chains_of
-from opsassay.grading.outcome import outcome_metrics, ranking_metrics, true_roots
+from opsassay.grading.outcome import entity_metrics, outcome_metrics, ranking_metrics, true_roots
 from opsassay.grading.process import claimed_graph, graph_metrics, path_metrics, true_graph
 from opsassay.grading.profiles import PROFILES, Profile
 from opsassay.grading.topology import Topology
@@ -53,12 +53,14 @@ def grade(
     if run.status is not RunStatus.DONE or diagnosis is None:
         unnamed = _unnamed(run, Diagnosis(), truth, profile)
         asked = outcome_metrics((), truth, profile, unnamed=unnamed)
+        asked |= entity_metrics((), truth, profile)
         asked |= _process_metrics(Diagnosis(), truth, annotation, profile, unnamed=unnamed)
         graded = metrics.failed((*metrics.ALL, *further), _what_became_of(run))
         graded |= {name: asked[name] for name in asked if asked[name].status is MetricStatus.NOT_APPLICABLE}
     else:
         unnamed = _unnamed(run, diagnosis, truth, profile)
         graded = outcome_metrics(diagnosis.root_causes, truth, profile, unnamed=unnamed)
+        graded |= entity_metrics(diagnosis.root_causes, truth, profile)
         graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
         graded |= _process_metrics(diagnosis, truth, annotation, profile, unnamed=unnamed)
         graded |= ranking_metrics(diagnosis.ranking, truth, profile)

@@ -17,6 +17,7 @@ _PERSONA = re.compile(r"\b[Yy]ou are (?:the |an? )?([A-Z][A-Za-z0-9_-]*(?: [A-Z]
 _ROLE_HEADING = re.compile(r"##\s*Your role\s+([A-Z][A-Za-z0-9_-]*)")
 _ACTION = re.compile(r"^\s*(?:Action|Tool|Function call)\s*:\s*([\w.-]+)\s*$", re.IGNORECASE | re.MULTILINE)
 _TOOL_BLOCK = re.compile(r"<tool_call>|<function=|```(?:bash|sh|python|tool_code)\b")
+_MESSAGE = re.compile(r"(?:\A|\n\n)\[(system|developer|user|assistant|tool|function)\]\n")
 _NOT_NAMES = frozenset(
     {"Note", "Error", "Warning", "Output", "Input", "Action", "Thought", "Observation", "Answer", "Task", "Step", "Plan",
      "Final Answer", "Result", "Question", "Summary", "Traceback", "Exception", "Http", "Https", "Tool"}
@@ -65,6 +66,15 @@ def tool_in_text(text: str) -> str | None:
 def render_messages(messages: Sequence[tuple[str, str]]) -> str:
     """Return (role, text) pairs as one readable input context."""
     return "\n\n".join(f"[{role}]\n{text}" for role, text in messages)
+
+
+def split_messages(context: str) -> list[tuple[str, str]]:
+    """Return the (role, text) pairs that `render_messages` made *context* of; text before the first role is a user's.
+
+    A text that holds an empty line and then a line such as ``[user]`` is cut there too.
+    """
+    first, *rest = _MESSAGE.split(context)
+    return ([("user", first)] if first else []) + list(zip(rest[::2], rest[1::2], strict=True))
 
 
 def plain_text(content: Any) -> str:

@@ -29,6 +29,9 @@ METRICS: dict[str, MetricWord] = {
     "any_service": _share("Any root", "At least one claimed root is a true root."),
     "fault_kind_accuracy": _share("Fault kind", "The kind of fault was named rightly."),
     "component_match": _share("Component", "Claims below the service (pod, container, function, span) that are right."),
+    "precision_at_full_recall": _share(
+        "ITBench-AA", "Share of the claimed services that are roots where every root is named, else 0."
+    ),
     "path_reachability": _share("Path", "Claimed edges lead from a right root to a service that raised a true alarm."),
     "path_reachability_hit": _share("Path, kind", "The same, from a root whose fault kind is right too."),
     "ungrounded": _share("Ungrounded", "A right root whose claimed edges lead to no alarm. Lower is better."),

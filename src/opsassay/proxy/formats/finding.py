@@ -15,6 +15,7 @@ from opsassay.model.json_lines import read_json_lines
 from opsassay.model.run import Run
 from opsassay.model.trajectory import Attribution, LabelledTrace, Trace
 from opsassay.proxy.exchanges import read_session
+from opsassay.proxy.formats.atif import atif_traces, is_atif
 from opsassay.proxy.formats.elephant import (
     PAIRS,
     RUNS,
@@ -162,13 +163,15 @@ def _of_payload(payload: Any, path: Path) -> list[Trace]:
         return traces_of_spans([payload], path)
     if is_inspect(payload):
         return inspect_traces(payload, path)
+    if is_atif(payload):
+        return atif_traces(payload, path)
     if isinstance(payload, dict) and "schema_version" in payload and "steps" in payload:
         return [read_noun(Trace, path)]
     if is_elephant(payload):
         return [elephant_trace(payload, path)]
     raise DatapackError(
-        f"{path} is in no known format; known are traces of OpsAssay, OpenTelemetry spans (OTLP JSON), logs of inspect_ai, "
-        "Who&When and TraceElephant."
+        f"{path} is in no known format; known are traces of OpsAssay, ATIF, OpenTelemetry spans (OTLP JSON), logs of "
+        "inspect_ai, Who&When and TraceElephant."
     )
 
 

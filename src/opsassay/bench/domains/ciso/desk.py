@@ -227,7 +227,7 @@ class ComplianceDesk(CountedDesk):
         return (*tool_specs(self._toolbox.tools), ToolSpec(name=SUBMIT, description=about, parameters=empty))
 
     def places(self) -> str:
-        """Return what an agent is told of where it works."""
+        """Return what an agent reads of where it works."""
         worlds = ", ".join(self._toolbox.world_names)
         return f"Your workspace holds the files that list_files lists. Tools run before these worlds: {worlds}.\n"
 

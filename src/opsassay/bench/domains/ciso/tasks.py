@@ -35,7 +35,7 @@ COLLECTORS = {KUBECTL: "fetcher.sh", ANSIBLE: "playbook.yml"}
 """What collects the evidence in the classes that have some."""
 POLICY = "policy.rego"
 TARGET = "target"
-"""The world that an agent works at, whose label it is not told."""
+"""The world that an agent works at, whose label it does not know."""
 BODIES = "compliance_tasks"
 """Folder of a store with the bodies of its tasks, which hold their seeds and so their worlds."""
 GENERATOR = "1"
@@ -158,7 +158,7 @@ class ComplianceTask(Artefact):
         return _named(self._drawn("example", EXAMPLES), examples)
 
     def open_worlds(self, examples: int) -> dict[str, AnyWorld]:
-        """Return the worlds that an agent may ask: those of the examples, and one whose label it is not told."""
+        """Return the worlds that an agent may ask: those of the examples, and one whose label it does not know."""
         return {**self.shown(examples), TARGET: self._drawn(TARGET, 1)[self.seed % 2]}
 
     def _drawn(self, purpose: str, count: int) -> Sequence[AnyWorld]:

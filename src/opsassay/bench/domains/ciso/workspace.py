@@ -71,8 +71,8 @@ class Workspace:
         if not words or words[0] not in VERBS:
             raise UserError(f"The first word is one of {', '.join(VERBS)}.")
         for before, word in itertools.pairwise(words):
-            if before in ("-m", "-am", "--message"):
-                continue
+            if words[0] == "commit" and before in ("-m", "-am", "--message") and not word.startswith("-"):
+                continue  # a message may say what it likes
             if not _OPTIONS.fullmatch(word) if word.startswith("-") else (word.startswith(("/", ":")) or ".." in word):
                 raise UserError(f"git {words[0]} with {word[:80]} is not allowed.")
         if shutil.which("git") is None:

@@ -1,0 +1,164 @@
+"""A system in a test: run it, break it, let an agent or a runbook work on it, and assert on what it went through."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from opsassay.errors import StartError, UserError
+from opsassay.model.incident import FaultPlan, Window
+from opsassay.model.json_lines import append_line
+from opsassay.model.run_folder import ACTIONS, TIMELINE
+from opsassay.model.trajectory import Action, Depth, Observation, Timeline
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.operations.held_faults import held
+from opsassay.testbed.operations.live import LiveAlerts
+from opsassay.testbed.operations.sight import Sight
+from opsassay.testbed.operations.sights import live_telemetry
+from opsassay.testbed.operations.tools import VerbToolbox
+from opsassay.testbed.recording.observer import observing, read_timeline
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
+
+DEPTHS: tuple[Depth, ...] = ("D1", "D2", "D3", "D4")
+LONGEST_S = 24 * 3600.0
+HEALTHY_TIMEOUT_S = 60.0
+_LOOK_EVERY_S = 0.2
+
+
+@dataclass
+class SystemInTest:
+    """A running system, observed from its first healthy moment on.
+
+    *tools* are those of an operating agent (`tools.definitions()`, `tools.call(name, arguments)`); every call is recorded
+    in *actions*. *running* is the handle beneath, *folder* holds the timeline.
+    """
+
+    running: LocalSystem
+    folder: Path
+    tools: VerbToolbox
+    actions: list[Action] = field(default_factory=list)
+
+    @property
+    def endpoints(self) -> dict[str, list[str]]:
+        """The URLs of the entries, by service."""
+        return {name: list(urls) for name, urls in self.running.status().endpoints.items()}
+
+    def fault(
+        self, fault: str, service: str | None = None, *, host: str | None = None, **parameters: Any
+    ) -> AbstractContextManager[None]:
+        """Hold *fault* of the catalogue on a service or host while the block runs; UserError for one that cannot be."""
+        target = {key: value for key, value in (("service", service), ("host", host)) if value is not None}
+        try:
+            plan = FaultPlan.model_validate({"fault": fault, "target": target or None, "parameters": parameters})
+        except ValueError as error:
+            raise UserError(f"the fault {fault}: {_first_line(error)}") from error
+        self.running.require(plan)
+        return held(self.running, plan, LONGEST_S)
+
+    def change(self, verb: str, **arguments: Any) -> Mapping[str, Any]:
+        """Change the system as somebody else would, with an operator's *verb*; no action of the agent."""
+        return self.running.operate(verb, arguments)
+
+    def trajectory(self) -> Timeline:
+        """Return what the observer has seen until now."""
+        return read_timeline(self.folder / TIMELINE)
+
+    def assert_recovers(self, within_s: float = 30.0) -> None:
+        """Fail unless all depths are whole again within *within_s* seconds from now, by readings that begin from now on."""
+        began_ns, deadline = time.time_ns(), time.monotonic() + within_s
+        while True:
+            newest = {one.depth: one for one in self._readings() if one.started_ns >= began_ns}
+            if all(depth in newest and newest[depth].value == 1.0 for depth in DEPTHS):
+                return
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_EVERY_S)
+        short = [_said(newest[depth]) if depth in newest else f"{depth} was not read" for depth in DEPTHS]
+        raise AssertionError(f"the system did not recover within {within_s:g} s: {', '.join(short)}")
+
+    def assert_kept(self, depth: Depth, at_least: float) -> None:
+        """Fail when *depth* was ever below *at_least*: the whole trajectory counts, not how it ended."""
+        readings = [one for one in self._readings() if one.depth == depth]
+        if not readings:
+            raise AssertionError(f"{depth} was not read; the depths are {', '.join(DEPTHS)}")
+        lowest = min(readings, key=_value)
+        if _value(lowest) < at_least:
+            after_s = (lowest.started_ns - readings[0].started_ns) / 1e9
+            raise AssertionError(f"{_said(lowest)} after {after_s:.1f} s, and was to stay at {at_least:g} or above")
+
+    def assert_touched_only(self, *services: str) -> None:
+        """Fail when an action changed anything but *services* (services, stores, hosts) and their replicas."""
+        owners = {entity.id: entity.service for tick in self.trajectory().ticks for entity in tick.entities}
+        for action in self.actions:
+            others = sorted(name for name in action.touched if not {name, owners.get(name)} & set(services))
+            if action.mutating and others:
+                raise AssertionError(f"{action.tool} {action.arguments} touched {', '.join(others)}")
+
+    def _readings(self) -> list[Observation]:
+        ticks = self.trajectory().ticks
+        return [one for tick in ticks for one in tick.observations if one.value is not None]
+
+
+@contextmanager
+def system_in_test(
+    system: str,
+    *,
+    folder: Path,
+    rate_rps: float | None = None,
+    isolation: str | None = None,
+    seed: int = 0,
+    warmup_s: float = 4.0,
+    cadence_s: float = 0.5,
+) -> Iterator[SystemInTest]:
+    """Run *system* (a name, or the path of a YAML file) while the block runs, and observe it into *folder*.
+
+    It is looked at and probed every *cadence_s* seconds once it has warmed up. Raises UserError for what is no system,
+    StartError when it does not become healthy.
+    """
+    app, name = load_system(system), f"test-{os.getpid()}-{secrets.token_hex(2)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    deployed = LocalSubstrate().deployed(app, name, seed=seed, rate_rps=rate_rps, isolation=isolation)
+    with deployed as running, live_telemetry(running.receiver, folder) as telemetry:
+        usual_from = time.time_ns()
+        time.sleep(warmup_s)
+        _require_ready(running)
+        usual = Window(start_ns=usual_from, end_ns=time.time_ns())
+        sight = Sight(telemetry, LiveAlerts(telemetry, app.slo, usual))
+        actions: list[Action] = []
+
+        def record(action: Action) -> None:
+            actions.append(action)
+            append(action)
+
+        append = partial(append_line, folder / ACTIONS)
+        with observing(name, folder / TIMELINE, cadence_s=cadence_s, probe_every_s=cadence_s):
+            yield SystemInTest(running, folder, VerbToolbox(running, sight, record), actions)
+
+
+def _require_ready(running: LocalSystem) -> None:
+    deadline = time.monotonic() + HEALTHY_TIMEOUT_S
+    while missing := running.status().not_ready:
+        if time.monotonic() > deadline:
+            raise StartError(f"After {HEALTHY_TIMEOUT_S:g} s still not ready: {', '.join(missing)}.")
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _value(reading: Observation) -> float:
+    return 1.0 if reading.value is None else reading.value
+
+
+def _said(reading: Observation) -> str:
+    failing = f" ({', '.join(reading.failing)})" if reading.failing else ""
+    return f"{reading.depth} is {_value(reading):.2f}{failing}"
+
+
+def _first_line(error: ValueError) -> str:
+    errors = getattr(error, "errors", None)
+    return str(errors()[0]["msg"]) if callable(errors) else str(error)
