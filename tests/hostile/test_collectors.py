@@ -194,12 +194,15 @@ def test_processes_of_a_fetcher_end_with_it() -> None:
     assert gather_on_cluster({FETCHER: script.encode()}, WORLD).data == b"1\n"
     running = "\0".join(one.read_bytes().decode(errors="replace") for one in Path("/proc").glob("[0-9]*/cmdline"))
     assert token not in running
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", token])
-    try:
-        assert token.encode() in Path(f"/proc/{child.pid}/cmdline").read_bytes()  # the control: it would have been seen
-    finally:
-        child.kill()
-        child.wait()
+    waiting = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)", token]
+    with subprocess.Popen(waiting, stdout=subprocess.PIPE) as child:
+        try:
+            child.stdout.readline()
+            assert (
+                token.encode() in Path(f"/proc/{child.pid}/cmdline").read_bytes()
+            )  # the control: it would have been seen
+        finally:
+            child.kill()
 
 
 def test_a_key_that_stands_twice_is_its_last_value() -> None:
