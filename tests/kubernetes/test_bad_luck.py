@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import socket
 import threading
 import time
 from pathlib import Path
@@ -30,6 +31,7 @@ from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterU
 from opsassay.testbed.substrates.kubernetes.api import client
 from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError
 from opsassay.testbed.substrates.kubernetes.api.object_server import ObjectServer
+from opsassay.testbed.substrates.kubernetes.api.owners import OWNER
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed
 from opsassay.testbed.substrates.kubernetes.probes import ClusterProbes, Watched, api_health
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
@@ -92,9 +94,7 @@ def test_what_could_not_be_removed_is_named_with_what_clears_it_later(cluster, s
     cluster.refuse = lambda *_: ...
     assert cluster.namespaces() == ["mine", "mine-watch"]
     for name in cluster.namespaces():
-        cluster.objects["Namespace", "", name]["metadata"]["annotations"][module.OWNER] = (
-            f"{module.socket.gethostname()}:1:0"
-        )
+        cluster.objects["Namespace", "", name]["metadata"]["annotations"][OWNER] = f"{socket.gethostname()}:1:0"
     assert [(row.name, row.phase) for row in substrate.status()] == [("mine", "cleared")]
     assert cluster.namespaces() == []
 
@@ -274,9 +274,7 @@ def test_a_stuck_namespace_of_a_dead_process_does_not_keep_the_others(cluster, s
     monkeypatch.setattr(module, "REMOVE_TIMEOUT_S", 0.05)
     for name in ("first", "second"):
         substrate.deploy(TINY, name, owned=True)
-        cluster.objects["Namespace", "", name]["metadata"]["annotations"][module.OWNER] = (
-            f"{module.socket.gethostname()}:1:0"
-        )
+        cluster.objects["Namespace", "", name]["metadata"]["annotations"][OWNER] = f"{socket.gethostname()}:1:0"
     end = cluster.end
     cluster.end = lambda namespace: (
         setattr(cluster, "holding", FINALIZER * namespace.startswith("first")) or end(namespace)

@@ -11,6 +11,7 @@ import pytest
 
 from opsassay.errors import UserError
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS, version_in
+from opsassay.testbed.substrates.kubernetes.api.object_server import OPTIONAL_GROUPS
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects
 from opsassay.testbed.substrates.kubernetes.api.small_api import SmallApi, served
 
@@ -41,7 +42,7 @@ def test_discovery_leads_to_every_kind(world):
     assert found == {
         kind: (version_in(group), plural, namespaced)
         for kind, (group, plural, namespaced) in KINDS.items()
-        if "chaos-mesh" not in group
+        if not group.startswith(OPTIONAL_GROUPS)
     }
     assert asked(world, "/apis/apps")[1]["versions"] == [{"groupVersion": "apps/v1", "version": "v1"}]
     assert asked(world, "/version")[1]["gitVersion"].startswith("v1.")
@@ -55,6 +56,7 @@ def test_discovery_leads_to_every_kind(world):
         "/api/v1/unicorns",
         "/api/v1/namespaces/shop/nodes", "/api/v1/namespaces/shop/pods/web-1/log", "/api/v1/pods/web-1",
         "/api/v1/namespaces/shop/pods/nobody", "/apis/chaos-mesh.org/v1alpha1",
+        "/apis/kyverno.io/v1",
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_a_status(world, path):
