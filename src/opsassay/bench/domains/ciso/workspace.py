@@ -17,7 +17,13 @@ from opsassay.outside import read_plain
 MAX_FILE, MAX_FILES, MAX_DEPTH, MAX_NAME = 2**20, 300, 12, 255
 VERBS = ("add", "commit", "diff", "log", "restore", "show", "status")
 _GIT_S = 20.0
-_SAFE = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.allow=never", "commit.gpgSign=false")
+_SAFE = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "protocol.allow=never",
+    "commit.gpgSign=false",
+    "gc.auto=0",
+)
 _OPTIONS = re.compile(
     r"-[0-9]+|-a|-A|-m|-am|-p|-s|--|--all|--cached|--message|--name-only|--oneline|--short|--staged|--stat"
 )
