@@ -77,8 +77,8 @@ def test_no_path_leads_out_of_the_workspace_or_into_git(desk, path, tmp_path):
     [["clone", "/"], ["-c", "x=y", "log"], ["diff", "--no-index", "/etc/passwd", "/dev/null"], ["diff", "/etc/passwd", "x"],
      ["commit", "-F", "/etc/passwd"], ["log", "--output=x"], ["diff", "../run", "x"], ["add", "--chmod=+x", "x"],
      ["show", ":/"], ["restore", "-m", "--pathspec-from-file=/etc/passwd"], ["log", "-m", "--output=/tmp/opsassay-left"],
-     ["commit", "-m", "-m", "--pathspec-from-file=/etc/passwd"], ["commit", "-m", "--file=/etc/passwd"], ["diff", "-m", "/etc"],
-     ["log", "--ext-diff"], ["submodule", "add", "x"], ["config", "core.hooksPath", "x"]],
+     ["commit", "-m", "-m", "--pathspec-from-file=/etc/passwd"], ["commit", "-m", "--file=/etc/passwd"],
+     ["diff", "-m", "/etc"], ["log", "--ext-diff"], ["submodule", "add", "x"], ["config", "core.hooksPath", "x"]],
 )  # fmt: skip
 def test_git_does_what_an_agent_needs_and_no_more(desk, words):
     status, output = used(desk(NEW), "git", words=words)
