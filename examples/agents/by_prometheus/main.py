@@ -40,7 +40,7 @@ def deepest(trace: dict[str, Any]) -> set[str]:
 
 def asked(url: str) -> Any:
     """Return the data that *url* answers with."""
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - the runner says the URL
         return json.load(answer)["data"]
 
 

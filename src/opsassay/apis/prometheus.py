@@ -15,13 +15,13 @@ import numpy as np
 import promql_parser as promql
 
 from opsassay import __version__
-from opsassay.apis.encoding import matrix_json, point, samples_json, vector_json
+from opsassay.apis.encoding import matrix_json, point, samples_json, seconds_text, vector_json
 from opsassay.apis.naming import is_label_name
 from opsassay.apis.promql.evaluating import Evaluation
 from opsassay.apis.promql.parsing import parse, parse_selector
 from opsassay.apis.promql.selecting import select
 from opsassay.apis.promql.values import PromqlError, Vectors
-from opsassay.apis.requests import TEXT, ApiCall, ApiReply, ms_in, number_in
+from opsassay.apis.requests import TEXT, ApiCall, ApiReply, duration_s, ms_in
 from opsassay.apis.rules import alerts_of, rules_of
 from opsassay.apis.series import SeriesStore, Times, read_series
 from opsassay.telemetry.datapack import Datapack
@@ -72,7 +72,7 @@ class PrometheusApi:
         at_ms = _time(call, "time", self._now_ms)
         expression = _top(parse(call.first("query") or ""))
         if isinstance(expression, promql.StringLiteral):
-            return _result("string", f"[{at_ms / 1000:.3f},{json.dumps(expression.val, ensure_ascii=False)}]")
+            return _result("string", f"[{seconds_text(at_ms)},{json.dumps(expression.val, ensure_ascii=False)}]")
         with _turn(self._one_query, _deadline(call)) as deadline:
             evaluation = Evaluation(self.store, np.array([at_ms], dtype=np.int64), deadline)
             if isinstance(expression, promql.MatrixSelector):
@@ -190,12 +190,8 @@ def _time(call: ApiCall, name: str, default_ms: int | None = None) -> int:
 def _seconds(call: ApiCall, name: str) -> float:
     text = call.first(name) or ""
     try:
-        return number_in(text)
-    except ValueError:
-        pass
-    try:
-        return promql.parse_duration(text).total_seconds()
-    except (ValueError, OverflowError) as error:
+        return duration_s(text)
+    except ValueError as error:
         raise PromqlError(f'invalid parameter "{name}": cannot parse "{text[:200]}" to a valid duration') from error
 
 

@@ -13,6 +13,8 @@ JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 MOST_PARAMETERS = 100
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
+_PIECE = re.compile(r"(\d{1,12})(ms|s|m|h|d|w|y)", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
 
@@ -48,6 +50,14 @@ def number_in(text: str) -> float:
     if len(text) > 100 or not _NUMBER.fullmatch(text) or not math.isfinite(number := float(text)):
         raise ValueError(text)
     return number
+
+
+def duration_s(text: str) -> float:
+    """Return the duration *text*, seconds or Prometheus' form (``1m30s``), in s; raises ValueError."""
+    pieces = _PIECE.findall(text[:100])
+    if pieces and "".join(number + unit for number, unit in pieces) == text:
+        return float(sum(int(number) * _UNITS_S[unit] for number, unit in pieces))
+    return number_in(text)
 
 
 def ms_in(text: str) -> int:

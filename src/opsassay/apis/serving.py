@@ -10,6 +10,8 @@ from pathlib import Path
 from socket import socket as Socket  # noqa: N812 - the class; the argument of that name is a path
 from typing import Protocol
 
+import polars as pl
+
 from opsassay.apis.jaeger import JaegerApi
 from opsassay.apis.prometheus import PrometheusApi, failed
 from opsassay.apis.promql.values import PromqlError
@@ -72,7 +74,7 @@ class ApiServer:
         for backend in self._backends:
             try:
                 reply = backend.answer(call)
-            except Exception:  # noqa: BLE001 - our fault, which the log explains and no client has to suffer for
+            except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - our fault, which the log explains
                 _LOG.exception("a request could not be answered")
                 return failed(PromqlError("internal error", "internal", 500))
             if reply is not None:

@@ -32,9 +32,13 @@ def parse(text: str) -> promql.Expr:
         raise _wrong(f"the query has more than {MOST_QUERY_CHARACTERS} characters")
     try:
         found = promql.parse(text)
-    except ValueError as error:
+        _require_subset(found)
+    except (ValueError, OverflowError) as error:
         raise _wrong(f"parse error: {error}") from error
-    _require_subset(found)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust: x[1e300] is one with promql-parser 0.12
+            raise
+        raise _wrong(f"parse error: {error}") from error
     return found
 
 
@@ -52,9 +56,19 @@ def _require_subset(top: promql.Expr) -> None:
         expression, depth = left.pop()
         if depth > MOST_DEPTH:
             raise _wrong(f"expressions may stand {MOST_DEPTH} deep within one another here")
+        _require_durations(expression)
         if (what := _outside(expression)) is not None:
             raise _wrong(f"{what} is outside the subset of PromQL that is evaluated over recordings")
         left += [(inner, depth + 1) for inner in _inner(expression)]
+
+
+def _require_durations(expression: promql.Expr) -> None:
+    """Raise OverflowError for a range or an offset beyond what Python's durations hold."""
+    match expression:
+        case promql.VectorSelector():
+            _ = expression.offset
+        case promql.MatrixSelector():
+            _ = expression.range
 
 
 def _outside(expression: promql.Expr) -> str | None:  # noqa: PLR0911 - one for each kind of expression

@@ -54,6 +54,7 @@ def _matching(regex: str, texts: list[str]) -> set[str]:
     if len(regex) > MOST_REGEX_CHARACTERS:
         raise PromqlError(f"a regular expression may have {MOST_REGEX_CHARACTERS} characters here")
     try:
+        pl.Series([""]).str.contains(regex)  # alone: "a)(b" would be one within the parentheses below
         return set(distinct.filter(distinct.str.contains(f"^(?s:{regex})$")))
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise PromqlError(f'invalid parameter "query": parse error: {regex!r} is no regular expression') from error
