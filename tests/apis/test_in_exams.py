@@ -83,7 +83,8 @@ def test_nothing_but_the_agents_own_incident_is_reached_through_the_apis(examine
     own, other = tree.ids()
     canary = f"{tree.truth_path(own)}/truth.json"
     attack = f"""
-paths = ["/truth.json", "/../truth.json", "/api/v1/../../../truth/{own}/truth.json", "//etc/passwd", "/%2e%2e/%2e%2e/etc/passwd",
+paths = ["/truth.json", "/../truth.json", "/api/v1/../../../truth/{own}/truth.json", "//etc/passwd",
+         "/%2e%2e/%2e%2e/etc/passwd",
          "/api/traces/..%2f..%2ftruth.json", "/api/services/%2fetc%2fpasswd/operations", "/api/v1/label/..%2fx/values",
          "/api/v1/read", "/api/v1/admin/tsdb/snapshot", "/federate?match[]=x", "/debug/pprof/", "/api/v1/status/config"]
 found["paths"] = [raw(f"GET {{path}} HTTP/1.1") for path in paths]

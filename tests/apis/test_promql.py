@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from apis.recordings import START_S, every, recorded
+from opsassay.apis.encoding import matrix_json, number_text
 from opsassay.apis.promql.evaluating import Evaluation
 from opsassay.apis.promql.parsing import FUNCTIONS, parse
 from opsassay.apis.promql.values import PromqlError, Vectors
@@ -74,6 +76,7 @@ def instant(store, query, at_s):
         ('irate(hits{path="foo"}[50m])', 50, {"foo": 10 / 300}),
         ('irate(hits{path="bar"}[50m])', 30, {"bar": 0}),
         ("delta(level[20m])", 20, {"up": 200, "down": -200}),
+        ("delta(level[20m])", 27, {"up": 155, "down": -155}),  # 100 in 10 min, 3 min to the start, half a step to the end
         ("avg_over_time(level[20m])", 20, {"up": 125, "down": 75}),
         ("sum_over_time(level[20m])", 20, {"up": 500, "down": 300}),
         ("min_over_time(level[20m])", 20, {"up": 50, "down": 0}),
@@ -216,3 +219,13 @@ def test_every_function_of_the_subset_is_on_its_page_and_evaluated(store):
     for name in FUNCTIONS:
         argument = {"time": "", "vector": "1", "abs": "hits"}.get(name, "hits[10m]")
         evaluated(store, f"{name}({argument})", 600)
+
+
+def test_numbers_of_a_range_are_written_one_way_whatever_stands_beside_them():
+    numbers = [0.1, 1e-5, 1e16, 123456.789, 3.0, -2.5, 1e-4, 9.999e15, math.inf, -0.0, 5e-324, 1.5e300]
+    for chosen in ([0.1, -2.5, 123456.789], numbers):
+        values = np.array([chosen])
+        found = Vectors([{}], values, np.ones_like(values, dtype=bool))
+        (series,) = json.loads(matrix_json(found, np.arange(len(chosen)) * 1000))
+        assert [text for _, text in series["values"]] == [number_text(number) for number in chosen]
+        assert all("e" not in text for _, text in series["values"])

@@ -58,14 +58,19 @@ def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
     rows = sorted(np.flatnonzero(vectors.present.any(axis=1)).tolist(), key=lambda row: key_of(vectors.labels[row]))
 
     def one(row: int) -> str:
-        present = vectors.present[row].tolist()
-        values = vectors.values[row].tolist()
-        points = [
-            f'{at}{number_text(value)}"]' for at, value, there in zip(times, values, present, strict=True) if there
-        ]
-        return f'{{"metric":{_metric(vectors.labels[row])},"values":[{",".join(points)}]}}'
+        present, values = vectors.present[row], vectors.values[row]
+        at = times if present.all() else [times[step] for step in np.flatnonzero(present).tolist()]
+        return f'{{"metric":{_metric(vectors.labels[row])},"values":[{",".join(_points(at, values[present]))}]}}'
 
     return _listed(one(row) for row in rows)
+
+
+def _points(at: Sequence[str], values: Values) -> list[str]:
+    """Return one sample for each text of *at*; where Python writes all numbers as Go does, none is looked at twice."""
+    size = np.abs(values)
+    if ((size >= 1e-4) & (size < 1e16) & (values != np.floor(values))).all():
+        return [f'{time}{value!r}"]' for time, value in zip(at, values.tolist(), strict=True)]
+    return [f'{time}{number_text(value)}"]' for time, value in zip(at, values.tolist(), strict=True)]
 
 
 def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:
