@@ -44,6 +44,7 @@ ORDER = (
     "methods",
     "diagnose",
     "agents",
+    "apis",
     "run",
     "grade",
     "table",

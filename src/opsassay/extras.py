@@ -8,6 +8,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("duckdb", "google", "numpy", "opentelemetry", "polars", "rustworkx", "scipy"),
     "testbed": ("asyncpg", "dns", "nats", "pyroute2", "valkey"),
     "agents": ("mcp", "openai"),
+    "apis": ("promql_parser",),
     "audit": ("firthmodels", "krippendorff", "sklearn"),
     "ciso": ("ansible", "jmespath", "regorus"),
     "discover": ("openevolve",),

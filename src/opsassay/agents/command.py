@@ -16,7 +16,20 @@ from opsassay.errors import ConfigError
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
 
-PLACES = ("python", "agent", "prompt", "answer", "view", "work", "mcp", "model", "tools", "kubeconfig")
+PLACES = (
+    "python",
+    "agent",
+    "prompt",
+    "answer",
+    "view",
+    "work",
+    "mcp",
+    "model",
+    "tools",
+    "kubeconfig",
+    "prometheus",
+    "jaeger",
+)
 """What a command may name in braces."""
 
 MOST_FILES = 2000
@@ -33,7 +46,7 @@ class AgentFile(Written):
     readable: tuple[str, ...] = Field(
         default=(), description="folders or files of the machine that it sees in the seal, by their absolute paths"
     )
-    needs: tuple[Literal["model", "mcp"], ...] = Field(default=(), description="what is offered to it")
+    needs: tuple[Literal["model", "mcp", "apis"], ...] = Field(default=(), description="what is offered to it")
     source: str = Field(default="", description="where it comes from")
     environment: dict[str, str] = Field(
         default_factory=dict, description="further variables; no keys: they are readable"

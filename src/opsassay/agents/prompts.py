@@ -61,13 +61,18 @@ def repair_request(problem: str) -> str:
 def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -> str:
     """Return the one prompt of an external agent: task, data, contract and where the answer goes.
 
-    *places* tells where things are: view, answer, and mcp where there is a server.
+    *places* tells where things are: view, answer, mcp where there is a server, prometheus and jaeger where they are served.
     """
     lines = [f"- The telemetry lies in {places['view']}, a parquet file per table beside incident.json; read only."]
     if "mcp" in places:
         lines.append(
             "- An MCP server offers list_tables, get_schema, query_sql (DuckDB) and think over the same tables, and submit "
             f"for the answer: {places['mcp']} describes it in the usual form."
+        )
+    if "prometheus" in places:
+        lines.append(
+            f"- The same telemetry is served read-only by the HTTP APIs of Prometheus at {places['prometheus']} and of "
+            f"Jaeger at {places['jaeger']}; a query without a time is asked of the end of the recording."
         )
     lines.append(f"- Write the answer to {places['answer']}, or print it as all that you print, or submit it by MCP.")
     return _TASK.format(

@@ -27,12 +27,17 @@ from opsassay.bench.core.commands import (
 )
 from opsassay.bench.core.mounts import mounts_of
 from opsassay.bench.sealing import Ended, Seal, SealLimits
+from opsassay.errors import UserError
 from opsassay.telemetry.content import whole_file
 
 if TYPE_CHECKING:
+    from opsassay.apis.serving import ApiServer
     from opsassay.bench.core.gateway import Gateway
 
-MODEL_PORT = 8000
+MODEL_PORT, PROMETHEUS_PORT, JAEGER_PORT = 8000, 9090, 16686
+"""Inside a seal; those of the APIs are the ports at which clients expect them."""
+
+APIS = "apis"
 _TOOLS, _MODEL = "tools", "model"
 
 
@@ -75,13 +80,14 @@ class OutsideAgent:
 class OutsideTask:
     """What an external agent is to work on: the *view* that it reads, and the *prompt* for given places.
 
-    *desk* are its tools; *further* makes more places, given the work folder.
+    *desk* are its tools; *further* makes more places, given the work folder; *apis* serves backends' own APIs.
     """
 
     view: Path
     prompt: Callable[[Mapping[str, str]], str]
     desk: ToolDesk | None = None
     further: Callable[[Path, bool], Mapping[str, str]] = lambda _work, _sealed: {}
+    apis: ApiServer | None = None
 
 
 def run_outside(
@@ -90,8 +96,11 @@ def run_outside(
     """Run the command of *agent* on *task* in *folder*, whose ``work`` it may write to, and return how it ended.
 
     Its trace goes into *run_dir*, the tokens of its model into *meter*. Sealed, it finds the tools' socket, its model
-    at 127.0.0.1:8000 and nothing else of the machine. Raises as `Seal.run`.
+    at 127.0.0.1:8000, the APIs of the task at 9090 and 16686, and nothing else of the machine. Raises as `Seal.run`, and
+    UserError when it needs APIs that the task has not.
     """
+    if APIS in agent.needs and task.apis is None:
+        raise no_apis(agent.name)
     work, files, desk = folder / "work", folder / "agent", task.desk
     for made in (work, files):
         made.mkdir()
@@ -101,6 +110,7 @@ def run_outside(
     places = places_of(task.view, work, files, sealed=sealed)
     environment = {"HOME": places["work"], "LANG": "C.UTF-8", "TZ": "UTC", **agent.environment}
     sockets: dict[str, Path] = {}
+    ports: dict[int, str] = {}
     gate: Gateway | None = None
     with ExitStack() as stack:
         if desk is not None:
@@ -111,13 +121,17 @@ def run_outside(
             from opsassay.bench.core.gateway import gateway
 
             gate = stack.enter_context(gateway(agent.model, folder, meter))
-            sockets[_MODEL], places["model"] = gate.path, agent.model
+            sockets[_MODEL], ports[MODEL_PORT], places["model"] = gate.path, _MODEL, agent.model
             environment |= gate.environment(f"http://127.0.0.1:{MODEL_PORT}" if sealed else gate.url, agent.model)
+        if task.apis is not None:
+            urls = _serve_apis(stack, task.apis, folder, sockets, ports, sealed=sealed)
+            places |= urls
+            environment |= {f"{name.upper()}_URL": url for name, url in urls.items()}
         places |= task.further(work, sealed)
         prompt = task.prompt(places)
         (work / PROMPT).write_text(prompt, encoding="utf-8")
         seal = Seal(
-            view=task.view, work=work, sockets=sockets, ports={MODEL_PORT: _MODEL} if gate else {},
+            view=task.view, work=work, sockets=sockets, ports=ports,
             limits=_seal_limits(meter), environment=environment, readable={AGENT_INSIDE: files, **agent.mounts},
         )  # fmt: skip
         began_ns = time.time_ns()
@@ -127,6 +141,27 @@ def run_outside(
         _note_limits(ended, meter)
         _write_trace(gate, desk, run_dir, agent.name, prompt, ended, began_ns)
         return ended
+
+
+def no_apis(name: str) -> UserError:
+    """Return the error for the agent *name*, which needs APIs where none are served."""
+    return UserError(
+        f"The agent {name} needs apis, which are served for recorded incidents alone; leave apis out of its needs here."
+    )
+
+
+def _serve_apis(
+    stack: ExitStack, server: ApiServer, folder: Path, sockets: dict[str, Path], ports: dict[int, str], *, sealed: bool
+) -> dict[str, str]:
+    """Serve *server* until *stack* ends: at a socket that *ports* of the seal lead to, or beside it at a free port."""
+    from opsassay.apis.serving import serving_on_port, serving_on_socket
+
+    if not sealed:
+        url = stack.enter_context(serving_on_port(server))
+        return {"prometheus": url, "jaeger": url}
+    sockets[APIS] = stack.enter_context(serving_on_socket(server, folder / f"{APIS}.sock"))
+    ports |= {PROMETHEUS_PORT: APIS, JAEGER_PORT: APIS}
+    return {"prometheus": f"http://127.0.0.1:{PROMETHEUS_PORT}", "jaeger": f"http://127.0.0.1:{JAEGER_PORT}"}
 
 
 def _seal_limits(meter: Meter) -> SealLimits:

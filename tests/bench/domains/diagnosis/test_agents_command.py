@@ -66,7 +66,11 @@ def test_what_is_broken_is_named(call, tmp_path, code, check, said):
 
 @pytest.mark.parametrize(
     ("name", "further"),
-    [("by_mcp", ()), ("by_model", ("--model", f"scripted:{EXAMPLES / 'by_model' / 'model.yaml'}"))],
+    [
+        ("by_mcp", ()),
+        ("by_prometheus", ()),
+        ("by_model", ("--model", f"scripted:{EXAMPLES / 'by_model' / 'model.yaml'}")),
+    ],
 )
 def test_the_examples_keep_the_contract(call, name, further):
     told = json.loads(call("agents", "check", EXAMPLES / name / "agent.yaml", *further, "--json")[0])

@@ -20,6 +20,7 @@ from opsassay.agents.record import ACTIONS, TRACE
 from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt, keep_end, never
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.mounts import kept_of, mounts_of, require_apart
+from opsassay.bench.core.outside import APIS
 from opsassay.bench.core.store import LOG, RunStore
 from opsassay.bench.domains.diagnosis.answers import diagnosed, how_it_died, read_answer
 from opsassay.bench.domains.diagnosis.external import examine
@@ -117,6 +118,8 @@ def setup_of(
     if name.endswith((".yaml", ".yml")):
         agent = CommandAgent(Path(name))
         mounts_of(agent)  # what it may not see is refused before anything runs
+        if APIS in agent.file.needs:
+            import opsassay.apis.serving  # noqa: F401 - and so is what is not installed
         own = agent.file.limits
     else:
         agent, own = agent_named(name), Limits()

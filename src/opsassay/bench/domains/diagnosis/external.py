@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opsassay.agents.command import CommandAgent
 from opsassay.agents.contract import Answer, AnswerError, read_answer
@@ -17,7 +18,7 @@ from opsassay.agents.tools import MAX_ROWS, TelemetryToolbox
 from opsassay.bench.core.attempt import MAX_ANSWER_BYTES, AttemptOutcome, reading_what_was_left
 from opsassay.bench.core.commands import WORK_INSIDE
 from opsassay.bench.core.domain import at_hand
-from opsassay.bench.core.outside import OutsideAgent, OutsideTask, output_of, run_outside
+from opsassay.bench.core.outside import APIS, OutsideAgent, OutsideTask, output_of, run_outside
 from opsassay.bench.core.store import LOG
 from opsassay.bench.domains.diagnosis.answers import how_it_died
 from opsassay.bench.domains.diagnosis.views import Canary, opaque_view
@@ -28,6 +29,9 @@ from opsassay.model.run import RunStatus
 from opsassay.outside import is_plain, read_plain
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql
+
+if TYPE_CHECKING:
+    from opsassay.apis.serving import ApiServer
 
 ANSWER = "answer.json"
 
@@ -43,6 +47,7 @@ def examine(
             lambda places: task_prompt(incident.incident, meter.limits, places),
             desk,
             further=lambda work, is_sealed: {"answer": f"{WORK_INSIDE if is_sealed else work}/{ANSWER}"},
+            apis=bundle.apis() if APIS in agent.file.needs else None,
         )
         with reading_what_was_left():
             end = run_outside(OutsideAgent.of(agent, model), task, bundle.folder, run_dir, meter, sealed=sealed)
@@ -81,6 +86,12 @@ class IncidentBundle:
             return None
         sql = LockedSql(self._incident, timeout_s=self._meter.limits.query_seconds, max_rows=MAX_ROWS)
         return Desk(TelemetryToolbox(self._stack.enter_context(sql)), self._meter, self._recorder, self.services)
+
+    def apis(self) -> ApiServer:
+        """Return the server of backends' APIs over the copy, read now; raises DatapackError."""
+        from opsassay.apis.serving import ApiServer
+
+        return ApiServer.over(Datapack.open(self.folder / INCIDENT_FOLDER))
 
     def reset(self) -> None:
         """Do nothing: the incident itself was never handed out."""

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from opsassay.testbed.substrates.kubernetes.api import one_request, small_api
+from opsassay.bounded_http import one_request
+from opsassay.testbed.substrates.kubernetes.api import small_api
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects
 from opsassay.testbed.substrates.kubernetes.api.small_api import MOST_ASKED
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from opsassay.bounded_http.one_request import header
 from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Object
 from opsassay.testbed.substrates.kubernetes.api.discovery import discovery
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS, version_in
 from opsassay.testbed.substrates.kubernetes.api.merging import merged, strategic
-from opsassay.testbed.substrates.kubernetes.api.one_request import header
 from opsassay.testbed.substrates.kubernetes.api.selecting import by_fields, by_labels
 from opsassay.testbed.substrates.kubernetes.api.small_api import SmallApi
 from opsassay.testbed.substrates.kubernetes.api.statuses import NO_RESOURCE, Outcome, StatusError, failure, success

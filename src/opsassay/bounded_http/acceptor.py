@@ -80,14 +80,16 @@ class Acceptor:
             self._room.release()
 
 
-def listen_on_port() -> socket.socket:
-    """Return a socket that listens on any free port of 127.0.0.1; raises StartError when there is none."""
+def listen_on_port(port: int = 0) -> socket.socket:
+    """Return a socket that listens on *port* of 127.0.0.1, on any free one for 0; raises StartError when it cannot."""
     listener = socket.socket(socket.AF_INET)
     try:
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
     except OSError as error:
         listener.close()
-        raise StartError(f"No port of 127.0.0.1 can be listened on: {error}.") from error
+        which = f"Port {port}" if port else "No port"
+        raise StartError(f"{which} of 127.0.0.1 {'cannot' if port else 'can'} be listened on: {error}.") from error
     listener.listen(MOST_CONNECTIONS)
     return listener
 

@@ -17,7 +17,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from opsassay.errors import UserError
 from opsassay.outside import read_json
-from opsassay.testbed.substrates.kubernetes.api.statuses import Outcome
 
 MOST_HEAD_BYTES = 2**14
 """Of the request line and the headers together."""
@@ -40,11 +39,15 @@ class UnreadableError(UserError):
 
 
 class RequestHead(NamedTuple):
-    """A request as far as its headers; *rest* is what has been read beyond them, *length* that of the whole body."""
+    """A request as far as its headers; *rest* is what has been read beyond them, *length* that of the whole body.
+
+    *query* has the first value of each parameter, *query_text* all of it as it was written.
+    """
 
     method: str
     path: str
     query: dict[str, str]
+    query_text: str
     headers: dict[str, str]
     length: int
     rest: bytes
@@ -71,14 +74,23 @@ def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
     if len(lines) > MOST_HEADERS:
         raise UnreadableError(431, f"a request may have {MOST_HEADERS} headers")
     headers = dict(_header(line) for line in lines)
-    method, path, query = _request_line(first)
-    return RequestHead(method, path, query, headers, _length(headers), bytes(read[end + 4 :]))
+    method, path, query, query_text = _request_line(first)
+    return RequestHead(method, path, query, query_text, headers, _length(headers), bytes(read[end + 4 :]))
 
 
 def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> Any:
     """Return the JSON body that follows *head*, None for none; raises as `read_head`."""
     if "protobuf" in header(head.headers, "Content-Type"):
         raise UnreadableError(415, "protobuf is not read here; send JSON, as `kubectl create -f` does")
+    content = read_content(connection, head, deadline)
+    try:
+        return read_json(content) if content else None
+    except ValueError as error:
+        raise UnreadableError(400, f"the body is no JSON that is read here: {error}") from error
+
+
+def read_content(connection: socket.socket, head: RequestHead, deadline: float) -> bytes:
+    """Return the body that follows *head* as it is, b"" for none; raises as `read_head`."""
     if header(head.headers, "Expect").lower() == "100-continue":
         connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
     read = bytearray(head.rest)
@@ -86,10 +98,7 @@ def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> 
         if not (chunk := _received(connection, deadline)):
             raise UnreadableError(400, "the request ends within its body")
         read += chunk
-    try:
-        return read_json(bytes(read[: head.length])) if head.length else None
-    except ValueError as error:
-        raise UnreadableError(400, f"the body is no JSON that is read here: {error}") from error
+    return bytes(read[: head.length])
 
 
 def header(headers: Mapping[str, str], name: str) -> str:
@@ -97,21 +106,29 @@ def header(headers: Mapping[str, str], name: str) -> str:
     return next((value for key, value in headers.items() if key.lower() == name.lower()), "")
 
 
-def send_answer(connection: socket.socket, outcome: Outcome) -> None:
+def send_answer(connection: socket.socket, outcome: tuple[int, Any]) -> None:
     """Send *outcome* as the one answer of *connection*; raises OSError when the other end is gone or takes nothing."""
     status, content = outcome
-    connection.settimeout(ANSWER_TIMEOUT_S)
-    plain = isinstance(content, bytes)
-    kind = "text/plain" if plain else "application/json"
-    reason = next((one.phrase for one in HTTPStatus if one == status), "")
-    head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nConnection: close\r\n"
     if isinstance(content, list):  # the events of a watch, whose end is that of the connection
-        connection.sendall(f"{head}\r\n".encode())
+        connection.settimeout(ANSWER_TIMEOUT_S)
+        connection.sendall(f"{_head(status, 'application/json')}\r\n".encode())
         for event in content:
             connection.sendall(json.dumps(event).encode() + b"\n")
-        return
-    body = content if isinstance(content, bytes) else json.dumps(content).encode() + b"\n"
-    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    elif isinstance(content, bytes):
+        send_content(connection, status, content, "text/plain")
+    else:
+        send_content(connection, status, json.dumps(content).encode() + b"\n", "application/json")
+
+
+def send_content(connection: socket.socket, status: int, content: bytes, kind: str) -> None:
+    """Send *content*, of the media type *kind*, as the one answer of *connection*; raises as `send_answer`."""
+    connection.settimeout(ANSWER_TIMEOUT_S)
+    connection.sendall(f"{_head(status, kind)}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+
+
+def _head(status: int, kind: str) -> str:
+    reason = next((one.phrase for one in HTTPStatus if one == status), "")
+    return f"HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nConnection: close\r\n"
 
 
 def drain(connection: socket.socket) -> None:
@@ -141,7 +158,7 @@ def _require_http(read: bytearray) -> None:
         raise UnreadableError(505, "HTTP/1.0 and HTTP/1.1 are spoken here")
 
 
-def _request_line(line: str) -> tuple[str, str, dict[str, str]]:
+def _request_line(line: str) -> tuple[str, str, dict[str, str], str]:
     parts = line.split(" ")
     if len(parts) != 3 or not parts[1].startswith("/"):
         raise UnreadableError(400, "the request line is no method, path and version")
@@ -150,7 +167,7 @@ def _request_line(line: str) -> tuple[str, str, dict[str, str]]:
         query = parse_qs(target.query, keep_blank_values=True, max_num_fields=100)
     except ValueError as error:
         raise UnreadableError(400, f"the path cannot be read: {error}") from error
-    return parts[0], target.path, {key: values[0] for key, values in query.items()}
+    return parts[0], target.path, {key: values[0] for key, values in query.items()}, target.query
 
 
 def _header(line: str) -> tuple[str, str]:

@@ -1,0 +1,52 @@
+"""Names of metrics and labels as Prometheus allows them, made from those of a datapack by one rule.
+
+Every character that a name may not have becomes ``_``, and a name that would begin with a digit gets one before it:
+``k8s.pod.cpu.usage`` is ``k8s_pod_cpu_usage``, as OpenTelemetry's own translation has it. Where two names become one,
+the later in the order of the alphabet gets ``_2``, ``_3`` and so on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_NO_METRIC = re.compile(r"[^a-zA-Z0-9_:]", re.ASCII)
+_NO_LABEL = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
+_SHORT = {
+    "service_name": "service",
+    **{
+        f"attr.k8s.{level}.name": level
+        for level in ("node", "namespace", "statefulset", "deployment", "replicaset", "pod", "container")
+    },
+}
+
+
+def metric_name(raw: str) -> str:
+    """Return the name of the metric *raw* before anything is done about equal ones."""
+    return _begun(_NO_METRIC.sub("_", raw))
+
+
+def label_name(column: str) -> str:
+    """Return the label that *column* of a table becomes: ``service``, ``pod``, ``node``, ... ``jvm_gc_name``."""
+    return _SHORT.get(column) or _begun(_NO_LABEL.sub("_", column.removeprefix("attr.")))
+
+
+def is_label_name(name: str) -> bool:
+    """Return whether a label may be called *name*."""
+    return re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name, re.ASCII) is not None
+
+
+def apart(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """Return *names* in their order, with a number after each that was there before or is in *taken*."""
+    used, found = set(taken), []
+    for name in names:
+        free, number = name, 2
+        while free in used:
+            free, number = f"{name}_{number}", number + 1
+        used.add(free)
+        found.append(free)
+    return found
+
+
+def _begun(name: str) -> str:
+    return f"_{name}" if not name or name[0].isdigit() else name

@@ -1,0 +1,60 @@
+"""Aggregations: many series of one group become one, or the k largest of them stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import promql_parser as promql
+
+from opsassay.apis.promql.values import PromqlError, Vectors, key_of, unnamed
+from opsassay.apis.series import Labels, Times, Values
+
+
+def aggregate(op: str, modifier: promql.AggModifier | None, vectors: Vectors, limit: Values | None) -> Vectors:
+    """Return *vectors* aggregated by *op*; *limit* are the k of topk and bottomk at each step. Raises PromqlError."""
+    grouping = _grouping(modifier)
+    groups: dict[tuple[tuple[str, str], ...], int] = {}
+    owners = np.array([groups.setdefault(key_of(grouping(one)), len(groups)) for one in vectors.labels], dtype=np.int64)
+    if op in {"topk", "bottomk"}:
+        assert limit is not None
+        return _largest(vectors, owners, limit, smallest=op == "bottomk")
+    shape = (len(groups), vectors.values.shape[1])
+    counts = np.zeros(shape)
+    np.add.at(counts, owners, vectors.present.astype(np.float64))
+    values = counts if op == "count" else _combined(op, vectors, owners, shape, counts)
+    return Vectors([dict(key) for key in groups], values, counts > 0)
+
+
+def _combined(op: str, vectors: Vectors, owners: Times, shape: tuple[int, int], counts: Values) -> Values:
+    if op in {"min", "max"}:
+        found = np.full(shape, np.nan)  # passed over by fmin and fmax wherever there is a number
+        (np.fmin if op == "min" else np.fmax).at(found, owners, np.where(vectors.present, vectors.values, np.nan))
+        return found
+    found = np.zeros(shape)
+    np.add.at(found, owners, np.where(vectors.present, vectors.values, 0.0))
+    return found / counts if op == "avg" else found
+
+
+def _grouping(modifier: promql.AggModifier | None) -> Callable[[Labels], Labels]:
+    if modifier is None:
+        return lambda _labels: {}
+    named = set(modifier.labels)
+    if modifier.type == promql.AggModifierType.By:
+        return lambda labels: {name: value for name, value in labels.items() if name in named}
+    return lambda labels: {name: value for name, value in unnamed(labels).items() if name not in named}
+
+
+def _largest(vectors: Vectors, owners: Times, limit: Values, *, smallest: bool) -> Vectors:
+    """Return the series that are among the k largest of their group at any step, present where they are."""
+    if np.isnan(limit).any() or (np.abs(limit) >= 2**63).any():
+        raise PromqlError("Parameter value is NaN or overflows int64", "execution", 422)
+    chosen = np.zeros_like(vectors.present)
+    for group in range(int(owners.max()) + 1 if len(owners) else 0):
+        rows = np.flatnonzero(owners == group)
+        values, absent = vectors.values[rows], ~vectors.present[rows]
+        order = np.lexsort((values if smallest else -values, np.isnan(values), absent), axis=0)
+        ranks = np.empty_like(order)
+        np.put_along_axis(ranks, order, np.arange(len(rows))[:, None], axis=0)
+        chosen[rows] = (ranks < np.trunc(limit)[None, :]) & ~absent
+    return Vectors(vectors.labels, vectors.values, chosen)

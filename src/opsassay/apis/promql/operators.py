@@ -1,0 +1,83 @@
+"""Arithmetic and comparison: between numbers, between a vector and a number, and between vectors one to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import promql_parser as promql
+
+from opsassay.apis.promql.values import PromqlError, Vectors, key_of, unnamed
+from opsassay.apis.series import NAME, Labels, Values
+
+Operation = Callable[[Any, Any], Any]
+ARITHMETIC: Mapping[str, Operation] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod, "^": np.power,
+}  # fmt: skip
+COMPARISON: Mapping[str, Operation] = {
+    "==": np.equal, "!=": np.not_equal, ">": np.greater, "<": np.less, ">=": np.greater_equal, "<=": np.less_equal,
+}  # fmt: skip
+
+Operand = Vectors | Values
+
+
+def operate(op: str, modifier: promql.BinModifier | None, left: Operand, right: Operand) -> Operand:
+    """Return *left* *op* *right*; numbers have the shape (steps,). Raises PromqlError when vectors do not match."""
+    as_bool = modifier is not None and modifier.return_bool
+    if isinstance(left, Vectors):
+        if isinstance(right, Vectors):
+            return _between_vectors(op, modifier, left, right, as_bool=as_bool)
+        return _applied(op, left, left.values, right, as_bool=as_bool)
+    if isinstance(right, Vectors):
+        return _applied(op, right, left, right.values, as_bool=as_bool)
+    found: Values = {**ARITHMETIC, **COMPARISON}[op](left, right).astype(np.float64)
+    return found
+
+
+def _applied(op: str, vectors: Vectors, left: Values, right: Values, *, as_bool: bool) -> Vectors:
+    """Return *left* *op* *right* with the series of *vectors*: a comparison keeps its values where it holds."""
+    if op in ARITHMETIC:
+        return Vectors(vectors.labels, ARITHMETIC[op](left, right), vectors.present).without_name()
+    holds = COMPARISON[op](left, right)
+    if as_bool:
+        return Vectors(vectors.labels, holds.astype(np.float64), vectors.present).without_name()
+    return Vectors(vectors.labels, vectors.values, vectors.present & holds)
+
+
+def _between_vectors(
+    op: str, modifier: promql.BinModifier | None, left: Vectors, right: Vectors, *, as_bool: bool
+) -> Vectors:
+    matching = modifier.matching if modifier is not None else None
+    named = set(matching.labels) if matching is not None else set()
+    on = matching is not None and matching.type == promql.LabelModifierType.Include
+
+    def signature(labels: Labels) -> Labels:
+        return {name: value for name, value in labels.items() if (name in named if on else name not in named | {NAME})}
+
+    ours, theirs = _by_signature(left, signature, "left"), _by_signature(right, signature, "right")
+    pairs = [(number, theirs[key]) for key, number in ours.items() if key in theirs]
+    first, second = left.rows([one for one, _ in pairs]), right.rows([other for _, other in pairs])
+    both = Vectors(first.labels, first.values, first.present & second.present)
+    found = _applied(op, both, first.values, second.values, as_bool=as_bool)
+    if on:
+        return Vectors([signature(labels) for labels in found.labels], found.values, found.present)
+    kept = [{name: value for name, value in labels.items() if name not in named} for labels in found.labels]
+    return Vectors(kept, found.values, found.present)
+
+
+def _by_signature(
+    vectors: Vectors, signature: Callable[[Labels], Labels], side: str
+) -> dict[tuple[tuple[str, str], ...], int]:
+    found: dict[tuple[tuple[str, str], ...], int] = {}
+    for number, labels in enumerate(vectors.labels):
+        key = key_of(signature(labels))
+        if key in found:
+            raise PromqlError(
+                f"found duplicate series for the match group {dict(key)} on the {side} hand-side of the operation: "
+                f"{unnamed(labels)}; many-to-many matching not allowed: matching labels must be unique on one side",
+                "execution",
+                422,
+            )
+        found[key] = number
+    return found

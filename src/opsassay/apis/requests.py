@@ -1,0 +1,70 @@
+"""Requests and replies as all APIs here see them, and parameters read from text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from urllib.parse import parse_qs, unquote
+
+JSON, TEXT = "application/json", "text/plain; charset=utf-8"
+MOST_PARAMETERS = 100
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
+_PIECE = re.compile(r"(\d{1,12})(ms|s|m|h|d|w|y)", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+
+
+class ApiCall(NamedTuple):
+    """A request: *path* in its decoded parts, *parameters* of address and form together, all values of each."""
+
+    method: str
+    path: tuple[str, ...]
+    parameters: Mapping[str, Sequence[str]]
+
+    def first(self, name: str) -> str | None:
+        """Return the first value of the parameter *name*, None when it is absent or empty."""
+        return next(iter(self.parameters.get(name, ())), "") or None
+
+
+class ApiReply(NamedTuple):
+    """What is sent back: HTTP's *status*, *content*, and its media type."""
+
+    status: int
+    content: bytes
+    kind: str = JSON
+
+
+def read_call(method: str, path: str, query: str, form: bytes) -> ApiCall:
+    """Return the call; raises ValueError when it has too many parameters."""
+    text = "&".join(part for part in (query, form.decode("utf-8", "replace")) if part)
+    parameters = parse_qs(text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
+    return ApiCall(method, tuple(unquote(part) for part in path.strip("/").split("/")), parameters)
+
+
+def number_in(text: str) -> float:
+    """Return the finite number *text*; raises ValueError for anything else."""
+    if len(text) > 100 or not _NUMBER.fullmatch(text) or not math.isfinite(number := float(text)):
+        raise ValueError(text)
+    return number
+
+
+def duration_s(text: str) -> float:
+    """Return the duration *text*, seconds or Prometheus' form (``1m30s``), in s; raises ValueError."""
+    pieces = _PIECE.findall(text[:100])
+    if pieces and "".join(number + unit for number, unit in pieces) == text:
+        return float(sum(int(number) * _UNITS_S[unit] for number, unit in pieces))
+    return number_in(text)
+
+
+def ms_in(text: str) -> int:
+    """Return the time *text*, seconds of the epoch or RFC 3339, in ms; raises ValueError."""
+    if _RFC3339.fullmatch(text):
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    ms = round(number_in(text) * 1000)
+    if abs(ms) > 2**53:
+        raise ValueError(text)
+    return ms

@@ -1,0 +1,64 @@
+"""The alerts of an incident as Prometheus lists them; what their rules were is not recorded but for the threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from opsassay.apis.encoding import exponent_text, number_text
+from opsassay.apis.series import Labels
+from opsassay.model.incident import Alert
+
+_EPOCH = "1970-01-01T00:00:00Z"
+
+
+def rfc3339(ns: int) -> str:
+    """Return the time *ns* as RFC 3339 with milliseconds, in UTC."""
+    seconds, rest = divmod(ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 10**6:03d}Z"
+
+
+def alert_labels(alert: Alert) -> Labels:
+    """Return the labels of *alert*: its signal is its name."""
+    named = {"alertname": alert.signal, "service": alert.service, "severity": alert.severity or ""}
+    return {name: value for name, value in named.items() if value}
+
+
+def alert_annotations(alert: Alert) -> Labels:
+    """Return what is said of *alert* in words."""
+    return {"summary": alert.message, "threshold": number_text(float(alert.threshold))}
+
+
+def alerts_of(alerts: Sequence[Alert]) -> dict[str, Any]:
+    """Return the answer of ``/api/v1/alerts``: every alert of the recording fires until its end."""
+    return {"alerts": [_alert(alert) for alert in alerts]}
+
+
+def rules_of(alerts: Sequence[Alert], now_ms: int) -> dict[str, Any]:
+    """Return the answer of ``/api/v1/rules``: one rule for each signal that fired, without the query, which is unknown."""
+    signals = sorted({alert.signal for alert in alerts})
+    evaluated = rfc3339(now_ms * 10**6) if now_ms else _EPOCH
+    rules = [
+        {
+            "state": "firing", "name": signal, "query": "", "duration": 0, "keepFiringFor": 0, "labels": {},
+            "annotations": {}, "alerts": [_alert(alert) for alert in alerts if alert.signal == signal],
+            "health": "ok", "evaluationTime": 0, "lastEvaluation": evaluated, "type": "alerting",
+        }
+        for signal in signals
+    ]  # fmt: skip
+    group = {
+        "name": "recorded", "file": "recorded", "rules": rules, "interval": 0, "limit": 0, "evaluationTime": 0,
+        "lastEvaluation": evaluated,
+    }  # fmt: skip
+    return {"groups": [group] if rules else []}
+
+
+def _alert(alert: Alert) -> dict[str, Any]:
+    return {
+        "labels": alert_labels(alert),
+        "annotations": alert_annotations(alert),
+        "state": "firing",
+        "activeAt": rfc3339(alert.time_ns),
+        "value": exponent_text(float(alert.value)),
+    }

@@ -1,0 +1,231 @@
+"""Queries over given samples. The numbers follow by hand, or are those of Prometheus' own tests (promqltest/testdata)."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+
+from apis.recordings import START_S, every, recorded
+from opsassay.apis.encoding import matrix_json, number_text
+from opsassay.apis.promql.evaluating import Evaluation
+from opsassay.apis.promql.parsing import FUNCTIONS, parse
+from opsassay.apis.promql.values import PromqlError, Vectors
+from opsassay.apis.series import read_series
+
+MINUTES = 60
+
+
+def ramp(step, count, begin=0):
+    return [begin + step * at for at in range(count)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    def counter(path, *values):
+        return ("hits", {"attr.path": path}, every(5 * MINUTES, *values))
+
+    jobs = [
+        ("work", {"attr.job": job, "attr.instance": instance, "attr.group": group}, every(5 * MINUTES, *ramp(step, 11)))
+        for job, instance, group, step in [
+            ("api", "0", "production", 10), ("api", "1", "production", 20), ("api", "0", "canary", 30),
+            ("api", "1", "canary", 40), ("app", "0", "production", 50), ("app", "1", "production", 60),
+            ("app", "0", "canary", 70), ("app", "1", "canary", 80),
+        ]
+    ]  # fmt: skip
+    series = [
+        counter("foo", *ramp(10, 11)), counter("bar", *ramp(18, 6), *ramp(18, 6)), counter("dings", *ramp(10, 11, 10)),
+        counter("bumms", *ramp(10, 11, 1)), ("again", {}, every(5 * MINUTES, 0, 1, 2, 3, 2, 3, 4)),
+        ("level", {"attr.path": "up"}, every(5 * MINUTES, 0, 50, 100, 150, 200)),
+        ("level", {"attr.path": "down"}, every(5 * MINUTES, 200, 150, 100, 50, 0)),
+        ("odd", {"attr.n": "1"}, every(10, 3, math.nan, 5)), ("odd", {"attr.n": "2"}, every(10, math.nan, math.nan, 7)),
+        ("gone", {}, {0: 1.0}), *jobs,
+    ]  # fmt: skip
+    return read_series(recorded(tmp_path_factory.mktemp("r") / "incident", series))
+
+
+def evaluated(store, query, *at_s, key=None):
+    steps = np.array([(START_S + at) * 1000 for at in at_s], dtype=np.int64)
+    return Evaluation(store, steps, time.monotonic() + 10).evaluate(parse(query))
+
+
+def instant(store, query, at_s):
+    """Return {values of labels but the name: value} at one instant."""
+    found = evaluated(store, query, at_s)
+    assert isinstance(found, Vectors)
+    return {
+        "/".join(value for name, value in sorted(labels.items()) if name != "__name__"): float(values[0])
+        for labels, values, present in zip(found.labels, found.values, found.present, strict=True)
+        if present[0]
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "at_min", "expected"),
+    [
+        ("increase(hits[50m])", 50, {"foo": 100, "bar": 160, "dings": 100, "bumms": 100}),
+        ("increase(hits[100m])", 50, {"foo": 100, "bar": 162, "dings": 105, "bumms": 101}),
+        ("increase(again[30m])", 30, {"": 7}),
+        ('rate(hits{path="foo"}[50m])', 50, {"foo": 100 / 3000}),
+        ('rate(hits{path="foo"}[10m] offset 5m)', 50, {"foo": 10 / 300}),
+        ('rate(hits{path="foo"}[10m] offset -5m)', 45, {"foo": 10 / 300}),
+        ("rate(hits[5m])", 50, {}),  # a range does not hold the instant at which it begins
+        ('irate(hits{path="foo"}[50m])', 50, {"foo": 10 / 300}),
+        ('irate(hits{path="bar"}[50m])', 30, {"bar": 0}),
+        ("delta(level[20m])", 20, {"up": 200, "down": -200}),
+        ("delta(level[20m])", 27, {"up": 155, "down": -155}),  # 100 in 10 min, 3 min to the start, half a step to the end
+        ("avg_over_time(level[20m])", 20, {"up": 125, "down": 75}),
+        ("sum_over_time(level[20m])", 20, {"up": 500, "down": 300}),
+        ("min_over_time(level[20m])", 20, {"up": 50, "down": 0}),
+        ("max_over_time(level[20m])", 20, {"up": 200, "down": 150}),
+        ("count_over_time(level[20m])", 20, {"up": 4, "down": 4}),
+        ("last_over_time(level[20m])", 18, {"up": 150, "down": 50}),
+        ("max_over_time(odd[1m])", 0.5, {"1": 5, "2": 7}),
+        ("gone", 4.9, {"": 1}),
+        ("gone", 5, {}),
+        ("abs(-level)", 20, {"up": 200, "down": 0}),
+        ('sum by (group) (work{job="api"})', 50, {"canary": 700, "production": 300}),
+        ('avg by (group) (work{job="api"})', 50, {"canary": 350, "production": 150}),
+        ('sum without (instance) (work{job="api"})', 50, {"canary/api": 700, "production/api": 300}),
+        ("sum(work)", 50, {"": 3600}),
+        ("count by (job, nothing) (work)", 50, {"api": 4, "app": 4}),
+        ("min(work) by (job)", 50, {"api": 100, "app": 500}),
+        ("max(work) by (job)", 50, {"api": 400, "app": 800}),
+        ("max(odd)", 10 / 60, {"": math.nan}),
+        ("min(odd)", 20 / 60, {"": 5}),
+        ("topk by (group) (1, work)", 50, {"production/1/app": 600, "canary/1/app": 800}),
+        ("bottomk(2, work)", 50, {"production/0/api": 100, "production/1/api": 200}),
+        ("topk(0, work)", 50, {}),
+        ("bottomk(2, odd)", 0, {"1": 3, "2": math.nan}),
+        ("sum(work) by (job) - count(work) by (job)", 50, {"api": 996, "app": 2596}),
+        ("2 - sum(work) by (job)", 50, {"api": -998, "app": -2598}),
+        ("sum(work) by (job) % 2 ^ 3 ^ 2", 50, {"api": 488, "app": 40}),
+        ("sum(work) by (job) / 0", 50, {"api": math.inf, "app": math.inf}),
+        ("sum(work) by (job) > 1000", 50, {"app": 2600}),
+        ("1000 < sum(work) by (job)", 50, {"app": 2600}),
+        ("sum(work) by (job) == bool 1000", 50, {"api": 1, "app": 0}),
+        (
+            'work{group="canary"} / ignoring(group) work{group="production"}', 50,
+            {"0/api": 3, "0/app": 1.4, "1/api": 2, "1/app": 4 / 3},
+        ),
+        (
+            'work{group="canary"} / on(instance, job) work{group="production"}', 50,
+            {"0/api": 3, "0/app": 1.4, "1/api": 2, "1/app": 4 / 3},
+        ),
+        ('work{group="canary",job=~"a.p"}', 50, {"canary/0/app": 700, "canary/1/app": 800}),
+        ('work{group="canary",job!~"ap"}', 50, {f"canary/{i}/{j}": v for i, j, v in (
+            ("0", "api", 300), ("1", "api", 400), ("0", "app", 700), ("1", "app", 800))}),
+        ('work{job!="api",group=~"prod.*",none=""}', 50, {"production/0/app": 500, "production/1/app": 600}),
+        ('{__name__=~"gon.|agai"}', 1, {"": 1}),
+        ("vector(2) * 3", 50, {"": 6}),
+    ],
+)  # fmt: skip
+def test_what_a_query_gives_at_an_instant(store, query, at_min, expected):
+    assert instant(store, query, at_min * MINUTES) == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("1 + 2 * 3", 7), ("-2^---1*3", -1.5), ("2/-2^---1*3+2", -10), ("1 == bool 1", 1), ("5 % 0", math.nan)],
+)
+def test_numbers_alone(store, query, expected):
+    assert evaluated(store, query, 0, 60).tolist() == pytest.approx([expected] * 2, nan_ok=True)
+
+
+def test_time_is_that_of_each_step(store):
+    assert evaluated(store, "time()", 0, 60).tolist() == [START_S, START_S + 60]
+
+
+def test_a_range_is_evaluated_at_every_step_as_at_an_instant(store):
+    queries = ("rate(hits[12m])", "sum by (path) (level)", "topk(1, hits)", "max_over_time(level[7m]) > 60")
+    for query in queries:
+        steps = range(0, 3600, 77)
+        found = evaluated(store, query, *steps)
+        for column, at in enumerate(steps):
+            one = instant(store, query, at)
+            assert found.present[:, column].sum() == len(one)
+            values = sorted(found.values[found.present[:, column], column].tolist())
+            assert values == pytest.approx(sorted(one.values()), rel=1e-12)
+
+
+def test_a_name_stays_with_what_is_selected_and_goes_with_what_is_computed(store):
+    named = {
+        "gone": True, "last_over_time(gone[5m])": True, "gone > 0": True, "topk(1, gone)": True, "+gone": True,
+        "gone > bool 0": False, "gone + 1": False, "-gone": False, "sum(gone)": False, "count_over_time(gone[5m])": False,
+    }  # fmt: skip
+    for query, stays in named.items():
+        (labels,) = evaluated(store, query, 60).labels
+        assert ("__name__" in labels) is stays, query
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("sum(", "parse error"),
+        ("", "parse error: no expression found in input"),
+        ("nosuch(hits)", "unknown function with name 'nosuch'"),
+        ("rate(hits)", "expected type matrix"),
+        ("hits[5m:1m]", "a subquery is outside the subset"),
+        ("rate(hits[5m:1m])", "a subquery is outside the subset"),
+        ("hits @ 5", "the modifier @ is outside the subset"),
+        ("hits and hits", "the operator and is outside the subset"),
+        ("hits * on(path) group_left work", "matching of many to one is outside the subset"),
+        ("stddev(hits)", "the aggregation stddev() is outside the subset"),
+        ("histogram_quantile(0.9, hits)", "the function histogram_quantile() is outside the subset"),
+        ('{path="a" or job="b"}', "'or' between matchers is outside the subset"),
+        ("hits * on(nothing) work", "many-to-many matching not allowed"),
+        ('{__name__=~"gone|again"} + 1', "vector cannot contain metrics with the same labelset"),
+        ("topk(0/0, hits)", "Parameter value is NaN"),
+        ('hits{path=~"("}', "parse error"),
+        ('hits{path=~"a)(b"}', "parse error"),
+        (f'hits{{path=~"{"a" * 1001}"}}', "a regular expression may have 1000 characters"),
+        ("hits[1e300]", "parse error"),
+        ("hits offset NaN", "parse error"),
+        ("hits offset 9223372036854775807", "parse error"),
+        ("hits[0x7fffffffffffffff]", "parse error"),
+        ("hits" + " " * 5000, "more than 4096 characters"),
+        ("(" * 200 + "hits" + ")" * 200, "64 deep"),
+        ("hits" + "+hits" * 300, "64 deep"),
+        ("-" * 2000 + "hits", "64 deep"),
+    ],
+)
+def test_what_is_not_evaluated_says_why(store, query, said):
+    with pytest.raises(PromqlError) as caught:
+        evaluated(store, query, 60)
+    assert said in str(caught.value)
+    assert (caught.value.kind, caught.value.status) in {("bad_data", 400), ("execution", 422)}
+
+
+def test_no_regular_expression_takes_its_time(store):
+    began = time.monotonic()
+    assert evaluated(store, 'hits{path=~"((a*)*)*b"}', 60).labels == []
+    assert time.monotonic() - began < 2
+
+
+def test_a_query_ends_at_its_deadline(store):
+    with pytest.raises(PromqlError) as caught:
+        Evaluation(store, np.array([0]), time.monotonic() - 1).evaluate(parse("hits"))
+    assert (caught.value.kind, caught.value.status) == ("timeout", 503)
+
+
+def test_every_function_of_the_subset_is_on_its_page_and_evaluated(store):
+    from test_docs import ROOT
+
+    page = (ROOT / "docs" / "adapters.md").read_text()
+    assert [name for name in FUNCTIONS if f"`{name}`" not in page and f"`{name}()`" not in page] == []
+    for name in FUNCTIONS:
+        argument = {"time": "", "vector": "1", "abs": "hits"}.get(name, "hits[10m]")
+        evaluated(store, f"{name}({argument})", 600)
+
+
+def test_numbers_of_a_range_are_written_one_way_whatever_stands_beside_them():
+    numbers = [0.1, 1e-5, 1e16, 123456.789, 3.0, -2.5, 1e-4, 9.999e15, math.inf, -0.0, 5e-324, 1.5e300]
+    for chosen in ([0.1, -2.5, 123456.789], numbers):
+        values = np.array([chosen])
+        found = Vectors([{}], values, np.ones_like(values, dtype=bool))
+        (series,) = json.loads(matrix_json(found, np.arange(len(chosen)) * 1000))
+        assert [text for _, text in series["values"]] == [number_text(number) for number in chosen]
+        assert all("e" not in text for _, text in series["values"])

@@ -1,0 +1,61 @@
+"""opsassay apis, as it is called."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from telemetry.packs import make_pack, make_tree
+
+ASK = "import os, urllib.request; print(urllib.request.urlopen(os.environ['{}'] + '{}').read().decode())"
+OPSASSAY = (sys.executable, "-m", "opsassay", "apis")
+
+
+def run(*words):
+    return subprocess.run([*OPSASSAY, *map(str, words)], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_client_finds_both_apis_and_its_exit_code_is_passed_on(tmp_path):
+    pack = make_pack(tmp_path / "p")
+    done = run(pack.path, "--", sys.executable, "-c", ASK.format("PROMETHEUS_URL", "/api/v1/query?query=1"))
+    assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "success"), done.stderr
+    done = run(
+        pack.path, "--", sys.executable, "-c", ASK.format("JAEGER_URL", "/api/services") + "; raise SystemExit(3)"
+    )
+    assert (done.returncode, "cart" in done.stdout) == (3, True)
+
+
+def test_a_folder_with_one_incident_is_enough_and_with_two_one_is_asked_for(tmp_path):
+    assert run(make_tree(tmp_path / "one", count=1).root, "--", sys.executable, "-c", "pass").returncode == 0
+    done = run(make_tree(tmp_path / "two", count=2).root)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has 2 incidents; name one of them, as" in done.stderr
+
+
+def test_what_is_no_incident_is_one_sentence(tmp_path):
+    for path in (tmp_path, tmp_path / "none"):
+        done = run(path)
+        assert done.returncode == 2
+        assert done.stderr.startswith("Error: ")
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_interrupted_and_a_port_is_taken_once(tmp_path, sent):
+    pack = make_pack(tmp_path / "p")
+    with subprocess.Popen(
+        [*OPSASSAY, str(pack.path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as serving:
+        name, _, url = serving.stdout.readline().strip().removeprefix("export ").partition("=")
+        with urllib.request.urlopen(f"{url}/-/healthy") as answer:
+            assert (name, answer.status) == ("PROMETHEUS_URL", 200)
+        second = run(pack.path, "--port", url.rpartition(":")[2])
+        assert (second.returncode, "cannot be listened on" in second.stderr) == (1, True)
+        serving.send_signal(sent)
+        assert serving.wait(20) == 130
+        assert "Interrupted" in serving.stderr.read()
