@@ -15,9 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
-from opsassay.bench.domains.ciso.grading import STAGES, grade_files
+from opsassay.bench.domains.ciso.grading import grade_files
 from opsassay.bench.domains.ciso.oracles import ORACLES
 from opsassay.bench.domains.ciso.repository import FOLDER
+from opsassay.bench.domains.ciso.stages import STAGES
 from opsassay.bench.domains.ciso.tasks import CLASSES, ComplianceTask, names
 
 

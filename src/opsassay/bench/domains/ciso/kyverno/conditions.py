@@ -6,6 +6,7 @@ pkg/engine/variables/operator. ``In`` and ``NotIn``, which are deprecated there,
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -15,7 +16,7 @@ import jmespath
 from jmespath.exceptions import JMESPathError
 
 from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
-from opsassay.bench.domains.ciso.kyverno.values import compared, quantity, wildcard
+from opsassay.bench.domains.ciso.kyverno.values import compared, is_range, matches, quantity, wildcard
 
 _VARIABLE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 MAX_EXPRESSION, MAX_MULTI_SELECTS = 2000, 4
@@ -105,10 +106,27 @@ def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
         return compared(_ORDERS[operator], key, value)
     if operator not in _MEMBERSHIPS:
         raise UnsupportedError(f"{where}: the operator {operator!r} is not of the subset.")
-    if isinstance(key, bool) or not isinstance(value, list):
-        raise UnsupportedError(f"{where}: {operator} is about a text, a number or a list, and a list of values.")
-    among = [any(_alike(one, other) for other in value) for one in (key if isinstance(key, list) else [key])]
-    return _MEMBERSHIPS[operator](among)
+    if isinstance(key, bool) or not isinstance(value, list | str):
+        raise UnsupportedError(
+            f"{where}: {operator} is about a text, a number or a list, and values, or a range of them."
+        )
+    keys = key if isinstance(key, list) else [key]
+    if isinstance(value, str) and is_range(value):
+        return _MEMBERSHIPS[operator]([matches(value, one) for one in keys])
+    values = _listed(value) if isinstance(value, str) else value
+    return _MEMBERSHIPS[operator]([any(_alike(one, other) for other in values) for one in keys])
+
+
+def _listed(value: str) -> list[Any]:
+    """Return the values of a text: those of a list in JSON, else itself alone."""
+    if value.startswith("["):
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            return [value]
+        if isinstance(found, list) and all(isinstance(one, str) for one in found):
+            return found
+    return [value]
 
 
 _MEMBERSHIPS: Mapping[str, Callable[[list[bool]], bool]] = {

@@ -113,6 +113,12 @@ def _one(pattern: str, value: Any) -> bool:
     return wildcard(literal, text) is not unlike
 
 
+def is_range(text: str) -> bool:
+    """Return whether *text* is a range of amounts, as 5000-6000, or all but one, as 1!-1023."""
+    bounds = _RANGE.fullmatch(text)
+    return bounds is not None and quantity(bounds[1]) is not None and quantity(bounds[3]) is not None
+
+
 def _amount(value: Any) -> Number | None:
     """Return the amount of *value* for a pattern that is a text: what is not there amounts to nothing."""
     return Number(0) if value is None else quantity(value)
