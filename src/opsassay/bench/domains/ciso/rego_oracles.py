@@ -64,6 +64,11 @@ def _other_name(task: ComplianceTask) -> Files:
     return {("script.sh" if path == task.collector else path): content for path, content in files.items()}
 
 
+def _elsewhere(task: ComplianceTask) -> Files:
+    """Leave the right policy in a folder, where nobody asked for it."""
+    return {(f"policies/{path}" if path == POLICY else path): content for path, content in _left(task).items()}
+
+
 def _not_collecting(task: ComplianceTask) -> Files:
     return _left(task, _printing(task, "exit 3"))
 
@@ -120,6 +125,7 @@ COLLECTED_ORACLES: Mapping[str, tuple[Play, str | None]] = {
     "binary": (_binary, "evidence"),
     "written-by-hand": (_written_by_hand, "artefact"),
     "other-name": (_other_name, "artefact"),
+    "elsewhere": (_elsewhere, "artefact"),
     "other-package": (_other_package, "artefact"),
     "other-language": (_other_language, "artefact"),
 }
