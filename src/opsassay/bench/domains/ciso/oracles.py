@@ -35,7 +35,7 @@ def _deny_all(task: ComplianceTask) -> Files:
 
 
 def _allow_all(task: ComplianceTask) -> Files:
-    return _checking(task, pattern={"metadata": {"name": "*"}})
+    return _checking(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "b"}]}})
 
 
 def _example_names(task: ComplianceTask) -> Files:
