@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ BEYOND_KEPT = 50
 """Calls that are kept beyond the cap: submissions, and the first that were refused."""
 
 
-class CountedDesk:
+class CountedDesk(ABC):
     """Calls of *tools* are counted against the cap of *meter*; one that hands in never is. Thread-safe."""
 
     def __init__(self, tools: Toolbox, meter: Meter, recorder: AgentRecorder) -> None:
@@ -29,13 +30,13 @@ class CountedDesk:
         self._lock = threading.Lock()
         self.calls: list[ToolCall] = []
 
+    @abstractmethod
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools, submit the last."""
-        raise NotImplementedError
 
+    @abstractmethod
     def submitted(self, given: dict[str, Any]) -> ToolCall:
         """Take what is handed in, or say what is wrong with it."""
-        raise NotImplementedError
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
         """Return the call with what came of it; beyond the cap only submit is carried out, and far beyond it nothing."""

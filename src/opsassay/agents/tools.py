@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -59,7 +60,7 @@ def tool_specs(tools: Mapping[str, type[Written]] = TOOLS) -> tuple[ToolSpec, ..
     )
 
 
-class Toolbox:
+class Toolbox(ABC):
     """Tools by their arguments: a call is checked, carried out by `_run`, and whatever is wrong with it is its output."""
 
     tools: Mapping[str, type[Written]] = {}
@@ -81,9 +82,9 @@ class Toolbox:
             output, status = f"Error: {error}", "error"
         return _called(tool, given, output, status)
 
+    @abstractmethod
     def _run(self, asked: Written) -> tuple[str, Status]:
         """Return the output of a call and whether it worked; raises OpsAssayError with what is wrong."""
-        raise NotImplementedError
 
 
 class TelemetryToolbox(Toolbox):

@@ -7,6 +7,7 @@ answers, the cell of the run, its limits and its attempt are the same in all of 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -88,7 +89,7 @@ class MadeTask(Protocol):
 
 
 @dataclass(frozen=True)
-class AnswerJob:
+class AnswerJob(ABC):
     """One run that is to be made: who answers (*agent*), which *task*, and the *seed* that stands for the repeat."""
 
     kind_of_task: ClassVar[str]
@@ -177,13 +178,13 @@ class AnswerJob:
         message = run.status.value + (f": {run.error}" if run.error else "")
         return JobEnd(self, run_dir, run, message=message, known=run_dir == known)
 
+    @abstractmethod
     def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
         """Have the task worked on, what is graded written into *run_dir*, and return how it ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
         """Grade the run in *run_dir*."""
-        raise NotImplementedError
 
     def end_all(self) -> None:
         """Kill what external agents started."""
