@@ -5,6 +5,9 @@ from __future__ import annotations
 NEEDS_A_MEMORY_GROUP = {"a_memory_bomb_in_many_processes", "memory_without_a_name"}
 """Without a control group each process's address space is bounded, but not the memory of all together."""
 
+SHARED_WITHOUT_ROOT = {"a_lock_on_a_device"}
+"""Only root may make devices: without it those of the machine are shown, and a lock on one is seen by all."""
+
 DEPENDS_ON_THE_MACHINE = {
     "a_real_time_process": "a control group of the machine grants no real time",
     "home_folders": "this user has no home folder that can be listed",

@@ -52,7 +52,15 @@ class World:
         self.set_user_id.chmod(0o4755)
         self.folder.chmod(0o755)
         self.keeper = subprocess.Popen(
-            [sys.executable, str(HERE / "keeper.py"), str(self.folder), self.secret],
+            [
+                sys.executable,
+                str(HERE / "keeper.py"),
+                str(self.folder),
+                self.secret,
+                str(self.set_user_id),
+                str(self.lent),
+                python_path(),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={"OPSASSAY_KEY": self.secret},
@@ -90,6 +98,8 @@ class World:
             "name_servers": name_servers(),
             "own_address": own_address(),
             "set_user_id": "/agent/id" if sealed else str(self.set_user_id),
+            "mounted_folder": "/agent/folder" if sealed else str(self.lent),
+            "interpreter": python_path(),
         }
 
     def sealed(self, name):
@@ -102,7 +112,11 @@ class World:
                 {8000: "tools"},
                 SealLimits(wall_clock_s=60, **LIMITS[name]),
                 {"HOME": "/work"},
-                readable={"/agent/attempts": HERE / "attempts", "/agent/id": self.set_user_id},
+                readable={
+                    "/agent/attempts": HERE / "attempts",
+                    "/agent/id": self.set_user_id,
+                    "/agent/folder": self.lent,
+                },
             ).run(command(python_path(), "/agent", name, self.facts(sealed=True)))
         if not ended.stdout_tail and LIMITS[name] and ended.limit:
             return {"reached": False, "held": ended.reason}

@@ -7,11 +7,13 @@ the namespaces that it is in.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import socket
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,12 @@ HOST = "/old"
 """Where the machine's root is while the new one is being built."""
 
 NEW = "/new"
+
+NOTHING = "/nothing"
+"""An empty folder: what is laid over a folder of the machine that is shown."""
+
+COPIED_BYTES = 1 << 20
+"""Files up to this size are copied instead of mounted; the new root holds 16 MiB."""
 
 SYSTEM_FOLDERS = (
     *(f"/usr/{name}" for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share")),
@@ -108,6 +116,8 @@ def _be_init(plan: dict[str, Any], channel: socket.socket) -> None:
     for listener in listeners:
         listener.close()
     kernel.unshare(kernel.NEW_CGROUP)
+    with contextlib.suppress(OSError):  # older kernels share one namespace of time, whose file can be locked
+        kernel.unshare(kernel.NEW_TIME)
     tell(channel, _run(plan))
 
 
@@ -150,7 +160,8 @@ def _build(plan: dict[str, Any]) -> None:
         Path("/tmp" + name).mkdir()  # noqa: S108
     kernel.pivot_root("/tmp", "/tmp" + HOST)  # noqa: S108
     os.chdir("/")
-    kernel.mount("seal", NEW, "tmpfs", plain, "mode=0755,size=4m")
+    kernel.mount("seal", NEW, "tmpfs", plain, "mode=0755,size=16m")
+    Path(NOTHING).mkdir()
     for folder in ("proc", "dev", "tmp", "work", "view", "etc", "run/opsassay", "usr/local"):
         Path(NEW, folder).mkdir(parents=True, exist_ok=True)
     for name, text in ETC.items():
@@ -185,10 +196,37 @@ def _lend(path: str, shown: str) -> None:
     if not os.path.exists(source) or (target.exists() and target.samefile(source)):  # noqa: PTH110
         return  # not there, or shown as a part of another folder
     (target if is_folder else target.parent).mkdir(parents=True, exist_ok=True)
+    if not is_folder and source.stat().st_size <= COPIED_BYTES and _is_ours(target):
+        shutil.copyfile(source, target)
+        target.chmod(source.stat().st_mode & 0o555)
+        return
     if not is_folder:
         target.touch()
-    kernel.mount(str(source), str(target), None, kernel.BIND | kernel.RECURSIVE)
+    if not (is_folder and _mount_layered(source, target)):
+        kernel.mount(str(source), str(target), None, kernel.BIND | kernel.RECURSIVE)
     kernel.restrict(str(target), kernel.READ_ONLY | kernel.NO_SETUID | kernel.NO_DEVICES, below=True)
+
+
+def _mount_layered(source: Path, target: Path) -> bool:
+    """Show the folder *source* as *target* through an overlay; False where the kernel gives none.
+
+    A file in an overlay is an object of its own: a lock on it, or a watch, meets nobody who has the file from elsewhere.
+    What is mounted below *source* is not seen through an overlay, so that such folders are mounted as they are.
+    """
+    if any(ord(sign) < 33 or sign in ":,\\" for sign in str(source)) or _holds_mounts(source):
+        return False
+    try:
+        kernel.mount("seal", str(target), "overlay", kernel.READ_ONLY, f"lowerdir={NOTHING}:{source}")
+    except OSError:
+        return False
+    return True
+
+
+def _holds_mounts(folder: Path) -> bool:
+    r"""Return whether something is mounted below *folder*; the fifth column is the place, spaces written as \040."""
+    below = f"{folder}/"
+    rows = Path(HOST, "proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    return any(row.split(" ", 5)[4].startswith(below) for row in rows)
 
 
 def _lay_over(tree: Path) -> None:
@@ -250,8 +288,7 @@ def _mount_devices(plan: dict[str, Any]) -> None:
     limits = plan["limits"]
     kernel.mount("seal", f"{NEW}/dev", "tmpfs", kernel.NO_SETUID | kernel.NO_EXEC, "mode=0755,size=64k")
     for name in DEVICES:
-        Path(NEW, "dev", name).touch()
-        kernel.mount(f"{HOST}/dev/{name}", f"{NEW}/dev/{name}", None, kernel.BIND)
+        _make_device(name)
     for name, target in {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}.items():
         Path(NEW, "dev", name).symlink_to(f"/proc/self/{target}")
     Path(NEW, "dev/shm").mkdir()
@@ -263,6 +300,20 @@ def _mount_devices(plan: dict[str, Any]) -> None:
     kernel.mount("seal", f"{NEW}/dev/pts", "devpts", kernel.NO_SETUID | kernel.NO_EXEC, terminals)
     Path(NEW, "dev/ptmx").symlink_to("pts/ptmx")
     kernel.restrict(f"{NEW}/dev", kernel.READ_ONLY)
+
+
+def _make_device(name: str) -> None:
+    """Make the device *name* anew, so that a lock on it meets nobody; without root the machine's own is shown."""
+    machine, own = Path(HOST, "dev", name), Path(NEW, "dev", name)
+    try:
+        os.mknod(own, stat.S_IFCHR | 0o666, machine.stat().st_rdev)
+        own.chmod(0o666)
+        with own.open("rb"):  # a file system that lets devices be made may still not let them be used
+            return
+    except OSError:
+        own.unlink(missing_ok=True)
+    own.touch()
+    kernel.mount(str(machine), str(own), None, kernel.BIND)
 
 
 def _mount_proc() -> None:
