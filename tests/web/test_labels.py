@@ -19,8 +19,10 @@ from opsassay.model.incident import Truth
 from opsassay.telemetry.content import write_datapack
 from opsassay.telemetry.tree import Tree
 from opsassay.web.labels import LabelAudit, labels_app
+from opsassay.web.loopback import LoopbackOnly
 
 CASE = "a" * 16
+PASS = "a-key-of-the-test"
 EFFECT = Effect(own_ms={"payment": 300})
 
 
@@ -38,7 +40,8 @@ def suite(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(suite):
     save_verdict(suite, CaseVerdict(case=CASE, annotator="grace", note="only grace may read this"))
-    server = uvicorn.Server(uvicorn.Config(labels_app(LabelAudit(suite, "ada", (CASE,))), port=0, log_level="error"))
+    app = LoopbackOnly(labels_app(LabelAudit(suite, "ada", (CASE,))), PASS)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -54,7 +57,9 @@ def test_what_is_ticked_is_kept_and_nothing_of_the_other_is_shown(suite, address
     problems, requests = [], []
     tab.on("console", lambda m: problems.append(m.text))
     tab.on("request", lambda r: requests.append(r.url))
-    tab.goto(f"{address}/case/{CASE}")
+    tab.goto(f"{address}/?key={PASS}")
+    assert tab.url == f"{address}/"
+    tab.get_by_role("link", name=CASE).click()
     text = tab.content()
     assert "HTTPResponseDelay at payment" in text
     assert "only grace may read this" not in text
@@ -77,8 +82,13 @@ def test_what_is_ticked_is_kept_and_nothing_of_the_other_is_shown(suite, address
     tab.close()
 
 
+def with_cookie(address, path, body=None):
+    port = address.rpartition(":")[2]
+    return urllib.request.Request(f"{address}{path}", body, {"Cookie": f"opsassay-{port}={PASS}"})
+
+
 def post(address, host=None, **fields):
-    request = urllib.request.Request(f"{address}/case/{CASE}", urllib.parse.urlencode(fields).encode())
+    request = with_cookie(address, f"/case/{CASE}", urllib.parse.urlencode(fields).encode())
     if host:
         request.add_header("Host", host)
     with pytest.raises(urllib.error.HTTPError) as caught:
@@ -94,6 +104,6 @@ def test_other_pages_cannot_post_and_other_names_are_not_served(address):
 
 def test_an_unknown_case_is_not_found(address):
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"{address}/case/nothing")
+        urllib.request.urlopen(with_cookie(address, "/case/nothing"))
     caught.value.close()
     assert caught.value.code == 404

@@ -55,28 +55,16 @@ def _flags(said: dict[str, object]) -> str:
 
 
 def _serve(suite: Path, annotator: str, count: int | None, seed: int, port: int) -> None:
-    import socket
-
-    import uvicorn
-
     from opsassay.bench.labelling import audit_file, sample
     from opsassay.errors import UserError
     from opsassay.telemetry.tree import Tree
     from opsassay.web.labels import LabelAudit, labels_app
+    from opsassay.web.loopback import serve_on_loopback
 
     audit_file(suite, annotator)
     tree = Tree(suite)
     cases = sample([id_ for id_ in tree.ids() if tree.annotation(id_)], count, seed)
     if not cases:
         raise UserError(f"{suite} holds no annotated case; make a suite with `opsassay curate`.")
-    with socket.socket() as free:
-        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            free.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UserError(
-                f"Port {port} cannot be used ({error.strerror}); leave --port out for a free one."
-            ) from error
-        say(f"opsassay: {len(cases)} cases for {annotator} at http://127.0.0.1:{free.getsockname()[1]}/ (Ctrl-C ends)")
-        config = uvicorn.Config(labels_app(LabelAudit(suite, annotator, tuple(cases))), log_level="error")
-        uvicorn.Server(config).run(sockets=[free])
+    app = labels_app(LabelAudit(suite, annotator, tuple(cases)))
+    serve_on_loopback(app, port, lambda at: say(f"opsassay: {len(cases)} cases for {annotator} at {at} (Ctrl-C ends)"))

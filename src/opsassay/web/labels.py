@@ -10,8 +10,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -22,8 +20,7 @@ from opsassay.web.labels_evidence import MOST_ROWS, LabelEvidence, service_evide
 from opsassay.web.page import content_security_policy, render
 from opsassay.web.plain import plain, utc
 
-LARGEST_FORM = 1_000_000
-_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
+MOST_FIELDS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +38,7 @@ class LabelAudit:
 
 
 def labels_app(audit: LabelAudit) -> Starlette:
-    """Return the application that shows *audit* on this machine only and keeps its verdicts."""
+    """Return the application that shows *audit* and keeps its verdicts; `web.loopback` serves it."""
     token = secrets.token_urlsafe(16)
 
     async def overview(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
@@ -58,14 +55,18 @@ def labels_app(audit: LabelAudit) -> Starlette:
         return _page("labels_case.html", **_case_view(audit, id_), token=token)
 
     routes = [Route("/", overview), Route("/case/{case}", case, methods=["GET", "POST"])]
-    return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)])
+    app = Starlette(routes=routes)
+    app.router.redirect_slashes = False
+    return app
 
 
 async def _save(audit: LabelAudit, id_: str, request: Request, token: str) -> Response:
-    if int(request.headers.get("content-length", "0")) > LARGEST_FORM:
-        return HTMLResponse("The form is too large.", status_code=413)
-    form = parse_qs((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
-    if not secrets.compare_digest(form.get("token", [""])[0], token):
+    try:
+        body = (await request.body()).decode("utf-8", "replace")
+        form = parse_qs(body, keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError:
+        return HTMLResponse(f"The form has more than {MOST_FIELDS:,} fields.", status_code=413)
+    if not secrets.compare_digest(form.get("token", [""])[0].encode(), token.encode()):
         return HTMLResponse("This page was opened before the audit was started again; reload it.", status_code=403)
     save_verdict(audit.suite, verdict_of(form, audit, id_))
     left = [c for c in audit.cases if c not in read_verdicts(audit.suite, audit.annotator)]
@@ -163,4 +164,4 @@ def _page(template: str, **values: Any) -> HTMLResponse:
     styles = ("static/labels.css",)
     policy = content_security_policy([], styles, forms="'self'")
     text = render(template, styles=styles, policy=policy, **values)
-    return HTMLResponse(text, headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"})
+    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
