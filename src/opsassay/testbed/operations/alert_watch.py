@@ -39,6 +39,7 @@ class AlertWatch:
 
         It is replaced as a whole, so that whoever asks from another thread sees one evaluation and not half of the next.
         """
+        self._last_fired_ns: Mapping[Rule, int] = {}
         self.failure: OpsAssayError | None = None
         """Why it gave up."""
         self.unread: OpsAssayError | None = None
@@ -54,9 +55,13 @@ class AlertWatch:
         self._ended.set()
         self._thread.join()
 
-    def silent(self, rules: Iterable[AlertRule]) -> list[str]:
-        """Return which of *rules* have not fired yet, in words; with no rules whether none at all has."""
-        seen, desired = self.quiet_since, [(rule.service, rule.signal) for rule in rules]
+    def silent(self, rules: Iterable[AlertRule], since_ns: int = 0) -> list[str]:
+        """Return which of *rules* have not fired in a reading since *since_ns*, in words; without rules whether none has.
+
+        One that fired on a busy machine before anything was broken says nothing of what was broken.
+        """
+        seen = [rule for rule, last_ns in self._last_fired_ns.items() if last_ns >= since_ns]
+        desired = [(rule.service, rule.signal) for rule in rules]
         if not desired:
             return [] if seen else ["any alert"]
         return [" ".join(rule).strip() for rule in desired if not any(_is(rule, one) for one in seen)]
@@ -77,8 +82,8 @@ class AlertWatch:
         while not self._ended.is_set():
             try:
                 at_ns, found = self._alerts.firing()
-                self._note(found)
                 append_line(self._path, AlertReading(time_ns=at_ns, firing=tuple(found)))
+                self._note(at_ns, found)
                 last, self.unread = time.monotonic(), None
             except OpsAssayError as error:  # the system is gone: whoever runs the trial finds out as well
                 self.unread = error
@@ -91,11 +96,12 @@ class AlertWatch:
             due = max(due + TICK_S, time.monotonic())
             self._ended.wait(due - time.monotonic())
 
-    def _note(self, found: Iterable[Alert]) -> None:
+    def _note(self, at_ns: int, found: Iterable[Alert]) -> None:
         firing = {(alert.service, alert.signal) for alert in found}
         now, former = time.monotonic(), self.quiet_since
         quiet = {rule: (now if since == math.inf else since) for rule, since in former.items() if rule not in firing}
         self.quiet_since = {**quiet, **dict.fromkeys(firing, math.inf)}
+        self._last_fired_ns = {**self._last_fired_ns, **dict.fromkeys(firing, at_ns)}
 
 
 def _is(rule: Rule, alert: Rule) -> bool:

@@ -72,6 +72,13 @@ def test_what_has_fired_is_known_and_quiet_counts_from_the_last_evaluation_that_
     assert (tmp_path / "alerts.jsonl").read_text().count("\n") >= 4
 
 
+def test_what_fired_before_the_trigger_is_no_alert_of_the_trigger(tmp_path):
+    with AlertWatch(Said([ERRORS], []), tmp_path) as watch:
+        await_quiet(watch)
+        assert watch.silent(RULES, time.time_ns()) == ["front error_rate"]
+        assert watch.silent([], time.time_ns()) == ["any alert"]
+
+
 def test_one_that_fires_is_not_quiet_whatever_the_others_do(tmp_path):
     with AlertWatch(Said([ERRORS, SLOW], [SLOW]), tmp_path) as watch:
         await_quiet(watch)
@@ -120,19 +127,19 @@ def made(*rules):
 
 def test_nobody_is_let_in_before_the_alerts_have_fired(tmp_path):
     with AlertWatch(Said([], [], [ERRORS], []), tmp_path) as watch:
-        perform._await_alerts(made(ERRORS), watch, tmp_path)
+        perform._await_alerts(made(ERRORS), watch, tmp_path, 0)
         assert not watch.silent(RULES)
     with AlertWatch(Said([SLOW]), tmp_path) as watch:
         with pytest.raises(OperationError, match=r"front error_rate did not fire within 0\.3 s of the trigger"):
-            perform._await_alerts(made(ERRORS), watch, tmp_path)
+            perform._await_alerts(made(ERRORS), watch, tmp_path, 0)
         perform._await_alerts(made(), watch, tmp_path)  # without a list whatever fires
     with (
         AlertWatch(Said([]), tmp_path) as watch,
         pytest.raises(OperationError, match="any alert did not fire"),
     ):
-        perform._await_alerts(made(), watch, tmp_path)
+        perform._await_alerts(made(), watch, tmp_path, 0)
     with (
         AlertWatch(Said(LostError("The system is gone.")), tmp_path) as watch,
         pytest.raises(LostError, match="is gone"),
     ):
-        perform._await_alerts(made(ERRORS), watch, tmp_path)
+        perform._await_alerts(made(ERRORS), watch, tmp_path, 0)

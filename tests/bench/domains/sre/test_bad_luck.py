@@ -180,14 +180,14 @@ def test_an_alert_that_never_fires_is_an_outcome_of_the_attempt(tmp_path, monkey
     class Quiet:
         failure = None
 
-        def silent(self, _rules):
+        def silent(self, _rules, _since_ns):
             return ["front error_rate"]
 
     monkeypatch.setattr(perform, "ALERTS_TIMEOUT_S", 0.1)
     one = scenario(alerts={"triggering": [{"service": "front", "signal": "error_rate"}]})
     one = one.model_copy(update={"environment": one.environment.model_copy(update={"settle_s": 0.0})})
     with pytest.raises(OperationError, match="did not fire"):
-        perform._await_alerts(one, Quiet(), tmp_path)
+        perform._await_alerts(one, Quiet(), tmp_path, 0)
     ((outcome, reason),) = [(o.outcome, o.reason) for o in read_outcomes(tmp_path)]
     assert outcome == "alert_not_fired"
     assert "front error_rate did not fire within 0.1 s" in reason

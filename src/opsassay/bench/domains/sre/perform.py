@@ -119,9 +119,9 @@ class TrialBundle:
 
     def start(self) -> None:
         """Apply the trigger, and wait until the alerts that the scenario begins with have fired."""
-        mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
+        triggered_ns = mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
         self._broken.enter_context(self.stage.broken())
-        _await_alerts(self._scenario, self._desk.watch, self._run_dir, probes=self._probes)
+        _await_alerts(self._scenario, self._desk.watch, self._run_dir, triggered_ns, probes=self._probes)
 
     def desk(self) -> OperatorDesk:
         """Return the operator's tools, and what goes with them."""
@@ -179,8 +179,10 @@ def _note_settings(stage: Stage, run_dir: Path) -> None:
     append_line(run_dir / SETTINGS, now)
 
 
-def _await_alerts(scenario: Scenario, watch: AlertWatch | None, run_dir: Path, *, probes: bool = True) -> None:
-    """Wait as long as the scenario says, and until the alerts that it begins with have fired.
+def _await_alerts(
+    scenario: Scenario, watch: AlertWatch | None, run_dir: Path, triggered_ns: int, *, probes: bool = True
+) -> None:
+    """Wait as long as the scenario says, and until the alerts that it begins with have fired since *triggered_ns*.
 
     Raises OperationError when one of them does not fire: an agent would be let in on a system that looks well.
     """
@@ -191,10 +193,10 @@ def _await_alerts(scenario: Scenario, watch: AlertWatch | None, run_dir: Path, *
     rules = awaited(committed, probes_on=probes)
     if committed.triggering and not rules:
         return  # its alerts are those of probes, and none are sent
-    _wait_until(lambda: not watch.silent(rules), ALERTS_TIMEOUT_S, watch)
+    _wait_until(lambda: not watch.silent(rules, triggered_ns), ALERTS_TIMEOUT_S, watch)
     if watch.failure is not None:
         raise watch.failure
-    if silent := watch.silent(rules):
+    if silent := watch.silent(rules, triggered_ns):
         waited_s = scenario.environment.settle_s + ALERTS_TIMEOUT_S
         reason = f"{', '.join(silent)} did not fire within {waited_s:g} s of the trigger: is the load as it should be?"
         note_outcome(run_dir, "alert_not_fired", reason)
