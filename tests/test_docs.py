@@ -48,6 +48,7 @@ ORDER = (
     "run",
     "grade",
     "table",
+    "board",
     "regrade",
     "report",
     "audit",

@@ -41,6 +41,7 @@ COMMANDS = {
     "run": "Run agents over a suite, or a plan of any tasks: repeats, resume, limits, grades.",
     "grade": "Grade runs against the truth.",
     "table": "Print the result tables of a store of runs.",
+    "board": "Rank the solvers of stores of runs, with shared ranks and intervals.",
     "regrade": "Grade runs again under changed conventions: a what-if.",
     "scenarios": "List the remediation scenarios; validate one.",
     "trials": "Run agents on remediation scenarios and judge the whole trajectory.",

@@ -132,7 +132,7 @@ def test_nobody_is_let_in_before_the_alerts_have_fired(tmp_path):
     with AlertWatch(Said([SLOW]), tmp_path) as watch:
         with pytest.raises(OperationError, match=r"front error_rate did not fire within 0\.3 s of the trigger"):
             perform._await_alerts(made(ERRORS), watch, tmp_path, 0)
-        perform._await_alerts(made(), watch, tmp_path)  # without a list whatever fires
+        perform._await_alerts(made(), watch, tmp_path, 0)  # without a list whatever fires
     with (
         AlertWatch(Said([]), tmp_path) as watch,
         pytest.raises(OperationError, match="any alert did not fire"),

@@ -1,0 +1,113 @@
+"""Which solvers can be told apart on the same tasks, and what follows for their ranks.
+
+Two solvers are told apart by a test of the signs of their paired differences: for solvers *a* and *b* with scores on the
+same n tasks, T = sum(d) / sqrt(sum(d²)) with d = a - b, against its distribution when every task's signs are drawn anew
+(Westfall and Young 1993: the largest |T| over all pairs, so that whoever hands in a hundred agents has no better chance
+that one of them is lucky). All 2^n signs are tried where they are few, so that three tasks never tell anybody apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+DRAWS = 4000
+LEVEL = 0.95
+_CHUNK = 2**24
+"""Numbers that are held at once while signs are drawn."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Separation:
+    """What may be said of k solvers on n tasks.
+
+    *means* f64[k], *low* and *high* f64[k] its interval by a bootstrap over tasks; *better* bool[k, k] tells that a row is
+    better than a column; *first* and *last* i64[k] are the interval of the rank, 1 for the best.
+    """
+
+    means: Floats
+    low: Floats
+    high: Floats
+    better: NDArray[np.bool_]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+
+def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> Separation:
+    """Return what may be said of *scores* f64[k, n], solvers by tasks, without a gap.
+
+    A rank's interval holds every rank that is possible given who is told apart (Mogstad et al. 2024) and every rank within
+    *level* of a paired bootstrap over tasks, whichever is wider.
+    """
+    solvers, tasks = scores.shape
+    random = np.random.default_rng(seed)
+    better = _better(scores, random, draws, 1 - level)
+    first, last = 1 + better.sum(axis=0), solvers - better.sum(axis=1)
+    drawn = random.multinomial(tasks, np.full(tasks, 1 / tasks), draws) @ scores.T / tasks
+    tail = 100 * (1 - level) / 2
+    low, high = np.percentile(drawn, [tail, 100 - tail], axis=0)
+    best, worst = _drawn_ranks(drawn, tail)
+    return Separation(
+        scores.mean(axis=1),
+        low,
+        high,
+        better,
+        np.minimum(first, best).astype(np.int64),
+        np.maximum(last, worst).astype(np.int64),
+    )
+
+
+def intervals(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
+    """Return the interval of the mean of *scores* f64[n], by a bootstrap over tasks."""
+    tasks = len(scores)
+    random = np.random.default_rng(seed)
+    drawn = random.multinomial(tasks, np.full(tasks, 1 / tasks), draws) @ scores / tasks
+    tail = 100 * (1 - level) / 2
+    low, high = np.percentile(drawn, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def _better(scores: Floats, random: np.random.Generator, draws: int, error: float) -> NDArray[np.bool_]:
+    solvers, tasks = scores.shape
+    better = np.zeros((solvers, solvers), dtype=bool)
+    a, b = np.triu_indices(solvers, 1)
+    if not len(a):
+        return better
+    differences = scores[a] - scores[b]
+    size = np.sqrt((differences**2).sum(axis=1))
+    scaled = np.divide(differences, size[:, None], out=np.zeros_like(differences), where=size[:, None] > 0)
+    observed = scaled.sum(axis=1)
+    signs = _signs(tasks, random, draws)
+    rows = max(1, _CHUNK // max(len(a), tasks))
+    largest = np.concatenate(
+        [np.abs(signs[at : at + rows] @ scaled.T).max(axis=1) for at in range(0, len(signs), rows)]
+    )
+    # The signs that were seen are one of the draws: among them when all are tried, beside them when they are drawn.
+    seen = 0 if len(signs) == 2**tasks else 1
+    ordered = np.sort(largest)
+    reached = len(ordered) - np.searchsorted(ordered, np.abs(observed) - 1e-9, side="left")
+    apart = (reached + seen) / (len(signs) + seen) <= error
+    better[a, b] = apart & (observed > 0)
+    better[b, a] = apart & (observed < 0)
+    return better
+
+
+def _signs(tasks: int, random: np.random.Generator, draws: int) -> Floats:
+    if 2**tasks <= draws:
+        bits = (np.arange(2**tasks)[:, None] >> np.arange(tasks)) & 1
+        return np.asarray(2.0 * bits - 1.0, dtype=np.float64)
+    return random.choice((-1.0, 1.0), size=(draws, tasks))
+
+
+def _drawn_ranks(drawn: Floats, tail: float) -> tuple[Floats, Floats]:
+    """Return the ends of each solver's rank over the draws f64[draws, k]; equal scores share the better rank."""
+    ordered = np.sort(drawn, axis=1)
+    ranks = np.empty(drawn.shape)
+    for row, (values, given) in enumerate(zip(ordered, drawn, strict=True)):
+        ranks[row] = 1 + len(values) - np.searchsorted(values, given + 1e-12, side="right")
+    best, worst = np.percentile(ranks, [tail, 100 - tail], axis=0, method="nearest")
+    return best, worst

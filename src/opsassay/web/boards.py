@@ -1,0 +1,75 @@
+"""The page of boards: one file, as all pages are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from opsassay.boards.board import Board, BoardRow, Figure
+from opsassay.boards.tables import board_tables, rank_text
+from opsassay.web.page import render, write_whole
+from opsassay.web.plain import plain, utc
+
+STYLES = ("static/report.css", "static/board.css")
+
+
+def write_boards(boards: Sequence[Board], out: Path) -> Path:
+    """Write the page of *boards* to *out*; raises OperationError."""
+    return write_whole(out, boards_page(boards))
+
+
+def boards_page(boards: Sequence[Board]) -> str:
+    """Return the page of *boards* as HTML."""
+    views = [board_view(board) for board in boards]
+    overall = [table for table in board_tables(boards) if table.title == "Board, overall"]
+    return render("boards.html", "Boards", styles=STYLES, boards=views, overall=overall)
+
+
+def board_view(board: Board) -> dict[str, Any]:
+    """Return what the template shows of *board*."""
+    systems = sorted({system for row in board.rows for system in row.systems})
+    return {
+        "domain": board.domain,
+        "tasks": board.tasks,
+        "metrics": [plain(m.name.replace("_", " "), 60) + (f", {m.unit}" if m.unit else "") for m in board.metrics],
+        "systems": [plain(system, 60) for system in systems] if len(systems) > 1 else [],
+        "rows": [_row_view(row, [m.name for m in board.metrics], systems) for row in board.rows],
+        "warnings": [plain(warning, 500) for warning in board.warnings],
+        "answer": _answer(board),
+    }
+
+
+def _answer(board: Board) -> str:
+    """Return the first thing to say: who stands first, or that nobody does."""
+    first = [row.entry.name for row in board.rows if row.rank == 1]
+    if not first:
+        return f"Nobody is ranked on these {board.tasks} tasks."
+    who = plain(" and ".join(first), 300)
+    alone = "stands first" if len(first) == 1 else "share the first rank: these tasks do not tell them apart"
+    return f"{who} {alone}, on {board.tasks} tasks."
+
+
+def _row_view(row: BoardRow, metrics: Sequence[str], systems: Sequence[str]) -> dict[str, Any]:
+    return {
+        "rank": rank_text(row),
+        "solver": plain(row.entry.name, 120),
+        "kind": "baseline" if row.entry.baseline else "" if row.rank is not None else "not ranked",
+        "success": _bar(row.success),
+        "metrics": [_bar(row.metrics.get(name)) for name in metrics],
+        "systems": [_bar(row.systems.get(system)) for system in systems],
+        "runs": len(row.entry.runs),
+        "failed": row.failed,
+        "spent": ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:.4g}" for name, value in row.spent.items()),
+        "last": utc(row.last_ns) if row.last_ns else "–",
+        "remarks": [plain(why, 300) for why in (*row.reasons, *(f"stale: {why}" for why in row.entry.stale))],
+        "beats": plain(", ".join(row.beats), 500),
+        "evidence": [{"run": plain(run.id, 80), "task": plain(run.task[0], 80)} for run in row.entry.runs],
+    }
+
+
+def _bar(figure: Figure | None) -> dict[str, Any] | None:
+    if figure is None:
+        return None
+    text = f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
+    return {"text": text, "tasks": figure.tasks}
