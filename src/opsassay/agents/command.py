@@ -29,6 +29,9 @@ PLACES = (
     "kubeconfig",
     "prometheus",
     "jaeger",
+    "loki",
+    "alertmanager",
+    "tempo",
 )
 """What a command may name in braces."""
 

@@ -6,19 +6,16 @@ import json
 import re
 from typing import Any
 
-from opsassay.apis.requests import ApiCall, ApiReply
-from opsassay.apis.spans import SpanStore, TraceSearch, read_spans, traces_json
+from opsassay.apis.requests import ApiCall, ApiReply, duration_ns
+from opsassay.apis.spans import SpanStore, TraceSearch, traces_json
 from opsassay.errors import UserError
 from opsassay.outside import read_json
-from opsassay.telemetry.datapack import Datapack
 
 DEFAULT_TRACES = 100
 MOST_TRACES = 1500
 MOST_SPANS = 50_000
 """In one answer."""
 
-_UNITS_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_PIECE = re.compile(r"(\d{1,15}(?:\.\d{0,9})?)(ns|us|µs|ms|s|m|h)", re.ASCII)
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -33,8 +30,8 @@ class JaegerError(UserError):
 class JaegerApi:
     """Answers what stands below /api of Jaeger's query service."""
 
-    def __init__(self, view: Datapack) -> None:
-        self.store: SpanStore = read_spans(view)
+    def __init__(self, store: SpanStore) -> None:
+        self.store = store
         times = self.store.spans["start_us"]
         first, last = times.min(), times.max()
         self._first_us, self._last_us = (int(first), int(last)) if first is not None else (0, 0)  # type: ignore[arg-type]
@@ -131,10 +128,10 @@ def _duration_ns(call: ApiCall, name: str) -> int | None:
     text = call.first(name)
     if text is None:
         return None
-    pieces = _PIECE.findall(text)
-    if not pieces or "".join(number + unit for number, unit in pieces) != text:
-        raise JaegerError(f"unable to parse param '{name}': time: invalid duration {text[:200]!r}")
-    return round(min(sum(float(number) * _UNITS_NS[unit] for number, unit in pieces), 2.0**62))
+    try:
+        return duration_ns(text)
+    except ValueError as error:
+        raise JaegerError(f"unable to parse param '{name}': time: invalid duration {text[:200]!r}") from error
 
 
 def _tags(call: ApiCall) -> dict[str, str]:

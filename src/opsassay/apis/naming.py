@@ -28,7 +28,12 @@ def metric_name(raw: str) -> str:
 
 def label_name(column: str) -> str:
     """Return the label that *column* of a table becomes: ``service``, ``pod``, ``node``, ... ``jvm_gc_name``."""
-    return _SHORT.get(column) or _begun(_NO_LABEL.sub("_", column.removeprefix("attr.")))
+    return _SHORT.get(column) or otlp_label_name(column)
+
+
+def otlp_label_name(column: str) -> str:
+    """Return the label by which Loki has *column* when logs come by OTLP: ``service_name``, ``k8s_pod_name``."""
+    return _begun(_NO_LABEL.sub("_", column.removeprefix("attr.")))
 
 
 def is_label_name(name: str) -> bool:

@@ -15,6 +15,9 @@ MOST_PARAMETERS = 100
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
 _PIECE = re.compile(r"(\d{1,12})(ms|s|m|h|d|w|y)", re.ASCII)
+_UNITS_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_DAYS_NS = {"d": 86400 * 10**9, "w": 7 * 86400 * 10**9, "y": 365 * 86400 * 10**9}
+_GO_PIECE = re.compile(r"(\d{1,15}(?:\.\d{0,9})?)(ns|us|µs|ms|s|m|h|d|w|y)", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
 
@@ -58,6 +61,21 @@ def duration_s(text: str) -> float:
     if pieces and "".join(number + unit for number, unit in pieces) == text:
         return float(sum(int(number) * _UNITS_S[unit] for number, unit in pieces))
     return number_in(text)
+
+
+def duration_ns(text: str, *, days: bool = False) -> int:
+    """Return the duration *text* in Go's form (``1.5s``, ``100ms``) in ns; raises ValueError.
+
+    With *days*, days, weeks and years are units too, as they are in queries.
+    """
+    pieces, units = _GO_PIECE.findall(text[:200]), _UNITS_NS | (_DAYS_NS if days else {})
+    if (
+        not pieces
+        or "".join(number + unit for number, unit in pieces) != text
+        or any(u not in units for _, u in pieces)
+    ):
+        raise ValueError(text)
+    return round(min(sum(float(number) * units[unit] for number, unit in pieces), 2.0**62))
 
 
 def ms_in(text: str) -> int:

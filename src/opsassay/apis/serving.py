@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import socket as Socket  # noqa: N812 - the class; the argument of that name is a path
@@ -12,10 +12,14 @@ from typing import Protocol
 
 import polars as pl
 
+from opsassay.apis.alertmanager import AlertmanagerApi
 from opsassay.apis.jaeger import JaegerApi
+from opsassay.apis.loki import LokiApi
 from opsassay.apis.prometheus import PrometheusApi, failed
 from opsassay.apis.promql.values import PromqlError
 from opsassay.apis.requests import TEXT, ApiCall, ApiReply, read_call
+from opsassay.apis.spans import read_spans
+from opsassay.apis.tempo import TempoApi
 from opsassay.bounded_http.acceptor import Acceptor, listen_on_port, listen_on_socket
 from opsassay.bounded_http.one_request import (
     REQUEST_TIMEOUT_S,
@@ -30,7 +34,13 @@ from opsassay.telemetry.datapack import Datapack
 
 MOST_FORM_BYTES = 2**16
 _LOG = logging.getLogger(__name__)
-_INDEX = "Read-only APIs over one recording: Prometheus below /api/v1, Jaeger below /api.\n"
+TEMPO = "tempo"
+"""The part of the path below which Tempo stands on the port of all APIs: its traces have the paths of Jaeger's."""
+
+_INDEX = (
+    "Read-only APIs over one recording: Prometheus below /api/v1, Jaeger below /api, Loki below /loki/api/v1, "
+    "Alertmanager below /api/v2, Tempo below /tempo.\n"
+)
 
 
 class BackendApi(Protocol):
@@ -43,13 +53,20 @@ class BackendApi(Protocol):
 class ApiServer:
     """Answers the requests of connections out of *backends*."""
 
-    def __init__(self, backends: Sequence[BackendApi]) -> None:
-        self._backends = backends
+    def __init__(self, backends: Sequence[BackendApi], below: Mapping[str, BackendApi] | None = None) -> None:
+        """*below* are backends that have all paths below the one name, whose paths others have too."""
+        self._backends, self._below = backends, dict(below or {})
 
     @classmethod
     def over(cls, view: Datapack) -> ApiServer:
         """Return the server of all APIs over *view*, whose tables are read now; raises DatapackError."""
-        return cls((PrometheusApi(view), JaegerApi(view)))
+        spans = read_spans(view)
+        shared = (PrometheusApi(view), LokiApi(view), AlertmanagerApi(view.incident), JaegerApi(spans))
+        return cls(shared, {TEMPO: TempoApi(spans)})
+
+    def alone(self, name: str) -> ApiServer:
+        """Return a server of the backend below *name* alone, at the root of its paths."""
+        return ApiServer((self._below[name],))
 
     def serve(self, connection: Socket) -> None:
         """Answer the one request of *connection*; one whose client hangs up ends with it."""
@@ -71,7 +88,10 @@ class ApiServer:
             return ApiReply(405, b"Method Not Allowed\n", TEXT)
         if call.path == ("",):
             return ApiReply(200, _INDEX.encode(), TEXT)
-        for backend in self._backends:
+        backends = self._backends
+        if call.path[0] in self._below:
+            backends, call = (self._below[call.path[0]],), call._replace(path=call.path[1:])
+        for backend in backends:
             try:
                 reply = backend.answer(call)
             except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - our fault, which the log explains
@@ -92,6 +112,11 @@ class ApiServer:
             return read_call(head.method, head.path, head.query_text, form), head.method != "HEAD"
         except ValueError as error:
             raise UnreadableError(400, str(error)) from error
+
+
+def api_urls(url: str) -> dict[str, str]:
+    """Return where each API is found when all are served at *url*."""
+    return {**dict.fromkeys(("prometheus", "jaeger", "loki", "alertmanager"), url), TEMPO: f"{url}/{TEMPO}"}
 
 
 @contextmanager

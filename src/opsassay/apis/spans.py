@@ -11,7 +11,10 @@ import polars as pl
 
 from opsassay.telemetry.datapack import Datapack
 
-_TAG, _PROCESS = "tag:", "process:"
+TAG, PROCESS = "tag:", "process:"
+DERIVED = frozenset({"span.kind", "error", "otel.status_code"})
+"""Tags that Jaeger has for what OTLP keeps in fields of a span."""
+
 _KINDS = {pl.Boolean: "bool", pl.String: "string"}
 
 
@@ -43,7 +46,7 @@ class SpanStore:
     def operations(self, service: str | None, kind: str | None = None) -> list[tuple[str, str]]:
         """Return (operation, span kind) of *service*, or of all, sorted."""
         found = self.spans if service is None else self.spans.filter(pl.col("service") == service)
-        pairs = found.select("operation", pl.col(f"{_TAG}span.kind").fill_null("")).unique().drop_nulls().rows()
+        pairs = found.select("operation", pl.col(f"{TAG}span.kind").fill_null("")).unique().drop_nulls().rows()
         return sorted(pair for pair in pairs if kind in {None, pair[1]})
 
     def search(self, search: TraceSearch) -> list[str]:
@@ -74,7 +77,7 @@ class SpanStore:
         return apart.group_by("caller", "service").len().sort("caller", "service").rows()
 
     def _has_tag(self, key: str, value: str) -> pl.Expr:
-        columns = [column for column in (f"{_TAG}{key}", f"{_PROCESS}{key}") if column in self.spans.columns]
+        columns = [column for column in (f"{TAG}{key}", f"{PROCESS}{key}") if column in self.spans.columns]
         return pl.any_horizontal(
             [
                 pl.lit(value=False),
@@ -94,10 +97,11 @@ def read_spans(view: Datapack) -> SpanStore:
     selected = frame.select(
         "trace_id", "span_id", pl.col("parent_span_id").alias("parent_id"), pl.col("span_name").alias("operation"),
         pl.col("service_name").alias("service"), pl.col("time").dt.epoch("us").alias("start_us"),
+        pl.col("time").dt.epoch("ns").alias("start_ns"),
         pl.col("duration").cast(pl.Int64).alias("duration_ns"),
-        pl.col("attr.span_kind").str.to_lowercase().alias(f"{_TAG}span.kind"),
-        pl.when(status == "ERROR").then(pl.lit(value=True)).alias(f"{_TAG}error"),
-        pl.when(status.is_in(["ERROR", "OK"])).then(status).alias(f"{_TAG}otel.status_code"),
+        pl.col("attr.span_kind").str.to_lowercase().alias(f"{TAG}span.kind"),
+        pl.when(status == "ERROR").then(pl.lit(value=True)).alias(f"{TAG}error"),
+        pl.when(status.is_in(["ERROR", "OK"])).then(status).alias(f"{TAG}otel.status_code"),
         *tags,
     )  # fmt: skip
     return SpanStore(view.collect(selected, "traces").drop_nulls(["trace_id", "start_us"]).sort("start_us"))
@@ -116,7 +120,7 @@ def _trace_json(trace: str, rows: list[dict[str, Any]], kinds: Mapping[str, str]
     processes: dict[tuple[Any, ...], str] = {}
     described, spans = {}, []
     for row in rows:
-        tags = _tags(row, kinds, _PROCESS)
+        tags = _tags(row, kinds, PROCESS)
         key = (row["service"], *(tag["value"] for tag in tags), *(tag["key"] for tag in tags))
         if key not in processes:
             processes[key] = f"p{len(processes) + 1}"
@@ -126,7 +130,7 @@ def _trace_json(trace: str, rows: list[dict[str, Any]], kinds: Mapping[str, str]
             {
                 "traceID": trace, "spanID": row["span_id"], "flags": 1, "operationName": row["operation"] or "",
                 "references": [parent] if row["parent_id"] else [], "startTime": row["start_us"],
-                "duration": (row["duration_ns"] or 0) // 1000, "tags": _tags(row, kinds, _TAG), "logs": [],
+                "duration": (row["duration_ns"] or 0) // 1000, "tags": _tags(row, kinds, TAG), "logs": [],
                 "processID": processes[key], "warnings": None,
             }
         )  # fmt: skip
@@ -148,7 +152,7 @@ def _read_tag(column: str, type_: pl.DataType) -> pl.Expr:
         read = pl.when(read.is_finite()).then(read)
     elif not (type_.is_integer() or isinstance(type_, pl.Boolean)):
         read = read.cast(pl.String, strict=False)
-    return read.alias(f"{_PROCESS}{key}" if key.startswith("k8s.") else f"{_TAG}{key}")
+    return read.alias(f"{PROCESS}{key}" if key.startswith("k8s.") else f"{TAG}{key}")
 
 
 def _kind(type_: pl.DataType) -> str:

@@ -36,7 +36,7 @@ COMMANDS = {
     "methods": "List the methods with source and cost.",
     "diagnose": "Run methods or an agent on incidents.",
     "agents": "List the agents; check one against the contract without a real model's cost.",
-    "apis": "Serve an incident by the APIs of Prometheus and Jaeger.",
+    "apis": "Serve an incident by APIs of observability backends.",
     "tasks": "List every task: scenarios that ship, incidents of suites.",
     "run": "Run agents over a suite, or a plan of any tasks: repeats, resume, limits, grades.",
     "grade": "Grade runs against the truth.",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
-import promql_parser as promql
 
 from opsassay.apis.promql.values import PromqlError, Vectors, key_of, unnamed
 from opsassay.apis.series import Labels, Times, Values
 
+Grouping = Callable[[Labels], Labels]
+"""What of a series' labels the group that it belongs to has."""
 
-def aggregate(op: str, modifier: promql.AggModifier | None, vectors: Vectors, limit: Values | None) -> Vectors:
+
+def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | None) -> Vectors:
     """Return *vectors* aggregated by *op*; *limit* are the k of topk and bottomk at each step. Raises PromqlError."""
-    grouping = _grouping(modifier)
     groups: dict[tuple[tuple[str, str], ...], int] = {}
     owners = np.array([groups.setdefault(key_of(grouping(one)), len(groups)) for one in vectors.labels], dtype=np.int64)
     if op in {"topk", "bottomk"}:
@@ -36,12 +37,15 @@ def _combined(op: str, vectors: Vectors, owners: Times, shape: tuple[int, int], 
     return found / counts if op == "avg" else found
 
 
-def _grouping(modifier: promql.AggModifier | None) -> Callable[[Labels], Labels]:
-    if modifier is None:
-        return lambda _labels: {}
-    named = set(modifier.labels)
-    if modifier.type == promql.AggModifierType.By:
-        return lambda labels: {name: value for name, value in labels.items() if name in named}
+def grouping_by(names: Iterable[str]) -> Grouping:
+    """Return the grouping that keeps the labels *names*."""
+    named = set(names)
+    return lambda labels: {name: value for name, value in labels.items() if name in named}
+
+
+def grouping_without(names: Iterable[str]) -> Grouping:
+    """Return the grouping that drops the labels *names* and the metric's name."""
+    named = set(names)
     return lambda labels: {name: value for name, value in unnamed(labels).items() if name not in named}
 
 

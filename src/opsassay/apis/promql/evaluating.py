@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import promql_parser as promql
 
-from opsassay.apis.promql.aggregating import aggregate
+from opsassay.apis.promql.aggregating import Grouping, aggregate, grouping_by, grouping_without
 from opsassay.apis.promql.operators import Operand, operate
 from opsassay.apis.promql.selecting import select
 from opsassay.apis.promql.values import TIMED_OUT, PromqlError, Vectors, require_distinct, too_many_samples
@@ -94,7 +94,7 @@ class Evaluation:
         limit = self._evaluate(expression.param) if expression.param is not None else None
         assert isinstance(vectors, Vectors)
         assert not isinstance(limit, Vectors)
-        return aggregate(str(expression.op), expression.modifier, vectors, limit)
+        return aggregate(str(expression.op), _grouping(expression.modifier), vectors, limit)
 
     def _windows(self, selector: promql.Expr) -> tuple[Times, Windows]:
         while isinstance(selector, promql.ParenExpr):
@@ -116,3 +116,9 @@ class Evaluation:
     def _ends(self, selector: promql.VectorSelector) -> Times:
         offset = selector.offset
         return self.steps_ms - (round(offset.total_seconds() * 1000) if offset is not None else 0)
+
+
+def _grouping(modifier: promql.AggModifier | None) -> Grouping:
+    if modifier is None:
+        return grouping_by(())
+    return (grouping_by if modifier.type == promql.AggModifierType.By else grouping_without)(modifier.labels)

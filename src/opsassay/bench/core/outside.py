@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from opsassay.agents.command import CommandAgent
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
     from opsassay.apis.serving import ApiServer
     from opsassay.bench.core.gateway import Gateway
 
-MODEL_PORT, PROMETHEUS_PORT, JAEGER_PORT = 8000, 9090, 16686
+MODEL_PORT = 8000
+API_PORTS: Mapping[str, int] = MappingProxyType(
+    {"prometheus": 9090, "jaeger": 16686, "loki": 3100, "alertmanager": 9093, "tempo": 3200}
+)
 """Inside a seal; those of the APIs are the ports at which clients expect them."""
 
 APIS = "apis"
@@ -96,7 +100,7 @@ def run_outside(
     """Run the command of *agent* on *task* in *folder*, whose ``work`` it may write to, and return how it ended.
 
     Its trace goes into *run_dir*, the tokens of its model into *meter*. Sealed, it finds the tools' socket, its model
-    at 127.0.0.1:8000, the APIs of the task at 9090 and 16686, and nothing else of the machine. Raises as `Seal.run`, and
+    at 127.0.0.1:8000, the APIs of the task at `API_PORTS`, and nothing else of the machine. Raises as `Seal.run`, and
     UserError when it needs APIs that the task has not.
     """
     if APIS in agent.needs and task.apis is None:
@@ -154,14 +158,14 @@ def _serve_apis(
     stack: ExitStack, server: ApiServer, folder: Path, sockets: dict[str, Path], ports: dict[int, str], *, sealed: bool
 ) -> dict[str, str]:
     """Serve *server* until *stack* ends: at a socket that *ports* of the seal lead to, or beside it at a free port."""
-    from opsassay.apis.serving import serving_on_port, serving_on_socket
+    from opsassay.apis.serving import TEMPO, api_urls, serving_on_port, serving_on_socket
 
     if not sealed:
-        url = stack.enter_context(serving_on_port(server))
-        return {"prometheus": url, "jaeger": url}
+        return api_urls(stack.enter_context(serving_on_port(server)))
     sockets[APIS] = stack.enter_context(serving_on_socket(server, folder / f"{APIS}.sock"))
-    ports |= {PROMETHEUS_PORT: APIS, JAEGER_PORT: APIS}
-    return {"prometheus": f"http://127.0.0.1:{PROMETHEUS_PORT}", "jaeger": f"http://127.0.0.1:{JAEGER_PORT}"}
+    sockets[TEMPO] = stack.enter_context(serving_on_socket(server.alone(TEMPO), folder / f"{TEMPO}.sock"))
+    ports |= {port: TEMPO if name == TEMPO else APIS for name, port in API_PORTS.items()}
+    return {name: f"http://127.0.0.1:{port}" for name, port in API_PORTS.items()}
 
 
 def _seal_limits(meter: Meter) -> SealLimits:

@@ -1,0 +1,1 @@
+"""LogQL over recorded logs: a declared subset, read and evaluated."""
