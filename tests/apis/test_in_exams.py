@@ -86,6 +86,8 @@ def test_nothing_but_the_agents_own_incident_is_reached_through_the_apis(examine
 paths = ["/truth.json", "/../truth.json", "/api/v1/../../../truth/{own}/truth.json", "//etc/passwd",
          "/%2e%2e/%2e%2e/etc/passwd",
          "/api/traces/..%2f..%2ftruth.json", "/api/services/%2fetc%2fpasswd/operations", "/api/v1/label/..%2fx/values",
+         "/loki/api/v1/../../../truth.json", "/loki/api/v1/label/..%2fx/values", "/tempo/api/traces/..%2f..%2ftruth.json",
+         "/tempo/../truth.json", "/api/v2/../../truth.json", "/loki/api/v1/delete", "/tempo/api/overrides",
          "/api/v1/read", "/api/v1/admin/tsdb/snapshot", "/federate?match[]=x", "/debug/pprof/", "/api/v1/status/config"]
 found["paths"] = [raw(f"GET {{path}} HTTP/1.1") for path in paths]
 found["files"] = [raw("GET {canary} HTTP/1.1"), raw("GET file://{canary} HTTP/1.1"), raw("CONNECT 127.0.0.1:22 HTTP/1.1")]
@@ -93,11 +95,20 @@ found["writes"] = [raw(f"{{method}} /api/v1/series?match[]=x HTTP/1.1") for meth
 found["elsewhere"] = [fetched(f"http://127.0.0.1:{{port}}/")[0] for port in (9091, 8000, 22, 80)]
 found["control"] = fetched(BASE + "/api/v1/query?query=count(container_cpu_usage)")
 found["jaeger"] = fetched(os.environ["JAEGER_URL"] + "/api/services")
+found["loki"] = fetched(os.environ["LOKI_URL"] + "/loki/api/v1/label/service_name/values")
+found["alertmanager"] = fetched(os.environ["ALERTMANAGER_URL"] + "/api/v2/alerts")
+found["tempo"] = fetched(os.environ["TEMPO_URL"] + "/api/search?limit=1&tags=service.name%3Dstore")
+found["usual"] = [os.environ[f"{{name}}_URL"].rpartition(":")[2] for name in ("LOKI", "ALERTMANAGER", "TEMPO")]
+found["traces"] = [fetched(os.environ[f"{{name}}_URL"] + "/api/traces/truth.json")[0] for name in ("JAEGER", "TEMPO")]
 """
     found = examined(attack)
     (status, control), (_, services) = found["control"], found["jaeger"]
     assert (status, json.loads(control)["data"]["result"][0]["value"][1]) == (200, "3")
     assert json.loads(services)["data"] == ["cart", "frontend", "loadgenerator", "store"]
+    assert json.loads(found["loki"][1])["data"] == ["cart", "frontend", "store"]
+    assert [one["labels"]["service"] for one in json.loads(found["alertmanager"][1])] == ["frontend"]
+    assert json.loads(found["tempo"][1])["traces"][0]["rootServiceName"] == "loadgenerator"
+    assert (found["usual"], found["traces"]) == (["3100", "9093", "3200"], [404, 400])
     everything = json.dumps(found)
     for secret in ("root:x:", "HTTPResponseAbort", other, "http_response", "causal_graph", "PAR1"):
         assert secret not in everything
@@ -114,6 +125,8 @@ def test_a_mask_holds_for_the_apis_too(examined):
 for name in ("metrics", "services"):
     path = {"metrics": "/api/v1/label/__name__/values", "services": "/api/v1/label/service/values"}[name]
     found[name] = json.loads(fetched(BASE + path)[1])["data"]
+found["logs"] = json.loads(fetched(os.environ["LOKI_URL"] + "/loki/api/v1/label/service_name/values")[1])["data"]
+found["tempo"] = len(json.loads(fetched(os.environ["TEMPO_URL"] + "/api/search?limit=1500")[1])["traces"])
 found["spans"] = len(json.loads(fetched(os.environ["JAEGER_URL"] + "/api/traces?service=cart&limit=1500")[1])["data"])
 """
     whole = examined(code)
@@ -121,7 +134,10 @@ found["spans"] = len(json.loads(fetched(os.environ["JAEGER_URL"] + "/api/traces?
     masked = examined(code, mask=Mask(drop=("metrics",)))
     assert set(whole["metrics"]) - set(masked["metrics"]) == {"container_cpu_usage"}
     assert masked["spans"] == 120
-    assert examined(code, mask=Mask(drop=("traces",)))["spans"] == 0
+    assert whole["logs"] == ["cart", "frontend", "store"]
+    assert examined(code, mask=Mask(drop=("logs",)))["logs"] == []
+    without = examined(code, mask=Mask(drop=("traces",)))
+    assert (whole["tempo"], without["spans"], without["tempo"]) == (120, 0, 0)
 
 
 @pytest.mark.skipif(SEALED == "off", reason=f"this machine cannot seal: {sealing_refusal()}")

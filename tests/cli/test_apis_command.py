@@ -20,7 +20,7 @@ def run(*words):
     return subprocess.run([*OPSASSAY, *map(str, words)], capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_a_client_finds_both_apis_and_its_exit_code_is_passed_on(tmp_path):
+def test_a_client_finds_all_apis_and_its_exit_code_is_passed_on(tmp_path):
     pack = make_pack(tmp_path / "p")
     done = run(pack.path, "--", sys.executable, "-c", ASK.format("PROMETHEUS_URL", "/api/v1/query?query=1"))
     assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "success"), done.stderr
@@ -28,6 +28,13 @@ def test_a_client_finds_both_apis_and_its_exit_code_is_passed_on(tmp_path):
         pack.path, "--", sys.executable, "-c", ASK.format("JAEGER_URL", "/api/services") + "; raise SystemExit(3)"
     )
     assert (done.returncode, "cart" in done.stdout) == (3, True)
+    for name, path, seen in (
+        ("LOKI_URL", "/loki/api/v1/label/service_name/values", "cart"),
+        ("ALERTMANAGER_URL", "/api/v2/status", "versionInfo"),
+        ("TEMPO_URL", "/api/search/tag/service.name/values", "cart"),
+    ):
+        done = run(pack.path, "--", sys.executable, "-c", ASK.format(name, path))
+        assert (done.returncode, seen in done.stdout) == (0, True), done.stderr
 
 
 def test_a_folder_with_one_incident_is_enough_and_with_two_one_is_asked_for(tmp_path):

@@ -61,7 +61,7 @@ def repair_request(problem: str) -> str:
 def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -> str:
     """Return the one prompt of an external agent: task, data, contract and where the answer goes.
 
-    *places* tells where things are: view, answer, mcp where there is a server, and prometheus, jaeger, loki, alertmanager and
+    *places* tells where things are: view, answer, mcp where there is a server, prometheus, jaeger, loki, alertmanager and
     tempo where they are served.
     """
     lines = [f"- The telemetry lies in {places['view']}, a parquet file per table beside incident.json; read only."]
@@ -72,9 +72,9 @@ def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -
         )
     if "prometheus" in places:
         lines.append(
-            f"- The same telemetry is served read-only by the HTTP APIs of Prometheus at {places['prometheus']}, of Jaeger at "
-            f"{places['jaeger']}, of Loki at {places['loki']}, of Alertmanager at {places['alertmanager']} and of Tempo at "
-            f"{places['tempo']}; a query without a time is asked of the end of the recording."
+            f"- The same telemetry is served read-only by the HTTP APIs of Prometheus at {places['prometheus']}, of Jaeger "
+            f"at {places['jaeger']}, of Loki at {places['loki']}, of Alertmanager at {places['alertmanager']} and of Tempo "
+            f"at {places['tempo']}; a query without a time is asked of the end of the recording."
         )
     lines.append(f"- Write the answer to {places['answer']}, or print it as all that you print, or submit it by MCP.")
     return _TASK.format(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -105,6 +105,16 @@ def read_spans(view: Datapack) -> SpanStore:
         *tags,
     )  # fmt: skip
     return SpanStore(view.collect(selected, "traces").drop_nulls(["trace_id", "start_us"]).sort("start_us"))
+
+
+SCOPES: Mapping[str, tuple[str, ...]] = {"": (TAG, PROCESS), "span": (TAG,), "resource": (PROCESS,)}
+"""What columns the attributes of each scope have, ``resource.service.name`` aside."""
+
+
+def attribute_columns(scope: str, key: str, columns: Container[str]) -> list[str]:
+    """Return which of *columns* hold the attribute *key* of *scope*; Jaeger's own tags are none."""
+    found = [f"{prefix}{key}" for prefix in SCOPES[scope] if f"{prefix}{key}" in columns and key not in DERIVED]
+    return found + ["service"] * (key == "service.name" and scope != "span")
 
 
 def traces_json(spans: pl.DataFrame, order: Iterable[str]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from opsassay import __version__
 from opsassay.apis.jaeger import MOST_SPANS, MOST_TRACES
 from opsassay.apis.otlp import attributes, resource_spans
 from opsassay.apis.requests import TEXT, ApiCall, ApiReply, duration_ns
-from opsassay.apis.spans import DERIVED, PROCESS, TAG, SpanStore
+from opsassay.apis.spans import DERIVED, PROCESS, SCOPES, TAG, SpanStore, attribute_columns
 from opsassay.apis.traceql import INTRINSICS, KINDS, STATUS, TraceqlError, read_traceql
 from opsassay.errors import UserError
 
@@ -179,11 +179,9 @@ class TempoApi:
     def _columns(self, name: str) -> list[str]:
         """Return the columns of the attribute *name*, with or without its scope."""
         scope, dot, key = name.partition(".")
-        prefixes = {"span": (TAG,), "resource": (PROCESS,), "": (TAG, PROCESS)}.get(scope)
-        if not dot or prefixes is None:
-            prefixes, key = (TAG, PROCESS), name
-        columns = [f"{prefix}{key}" for prefix in prefixes if key not in DERIVED]
-        return [name for name in columns if name in self._spans.columns] + ["service"] * (key == _SERVICE)
+        if not dot or scope not in SCOPES:
+            scope, key = "", name
+        return attribute_columns(scope, key, self._spans.columns)
 
 
 def _summary(found: pl.DataFrame, kept: int | None) -> dict[str, Any]:

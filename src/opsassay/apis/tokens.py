@@ -28,7 +28,7 @@ class TokenReader:
     def __init__(self, text: str, pattern: re.Pattern[str], error: type[UserError], before: str) -> None:
         self._text, self._error, self._before = text, error, before
         if len(text) > MOST_CHARACTERS:
-            raise error(f"{before}a query may have {MOST_CHARACTERS} characters here")
+            self.fail(MOST_CHARACTERS, f"a query may have {MOST_CHARACTERS} characters here")
         self._next, self._tokens = 0, list[Token]()
         at = 0
         while at < len(text):

@@ -12,7 +12,7 @@ import polars as pl
 
 from opsassay.apis.matching import RegexError, require_regex
 from opsassay.apis.requests import duration_ns
-from opsassay.apis.spans import DERIVED, PROCESS, TAG
+from opsassay.apis.spans import SCOPES, TAG, attribute_columns
 from opsassay.apis.tokens import MOST_DEEP, Token, TokenReader
 from opsassay.errors import UserError
 
@@ -104,12 +104,9 @@ class _TraceqlReader(TokenReader):
 
     def _attribute(self, name: Token, op: str, value: Token) -> pl.Expr:
         scope, dot, key = name.text.partition(".")
-        if not dot or not key or scope not in {"", "span", "resource"}:
+        if not dot or not key or scope not in SCOPES:
             self.fail(name.at, f"{name.text} is no field that is served here; write .KEY, span.KEY or resource.KEY")
-        prefixes = {"": (TAG, PROCESS), "span": (TAG,), "resource": (PROCESS,)}[scope]
-        columns = [f"{prefix}{key}" for prefix in prefixes if f"{prefix}{key}" in self._columns and key not in DERIVED]
-        if key == "service.name" and scope != "span":
-            columns.append("service")
+        columns = attribute_columns(scope, key, self._columns)
         tests = [self._fitting(pl.col(column), self._columns[column], op, value) for column in columns]
         return pl.any_horizontal([pl.lit(value=False), *tests]) if tests else self._checked(op, value)
 
@@ -150,10 +147,10 @@ class _TraceqlReader(TokenReader):
         if value.kind != "name" or value.text not in known or op not in {"=", "!="}:
             self.fail(value.at, f"{field} is compared by = or != with one of {', '.join(known)}")
         if field == "status":
-            column, wanted = pl.col(f"{TAG}otel.status_code"), STATUS[value.text]
+            column, named = pl.col(f"{TAG}otel.status_code"), STATUS[value.text]
         else:
-            column, wanted = pl.col(f"{TAG}span.kind"), value.text
-        is_so = column.is_null() if wanted in {None, "unspecified"} else (column == wanted).fill_null(value=False)
+            column, named = pl.col(f"{TAG}span.kind"), value.text
+        is_so = column.is_null() if named in {None, "unspecified"} else (column == named).fill_null(value=False)
         return is_so if op == "=" else ~is_so
 
     def _ordered(self, column: pl.Expr, op: str, value: float | str | bool) -> pl.Expr:
