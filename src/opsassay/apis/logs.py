@@ -6,7 +6,7 @@ stream, by which it is selected; all else of an entry, as ``trace_id``, is its s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from opsassay.apis.series import Labels, Times
 from opsassay.telemetry.datapack import Datapack
 
 _NO_LABELS = {"time", "message", "period"}
-_KEY = "label:"
+_KEY, _NUMBER = "label:", "number:"
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,25 @@ class LogStore:
     ns: Times
     lines: pl.Series
 
-    def labels(self, number: int, *, of_stream: bool = False) -> Labels:
-        """Return the labels of one row of *sets*, structured metadata included unless *of_stream* is set."""
-        row = self.sets.row(number, named=True)
-        return {name: row[name] for name in sorted(row) if row[name] and (name in self.stream_names or not of_stream)}
+    def labels(self, number: int) -> Labels:
+        """Return the labels of one row of *sets*, structured metadata included."""
+        return _labels(self.sets.row(number, named=True))
+
+    def streams(self, owners: Times) -> list[Labels]:
+        """Return the labels of the streams that the rows *owners* of *sets* belong to, each once."""
+        return self.grouped(owners, self.stream_names)[0]
+
+    def grouped(self, owners: Times, names: Collection[str]) -> tuple[list[Labels], Times]:
+        """Return what differs in the labels *names* among the rows *owners* of *sets*, and for each row which it has."""
+        kept = [name for name in self.sets.columns if name in names]
+        if not kept:
+            return [{}] if len(owners) else [], np.zeros(len(owners), dtype=np.int64)
+        rows = self.sets.select(kept)[owners]
+        distinct = rows.unique(maintain_order=True).with_row_index(_NUMBER)
+        numbers = rows.join(distinct, on=kept, how="left", nulls_equal=True, maintain_order="left")[_NUMBER]
+        return [_labels(row) for row in distinct.drop(_NUMBER).iter_rows(named=True)], numbers.to_numpy().astype(
+            np.int64
+        )
 
     def fitting(self, matchers: Iterable[Matcher], *, of_stream: bool) -> Present:
         """Return for each row of *sets* whether all *matchers* hold; raises RegexError.
@@ -87,6 +102,10 @@ def read_logs(view: Datapack) -> LogStore:
         rows["ns"].to_numpy().astype(np.int64),
         rows["line"],
     )
+
+
+def _labels(row: Mapping[str, str | None]) -> Labels:
+    return {name: value for name, value in sorted(row.items()) if value}
 
 
 def _text(column: str) -> pl.Expr:

@@ -19,7 +19,7 @@ from opsassay.apis.logql.parsing import LogqlError, LogQuery, MetricQuery, parse
 from opsassay.apis.logs import LogStore, read_logs
 from opsassay.apis.matching import Matcher, RegexError
 from opsassay.apis.naming import is_label_name
-from opsassay.apis.promql.values import PromqlError
+from opsassay.apis.promql.values import PromqlError, key_of
 from opsassay.apis.requests import TEXT, ApiCall, ApiReply, duration_ns, duration_s, number_in
 from opsassay.apis.series import Times
 from opsassay.telemetry.datapack import Datapack
@@ -112,9 +112,7 @@ class LokiApi:
         return _result("streams", json.dumps(found, ensure_ascii=False))
 
     def _labels(self, call: ApiCall) -> ApiReply:
-        return _data(
-            sorted({name for owner in self._chosen(call) for name in self.store.labels(owner, of_stream=True)})
-        )
+        return _data(sorted({name for labels in self.store.streams(self._chosen(call)) for name in labels}))
 
     def _label_values(self, call: ApiCall) -> ApiReply:
         name = call.path[4]
@@ -122,21 +120,20 @@ class LokiApi:
             raise LogqlError(f"invalid label name {name[:200]!r}")
         if name not in self.store.stream_names:
             return _data([])
-        return _data(sorted(set(self.store.sets[name][self._chosen(call)].drop_nulls().to_list())))
+        return _data(self.store.sets[name][self._chosen(call)].drop_nulls().unique().sort().to_list())
 
     def _series(self, call: ApiCall) -> ApiReply:
         if not any(call.parameters.get(name) for name in _SELECTORS):
             raise LogqlError("0 matcher groups supplied, at least one is needed: match[]={...}")
-        found = {tuple(self.store.labels(owner, of_stream=True).items()) for owner in self._chosen(call)}
-        return _data([dict(labels) for labels in sorted(found)])
+        return _data(sorted(self.store.streams(self._chosen(call)), key=key_of))
 
-    def _chosen(self, call: ApiCall) -> list[int]:
+    def _chosen(self, call: ApiCall) -> Times:
         """Return the rows of labels that have an entry in the time of *call* and fit any of its selectors."""
         texts = [text for name in ("match", "match[]", "query") for text in call.parameters.get(name, ())]
         asked: list[tuple[Matcher, ...]] = [parse_selector(text) for text in texts] or [()]
         fits = np.any([self.store.fitting(one, of_stream=True) for one in asked], axis=0)
         owners = np.unique(self.store.owners[self.store.between(*self._span(call))])
-        chosen: list[int] = owners[fits[owners]].tolist()
+        chosen: Times = owners[fits[owners]]
         return chosen
 
     def _span(self, call: ApiCall) -> tuple[int, int]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from opsassay.apis.logql.parsing import Aggregated, LineFilter, LogqlError, LogQuery, MetricQuery, RangeCount
+from opsassay.apis.logql.parsing import LineFilter, LogqlError, LogQuery, MetricQuery, RangeCount
 from opsassay.apis.logs import LogStore
 from opsassay.apis.matching import holds_anywhere
-from opsassay.apis.promql.aggregating import Grouping, aggregate, grouping_by, grouping_without
-from opsassay.apis.promql.values import Vectors, key_of
+from opsassay.apis.promql.aggregating import aggregate, grouping_by, grouping_without
+from opsassay.apis.promql.values import Vectors
 from opsassay.apis.series import Times, Values
 
 MOST_CELLS = 4_000_000
@@ -40,36 +41,29 @@ class LogEvaluation:
     def series(self, query: MetricQuery, steps_ns: Times) -> Vectors:
         """Return the series of *query* at each of *steps_ns*; raises LogqlError for what is too much or takes too long."""
         if isinstance(query, RangeCount):
-            return self._counted(query, steps_ns, dict)
+            return self._counted(query, steps_ns, self.store.sets.columns)
+        if query.op == "sum" and isinstance(query.inner, RangeCount):  # all of them add up: groups are counted at once
+            kept = [name for name in self.store.sets.columns if (name in query.names) == query.by]
+            return self._counted(query.inner, steps_ns, kept)
         grouping = (grouping_by if query.by else grouping_without)(query.names)
-        if query.op == "sum" and isinstance(
-            query.inner, RangeCount
-        ):  # all of them add up, so groups are counted at once
-            return self._counted(query.inner, steps_ns, grouping)
-        return self._aggregated(query, grouping, steps_ns)
-
-    def _aggregated(self, query: Aggregated, grouping: Grouping, steps_ns: Times) -> Vectors:
         inner = self.series(query.inner, steps_ns)
         limit = np.full(len(steps_ns), float(query.limit)) if query.limit is not None else None
         return aggregate(query.op, grouping, inner, limit)
 
-    def _counted(self, query: RangeCount, steps_ns: Times, grouping: Grouping) -> Vectors:
+    def _counted(self, query: RangeCount, steps_ns: Times, names: Sequence[str]) -> Vectors:
         ends_ns = steps_ns - query.offset_ns
         first_ns, last_ns = int(ends_ns[0]) - query.range_ns + 1, int(ends_ns[-1]) + 1  # the first instant is outside
         numbers = self.entries(query.logs, first_ns, last_ns)
-        owners = self.store.owners[numbers]
-        groups: dict[tuple[tuple[str, str], ...], int] = {}
-        group_of_set = np.zeros(self.store.sets.height, dtype=np.int64)
-        for number in np.unique(owners).tolist():
-            group_of_set[number] = groups.setdefault(key_of(grouping(self.store.labels(number))), len(groups))
+        owners, owner_of = np.unique(self.store.owners[numbers], return_inverse=True)
+        groups, group_of = self.store.grouped(owners, names)
         if len(groups) * len(steps_ns) > MOST_CELLS:
             raise LogqlError("maximum number of series reached for a single query: name fewer labels or steps", 400)
         self._check_time()
-        counts, sizes = self._windows(numbers, group_of_set[owners], len(groups), (ends_ns - query.range_ns, ends_ns))
+        counts, sizes = self._windows(numbers, group_of[owner_of], len(groups), (ends_ns - query.range_ns, ends_ns))
         values = sizes if query.function.startswith("bytes") else counts
         if query.function.endswith("rate"):
             values = values / (query.range_ns / 1e9)
-        return Vectors([dict(key) for key in groups], values, counts > 0)
+        return Vectors(groups, values, counts > 0)
 
     def _windows(
         self, numbers: Times, groups: Times, count: int, bounds_ns: tuple[Times, Times]
