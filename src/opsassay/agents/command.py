@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from string import Formatter
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -32,6 +32,7 @@ PLACES = (
     "loki",
     "alertmanager",
     "tempo",
+    "model_url",
 )
 """What a command may name in braces."""
 
@@ -40,6 +41,8 @@ MOST_FILES = 2000
 
 class AgentFile(Written):
     """agent.yaml: what the command is, which files it is made of, and what it needs."""
+
+    known: ClassVar[tuple[str, ...]] = PLACES
 
     agent: str = Field(description="name in results", min_length=1, max_length=80)
     command: tuple[str, ...] = Field(
@@ -63,17 +66,17 @@ class AgentFile(Written):
                 named = [name for _, name, _, _ in Formatter().parse(word) if name is not None]
             except ValueError as error:
                 raise ValueError(f"{word!r}: {error}; write {{{{ for a brace") from error
-            if unknown := next((name for name in named if name not in PLACES), None):
-                raise ValueError(f"{{{unknown}}} means nothing; known: {', '.join(PLACES)}")
+            if unknown := next((name for name in named if name not in self.known), None):
+                raise ValueError(f"{{{unknown}}} means nothing; known: {', '.join(self.known)}")
         return self
 
 
 class CommandAgent:
-    """The external agent that the file at *path* describes."""
+    """The external agent that the file at *path* describes, in the given *form*."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, form: type[AgentFile] = AgentFile) -> None:
         self.path = path.absolute()
-        self.file = load_yaml(path, AgentFile)
+        self.file = load_yaml(path, form)
         for name in self.file.files:
             file = (self.path.parent / name).resolve()
             if not file.exists() or not file.is_relative_to(self.path.parent.resolve()):
@@ -94,8 +97,22 @@ class CommandAgent:
 
     def words(self, places: Mapping[str, str]) -> list[str]:
         """Return the command with every place filled in; what is not offered is empty."""
-        known = {**dict.fromkeys(PLACES, ""), **places}
-        return [word.format(**known) for word in self.file.command]
+        return [self.filled(word, places) for word in self.file.command]
+
+    def variables(self, places: Mapping[str, str]) -> dict[str, str]:
+        """Return its further variables."""
+        del places
+        return self.file.environment
+
+    def written(self, places: Mapping[str, str]) -> dict[str, str]:
+        """Return the files that are written into its work folder, name to content: none."""
+        del places
+        return {}
+
+    @staticmethod
+    def filled(text: str, places: Mapping[str, str]) -> str:
+        """Return *text* with every place filled in; what is not offered is empty."""
+        return text.format(**{**dict.fromkeys(PLACES, ""), **places})
 
     def each_file(self) -> Iterator[tuple[str, Path]]:
         """Yield (name beside the description, path) of every file; caches of Python are none.

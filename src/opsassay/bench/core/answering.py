@@ -22,6 +22,7 @@ from opsassay.agents.command import CommandAgent
 from opsassay.agents.limits import Limits, Meter, Price
 from opsassay.agents.models.base import ModelError
 from opsassay.agents.models.named import model_named
+from opsassay.agents.ready import external_agent
 from opsassay.agents.record import AgentRecorder
 from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt
 from opsassay.bench.core.cell import Cell
@@ -123,7 +124,7 @@ class AnswerJob(ABC):
     @cached_property
     def command(self) -> CommandAgent | None:
         """The external agent that answers, None for anybody else."""
-        return CommandAgent(Path(self.agent.name)) if self.agent.is_file else None
+        return external_agent(Path(self.agent.name)) if self.agent.is_file else None
 
     @cached_property
     def limits(self) -> Limits:

@@ -49,6 +49,7 @@ _TOOLS, _MODEL = "tools", "model"
 class OutsideAgent:
     """An external agent: the *words* of its command for given places, its *files*, and what it is offered.
 
+    *environment* are further variables, *written* files of its work folder by their names, both for given places.
     *mounts* are folders of the machine that it sees in the seal, place inside to folder.
     """
 
@@ -56,7 +57,8 @@ class OutsideAgent:
     words: Callable[[Mapping[str, str]], list[str]]
     files: Sequence[tuple[str, Path]] = ()
     needs: Sequence[str] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _places: {}
+    written: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _places: {}
     mounts: Mapping[str, Path] = field(default_factory=dict)
     model: str | None = None
 
@@ -69,7 +71,8 @@ class OutsideAgent:
             command.words,
             list(command.each_file()),
             file.needs,
-            file.environment,
+            command.variables,
+            command.written,
             mounts_of(command),
             model,
         )
@@ -112,7 +115,7 @@ def run_outside(
         (files / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, files / name)
     places = places_of(task.view, work, files, sealed=sealed)
-    environment = {"HOME": places["work"], "LANG": "C.UTF-8", "TZ": "UTC", **agent.environment}
+    environment = {"HOME": places["work"], "LANG": "C.UTF-8", "TZ": "UTC"}
     sockets: dict[str, Path] = {}
     ports: dict[int, str] = {}
     gate: Gateway | None = None
@@ -126,7 +129,9 @@ def run_outside(
 
             gate = stack.enter_context(gateway(agent.model, folder, meter))
             sockets[_MODEL], ports[MODEL_PORT], places["model"] = gate.path, _MODEL, agent.model
-            environment |= gate.environment(f"http://127.0.0.1:{MODEL_PORT}" if sealed else gate.url, agent.model)
+            offered = gate.environment(f"http://127.0.0.1:{MODEL_PORT}" if sealed else gate.url, agent.model)
+            environment |= offered
+            places["model_url"] = offered["OPENAI_BASE_URL"]
         if task.apis is not None:
             urls = _serve_apis(stack, task.apis, folder, sockets, ports, sealed=sealed)
             places |= urls
@@ -134,6 +139,10 @@ def run_outside(
         places |= task.further(work, sealed)
         prompt = task.prompt(places)
         (work / PROMPT).write_text(prompt, encoding="utf-8")
+        environment = {**agent.environment(places), **environment}
+        for name, content in agent.written(places).items():
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_text(content, encoding="utf-8")
         seal = Seal(
             view=task.view, work=work, sockets=sockets, ports=ports,
             limits=_seal_limits(meter), environment=environment, readable={AGENT_INSIDE: files, **agent.mounts},

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from opsassay.agents.ready import with_named_path
 from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.run import Job
 from opsassay.errors import ConfigError
@@ -29,7 +30,7 @@ class PlannedAgent(Written):
     @model_validator(mode="before")
     @classmethod
     def _a_name_alone(cls, given: Any) -> Any:
-        return {"name": given} if isinstance(given, str) else given
+        return with_named_path(given)
 
     @property
     def is_file(self) -> bool:

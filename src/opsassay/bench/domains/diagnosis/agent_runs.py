@@ -16,6 +16,7 @@ from opsassay.agents.command import CommandAgent
 from opsassay.agents.limits import Limits, Meter, Price
 from opsassay.agents.models.endpoint import base_url_set, parts_of
 from opsassay.agents.models.named import FREE, model_named
+from opsassay.agents.ready import external_agent
 from opsassay.agents.record import ACTIONS, TRACE
 from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt, keep_end, never
 from opsassay.bench.core.cell import Cell
@@ -116,7 +117,7 @@ def setup_of(
     """
     agent: Agent | CommandAgent
     if name.endswith((".yaml", ".yml")):
-        agent = CommandAgent(Path(name))
+        agent = external_agent(Path(name))
         mounts_of(agent)  # what it may not see is refused before anything runs
         if APIS in agent.file.needs:
             import opsassay.apis.serving  # noqa: F401 - and so is what is not installed

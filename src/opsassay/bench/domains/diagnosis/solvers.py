@@ -7,6 +7,7 @@ from pathlib import Path
 
 from opsassay.agents.base import AGENTS
 from opsassay.agents.models.named import require_endpoint
+from opsassay.agents.ready import named_path, ready_files
 from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.domains.diagnosis.agent_runs import Setup, setup_of
 from opsassay.bench.domains.diagnosis.exams import RunSettings
@@ -47,9 +48,10 @@ def solvers_named(
 
 def agent_setup(name: str, model: str | None, settings: RunSettings) -> Setup:
     """Return the agent called *name*, ready to be run; raises as `solvers_named`."""
+    name = named_path(name)
     if name not in AGENTS.names() and ":" not in name and not name.endswith((".yaml", ".yml")):
         hint = "An external agent is named by its YAML file."
-        raise NotFoundError("agent or method", name, [*AGENTS.names(), *METHODS.names()], hint)
+        raise NotFoundError("agent or method", name, [*AGENTS.names(), *ready_files(), *METHODS.names()], hint)
     setup = setup_of(
         name,
         model=model,

@@ -29,6 +29,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from opsassay.agents.command import PLACES, CommandAgent
 from opsassay.agents.limits import Limits, Price
+from opsassay.agents.ready import external_agent, with_named_path
 from opsassay.bench.core.mounts import require_apart
 from opsassay.bench.core.outside import OutsideAgent
 from opsassay.bench.core.ranking import ORACLE
@@ -87,7 +88,7 @@ class TrialAgent(Written):
     @model_validator(mode="before")
     @classmethod
     def _a_name_alone(cls, given: Any) -> Any:
-        return {"name": given} if isinstance(given, str) else given
+        return with_named_path(given)
 
     @model_validator(mode="after")
     def _can_operate(self) -> Self:
@@ -136,7 +137,7 @@ class TrialAgent(Written):
 
     @cached_property
     def _described(self) -> CommandAgent | None:
-        return None if self.command or not self.is_outside else CommandAgent(Path(self.name))
+        return None if self.command or not self.is_outside else external_agent(Path(self.name))
 
     def require_apart(self, store: Path) -> None:
         """Raise UserError, before anything runs, when an external agent would see the *store* of runs."""

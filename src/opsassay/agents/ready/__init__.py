@@ -1,0 +1,110 @@
+"""Agents of others that are ready to be graded: one YAML each in this folder, found by name.
+
+Beside what an agent.yaml says, each names the program that has to be installed, the files that are written for it, and how
+far it was checked.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from opsassay.agents.command import PLACES, AgentFile, CommandAgent
+from opsassay.errors import UserError
+from opsassay.model.files import load_yaml
+
+FOLDER = Path(__file__).parent
+_VERSION_S = 30.0
+_SYSTEM = tuple(Path(name) for name in ("/usr", "/bin", "/lib", "/lib64", "/sbin"))
+
+
+class ReadyFile(AgentFile):
+    """A ready agent as its YAML describes it."""
+
+    known: ClassVar[tuple[str, ...]] = (*PLACES, "program")
+
+    program: str = Field(description="name of the executable on PATH")
+    install: str = Field(description="the command that installs it")
+    tools: str = Field(description="how it gets its tools")
+    traffic: str = Field(description="how its model is led through the proxy")
+    answers: str = Field(description="how its answer is read")
+    documentation: str = Field(description="where its flags are documented")
+    checked: Literal["run", "documentation"] = Field(description="whether it was run, or compared with documentation")
+    writes: dict[str, str] = Field(default_factory=dict, description="files of its work folder, with places filled in")
+
+
+class ReadyAgent(CommandAgent):
+    """The ready agent at *path*, whose program is on this machine; raises UserError when it is not."""
+
+    def __init__(self, path: Path) -> None:
+        described = load_yaml(path, ReadyFile)
+        found = shutil.which(described.program)
+        if found is None:
+            raise UserError(
+                f"The agent {described.agent} needs the program {described.program}, which is not on PATH; install it with "
+                f"`{described.install}`."
+            )
+        super().__init__(path, ReadyFile)
+        self._ready, self._program = described, Path(found).absolute()
+        self.file = described.model_copy(
+            update={"readable": _installed_at(self._program), "source": f"{described.source} {_version(found)}".strip()}
+        )
+
+    def words(self, places: Mapping[str, str]) -> list[str]:
+        """Return the command with every place filled in, its program by where it really is."""
+        return super().words({**places, "program": str(self._program.resolve())})
+
+    def variables(self, places: Mapping[str, str]) -> dict[str, str]:
+        """Return its further variables with every place filled in."""
+        return {name: self.filled(text, places) for name, text in self._ready.environment.items()}
+
+    def written(self, places: Mapping[str, str]) -> dict[str, str]:
+        """Return the files that are written into its work folder, name to content."""
+        return {name: self.filled(text, places) for name, text in self._ready.writes.items()}
+
+
+def ready_files() -> dict[str, Path]:
+    """Return the YAML of each ready agent by its name."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+
+
+def named_path(name: str) -> str:
+    """Return the path of the ready agent called *name*, any other *name* as it is."""
+    return str(ready_files().get(name, name))
+
+
+def with_named_path(given: Any) -> Any:
+    """Return what a plan says of an agent, a name or a mapping with one, with the path of a ready agent for its name."""
+    if isinstance(given, dict) and isinstance(given.get("name"), str) and not given.get("command"):
+        return {**given, "name": named_path(given["name"])}
+    return {"name": named_path(given)} if isinstance(given, str) else given
+
+
+def external_agent(path: Path) -> CommandAgent:
+    """Return the external agent that the file at *path* describes; raises ConfigError, UserError."""
+    return ReadyAgent(path) if path.absolute().parent == FOLDER else CommandAgent(path)
+
+
+def _installed_at(program: Path) -> tuple[str, ...]:
+    """Return the folder that *program* was installed into, none when it is one of the system's, which is seen anyway."""
+    real = program.resolve()
+    if any(real.is_relative_to(folder) for folder in _SYSTEM):
+        return ()
+    for folder in reversed(real.parents):
+        if folder.name == "node_modules" or (folder / "pyvenv.cfg").is_file():
+            return (str(folder),)
+    return (str(real.parent),)
+
+
+def _version(program: str) -> str:
+    """Return the last line of what *program* says of its version, '' when it says nothing in time."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=_VERSION_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return next(iter(reversed(done.stdout.strip().splitlines())), "")[:80]
