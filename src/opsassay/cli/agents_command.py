@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from opsassay.cli.default_group import DefaultGroup
@@ -21,16 +23,22 @@ def command(context: click.Context) -> None:
 def list_agents(*, as_json: bool) -> None:
     """List the agents that `opsassay run` knows by name, and whether this machine can seal external ones."""
     from opsassay.agents.base import AGENTS, agent_named
+    from opsassay.agents.ready import described, ready_files
     from opsassay.bench.sealing import sealing_refusal
 
     refusal = sealing_refusal()
     agents = [agent_named(name) for name in AGENTS.names()]
-    items = [{"agent": a.name, "source": a.source, "configuration": dict(a.configuration)} for a in agents]
+    items: list[dict[str, Any]] = [
+        {"agent": a.name, "source": a.source, "configuration": dict(a.configuration)} for a in agents
+    ]
+    ready = [described(name) for name in ready_files()]
     if as_json:
-        print_json("agents", items, sealing={"possible": refusal is None, "reason": refusal})
+        print_json("agents", [*items, *ready], sealing={"possible": refusal is None, "reason": refusal})
         return
     print_table("Agents", ("agent", "source"), [(a.name, a.source) for a in agents])
-    echo("Any command is an agent by its YAML file; see docs/agents.md.")
+    columns = ("agent", "program", "installed", "checked")
+    print_table("Ready agents of others", columns, [tuple(str(one[column]) for column in columns) for one in ready])
+    echo("Any other command is an agent by its YAML file; see docs/agents.md.")
     echo("External agents run sealed here." if refusal is None else f"External agents run unsealed here: {refusal}")
 
 

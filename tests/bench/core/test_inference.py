@@ -30,6 +30,9 @@ def asked(**body):
         ("POST", "/v1/chat/completions", asked(messages=[{"role": "user", "content": [
             {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]}])),
         ("GET", "/v1/models", b""),
+        ("POST", "/v1/messages?beta=true", asked(messages=SAID, output_config={"effort": "high"})),
+        ("POST", "/v1/responses", asked(input="x", client_metadata={"session": "1"}, tools=[
+            {"type": "namespace", "name": "mcp", "tools": [{"type": "function", "name": "q"}]}])),
     ],
 )  # fmt: skip
 def test_plain_inference_passes(method, path, body):
@@ -51,6 +54,11 @@ def test_plain_inference_passes(method, path, body):
         ("POST", "/v1/responses", asked(input="x", tools=[{"type": "web_search"}]), "'web_search' is carried out"),
         ("POST", "/v1/responses", asked(input="x", tools=[{"type": "code_interpreter"}]), "carried out by the provider"),
         ("POST", "/v1/messages", asked(messages=SAID, tools=[{"type": "bash_20250124", "name": "bash"}]), "carried out"),
+        ("POST", "/v1/responses", asked(input="x", tools=[{"type": "namespace", "tools": [{"type": "web_search"}]}]),
+         "'web_search' is carried out"),
+        ("POST", "/v1/responses", asked(input="x", tools=[{"type": "namespace", "tools": [{"type": "namespace", "tools": [
+            {"type": "mcp"}]}]}]), "'mcp' is carried out"),
+        ("POST", "/v1/responses", asked(input="x", tools=[{"type": "namespace"}]), "carried out"),
         ("POST", "/v1/messages", asked(messages=SAID, mcp_servers=[{"url": "https://out"}]), "mcp_servers"),
         ("POST", "/v1/chat/completions", asked(messages=SAID, web_search_options={}), "web_search_options"),
         ("POST", "/v1/chat/completions", asked(messages=[{"role": "user", "content": [

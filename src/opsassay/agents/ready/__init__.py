@@ -73,6 +73,13 @@ def ready_files() -> dict[str, Path]:
     return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 
 
+def described(name: str) -> dict[str, Any]:
+    """Return what the YAML of the ready agent called *name* says, and where its program is, None when it is nowhere."""
+    file = load_yaml(ready_files()[name], ReadyFile)
+    shown = file.model_dump(mode="json", exclude={"files", "readable"})
+    return shown | {"installed": shutil.which(file.program)}
+
+
 def named_path(name: str) -> str:
     """Return the path of the ready agent called *name*, any other *name* as it is."""
     return str(ready_files().get(name, name))

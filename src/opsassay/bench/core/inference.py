@@ -28,8 +28,18 @@ KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
             *("top_k", "min_p", "repetition_penalty", "reasoning", "modalities"),
         },
         "/responses": _OPENAI
-        | {"input", "instructions", "max_output_tokens", "reasoning", "text", "truncation", "include"},
-        "/messages": _COMMON | {"messages", "system", "max_tokens", "top_k", "stop_sequences", "thinking"},
+        | {
+            "input",
+            "instructions",
+            "max_output_tokens",
+            "reasoning",
+            "text",
+            "truncation",
+            "include",
+            "client_metadata",
+        },
+        "/messages": _COMMON
+        | {"messages", "system", "max_tokens", "top_k", "stop_sequences", "thinking", "output_config"},
         "/messages/count_tokens": _COMMON | {"messages", "system", "thinking"},
     }
 )
@@ -58,6 +68,8 @@ HEADERS = frozenset(
 
 OWN_TOOLS = (None, "function", "custom")
 """Types of tools that the agent itself carries out."""
+NAMESPACE = "namespace"
+"""The type under which the Responses API has several tools of one name before theirs."""
 ADDRESSES = ("url", "image_url", "file_url", "file_id")
 _QUERY = re.compile(r"(?:beta=true|api-version=[0-9A-Za-z.-]{1,40})(?:&(?:beta=true|api-version=[0-9A-Za-z.-]{1,40}))*")
 
@@ -107,14 +119,22 @@ def _of_request(asked: dict[str, Any], keys: frozenset[str], model: str | None) 
     for key, allowed in VALUES.items():
         if asked.get(key) not in allowed:
             return f"`{key}` may only be one of {', '.join(map(str, allowed))}"
-    tools = asked.get("tools") or []
-    for tool in tools if isinstance(tools, list) else ("no list",):
-        if not isinstance(tool, dict) or tool.get("type") not in OWN_TOOLS:
-            kind = tool.get("type") if isinstance(tool, dict) else type(tool).__name__
-            return f"a tool of type {kind!r} is carried out by the provider; offer functions"
+    if (kind := next(_provided(asked.get("tools") or []), None)) is not None:
+        return f"a tool of type {kind!r} is carried out by the provider; offer functions"
     said = (asked.get(key) for key in ("messages", "input", "system", "instructions"))
     address = next((one for part in said for one in _addresses(part)), None)
     return f"the provider would fetch {address[:80]!r}; put what it is to see into the request" if address else None
+
+
+def _provided(tools: Any) -> Iterator[str]:
+    """Yield the type of each of *tools* that the agent does not carry out itself; a namespace is what it holds."""
+    for tool in tools if isinstance(tools, list) else ("no list",):
+        if not isinstance(tool, dict):
+            yield type(tool).__name__
+        elif tool.get("type") == NAMESPACE:
+            yield from _provided(tool.get("tools"))
+        elif tool.get("type") not in OWN_TOOLS:
+            yield str(tool["type"])
 
 
 def _addresses(value: Any) -> Iterator[str]:
