@@ -90,3 +90,39 @@ def atif(path: Path, output: Path, *, as_json: bool) -> None:
         print_json("export atif", [{"trace": found.task_id, "steps": len(found.steps)}], output=output, version=VERSION)
     else:
         echo(f"{len(found.steps)} steps of {found.system_name} as {VERSION}: {output}")
+
+
+@command.command("otel")
+@click.argument("store", type=_PATH)
+@click.option("-o", "--output", type=_PATH, help="File of JSON lines, as the collector's file exporter writes them.")
+@click.option("--otlp", metavar="URL", help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318.")
+@json_option
+def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -> None:
+    """Write or send the graded runs of STORE as gen_ai spans, with an evaluation event for each metric."""
+    from opsassay.bench.core.evaluation_events import exported_runs, push
+    from opsassay.bench.core.store import RunStore
+    from opsassay.errors import UserError
+    from opsassay.telemetry.content import whole_file
+
+    if output is None and otlp is None:
+        raise UserError("Nothing says where the runs go; give -o FILE, --otlp URL or both.")
+    left_out: list[tuple[Path, str]] = []
+    runs = list(exported_runs(RunStore(store), lambda path, why: left_out.append((path, why))))
+    if not runs:
+        why = f" ({left_out[0][0]}: {left_out[0][1]})" if left_out else ""
+        raise UserError(f"{store} holds no graded run with a trace{why}.")
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(output) as partial, partial.open("w", encoding="utf-8") as file:
+            for part in (part for run in runs for part in (run.spans, run.events)):
+                file.write(json.dumps(part, ensure_ascii=False) + "\n")
+    for run in runs if otlp is not None else ():
+        push(run, str(otlp))
+    for path, why in left_out:
+        say(f"opsassay: left out {path}: {why}.")
+    if as_json:
+        items = [{"run": run.run, "metrics": run.metrics} for run in runs]
+        print_json("export otel", items, output=output, otlp=otlp)
+    else:
+        places = " and ".join(str(place) for place in (output, otlp) if place is not None)
+        echo(f"{len(runs)} runs with {sum(run.metrics for run in runs)} evaluation events: {places}")

@@ -1,0 +1,145 @@
+"""Graded runs as OpenTelemetry has them: gen_ai spans, and a ``gen_ai.evaluation.result`` event for each metric.
+
+Events are log records that belong to the span of the whole agent, as the semantic conventions for generative AI want it.
+"""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from opsassay.agents.record import TRACE
+from opsassay.bench.core.store import RunStore, read_run, read_verdicts
+from opsassay.errors import OperationError, OpsAssayError, UserError
+from opsassay.model.run import Metric, MetricStatus, Verdict
+from opsassay.proxy.formats import read_one
+from opsassay.proxy.formats.gen_ai import export_otlp
+
+EVENT = "gen_ai.evaluation.result"
+HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
+PUSH_TIMEOUT_S = 20.0
+_INFO = 9
+_IDS = frozenset({"traceId", "spanId", "parentSpanId"})
+
+
+@dataclass(frozen=True)
+class ExportedRun:
+    """One run as two exports of OTLP in JSON: *spans*, and *events*, of which there are as many as *metrics*."""
+
+    run: str
+    spans: Mapping[str, Any]
+    events: Mapping[str, Any]
+    metrics: int
+
+
+def exported_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> Iterator[ExportedRun]:
+    """Yield every run of *store* that has a trace and a verdict; *on_left_out* hears of every other, with the reason."""
+    for run_dir in store.runs():
+        try:
+            verdicts = read_verdicts(run_dir)
+            if not (run_dir / TRACE).exists():
+                on_left_out(run_dir, f"it has no {TRACE}")
+            elif not verdicts:
+                on_left_out(run_dir, "it is not graded; `opsassay grade` does it")
+            else:
+                yield _exported(run_dir, verdicts)
+        except OpsAssayError as error:
+            on_left_out(run_dir, str(error))
+
+
+def push(run: ExportedRun, url: str) -> None:
+    """Send *run* to the OTLP/HTTP receiver at *url*, as protobuf; raises UserError for a refusal, OperationError for none.
+
+    Headers, of authorization for instance, come from OTEL_EXPORTER_OTLP_HEADERS (``name=value,name=value``).
+    """
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    for signal, content, message in (
+        ("traces", run.spans, ExportTraceServiceRequest()),
+        ("logs", run.events, ExportLogsServiceRequest()),
+    ):
+        _post(f"{url.rstrip('/')}/v1/{signal}", _protobuf(content, message))
+
+
+def _exported(run_dir: Path, verdicts: list[Verdict]) -> ExportedRun:
+    spans, run = export_otlp(read_one(run_dir)), read_run(run_dir)
+    root = spans["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    about = {"opsassay.run": verdicts[0].run, "opsassay.item": verdicts[0].item, "opsassay.solver": run.solver.label}
+    records = [
+        _record(root, name, metric, about | {"opsassay.profile": verdict.profile})
+        for verdict in verdicts
+        for name, metric in verdict.metrics.items()
+    ]
+    scope = {"scope": {"name": "opsassay"}, "logRecords": records}
+    resource = spans["resourceSpans"][0]["resource"]
+    events = {"resourceLogs": [{"resource": resource, "scopeLogs": [scope]}]}
+    return ExportedRun(verdicts[0].run, spans, events, len(records))
+
+
+def _record(root: Mapping[str, Any], name: str, metric: Metric, about: Mapping[str, str]) -> dict[str, Any]:
+    """Return the event of one *metric*: a score where there is one, and why there is none where there is none."""
+    attributes = [_text("gen_ai.evaluation.name", name), *(_text(key, value) for key, value in about.items())]
+    if metric.value is not None:
+        attributes.append({"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": metric.value}})
+    else:
+        attributes.append(_text("gen_ai.evaluation.score.label", metric.status.value))
+    if metric.reason:
+        attributes.append(_text("gen_ai.evaluation.explanation", metric.reason))
+    if metric.status is MetricStatus.FAILED:
+        attributes.append(_text("error.type", "failed_to_grade"))
+    return {
+        "timeUnixNano": root["endTimeUnixNano"], "severityNumber": _INFO, "severityText": "INFO", "eventName": EVENT,
+        "body": {"stringValue": EVENT}, "attributes": attributes, "traceId": root["traceId"], "spanId": root["spanId"],
+    }  # fmt: skip
+
+
+def _text(key: str, value: str) -> dict[str, Any]:
+    return {"key": key, "value": {"stringValue": value}}
+
+
+def _protobuf(content: Mapping[str, Any], message: Any) -> bytes:
+    from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
+
+    packed: bytes = ParseDict(with_base64(content), message).SerializeToString()
+    return packed
+
+
+def with_base64(value: Any) -> Any:
+    """Return *value* with ids in base64, as protobuf's own JSON has them; OTLP's has them in hexadecimal."""
+    if isinstance(value, Mapping):
+        return {
+            key: b64encode(bytes.fromhex(inner)).decode() if key in _IDS else with_base64(inner)
+            for key, inner in value.items()
+        }
+    return [with_base64(one) for one in value] if isinstance(value, list) else value
+
+
+def _post(url: str, body: bytes) -> None:
+    headers = {"Content-Type": "application/x-protobuf", **_headers()}
+    try:
+        request = urllib.request.Request(url, body, headers)  # noqa: S310 - whose user names it
+        with urllib.request.urlopen(request, timeout=PUSH_TIMEOUT_S):  # noqa: S310
+            return
+    except urllib.error.HTTPError as error:
+        raise UserError(
+            f"{url} answered {error.code}: {error.reason}; check the URL and {HEADERS_VARIABLE}."
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{url} is no URL of an OTLP/HTTP receiver; give one such as http://localhost:4318.") from error
+    except OSError as error:
+        raise OperationError(
+            f"Nobody takes telemetry at {url} ({error}); start the receiver or check the URL."
+        ) from error
+
+
+def _headers() -> dict[str, str]:
+    pairs = (pair.partition("=") for pair in os.environ.get(HEADERS_VARIABLE, "").split(",") if "=" in pair)
+    return {name.strip(): unquote(value.strip()) for name, _, value in pairs}
