@@ -156,6 +156,43 @@ def test_the_real_program_uses_tools_and_submits(name, tmp_path):
     assert run.spent["model_calls"] >= 3
 
 
+MINI = """
+from opsassay.agents.models.base import Reply, ToolRequest
+
+def respond(messages, tools):
+    answer = "echo '{\\"root_causes\\": [], \\"propagation\\": []}' > answer.json; ls /view $HOME"
+    command = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT" if any(one.role == "assistant" for one in messages) else answer
+    return Reply(text="THOUGHT: next", tool_requests=(ToolRequest(tool="bash", arguments={"command": command}, id="c1"),))
+"""
+HOLMES = """
+from opsassay.agents.models.base import Reply, ToolRequest
+
+TIMES = {"start": "2026-01-02T03:04:00Z", "end": "2026-01-02T03:06:00Z", "limit": 2}
+ASKED = (("list_prometheus_rules", {}), ("tempo_search_traces_by_query", {"q": "{ status = error }", **TIMES}),
+         ("grafana_loki_query", {"query": '{service_name=~".+"}', **TIMES}))
+
+def respond(messages, tools):
+    seen = [message.content for message in messages if message.role == "tool"]
+    if len(seen) < len(ASKED):
+        name, arguments = ASKED[len(seen)]
+        return Reply(text="", tool_requests=(ToolRequest(tool=name, arguments=arguments, id=f"c{len(seen)}"),))
+    found = "error_rate" in seen[0] and '"rootServiceName":"front"' in seen[1]
+    return Reply(text='{"root_causes": [], "propagation": []}' if found else f"not found: {seen}")
+"""
+
+
+@pytest.mark.parametrize(("name", "script"), [("mini-swe-agent", MINI), ("holmes", HOLMES)])
+def test_the_real_program_answers_without_mcp(name, script, tmp_path):
+    file = load_yaml(ready_files()[name], ReadyFile)
+    if shutil.which(file.program) is None:
+        pytest.skip(f"{file.program} is not installed: {file.install}")
+    (tmp_path / "model.py").write_text(script)
+    found, run = check(agent_setup(name, f"scripted:{tmp_path}/model.py", read_settings(("limits.seconds=120",))))
+    (ended,) = (one for one in found if one.name == "ended")
+    assert (ended.passed, run.limits_hit) == (True, ()), [one.said for one in found]
+    assert run.spent["model_calls"] >= 2
+
+
 def test_the_listing_has_them_all():
     done = subprocess.run(
         [sys.executable, "-m", "opsassay", "agents", "list", "--json"],
@@ -168,4 +205,4 @@ def test_the_listing_has_them_all():
     assert set(NAMES) <= set(items)
     assert items["codex"].keys() >= {"program", "command", "environment", "writes", "tools", "traffic", "answers",
                                      "documentation", "checked", "install", "installed"}  # fmt: skip
-    assert {items[name]["checked"] for name in NAMES} == {"run", "documentation"}
+    assert {items[name]["checked"] for name in NAMES} == {"run"}
