@@ -33,10 +33,12 @@ class Running:
         (self.state / "task_sets").mkdir(parents=True, exist_ok=True)
         if not (self.state / "task_sets" / "bill.yaml").exists():
             (self.state / "task_sets" / "bill.yaml").write_text(BILL)
-        self.admin = None
+        self.admin = self.process = None
         self.start()
 
     def start(self):
+        if self.process is not None:
+            self.process.stderr.close()
         command = [
             sys.executable,
             "-m",

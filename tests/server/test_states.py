@@ -13,8 +13,8 @@ from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, MACHINES, Transitio
 
 ITBENCH = {
     "benchmark": "NotRegistered NotStarted Queued Running PendingResultUpload Finished Error",
-    "bundle": "NotStarted Provisioning Provisioned FaultInjecting FaultInjected Ready Evaluating Evaluated Terminating Terminated"
-    " Error",
+    "bundle": "NotStarted Provisioning Provisioned FaultInjecting FaultInjected Ready Evaluating Evaluated "
+    "Terminating Terminated Error",
     "agent": "NotStarted Initializing Ready Executing Finished Error TimedOut Terminating Terminated",
 }
 

@@ -25,6 +25,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.grading import verdict_of
+from opsassay.bench.core.lease import LeasedError
 from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.core.results import row_of
 from opsassay.bench.core.run import Job, JobEnd
@@ -87,6 +88,9 @@ class Worker:
                 self._run(row, lost, jobs)
             except LostError as error:
                 _log.warning("cell lost", cell=cell, why=str(error))
+            except LeasedError as error:  # the same cell for another benchmark: its result will be this one's too
+                patiently(lambda: give_back(self.platform, cell, self.name))
+                raise HeldError(str(error)) from error
             except OpsAssayError as error:
                 said = str(error)
                 with suppress(LostError):
