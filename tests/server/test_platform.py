@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -289,6 +290,26 @@ def test_the_description_names_every_operation(platform):
     assert described["openapi"].startswith("3.1")
     given = {(method.upper(), path) for path, of in described["paths"].items() for method in of}
     assert given == {(operation.method, operation.path) for operation in OPERATIONS}
+
+
+@pytest.mark.parametrize("path", ["agents/%00/manifest", "benchmarks/%00", "benchmarks?state=%00", "events?after=x"])
+def test_a_text_that_cannot_be_kept_is_one_sentence(owner, path):
+    assert "Traceback" not in refused(owner, "GET", f"/api/{path}", status=400)
+
+
+def test_a_page_with_such_a_text_is_one_too(platform):
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{platform.url}/boards/%00")
+    caught.value.close()
+    assert caught.value.code == 404
+
+
+def test_the_api_is_fuzzed_without_an_error_of_its_own(platform, owner):
+    command = [str(Path(sys.executable).with_name("schemathesis")), "run", f"{platform.url}/openapi.json"]
+    command += ["-H", f"Authorization: Bearer {owner._token}", "--checks", "not_a_server_error", "--max-examples", "25"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "generated" in done.stdout
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", ""])

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -95,6 +95,8 @@ def _endpoint(of: Mapping[str, Operation], platform: Platform) -> Callable[[Requ
             return refusal(error.status, str(error))
         except OpsAssayError as error:
             return refusal(_status_of(error), str(error))
+        except DataError:
+            return refusal(400, "A text holds a character that cannot be kept, such as NUL; leave it out.")
         except OperationalError:
             return refusal(503, "The database does not answer now; try again.")
         return found if isinstance(found, Response) else JSONResponse(found, status_code=operation.status)

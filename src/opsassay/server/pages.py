@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import DataError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -63,7 +64,7 @@ class Pages:
         async def page(request: Request) -> Response:
             try:
                 return await run_in_threadpool(answer, request)
-            except OpsAssayError as error:
+            except (OpsAssayError, DataError) as error:
                 return _sorry(error)
 
         return page
@@ -83,7 +84,7 @@ class Pages:
                 return HTMLResponse("Only pages of this server may send something to it.", status_code=403)
             try:
                 return await run_in_threadpool(answer, request, await _fields(request))
-            except OpsAssayError as error:
+            except (OpsAssayError, DataError) as error:
                 return _sorry(error)
 
         return page
@@ -256,7 +257,9 @@ def _shown(template: str, title: str, user: User | None, **values: Any) -> HTMLR
     return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
 
-def _sorry(error: OpsAssayError) -> HTMLResponse:
+def _sorry(error: OpsAssayError | DataError) -> HTMLResponse:
+    if isinstance(error, DataError):
+        error = UserError("A text holds a character that cannot be kept, such as NUL; leave it out.")
     answer = _shown("platform_sorry.html", "It cannot be done", None, why=plain(str(error), 1000))
     answer.status_code = 403 if isinstance(error, ForbiddenError) else 404 if "There is no" in str(error) else 400
     return answer
