@@ -12,12 +12,16 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from opsassay.server.client import PlatformClient
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from server.conftest import Running
+from server.conftest import Running  # type: ignore[import-not-found]
 
 PAGE_TRIES = 7
 
@@ -60,8 +64,10 @@ def measure(running: Running, cells: int, count: int, kills: int) -> None:
     events = [e for page in pages(owner) for e in page if e["kind"] == "result"]
     doubled = len(events) - len({event["subject"] for event in events})
     lost = sum(cell["run"] is None for cell in found["cells"])
-    print(f"{len(runs)} results of {cells} cells by {count} workers, {killed} killed with -9: {lost} lost, {doubled} doubled; "
-          f"{took:.0f} s, {cells / took:.1f} cells/s")  # fmt: skip
+    print(
+        f"{len(runs)} results of {cells} cells by {count} workers, {killed} killed with -9: {lost} lost, {doubled} doubled"
+    )
+    print(f"{took:.0f} s, {cells / took:.1f} cells/s")
     for path in ("/", "/boards/many", "/api/benchmarks"):
         print(f"{path}: {1000 * median(running, path):.0f} ms (median of {PAGE_TRIES}, warm)")
     for one in workers:
@@ -70,7 +76,7 @@ def measure(running: Running, cells: int, count: int, kills: int) -> None:
         one.wait(90)
 
 
-def pages(owner):
+def pages(owner: PlatformClient) -> Iterator[list[dict[str, Any]]]:
     after = 0
     while items := owner.ask("GET", f"/api/events?limit=10000&after={after}")["items"]:
         yield items

@@ -13,8 +13,9 @@ import time
 import psutil
 import pytest
 import yaml
+from sqlalchemy import text
 
-from opsassay.server.benchmarks import Platform
+from opsassay.server.benchmarks import HeldError, Platform, beat, take
 from opsassay.server.database import engine_of
 from opsassay.server.events import Signer
 from opsassay.server.schema import CELLS
@@ -34,8 +35,8 @@ def running(tmp_path):
 
 def many(running, repeats):
     part = {"tasks": ["category-cost", "top-applications"], "repeats": repeats}
-    text = yaml.safe_dump({"domain": "finops", "part": part})
-    (running.state / "task_sets" / "many.yaml").write_text(text)
+    written = yaml.safe_dump({"domain": "finops", "part": part})
+    (running.state / "task_sets" / "many.yaml").write_text(written)
 
 
 def asked(running, task_set="bill", name="lucky"):
@@ -151,6 +152,35 @@ def test_what_lasts_too_long_is_expired_and_counts(running):
     found = owner.benchmark(benchmark)
     assert [cell["bundle"] for cell in found["cells"]] == ["Error"] * 3
     assert "was Provisioning for more than 1 hours" in found["cells"][0]["error"]
+
+
+def test_a_worker_whose_clock_is_wrong_neither_loses_nor_takes_a_cell(running):
+    _, benchmark = asked(running, name="late")
+    engine = engine_of(running.database())
+    platform = Platform(running.state, engine, Signer.of(running.state))
+    with engine.connect() as connection:
+        cell = connection.execute(CELLS.select().where(CELLS.c.benchmark_id == benchmark)).mappings().first()["id"]
+    assert take(platform, cell, "one")["tries"] == 1
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: 9 * 10**18)
+        patched.setattr(time, "time", lambda: 9e9)
+        with pytest.raises(HeldError):
+            take(platform, cell, "two")
+        assert beat(platform, cell, "one")
+        assert not beat(platform, cell, "two")
+    engine.dispose()
+
+
+def test_a_database_of_a_newer_version_is_refused_by_an_older_worker_and_server(running):
+    engine = engine_of(running.database())
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    worker = running.worker("--until-empty")
+    assert worker.wait(60) == 1
+    assert "made by a newer OpsAssay; upgrade this one" in (running.state / "further.log").read_text()
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    engine.dispose()
 
 
 def test_a_port_that_is_taken_is_one_sentence_and_nothing_is_started(tmp_path):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, and_, func, insert, or_, select, update
+from sqlalchemy import BigInteger, Connection, Engine, and_, cast, extract, func, insert, or_, select, update
 
 from opsassay.bench.core.run import Job
 from opsassay.errors import LostError, OpsAssayError, UserError
@@ -23,6 +23,8 @@ from opsassay.server.task_sets import TaskSet, jobs_of, load_task_set
 HEARTBEAT_S, GONE_S = 5.0, 15.0
 """How often a worker says that it has a cell, and after how long without that another may take it."""
 MOST_CELLS = 20_000
+NOW_NS = cast(extract("epoch", func.clock_timestamp()) * 1_000_000_000, BigInteger)
+"""Heartbeats are by the clock of the database: those of workers may disagree, or jump."""
 
 
 class HeldError(OpsAssayError):
@@ -158,18 +160,19 @@ def move_cell(platform: Platform, connection: Connection, cell: str, **desired: 
 
 def take(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
     """Give the cell to *worker* and return its row; None when it has come to an end, HeldError while another runs it."""
-    now = time.time_ns()
-    free = or_(CELLS.c.worker.is_(None), CELLS.c.heartbeat_ns < now - int(GONE_S * 1e9))
+    free = or_(CELLS.c.worker.is_(None), CELLS.c.heartbeat_ns < NOW_NS - int(GONE_S * 1e9))
     with platform.engine.begin() as connection:
         row = connection.execute(
             update(CELLS).where(and_(CELLS.c.id == cell, free, CELLS.c.bundle.not_in(BUNDLE.ends)))
-            .values(worker=worker, heartbeat_ns=now, tries=CELLS.c.tries + 1).returning(CELLS)
+            .values(worker=worker, heartbeat_ns=NOW_NS, tries=CELLS.c.tries + 1).returning(CELLS)
         ).mappings().first()  # fmt: skip
         if row is None:
+            bundle = connection.execute(select(CELLS.c.bundle).where(CELLS.c.id == cell)).scalar_one_or_none()
+            if bundle is not None and bundle not in BUNDLE.ends:
+                raise HeldError(f"Another worker runs the cell {cell} now.")
             return None
-        move_cell(
-            platform, connection, cell, bundle=BUNDLE.first, agent=AGENT.first
-        )  # what another began is begun anew
+        # What another worker has begun is begun anew.
+        move_cell(platform, connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
         move_cell(platform, connection, cell, bundle="Provisioning", agent="Initializing")
         state = select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == row["benchmark_id"])
         if connection.execute(state).scalar_one() == "Queued":
@@ -181,7 +184,7 @@ def beat(platform: Platform, cell: str, worker: str) -> bool:
     """Say that *worker* still has the cell; False when it was taken over."""
     with platform.engine.begin() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
-        return bool(connection.execute(update(CELLS).where(mine).values(heartbeat_ns=time.time_ns())).rowcount)
+        return bool(connection.execute(update(CELLS).where(mine).values(heartbeat_ns=NOW_NS)).rowcount)
 
 
 def give_back(platform: Platform, cell: str, worker: str) -> None:
