@@ -145,7 +145,8 @@ def _where(error: ValidationError) -> str:
 
 
 def _answer(operation: Operation, platform: Platform, request: Request, body: Any) -> Any:
-    with platform.engine.begin() as connection:
+    reads = operation.method == "GET"
+    with platform.engine.connect() if reads else platform.writing() as connection:
         token = bearer(request)
         user = user_of(connection, token) if token else None
         if operation.roles is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from opsassay.bench.core.run import Job
 from opsassay.errors import LostError, OpsAssayError, UserError
 from opsassay.server.access import ForbiddenError, User, new_id
 from opsassay.server.agents import AgentForm, agent_of, planned, register
-from opsassay.server.events import Signer, append
+from opsassay.server.events import Signer, append, take_turn
 from opsassay.server.index import note
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, StateMachine, route
@@ -38,6 +39,13 @@ class Platform:
     state: Path
     engine: Engine
     signer: Signer
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Give a connection in a transaction that writes events, and commit it at the end of the block."""
+        with self.engine.begin() as connection:
+            take_turn(connection)
+            yield connection
 
     def store(self, task_set: str) -> Path:
         """Return the run store of a task set: one for all agents, so that no cell is run until it fits."""
@@ -161,7 +169,7 @@ def move_cell(platform: Platform, connection: Connection, cell: str, **desired: 
 def take(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
     """Give the cell to *worker* and return its row; None when it has come to an end, HeldError while another runs it."""
     free = or_(CELLS.c.worker.is_(None), CELLS.c.heartbeat_ns < NOW_NS - int(GONE_S * 1e9))
-    with platform.engine.begin() as connection:
+    with platform.writing() as connection:
         row = connection.execute(
             update(CELLS).where(and_(CELLS.c.id == cell, free, CELLS.c.bundle.not_in(BUNDLE.ends)))
             .values(worker=worker, heartbeat_ns=NOW_NS, tries=CELLS.c.tries + 1).returning(CELLS)
@@ -196,7 +204,7 @@ def give_back(platform: Platform, cell: str, worker: str) -> None:
 
 def put_result(platform: Platform, cell: str, worker: str, result: Mapping[str, Any], agent: str) -> None:
     """Write the one result of a cell and end it; raises LostError when *worker* no longer has it."""
-    with platform.engine.begin() as connection:
+    with platform.writing() as connection:
         row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
         if row["worker"] != worker:
             raise LostError("The cell was taken over by another worker, whose result counts.")
@@ -208,7 +216,7 @@ def put_result(platform: Platform, cell: str, worker: str, result: Mapping[str, 
 
 def put_error(platform: Platform, cell: str, worker: str, error: str) -> None:
     """End a cell that cannot be run; it counts as a run that failed. Raises LostError as `put_result`."""
-    with platform.engine.begin() as connection:
+    with platform.writing() as connection:
         row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
         if row["worker"] != worker:
             raise LostError("The cell was taken over by another worker, whose result counts.")

@@ -60,9 +60,17 @@ class ChainReport:
     problem: str | None = None
 
 
+def take_turn(connection: Connection) -> None:
+    """Wait until nobody else writes events, before the transaction of *connection* takes any other lock.
+
+    Whoever locks a row first and waits for its turn then is waited for by whoever has the turn and wants the row.
+    """
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+
+
 def append(connection: Connection, signer: Signer, kind: str, subject: str, body: Mapping[str, Any]) -> str:
     """Append one event in the transaction of *connection* and return its hash."""
-    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    take_turn(connection)
     last = connection.execute(select(EVENTS.c.seq, EVENTS.c.hash).order_by(EVENTS.c.seq.desc()).limit(1)).first()
     seq, previous = (last.seq + 1, last.hash) if last else (1, FIRST)
     event = {"seq": seq, "time_ns": time.time_ns(), "kind": kind, "subject": subject, "body": _canonical(body)}

@@ -58,7 +58,7 @@ class Pages:
 
     def _page(self, work: Callable[[Connection, User | None, Request], Response]) -> Callable[[Request], Any]:
         def answer(request: Request) -> Response:
-            with self._platform.engine.begin() as connection:
+            with self._platform.engine.connect() as connection:
                 return work(connection, self._user(connection, request), request)
 
         async def page(request: Request) -> Response:
@@ -73,7 +73,7 @@ class Pages:
         """Return an endpoint that does *work* with the form of a user and leads to the page that it returns."""
 
         def answer(request: Request, form: Mapping[str, list[str]]) -> Response:
-            with self._platform.engine.begin() as connection:
+            with self._platform.writing() as connection:
                 user = self._user(connection, request)
                 if user is None:
                     return RedirectResponse("/login", status_code=303)

@@ -151,7 +151,7 @@ def _state(folder: Path) -> Path:
 
 
 def _first_admin(platform: Platform) -> str | None:
-    with platform.engine.begin() as connection:
+    with platform.writing() as connection:
         if connection.execute(select(func.count()).select_from(USERS)).scalar_one():
             return None
         token = add_user(connection, platform.state, ADMIN, "admin")

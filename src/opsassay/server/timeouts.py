@@ -14,7 +14,7 @@ from opsassay.server.states import AGENT, BENCHMARK, BUNDLE
 def expire(platform: Platform, now_ns: int | None = None) -> int:
     """Expire benchmarks, bundles and agents whose state has lasted too long; return how many."""
     now, count = now_ns or time.time_ns(), 0
-    with platform.engine.begin() as connection:
+    with platform.writing() as connection:
         for state, longest_s in BENCHMARK.timeouts.items():
             if longest_s is None:
                 continue

@@ -107,10 +107,7 @@ class Worker:
                 f"It was begun {MOST_TRIES} times, and every worker that took it ended before the run did."
             )
         job, (task_set, hosted) = self._job(row), self._about(row)
-        with self.platform.engine.begin() as connection:
-            move_cell(self.platform, connection, cell, bundle="FaultInjected" if hosted else "Ready")
-            if not hosted:
-                move_cell(self.platform, connection, cell, agent="Executing")
+        patiently(lambda: self._make_ready(cell, hosted=hosted))
         jobs.append(job)
         store = RunStore(self.platform.store(task_set))
         with self._relayed(cell) if hosted else nullcontext():
@@ -127,6 +124,14 @@ class Worker:
         if benchmark not in self._jobs:
             self._jobs = {benchmark: jobs_by_hash(self.platform, benchmark)}
         return require_frozen(self._jobs[benchmark].get(row["hash"]), row)
+
+    def _make_ready(self, cell: str, *, hosted: bool) -> None:
+        """Say that the agent is let in; one that runs elsewhere says so itself."""
+        with self.platform.writing() as connection:
+            if hosted:
+                move_cell(self.platform, connection, cell, bundle="FaultInjected")
+            else:
+                move_cell(self.platform, connection, cell, bundle="Ready", agent="Executing")
 
     def _result(self, job: Job, end: JobEnd, store: RunStore) -> dict[str, Any]:
         """Return what the database keeps of a run; whatever it is, its folder is the truth."""
