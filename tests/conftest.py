@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")  # a machine may be busy with other things, and no test says how fast it is
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +23,17 @@ def real_data() -> Path:
     if not (folder / "README.md").exists():
         pytest.skip(f"no real data at {folder}; set OPSASSAY_DATA to the folder that holds nezha-datapacks and others")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Return one browser for all tests of pages: its driver allows one at a time in a process."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e .[dev]")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    executable = next((path for name in names if (path := shutil.which(name))), None)
+    if executable is None:
+        pytest.skip(f"no Chromium: none of {', '.join(names)} is on the PATH, so no page was opened")
+    with playwright.sync_playwright() as running:
+        chromium = running.chromium.launch(executable_path=executable, args=FLAGS)
+        yield chromium
+        chromium.close()

@@ -14,6 +14,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "discover": ("openevolve",),
     "kubernetes": ("kubernetes", "urllib3"),
     "ray": ("ray",),
+    "server": ("alembic", "cryptography", "procrastinate", "psycopg", "psycopg_pool", "sqlalchemy"),
 }
 """The packages, by the names under which they are imported, that an extra of `pyproject.toml` adds to the base."""
 

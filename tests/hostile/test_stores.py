@@ -79,7 +79,7 @@ async def running(state, store):
 
 
 def written(statement, data):
-    library = next(postgresql._binaries().parent.rglob("pg_stat_statements.so"), "pg_stat_statements")
+    library = next(postgresql.postgresql_programs().parent.rglob("pg_stat_statements.so"), "pg_stat_statements")
     return statement.format(data=data, server_file=f"{data}/PG_VERSION", library=library)
 
 
@@ -88,7 +88,7 @@ def data(tmp_path_factory):
     """A prepared data folder that no server runs on, for the superuser."""
     folder = tmp_path_factory.mktemp("control")
     postgresql.prepared(folder, ["127.0.0.1"], 5432)
-    postgresql._as_superuser(postgresql._binaries(), folder / "data", ["CREATE TABLE notes (line text)"])
+    postgresql._as_superuser(postgresql.postgresql_programs(), folder / "data", ["CREATE TABLE notes (line text)"])
     return folder / "data"
 
 
@@ -124,13 +124,13 @@ def test_a_setup_runs_as_the_owner_of_its_tables(state):
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_the_superuser_may(data, name):
     if name == "a large object as a file":
-        postgresql._as_superuser(postgresql._binaries(), data, ["SELECT lo_from_bytea(1, 'x')"])
+        postgresql._as_superuser(postgresql.postgresql_programs(), data, ["SELECT lo_from_bytea(1, 'x')"])
     if name == "a language without limits":
         pytest.skip("no control: there is no handler to make one of")
     statement = "BEGIN; " + written(STATEMENTS[name], data) + "; ROLLBACK"
     if name in ("a setting of the server", "a slot that keeps the log"):
         statement = written(STATEMENTS[name], data)
-    postgresql._as_superuser(postgresql._binaries(), data, [statement])
+    postgresql._as_superuser(postgresql.postgresql_programs(), data, [statement])
 
 
 @pytest.mark.parametrize("store", [Store(engine="postgresql"), Store(engine="postgresql", password="it's\\a\nsecret")])
@@ -162,7 +162,7 @@ def test_a_server_that_is_taken_over_is_in_a_root_of_its_own(state, outside):
     """What a hole in PostgreSQL would give: programs as a user who owns nothing and sees nothing of the machine."""
     if not has_private_root():
         pytest.skip("only root makes private roots, where it may")
-    binaries = postgresql._binaries()
+    binaries = postgresql.postgresql_programs()
     command = postgresql.prepared(state.dir, ["127.0.0.1"], 5432)
     inside = command[: command.index(str(binaries / "postgres"))]
     seen = subprocess.run(

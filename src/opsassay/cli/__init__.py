@@ -49,6 +49,9 @@ COMMANDS = {
     "audit": "Report which scores may be trusted for which system.",
     "compare": "Compare two score tables or stores of runs, fit for a CI gate.",
     "report": "Write a self-contained HTML report of runs.",
+    "serve": "Run the platform: boards, agents and benchmarks for a team, with an API.",
+    "worker": "Run cells of the platform's benchmarks, on any machine.",
+    "verify-events": "Check that nothing in a platform's chain of events was changed.",
     "proxy": "Record, replay and edit what agents say to models; make traces of it.",
     "blame": "Say which agent made a run fail, and at which step.",
 }

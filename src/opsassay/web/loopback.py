@@ -50,7 +50,7 @@ class LoopbackOnly:
             return
         request = Request(scope)
         answer = self._refusal(request) or self._entry(request)
-        send = _with_headers(send)
+        send = with_safe_headers(send)
         if answer is not None:
             await answer(scope, receive, send)
             return
@@ -85,6 +85,17 @@ class LoopbackOnly:
         return given is not None and secrets.compare_digest(given.encode(), self._key.encode())
 
 
+class SafeHeaders:
+    """ASGI middleware that puts HEADERS on every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on."""
+        await self._app(scope, receive, with_safe_headers(send) if scope["type"] == "http" else send)
+
+
 def serve_on_loopback(app: ASGIApp, port: int, announce: Callable[[str], None]) -> None:
     """Serve *app* behind a new key until SIGINT or SIGTERM; *announce* is given the address to open.
 
@@ -101,12 +112,12 @@ def serve_on_loopback(app: ASGIApp, port: int, announce: Callable[[str], None]) 
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def bound(port: int) -> socket.socket:
-    """Return a socket bound to *port* of the loopback, 0 for a free one; raises UserError when it cannot be used."""
-    listener = socket.socket()
+def bound(port: int, address: str = "127.0.0.1") -> socket.socket:
+    """Return a socket bound to *port* of *address*, 0 for a free one; raises UserError when it cannot be used."""
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(("127.0.0.1", port))
+        listener.bind((address, port))
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
@@ -139,7 +150,9 @@ def _bounded(receive: Receive, most: int) -> Receive:
     return receiving
 
 
-def _with_headers(send: Send) -> Send:
+def with_safe_headers(send: Send) -> Send:
+    """Return *send* with HEADERS on every answer that does not say otherwise."""
+
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)

@@ -11,11 +11,12 @@ import threading
 import time
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from opsassay.bench.core.attempt import AttemptOutcome, attempt
 from opsassay.bench.core.cell import Cell
-from opsassay.bench.core.lease import LEASES, LeasedError, LeaseLostError, LeaseTimes, take_lease
+from opsassay.bench.core.lease import LEASES, LeasedError, LeaseLostError, LeaseTimes, is_alive, take_lease
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.model.run import RunStatus, Solver
@@ -202,3 +203,15 @@ def test_workers_of_several_processes_make_every_cell_once_while_one_of_them_is_
     done = [run.cell for run in runs if run.status is RunStatus.DONE]
     assert len(done) == len(set(done)) == count
     assert {run.status for run in runs} <= {RunStatus.DONE, RunStatus.ABORTED}
+
+
+def test_who_has_ended_and_was_not_waited_for_does_not_run():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    holder = {"pid": child.pid, "process_started": psutil.Process(child.pid).create_time()}
+    assert is_alive(holder)
+    child.kill()
+    while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert not is_alive(holder)
+    child.stdin.close()
+    child.wait()

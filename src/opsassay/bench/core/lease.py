@@ -113,9 +113,13 @@ def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease
 
 
 def is_alive(holder: dict[str, Any]) -> bool:
-    """Return whether the process *holder* tells of runs here; its start time tells it from one that got its id."""
+    """Return whether the process *holder* tells of runs here; its start time tells it from one that got its id.
+
+    One that has ended and that nobody has waited for does not run.
+    """
     try:
-        return bool(psutil.Process(holder["pid"]).create_time() == holder["process_started"])
+        process = psutil.Process(holder["pid"])
+        return bool(process.create_time() == holder["process_started"] and process.status() != psutil.STATUS_ZOMBIE)
     except (KeyError, psutil.Error):
         return False
 

@@ -48,7 +48,7 @@ def prepared(folder: Path, addresses: Sequence[str], port: int, *, password: str
 
     With a *password* the services have to give it. Raises StartError.
     """
-    binaries, data = _binaries(), folder / "data"
+    binaries, data = postgresql_programs(), folder / "data"
     shutil.copytree(_initialised(binaries), data)
     data.chmod(0o700)
     _write_rules(data, addresses, by_password=password is not None)
@@ -130,7 +130,8 @@ def _quoted(text: str) -> str:
     return f"E'{escaped}'"
 
 
-def _binaries() -> Path:
+def postgresql_programs() -> Path:
+    """Return the folder of PostgreSQL's programs, of the machine or of the package that brings them; raises StartError."""
     found = shutil.which("postgres")
     if found and (Path(found).resolve().parent / "initdb").exists():
         return Path(found).resolve().parent

@@ -1,0 +1,24 @@
+"""opsassay worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from opsassay.cli.output import FOLDER, say
+
+
+@click.command("worker")
+@click.option("--database", metavar="URL", required=True, envvar="OPSASSAY_DATABASE", help="The platform's database.")
+@click.option("--state", type=FOLDER, required=True, help="The platform's folder, which all workers share.")
+@click.option("--server", default="", help="Where agents that run elsewhere reach the platform: http://HOST:PORT.")
+@click.option("--domain", "domains", multiple=True, help="Take cells of this domain alone; repeat for more.")
+@click.option("-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Cells side by side.")
+@click.option("--until-empty", is_flag=True, help="End when there is nothing left to do.")
+def command(database: str, state: Path, server: str, domains: tuple[str, ...], jobs: int, *, until_empty: bool) -> None:
+    """Run cells of benchmarks, until it is ended; what it had begun another worker takes over."""
+    from opsassay.server.serving import WorkSettings, work
+
+    ended = work(WorkSettings(state, database, server, domains, jobs, until_empty))
+    say(f"opsassay: {ended}")

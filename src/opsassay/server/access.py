@@ -1,0 +1,87 @@
+"""Who may do what: users with a role and a token, of which the database has the hash alone."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, insert, select, update
+
+from opsassay.errors import OpsAssayError, UserError
+from opsassay.server.index import note
+from opsassay.server.schema import USERS
+
+PREFIX = "ops_"
+ROLES = ("admin", "owner", "runner")
+"""admin: everything; owner: agents of one's own and their benchmarks; runner: cells and their results."""
+
+
+class ForbiddenError(OpsAssayError):
+    """Who asks may not have this; nothing is said of whether it is there."""
+
+
+@dataclass(frozen=True)
+class User:
+    """Who asks."""
+
+    id: str
+    name: str
+    role: str
+
+    def require(self, *roles: str) -> None:
+        """Raise ForbiddenError unless the user is an admin or has one of *roles*."""
+        if self.role != "admin" and self.role not in roles:
+            raise ForbiddenError(f"This needs a token of the role {' or '.join(roles) or 'admin'}.")
+
+    def owns(self, owner_id: str) -> bool:
+        """Return whether what belongs to *owner_id* is for this user."""
+        return self.role == "admin" or self.id == owner_id
+
+
+def new_id() -> str:
+    """Return an id that tells nothing."""
+    return secrets.token_hex(8)
+
+
+def add_user(connection: Connection, state: Path, name: str, role: str, days: float | None = None) -> str:
+    """Make the user *name* and return the token, which is not kept; raises UserError."""
+    if role not in ROLES:
+        raise UserError(f"There is no role {role!r}; choose one of {', '.join(ROLES)}.")
+    if connection.execute(select(USERS.c.id).where(USERS.c.name == name)).first():
+        raise UserError(f"There is a user {name!r} already; choose another name, or renew the token.")
+    token = PREFIX + secrets.token_urlsafe(24)
+    row = {"id": new_id(), "name": name, "role": role, "created_ns": time.time_ns(), **_kept(token, days)}
+    connection.execute(insert(USERS).values(**row))
+    note(state, "users", [row])
+    return token
+
+
+def renew_token(connection: Connection, state: Path, name: str, days: float | None = None) -> str:
+    """Give the user *name* a new token, which ends the former one; raises UserError."""
+    token = PREFIX + secrets.token_urlsafe(24)
+    changed = update(USERS).where(USERS.c.name == name).values(**_kept(token, days)).returning(USERS)
+    row = connection.execute(changed).mappings().first()
+    if row is None:
+        raise UserError(f"There is no user {name!r}.")
+    note(state, "users", [dict(row)])
+    return token
+
+
+def user_of(connection: Connection, token: str) -> User | None:
+    """Return whose *token* it is; None for one that is unknown or has ended."""
+    row = connection.execute(select(USERS).where(USERS.c.token_hash == _hash(token))).first()
+    if row is None or (row.expires_ns is not None and row.expires_ns < time.time_ns()):
+        return None
+    return User(row.id, row.name, row.role)
+
+
+def _kept(token: str, days: float | None) -> dict[str, str | int | None]:
+    expires_ns = None if days is None else time.time_ns() + int(days * 86_400e9)
+    return {"token_hash": _hash(token), "expires_ns": expires_ns}
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

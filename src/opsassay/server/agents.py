@@ -1,0 +1,123 @@
+"""Agents that are graded: built-in ones by name, bundles in our seal, and such as run where their owner likes."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field
+from sqlalchemy import Connection, insert, select
+
+from opsassay.agents.command import CommandAgent
+from opsassay.errors import UserError
+from opsassay.model.base import Written
+from opsassay.server.access import ForbiddenError, User, new_id
+from opsassay.server.artefacts import keep, path_of, unpack
+from opsassay.server.index import note
+from opsassay.server.schema import AGENTS
+
+AGENT_YAML = "agent.yaml"
+RELAYS = "relays"
+_FOLDER = "agents"
+
+
+class AgentForm(Written):
+    """What is said of an agent when it is registered (Table 8 of ITBench)."""
+
+    name: str = Field(min_length=1, max_length=80, pattern=r"^[\w][\w .()+-]*$")
+    kind: Literal["built_in", "bundle", "self_hosted"] = Field(
+        description="run by name, run from an upload in our seal, or run by its owner"
+    )
+    level: Literal["beginner", "intermediate", "expert"] = "intermediate"
+    domains: tuple[Literal["diagnosis", "sre", "ciso", "finops"], ...] = Field(min_length=1)
+    source: str = Field(default="", max_length=200, description="of a built-in one its name, as in a plan")
+
+
+def register(connection: Connection, state: Path, user: User, form: AgentForm, bundle: bytes | None) -> str:
+    """Register the agent of *form* for *user* and return its id; raises UserError.
+
+    A bundle is a tar with agent.yaml at its top. It may show nothing of the machine to itself.
+    """
+    if connection.execute(select(AGENTS.c.id).where(AGENTS.c.name == form.name)).first():
+        raise UserError(f"There is an agent {form.name!r} already; choose another name.")
+    if form.kind == "bundle" and bundle is None:
+        raise UserError("A bundle has to be uploaded: a tar with agent.yaml and the files of the agent.")
+    if form.kind == "built_in" and (not form.source or any(c in form.source for c in "/\\") or form.source[:1] == "."):
+        raise UserError("Name the built-in agent or method in `source`, as in a plan; files are uploaded as a bundle.")
+    if form.kind == "built_in" and form.source.endswith((".yaml", ".yml", ".py")):
+        raise UserError("A file is no built-in agent; upload it as a bundle.")
+    if form.kind == "built_in" and form.source.startswith("oracle:"):
+        user.require()  # who knows the truth is for whoever runs the platform
+    agent, source = new_id(), form.source
+    if form.kind == "bundle":
+        assert bundle is not None
+        source = keep(state, bundle)
+        _require_harmless(_unpacked(state, agent, bundle))
+    elif form.kind == "self_hosted":
+        _write_relay(state, agent, form.name)
+    row = {
+        "id": agent, "owner_id": user.id, "name": form.name, "kind": form.kind, "level": form.level,
+        "domains": list(form.domains), "source": source, "created_ns": time.time_ns(),
+    }  # fmt: skip
+    connection.execute(insert(AGENTS).values(**row))
+    note(state, "agents", [row])
+    return agent
+
+
+def agent_of(connection: Connection, user: User, agent: str) -> Mapping[str, Any]:
+    """Return the agent with that id; raises ForbiddenError for one that is not there or another's."""
+    row = connection.execute(select(AGENTS).where(AGENTS.c.id == agent)).mappings().first()
+    if row is None or not user.owns(row["owner_id"]):
+        raise ForbiddenError("There is no such agent, or it is not yours.")
+    return dict(row)
+
+
+def planned(state: Path, agent: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return how a plan names *agent*, and the further settings that it is run with."""
+    if agent["kind"] == "built_in":
+        return str(agent["source"]), {}
+    folder = state / _FOLDER / agent["id"]
+    if agent["kind"] == "bundle" and not folder.exists():  # a state folder without what follows from artefacts
+        _unpacked(state, agent["id"], path_of(state, agent["source"]).read_bytes())
+    sealing = "required" if agent["kind"] == "bundle" else "off"
+    return str((folder / AGENT_YAML).absolute()), {"settings": {"sealing": sealing}}
+
+
+def _unpacked(state: Path, agent: str, bundle: bytes) -> Path:
+    folder = state / _FOLDER / agent
+    unpack(bundle, folder)
+    if not (folder / AGENT_YAML).is_file():
+        shutil.rmtree(folder)
+        raise UserError(f"The bundle has no {AGENT_YAML} at its top; `opsassay new agent NAME` writes one.")
+    return folder
+
+
+def _require_harmless(folder: Path) -> None:
+    try:
+        agent = CommandAgent(folder / AGENT_YAML)
+        list(agent.each_file())
+        if agent.file.readable:
+            raise UserError("The agent asks for folders of the machine (readable); bring in the bundle what it needs.")
+    except Exception:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _write_relay(state: Path, agent: str, name: str) -> None:
+    folder = state / _FOLDER / agent
+    folder.mkdir(parents=True)
+    (folder / "relay.py").write_text(files("opsassay.server").joinpath("relay.py").read_text(encoding="utf-8"))
+    described = {
+        "agent": name,
+        "command": ["{python}", "{agent}/relay.py", "{prompt}", "{tools}"],
+        "files": ["relay.py"],
+        "needs": ["mcp"],
+        "environment": {"OPSASSAY_RELAYS": str((state / RELAYS).absolute())},
+        "limits": {"seconds": 3600},
+    }
+    (folder / AGENT_YAML).write_text(yaml.safe_dump(described, sort_keys=False), encoding="utf-8")

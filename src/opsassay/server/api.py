@@ -1,0 +1,226 @@
+"""How the platform answers: one list of operations, each with who may call it, what it takes and what it returns.
+
+The same list makes the routes and the OpenAPI description, so that neither can have what the other has not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from sqlalchemy import Connection
+from sqlalchemy.exc import DataError, OperationalError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from opsassay import __version__
+from opsassay.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.logs import Log
+from opsassay.server.access import ForbiddenError, User, user_of
+from opsassay.server.artefacts import MOST_BYTES
+from opsassay.server.benchmarks import Platform
+from opsassay.server.states import TransitionError
+
+_log = Log(__name__)
+SMALL_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operation: who asks, the parts of the path, the query, and the body as it was declared."""
+
+    platform: Platform
+    connection: Connection
+    user: User
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any = None
+    token: str = ""
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """Return a number of the query; raises UserError."""
+        given = self.query.get(name, str(default))
+        if not given.isascii() or not given.isdigit() or not least <= int(given[:9]) <= most:
+            raise UserError(f"{name} is a whole number from {least} to {most}, not {given[:40]!r}.")
+        return int(given)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: *roles* may call it (none: every token; None: nobody needs one), *form* is the model of its body.
+
+    *raw* bodies are handed over as bytes. *work* runs in a thread, in a transaction that its return commits.
+    """
+
+    method: str
+    path: str
+    summary: str
+    work: Callable[[Call], Any]
+    roles: tuple[str, ...] | None = ()
+    form: type[BaseModel] | None = None
+    raw: bool = False
+    status: int = 200
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+class BodyError(Exception):
+    """A request that is refused with a *status* before anything is done."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+def routes_of(operations: Sequence[Operation], platform: Platform) -> list[Route]:
+    """Return the routes of *operations*."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, {})[operation.method] = operation
+    return [Route(path, _endpoint(of, platform), methods=list(of)) for path, of in by_path.items()]
+
+
+def _endpoint(of: Mapping[str, Operation], platform: Platform) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        operation = of.get("GET" if request.method == "HEAD" else request.method)
+        assert operation is not None
+        try:
+            body = await _body(request, operation)
+            found = await run_in_threadpool(_answer, operation, platform, request, body)
+        except BodyError as error:
+            return refusal(error.status, str(error))
+        except OpsAssayError as error:
+            return refusal(_status_of(error), str(error))
+        except DataError:
+            return refusal(400, "A text holds a character that cannot be kept, such as NUL; leave it out.")
+        except OperationalError:
+            return refusal(503, "The database does not answer now; try again.")
+        return found if isinstance(found, Response) else JSONResponse(found, status_code=operation.status)
+
+    return endpoint
+
+
+def refusal(status: int, sentence: str) -> JSONResponse:
+    """Return an answer that says in a sentence why there is none."""
+    return JSONResponse({"error": sentence}, status_code=status)
+
+
+def bearer(request: Request) -> str:
+    """Return the token of *request*, '' when it has none."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+async def _body(request: Request, operation: Operation) -> Any:
+    if operation.form is None and not operation.raw:
+        return None
+    content = await read_bounded(request, MOST_BYTES if operation.raw else SMALL_BYTES)
+    if operation.raw:
+        return content
+    assert operation.form is not None
+    try:
+        return operation.form.model_validate_json(content or b"{}")
+    except ValidationError as error:
+        raise BodyError(422, f"{_where(error)}; see /openapi.json for what this takes.") from error
+
+
+async def read_bounded(request: Request, most: int) -> bytes:
+    """Return the body of *request*; raises for one of more than *most* bytes, before all of it has come."""
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > most:
+            raise BodyError(413, f"This takes at most {most:,} bytes.")
+    return bytes(content)
+
+
+def _where(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
+
+
+def _answer(operation: Operation, platform: Platform, request: Request, body: Any) -> Any:
+    reads = operation.method == "GET"
+    with platform.engine.connect() if reads else platform.writing() as connection:
+        token = bearer(request)
+        user = user_of(connection, token) if token else None
+        if operation.roles is not None:
+            if user is None:
+                raise BodyError(401, "Give a token that is known and has not ended, as `Authorization: Bearer TOKEN`.")
+            if operation.roles:
+                user.require(*operation.roles)
+        nobody = User("", "", "")
+        call = Call(platform, connection, user or nobody, request.path_params, request.query_params, body, token)
+        return operation.work(call)
+
+
+def _status_of(error: OpsAssayError) -> int:
+    kinds = ((ForbiddenError, 403), (NotFoundError, 404), (TransitionError, 409), (UserError, 400))
+    return next((status for kind, status in kinds if isinstance(error, kind)), 500)
+
+
+def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI description of *operations*."""
+    paths: dict[str, dict[str, Any]] = {}
+    schemas: dict[str, Any] = {}
+    for operation in operations:
+        described: dict[str, Any] = {
+            "summary": operation.summary,
+            "operationId": operation.work.__name__.strip("_"),
+            "parameters": _parameters(operation),
+            "responses": {str(operation.status): {"description": "Done."}, **_refusals(operation)},
+            "security": [] if operation.roles is None else [{"token": []}],
+        }
+        if operation.raw:
+            binary = {"schema": {"type": "string", "format": "binary"}}
+            described["requestBody"] = {"content": {"application/octet-stream": binary}, "required": True}
+        elif operation.form is not None:
+            schema = operation.form.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= schema.pop("$defs", {})
+            schemas[operation.form.__name__] = schema
+            where = {"$ref": f"#/components/schemas/{operation.form.__name__}"}
+            described["requestBody"] = {"content": {"application/json": {"schema": where}}, "required": True}
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "OpsAssay platform", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    inside = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    asked = [
+        {"name": name, "in": "query", "required": False, "description": said, "schema": {"type": "string"}}
+        for name, said in operation.query.items()
+    ]
+    return inside + asked
+
+
+def _refusals(operation: Operation) -> dict[str, Any]:
+    codes = {"400": "What was given cannot be used; the error says why.", "503": "The database does not answer now."}
+    if operation.roles is not None:
+        codes |= {"401": "No token, or none that is known.", "403": "It is not for this token, or it is not there."}
+    if "{" in operation.path:
+        codes["404"] = "It is not there."
+        codes["409"] = "It may not follow what is."
+    if operation.form is not None or operation.raw:
+        codes |= {"413": "The body is too large.", "422": "The body is not as described."}
+    schema = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+    content = {"application/json": {"schema": schema}}
+    return {code: {"description": said, "content": content} for code, said in codes.items()}
+
+
+def as_json_line(value: Any) -> str:
+    """Return *value* as one line of JSON."""
+    return json.dumps(value, separators=(",", ":"), default=str)

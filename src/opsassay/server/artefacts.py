@@ -1,0 +1,83 @@
+"""What was uploaded, by its content: a file is named by its SHA-256 and never changes; and the digest of a run's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from opsassay.errors import UserError
+from opsassay.outside import is_plain, open_plain
+from opsassay.telemetry.content import whole_file
+
+MOST_BYTES = 50 * 2**20
+"""Of one upload, as it is and as it is expanded."""
+MOST_FILES = 500
+
+
+def keep(state: Path, content: bytes) -> str:
+    """Keep *content* in the folder *state* and return its digest; what is there already is not written again."""
+    digest = hashlib.sha256(content).hexdigest()
+    path = path_of(state, digest)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as partial:
+            partial.write_bytes(content)
+    return digest
+
+
+def path_of(state: Path, digest: str) -> Path:
+    """Return where the artefact named *digest* is kept."""
+    return state / "artefacts" / digest[:2] / digest
+
+
+def unpack(content: bytes, folder: Path) -> None:
+    """Unpack a tar of plain files into the new *folder*; raises UserError, and then nothing is there.
+
+    Links, devices, absolute names and names with ``..`` are refused, and more than MOST_BYTES or MOST_FILES.
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            members = [(m, archive.extractfile(m)) for m in _checked(archive)]
+            folder.mkdir(parents=True)
+            for member, stream in members:
+                if stream is not None:
+                    target = folder / member.name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(stream.read())
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise UserError(f"The upload is no tar archive that can be read ({error}); make one with `tar cf`.") from error
+
+
+def _checked(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
+    found: list[tarfile.TarInfo] = []
+    size = 0
+    for member in archive:
+        name = Path(member.name)
+        if not (member.isfile() or member.isdir()) or name.is_absolute() or ".." in name.parts:
+            raise UserError(
+                f"The archive holds {member.name!r}, which is no plain file below its folder; leave it out."
+            )
+        size += member.size
+        found.append(member)
+        if size > MOST_BYTES or len(found) > MOST_FILES:
+            raise UserError(f"The archive holds more than {MOST_FILES} files or {MOST_BYTES >> 20} MB; leave data out.")
+    return found
+
+
+def folder_digest(folder: Path, leave_out: Iterable[str] = ()) -> str:
+    """Return one digest of all plain files below *folder* and their names; those called as in *leave_out* do not count."""
+    skipped, whole = frozenset(leave_out), hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.name in skipped or not is_plain(path):
+            continue
+        with open_plain(path) as stream:
+            content = hashlib.sha256()
+            while part := stream.read(2**20):
+                content.update(part)
+        whole.update(
+            f"{path.relative_to(folder).as_posix()}\0{content.hexdigest()}\n".encode("utf-8", "surrogateescape")
+        )
+    return whole.hexdigest()

@@ -1,0 +1,265 @@
+"""Benchmarks: an agent on a frozen task set, as cells that workers take, each to one result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, Engine, and_, cast, extract, func, insert, or_, select, update
+
+from opsassay.bench.core.run import Job
+from opsassay.errors import LostError, OpsAssayError, UserError
+from opsassay.server.access import ForbiddenError, User, new_id
+from opsassay.server.agents import AgentForm, agent_of, planned, register
+from opsassay.server.events import Signer, append, take_turn
+from opsassay.server.index import note
+from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
+from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, StateMachine, route
+from opsassay.server.task_sets import TaskSet, jobs_of, load_task_set
+
+HEARTBEAT_S, GONE_S = 5.0, 15.0
+"""How often a worker says that it has a cell, and after how long without that another may take it."""
+MOST_CELLS = 20_000
+NOW_NS = cast(extract("epoch", func.clock_timestamp()) * 1_000_000_000, BigInteger)
+"""Heartbeats are by the clock of the database: those of workers may disagree, or jump."""
+
+
+class HeldError(OpsAssayError):
+    """Another worker runs this cell now."""
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What the parts of the platform share: the folder *state*, the database and the key that signs events."""
+
+    state: Path
+    engine: Engine
+    signer: Signer
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Give a connection in a transaction that writes events, and commit it at the end of the block."""
+        with self.engine.begin() as connection:
+            take_turn(connection)
+            yield connection
+
+    def store(self, task_set: str) -> Path:
+        """Return the run store of a task set: one for all agents, so that no cell is run until it fits."""
+        return self.state / "stores" / task_set
+
+
+def request_benchmark(platform: Platform, connection: Connection, user: User, agent_id: str, task_set: str) -> str:
+    """Freeze the tasks of *task_set* for an agent of *user*, write its cells, and return the benchmark's id, Queued.
+
+    Raises UserError, ForbiddenError, and what the domain says of a plan that cannot be run.
+    """
+    agent = agent_of(connection, user, agent_id)
+    tasks = load_task_set(platform.state, task_set)
+    if tasks.domain not in agent["domains"]:
+        raise UserError(f"{agent['name']} is registered for {', '.join(agent['domains'])}, not for {tasks.domain}.")
+    for name in tasks.baselines:
+        _ensure_baseline(platform, connection, name, task_set, tasks)
+    return _queued(platform, connection, agent, task_set, tasks)
+
+
+def _queued(platform: Platform, connection: Connection, agent: Mapping[str, Any], task_set: str, tasks: TaskSet) -> str:
+    jobs = _jobs(platform, agent, task_set, tasks)
+    if not 0 < len(jobs) <= MOST_CELLS:
+        raise UserError(f"{task_set} comes to {len(jobs)} cells; a benchmark has 1 to {MOST_CELLS}.")
+    benchmark, now, digest = new_id(), time.time_ns(), tasks.digest()
+    row = {
+        "id": benchmark, "agent_id": agent["id"], "task_set": task_set, "digest": digest,
+        "plan": tasks.model_dump(mode="json"), "state": BENCHMARK.first, "since_ns": now, "created_ns": now,
+    }  # fmt: skip
+    cells = [_cell_row(benchmark, job, now) for job in jobs]
+    connection.execute(insert(BENCHMARKS).values(**row))
+    connection.execute(insert(CELLS), cells)
+    note(platform.state, "benchmarks", [row])
+    note(platform.state, "cells", cells)
+    body = {"agent": agent["id"], "task_set": task_set, "digest": digest, "cells": len(jobs)}
+    append(connection, platform.signer, "benchmark requested", benchmark, body)
+    move_benchmark(platform, connection, benchmark, "Queued")
+    return benchmark
+
+
+def _ensure_baseline(platform: Platform, connection: Connection, name: str, task_set: str, tasks: TaskSet) -> None:
+    """Have the baseline *name* run on the tasks too, unless it was asked to already: boards always have it."""
+    label = f"{name} (baseline of {tasks.domain})"
+    agent: Mapping[str, Any] | None = None
+    if (row := connection.execute(select(AGENTS).where(AGENTS.c.name == label)).mappings().first()) is not None:
+        agent = dict(row)
+    if agent is None:
+        owner = (
+            connection.execute(select(USERS).where(USERS.c.role == "admin").order_by(USERS.c.created_ns))
+            .mappings()
+            .first()
+        )
+        if owner is None:
+            raise UserError("The platform has no admin, to whom baselines belong; start it with `opsassay serve`.")
+        form = AgentForm.model_validate({"name": label, "kind": "built_in", "domains": [tasks.domain], "source": name})
+        user = User(owner["id"], owner["name"], owner["role"])
+        agent = agent_of(connection, user, register(connection, platform.state, user, form, None))
+    asked = and_(
+        BENCHMARKS.c.agent_id == agent["id"], BENCHMARKS.c.task_set == task_set, BENCHMARKS.c.digest == tasks.digest()
+    )
+    if connection.execute(select(BENCHMARKS.c.id).where(asked)).first() is None:
+        _queued(platform, connection, agent, task_set, tasks)
+
+
+def _jobs(platform: Platform, agent: Mapping[str, Any], name: str, tasks: TaskSet) -> list[Job]:
+    asked, further = planned(platform.state, agent)
+    merged = {key: {**tasks.part.get(key, {}), **value} for key, value in further.items()}
+    return jobs_of(platform.state, name, tasks, [asked], merged)
+
+
+def _cell_row(benchmark: str, job: Job, now: int) -> dict[str, Any]:
+    cell = job.cell
+    return {
+        "id": f"{benchmark}-{cell.hash}", "benchmark_id": benchmark, "hash": cell.hash, "domain": cell.task.domain,
+        "task": cell.task.id, "task_digest": cell.task.commitment, "arm": cell.arm.label, "seed": cell.seed,
+        "bundle": BUNDLE.first, "agent": AGENT.first, "since_ns": now, "tries": 0,
+    }  # fmt: skip
+
+
+def jobs_by_hash(platform: Platform, benchmark: str) -> Mapping[str, Job]:
+    """Return the jobs of a benchmark by the hashes of their cells."""
+    with platform.engine.connect() as connection:
+        query = select(BENCHMARKS.c.plan, BENCHMARKS.c.task_set, AGENTS).join_from(BENCHMARKS, AGENTS)
+        row = dict(connection.execute(query.where(BENCHMARKS.c.id == benchmark)).mappings().one())
+    jobs = _jobs(platform, row, row["task_set"], TaskSet.model_validate(row["plan"]))
+    return {job.cell.hash: job for job in jobs}
+
+
+def require_frozen(job: Job | None, cell: Mapping[str, Any]) -> Job:
+    """Return *job* when it is the one that the row *cell* was frozen for; raises UserError."""
+    if job is None or job.cell.task.commitment != cell["task_digest"]:
+        raise UserError(
+            f"The task {cell['task']} is not what it was when the benchmark was asked for; ask for another."
+        )
+    return job
+
+
+def move_benchmark(
+    platform: Platform, connection: Connection, benchmark: str, desired: str, error: str | None = None
+) -> None:
+    """Bring a benchmark to the state *desired*, through those on the way; raises TransitionError."""
+    present = connection.execute(
+        select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == benchmark).with_for_update()
+    ).scalar_one()
+    if way := route(BENCHMARK, present, desired):
+        values = {"state": desired, "since_ns": time.time_ns(), "error": error}
+        connection.execute(update(BENCHMARKS).where(BENCHMARKS.c.id == benchmark).values(**values))
+        append(connection, platform.signer, "benchmark", benchmark, {"to": list(way), "error": error})
+
+
+def move_cell(platform: Platform, connection: Connection, cell: str, **desired: str) -> None:
+    """Bring the ``bundle`` or ``agent`` of a cell to a state, through those on the way; raises TransitionError."""
+    row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
+    machines: dict[str, StateMachine] = {"bundle": BUNDLE, "agent": AGENT}
+    ways = {name: route(machines[name], row[name], to) for name, to in desired.items()}
+    if any(ways.values()):
+        connection.execute(update(CELLS).where(CELLS.c.id == cell).values(**desired, since_ns=time.time_ns()))
+        append(connection, platform.signer, "cell", cell, {name: list(way) for name, way in ways.items() if way})
+
+
+def take(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
+    """Give the cell to *worker* and return its row; None when it has come to an end, HeldError while another runs it."""
+    free = or_(CELLS.c.worker.is_(None), CELLS.c.heartbeat_ns < NOW_NS - int(GONE_S * 1e9))
+    with platform.writing() as connection:
+        row = connection.execute(
+            update(CELLS).where(and_(CELLS.c.id == cell, free, CELLS.c.bundle.not_in(BUNDLE.ends)))
+            .values(worker=worker, heartbeat_ns=NOW_NS, tries=CELLS.c.tries + 1).returning(CELLS)
+        ).mappings().first()  # fmt: skip
+        if row is None:
+            bundle = connection.execute(select(CELLS.c.bundle).where(CELLS.c.id == cell)).scalar_one_or_none()
+            if bundle is not None and bundle not in BUNDLE.ends:
+                raise HeldError(f"Another worker runs the cell {cell} now.")
+            return None
+        # What another worker has begun is begun anew.
+        move_cell(platform, connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
+        move_cell(platform, connection, cell, bundle="Provisioning", agent="Initializing")
+        state = select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == row["benchmark_id"])
+        if connection.execute(state).scalar_one() == "Queued":
+            move_benchmark(platform, connection, row["benchmark_id"], "Running")
+        return dict(row)
+
+
+def beat(platform: Platform, cell: str, worker: str) -> bool:
+    """Say that *worker* still has the cell; False when it was taken over."""
+    with platform.engine.begin() as connection:
+        mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
+        return bool(connection.execute(update(CELLS).where(mine).values(heartbeat_ns=NOW_NS)).rowcount)
+
+
+def give_back(platform: Platform, cell: str, worker: str) -> None:
+    """Let another worker take the cell, which has no result."""
+    with platform.engine.begin() as connection:
+        mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
+        connection.execute(update(CELLS).where(mine).values(worker=None, heartbeat_ns=None))
+
+
+def put_result(platform: Platform, cell: str, worker: str, result: Mapping[str, Any], agent: str) -> None:
+    """Write the one result of a cell and end it; raises LostError when *worker* no longer has it."""
+    with platform.writing() as connection:
+        row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
+        if row["worker"] != worker:
+            raise LostError("The cell was taken over by another worker, whose result counts.")
+        connection.execute(insert(RESULTS).values(cell_id=cell, **result))
+        move_cell(platform, connection, cell, bundle="Terminated", agent=_that_stands(row["agent"], agent))
+        append(connection, platform.signer, "result", cell, {k: result[k] for k in ("passed", "errored", "evidence")})
+        end_if_whole(platform, connection, row["benchmark_id"])
+
+
+def put_error(platform: Platform, cell: str, worker: str, error: str) -> None:
+    """End a cell that cannot be run; it counts as a run that failed. Raises LostError as `put_result`."""
+    with platform.writing() as connection:
+        row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
+        if row["worker"] != worker:
+            raise LostError("The cell was taken over by another worker, whose result counts.")
+        connection.execute(update(CELLS).where(CELLS.c.id == cell).values(error=error[:2000]))
+        move_cell(platform, connection, cell, bundle="Error", agent=_that_stands(row["agent"], "Error"))
+        end_if_whole(platform, connection, row["benchmark_id"])
+
+
+def _that_stands(said: str, found: str) -> str:
+    """Return how an agent ended: what it *said* itself stands, and the result says what it was worth."""
+    return said if said in ("Finished", "Error", "TimedOut") else found
+
+
+def end_if_whole(platform: Platform, connection: Connection, benchmark: str) -> None:
+    """Finish a benchmark all of whose cells have come to an end."""
+    connection.execute(select(BENCHMARKS.c.id).where(BENCHMARKS.c.id == benchmark).with_for_update())
+    left = and_(CELLS.c.benchmark_id == benchmark, CELLS.c.bundle.not_in(BUNDLE.ends))
+    if not connection.execute(select(func.count()).select_from(CELLS).where(left)).scalar_one():
+        move_benchmark(platform, connection, benchmark, "Finished")
+
+
+def benchmark_of(connection: Connection, user: User, benchmark: str) -> dict[str, Any]:
+    """Return a benchmark with its cells and results, for its owner; raises ForbiddenError."""
+    query = select(BENCHMARKS, AGENTS.c.owner_id, AGENTS.c.name.label("agent_name")).join_from(BENCHMARKS, AGENTS)
+    row = connection.execute(query.where(BENCHMARKS.c.id == benchmark)).mappings().first()
+    if row is None or not user.owns(row["owner_id"]):
+        raise ForbiddenError("There is no such benchmark, or it is not yours.")
+    return {**{k: row[k] for k in ("id", "agent_id", "agent_name", "task_set", "digest", "state", "error", "created_ns")},
+            "cells": cells_of(connection, benchmark)}  # fmt: skip
+
+
+def cells_of(connection: Connection, benchmark: str) -> list[dict[str, Any]]:
+    """Return the cells of a benchmark with their results, in the order of tasks and seeds."""
+    shown = ("id", "hash", "domain", "task", "arm", "seed", "bundle", "agent", "worker", "tries", "error")
+    columns = [CELLS.c[name] for name in shown]
+    query = select(*columns, RESULTS.c.passed, RESULTS.c.errored, RESULTS.c.metrics, RESULTS.c.evidence, RESULTS.c.run)
+    query = query.outerjoin_from(CELLS, RESULTS).where(CELLS.c.benchmark_id == benchmark)
+    return [
+        dict(row) for row in connection.execute(query.order_by(CELLS.c.task, CELLS.c.seed, CELLS.c.hash)).mappings()
+    ]
+
+
+def queued_cells(connection: Connection, benchmark: str) -> Sequence[tuple[str, str]]:
+    """Return id and domain of the cells of a benchmark that are to be run."""
+    query = select(CELLS.c.id, CELLS.c.domain).where(CELLS.c.benchmark_id == benchmark, CELLS.c.bundle == BUNDLE.first)
+    return [(row.id, row.domain) for row in connection.execute(query)]

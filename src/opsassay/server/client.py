@@ -1,0 +1,139 @@
+"""A client of the platform for agents that run where their owner likes; it needs the standard library alone.
+
+::
+
+    platform = PlatformClient("http://127.0.0.1:8400", token)
+    for entry in platform.entries(agent):
+        with entry.working():
+            entry.call("submit", {...})
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+POLL_S = 2.0
+TIMEOUT_S = 180.0
+TRIES = 30
+
+
+class PlatformError(RuntimeError):
+    """The platform refused; *status* is the code of its answer."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class PlatformClient:
+    """A platform at the address *server*, asked with *token*; one that is being started again is asked again."""
+
+    def __init__(self, server: str, token: str) -> None:
+        self.server, self._token = server.rstrip("/"), token
+
+    def ask(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> Any:
+        """Return the answer of one operation; *body* is sent as JSON, bytes as they are. Raises PlatformError."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {token or self._token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.server + path, data, headers, method=method)
+        for left in reversed(range(TRIES)):
+            try:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                    return json.loads(answer.read() or b"null")
+            except urllib.error.HTTPError as error:
+                said = error.read().decode(errors="replace")
+                if error.code != 503 or not left:
+                    raise PlatformError(error.code, _sentence(said)) from error
+            except OSError as error:
+                if not left:
+                    raise PlatformError(0, f"{self.server} cannot be reached: {error}") from error
+            time.sleep(1.0)
+        raise AssertionError("the last try raises")
+
+    def register(self, name: str, domains: list[str], **further: str) -> str:
+        """Register an agent that runs elsewhere, or as *further* says; return its id."""
+        body = {"name": name, "kind": "self_hosted", "domains": domains, **further}
+        return str(self.ask("POST", "/api/agents", body)["id"])
+
+    def request(self, agent: str, task_set: str) -> str:
+        """Ask for a benchmark and return its id."""
+        return str(self.ask("POST", "/api/benchmarks", {"agent": agent, "task_set": task_set})["id"])
+
+    def benchmark(self, benchmark: str) -> dict[str, Any]:
+        """Return a benchmark with its cells and results."""
+        found: dict[str, Any] = self.ask("GET", f"/api/benchmarks/{benchmark}")
+        return found
+
+    def entries(self, agent: str) -> Iterator[PlatformEntry]:
+        """Yield the entries of *agent* as they become ready, until none is left to wait for."""
+        done: set[str] = set()
+        while True:
+            entries = self.ask("GET", f"/api/agents/{agent}/manifest")["entries"]
+            ready = [one for one in entries if one["agent_status"] == "Ready" and one["id"] not in done]
+            if not entries:
+                return
+            for one in ready:
+                done.add(one["id"])
+                yield PlatformEntry(self, one)
+            if not ready:
+                time.sleep(POLL_S)
+
+
+class PlatformEntry:
+    """One task that is ready for its agent: what it is asked, and its tools."""
+
+    def __init__(self, platform: PlatformClient, entry: Mapping[str, Any]) -> None:
+        self._platform, self._calls = platform, 0
+        self.id, self.task, self._token = str(entry["id"]), str(entry["task"]), str(entry["token"])
+        self.prompt, self._mcp = str(entry["access"]["prompt"]), str(entry["access"]["mcp"])
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Say that the agent has started, and at the end of the block that it has finished, or failed."""
+        self._say("STARTED")
+        try:
+            about = {"name": "opsassay-client", "version": "1"}
+            self._message("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about})
+            self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            yield
+        except BaseException as error:
+            self._say("ERROR", f"{type(error).__name__}: {error}"[:2000])
+            raise
+        self._say("FINISH")
+
+    def tools(self) -> list[dict[str, Any]]:
+        """Return the tools as MCP describes them."""
+        found: list[dict[str, Any]] = self._message("tools/list", {})["tools"]
+        return found
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Call one tool and return the text of its answer."""
+        found = self._message("tools/call", {"name": tool, "arguments": dict(arguments)})
+        return "\n".join(part.get("text", "") for part in found.get("content", ()))
+
+    def _message(self, method: str, params: Mapping[str, Any]) -> Any:
+        self._calls += 1
+        answer = self._post({"jsonrpc": "2.0", "id": self._calls, "method": method, "params": params})
+        if "error" in answer:
+            raise PlatformError(200, str(answer["error"].get("message")))
+        return answer["result"]
+
+    def _post(self, message: Mapping[str, Any]) -> Any:
+        return self._platform.ask("POST", self._mcp, message, token=self._token)
+
+    def _say(self, status: str, message: str = "") -> None:
+        body = {"status": status, "message": message}
+        self._platform.ask("PUT", f"/api/entries/{self.id}/status", body, token=self._token)
+
+
+def _sentence(said: str) -> str:
+    try:
+        return str(json.loads(said)["error"])
+    except (ValueError, KeyError, TypeError):
+        return said[:300]

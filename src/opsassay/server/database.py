@@ -1,0 +1,87 @@
+"""The platform's database: an engine by URL, its tables at the present version, and one server at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+
+from alembic import command
+from alembic.config import Config
+from procrastinate import App, SyncPsycopgConnector
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from opsassay.errors import OperationError, UserError
+
+_SERVER_LOCK, _MIGRATION_LOCK = 0x0A55A902, 0x0A55A903
+OLDEST = 13
+"""The oldest major version of PostgreSQL that the queue works with."""
+
+
+def engine_of(url: str, *, pooled: bool = True) -> Engine:
+    """Return an engine for the PostgreSQL database at *url*; raises UserError for another kind of address."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in ("postgresql", "postgres"):
+        raise UserError(
+            f"{_shown(url)} is no address of a PostgreSQL database; write postgresql://USER:PASSWORD@HOST/NAME."
+        )
+    address = f"postgresql+psycopg://{rest}"
+    if pooled:
+        return create_engine(address, pool_pre_ping=True, pool_size=8, max_overflow=16)
+    return create_engine(address, poolclass=NullPool)
+
+
+def migrate(engine: Engine, url: str) -> str:
+    """Bring the tables to the present version, those of the queue too; return the version of the server.
+
+    Raises OperationError when the database cannot be reached, is too old or was made by a newer OpsAssay.
+    """
+    try:
+        with engine.begin() as connection:
+            version = connection.execute(text("SHOW server_version")).scalar_one()
+            if int(str(version).split(".", maxsplit=1)[0]) < OLDEST:
+                raise OperationError(f"PostgreSQL {version} is too old; the platform needs {OLDEST} or newer.")
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
+            config = Config()
+            config.set_main_option("script_location", str(files("opsassay.server") / "migrations"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            made = connection.execute(text("SELECT to_regclass('procrastinate_jobs')")).scalar_one()
+    except OperationalError as error:
+        raise unreachable(url, error) from error
+    except SQLAlchemyError as error:
+        raise OperationError(f"The database could not be prepared: {_first(error)}.") from error
+    except Exception as error:
+        if "Can't locate revision" in str(error):
+            raise OperationError("The database was made by a newer OpsAssay; upgrade this one.") from error
+        raise
+    if made is None:
+        with App(connector=SyncPsycopgConnector(conninfo=url)).open() as queue:
+            queue.schema_manager.apply_schema()
+    return str(version)
+
+
+@contextmanager
+def sole_server(engine: Engine) -> Iterator[None]:
+    """Hold the right to be the one server of this database; raises OperationError while another has it."""
+    with engine.connect() as connection:
+        if not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _SERVER_LOCK}).scalar_one():
+            raise OperationError("Another server uses this database; end it, or give this one a database of its own.")
+        yield
+
+
+def unreachable(url: str, error: Exception) -> OperationError:
+    """Return the sentence about a database that does not answer."""
+    return OperationError(f"The database {_shown(url)} cannot be reached ({_first(error)}); is it running?")
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:300].rstrip(".")
+
+
+def _shown(url: str) -> str:
+    """Return *url* without its password."""
+    head, at, tail = url.rpartition("@")
+    return f"{head.rpartition(':')[0]}:…{at}{tail}" if at else url

@@ -1,0 +1,119 @@
+"""A PostgreSQL of the platform's own: one folder, one password, loopback only; it ends with the server."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import psycopg
+
+from opsassay.errors import StartError
+from opsassay.testbed.kernel.private_root import give, unprivileged
+from opsassay.testbed.workload.postgresql import postgresql_programs
+
+USER, DATABASE, PASSWORD_FILE = "opsassay", "opsassay", "database.password"
+READY_S = 30.0
+
+
+@contextmanager
+def embedded_postgresql(state: Path) -> Iterator[str]:
+    """Run a server on the data in *state* while the block lasts; give the URL of its database. Raises StartError.
+
+    Its data survive it: fsync is on, and a server that was killed recovers at the next start.
+    """
+    programs, data = postgresql_programs(), state / "postgresql"
+    password = _password(state)
+    if not (data / "PG_VERSION").exists():
+        _initialise(programs, data, password)
+    port = _free_port()
+    options = {
+        "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "400",
+        "shared_buffers": "128MB", "password_encryption": "scram-sha-256", "jit": "off",
+    }  # fmt: skip
+    words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+    command = [
+        *unprivileged(programs.parent, data),
+        str(programs / "postgres"),
+        "-D",
+        str(data),
+        "-p",
+        str(port),
+        *words,
+    ]
+    with (state / "postgresql.log").open("ab") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
+    url = f"postgresql://{USER}:{password}@127.0.0.1:{port}/{DATABASE}"
+    try:
+        _wait(server, url, state)
+        yield url
+    finally:
+        _end(server, data)
+
+
+def _initialise(programs: Path, data: Path, password: str) -> None:
+    data.mkdir(parents=True, mode=0o700, exist_ok=True)
+    secret = data.with_name("postgresql.password")
+    secret.touch(mode=0o600)
+    secret.write_text(password, encoding="ascii")
+    inside = data / "password"  # where who makes the folder may read it
+    secret.replace(inside)
+    give(data)
+    made = data / "made"
+    words = ["-D", str(made), "-U", USER, "-A", "scram-sha-256", "--pwfile", str(inside), "-E", "UTF8", "--no-locale"]
+    done = subprocess.run(
+        [*unprivileged(programs.parent, data), str(programs / "initdb"), *words],
+        capture_output=True, text=True, check=False, cwd="/",
+    )  # fmt: skip
+    inside.unlink(missing_ok=True)
+    if done.returncode:
+        raise StartError("PostgreSQL's data folder could not be made.", done.stderr.strip()[-2000:])
+    for path in made.iterdir():
+        path.rename(data / path.name)
+    made.rmdir()
+
+
+def _wait(server: subprocess.Popen[bytes], url: str, state: Path) -> None:
+    deadline, plain = time.monotonic() + READY_S, url.rpartition("/")[0] + "/postgres"
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            break
+        with suppress(psycopg.OperationalError):
+            with psycopg.connect(plain, autocommit=True, connect_timeout=2) as connection:
+                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+                    connection.execute(f"CREATE DATABASE {DATABASE}")
+            return
+        time.sleep(0.1)
+    log = (state / "postgresql.log").read_text(encoding="utf-8", errors="replace")[-2000:]
+    raise StartError(f"PostgreSQL did not start; its log is {state / 'postgresql.log'}.", log)
+
+
+def _end(server: subprocess.Popen[bytes], data: Path) -> None:
+    """End the server as it likes it: a fast shutdown by its own process, which may be another user's."""
+    with suppress(OSError, ValueError, IndexError):
+        os.kill(int((data / "postmaster.pid").read_text(encoding="ascii").splitlines()[0]), signal.SIGINT)
+    try:
+        server.wait(20)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def _password(state: Path) -> str:
+    path = state / PASSWORD_FILE
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(24), encoding="ascii")
+    return path.read_text(encoding="ascii").strip()
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

@@ -1,0 +1,118 @@
+"""What happened, in an order that nobody can change afterwards: each event has the hash of the one before and a signature.
+
+The key is ed25519; its public half is published at ``/api/events/key``, so that whoever keeps a copy of the chain's end can
+tell later that nothing before it was changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from sqlalchemy import Connection, func, insert, select, text
+
+from opsassay.server.schema import EVENTS
+
+FIRST = "0" * 64
+"""What stands for the hash before the first event."""
+_LOCK = 0x0A55A901
+KEY_FILE = "events.key"
+
+
+@dataclass(frozen=True)
+class Signer:
+    """The private key of a platform."""
+
+    key: Ed25519PrivateKey
+
+    @classmethod
+    def of(cls, state: Path) -> Signer:
+        """Return the key in the folder *state*, made on the first call; nobody else may read it."""
+        path = state / KEY_FILE
+        try:
+            return cls(Ed25519PrivateKey.from_private_bytes(path.read_bytes()))
+        except FileNotFoundError:
+            key = Ed25519PrivateKey.generate()
+            path.touch(mode=0o600, exist_ok=False)
+            path.write_bytes(key.private_bytes_raw())
+            return cls(key)
+
+    @property
+    def public_hex(self) -> str:
+        """The public half, in hexadecimal digits."""
+        return self.key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw).hex()
+
+
+@dataclass(frozen=True)
+class ChainReport:
+    """What verifying found: how many *events*, the *end* of the chain, and what is wrong with the first bad one."""
+
+    events: int
+    end: str
+    problem: str | None = None
+
+
+def take_turn(connection: Connection) -> None:
+    """Wait until nobody else writes events, before the transaction of *connection* takes any other lock.
+
+    Whoever locks a row first and waits for its turn then is waited for by whoever has the turn and wants the row.
+    """
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+
+
+def append(connection: Connection, signer: Signer, kind: str, subject: str, body: Mapping[str, Any]) -> str:
+    """Append one event in the transaction of *connection* and return its hash."""
+    take_turn(connection)
+    last = connection.execute(select(EVENTS.c.seq, EVENTS.c.hash).order_by(EVENTS.c.seq.desc()).limit(1)).first()
+    seq, previous = (last.seq + 1, last.hash) if last else (1, FIRST)
+    event = {"seq": seq, "time_ns": time.time_ns(), "kind": kind, "subject": subject, "body": _canonical(body)}
+    digest = hash_of(event, previous)
+    signature = signer.key.sign(bytes.fromhex(digest)).hex()
+    connection.execute(insert(EVENTS).values(**event, previous=previous, hash=digest, signature=signature))
+    return digest
+
+
+def hash_of(event: Mapping[str, Any], previous: str) -> str:
+    """Return the hash of *event* (seq, time_ns, kind, subject, body) after *previous*."""
+    fields = [previous, event["seq"], event["time_ns"], event["kind"], event["subject"], event["body"]]
+    return hashlib.sha256(_canonical(fields).encode()).hexdigest()
+
+
+def verify_chain(events: Iterable[Mapping[str, Any]], public_hex: str) -> ChainReport:
+    """Check *events*, in their order, against the public key; stops at the first that is wrong."""
+    key, previous, count = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_hex)), FIRST, 0
+    for event in events:
+        where = f"event {event['seq']}"
+        if event["seq"] != count + 1:
+            return ChainReport(count, previous, f"{where} follows event {count}: events between them are gone")
+        if event["previous"] != previous or event["hash"] != hash_of(event, previous):
+            return ChainReport(count, previous, f"{where} was changed: its hash is not that of what it says")
+        try:
+            key.verify(bytes.fromhex(event["signature"]), bytes.fromhex(event["hash"]))
+        except (InvalidSignature, ValueError):
+            return ChainReport(count, previous, f"{where} was not signed by this platform's key")
+        count, previous = event["seq"], event["hash"]
+    return ChainReport(count, previous)
+
+
+def read_events(connection: Connection, after: int = 0, most: int = 1000) -> list[dict[str, Any]]:
+    """Return up to *most* events after the one numbered *after*, in their order."""
+    rows = connection.execute(select(EVENTS).where(EVENTS.c.seq > after).order_by(EVENTS.c.seq).limit(most))
+    return [dict(row._mapping) for row in rows]  # noqa: SLF001 - the documented way to the columns by name
+
+
+def last_event(connection: Connection) -> int:
+    """Return the number of the last event, 0 when there is none."""
+    return int(connection.execute(select(func.coalesce(func.max(EVENTS.c.seq), 0))).scalar_one())
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -1,0 +1,132 @@
+"""Folders are the truth and the database an index: what is in no run's folder is a line of ``STATE/index.jsonl``.
+
+`rebuild` makes an empty database from both: users, agents, benchmarks and cells from the notes, results from the runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Table, func, insert, select
+
+from opsassay.bench.core.domain import domain_named
+from opsassay.bench.core.ranking import why_not_ranked
+from opsassay.bench.core.store import VERDICTS, RunStore, read_run, read_verdicts
+from opsassay.errors import OpsAssayError, UserError
+from opsassay.model.json_lines import whole_lines
+from opsassay.model.locks import folder_lock
+from opsassay.model.run import RunStatus
+from opsassay.server.artefacts import folder_digest
+from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, EVENTS, REPORTS, RESULTS, USERS
+
+INDEX = "index.jsonl"
+_LOCK = ".index.lock"
+_TABLES: Mapping[str, Table] = {
+    table.name: table for table in (USERS, AGENTS, BENCHMARKS, CELLS, REPORTS, EVENTS)
+}  # what depends on another comes after it
+
+
+def note(state: Path, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Note that *rows* were put into *table*; a later row with the same key replaces an earlier one."""
+    lines = "".join(json.dumps({"table": table, "row": dict(row)}, separators=(",", ":")) + "\n" for row in rows)
+    with folder_lock(state, name=_LOCK), (state / INDEX).open("a+b") as notes:
+        if notes.seek(0, os.SEEK_END) and os.pread(notes.fileno(), 1, notes.tell() - 1) != b"\n":
+            notes.write(b"\n")  # a line that a crash has torn cannot swallow this one
+        notes.write(lines.encode())
+        notes.flush()
+        os.fsync(notes.fileno())
+
+
+def note_events(connection: Connection, state: Path, after: int) -> int:
+    """Note the events after the one numbered *after*, and return the number of the last one."""
+    rows = [
+        dict(row)
+        for row in connection.execute(select(EVENTS).where(EVENTS.c.seq > after).order_by(EVENTS.c.seq)).mappings()
+    ]
+    if rows:
+        note(state, "events", rows)
+    return int(rows[-1]["seq"]) if rows else after
+
+
+def last_noted(state: Path) -> int:
+    """Return the number of the last event that was noted."""
+    path = state / INDEX
+    lines = whole_lines(path.read_bytes()) if path.exists() else ()
+    return max((line["row"]["seq"] for line in lines if line["table"] == "events"), default=0)
+
+
+def rebuild(connection: Connection, state: Path) -> dict[str, int]:
+    """Fill the empty tables from the folder *state*; return how many rows each got. Raises UserError for full ones."""
+    if connection.execute(select(func.count()).select_from(USERS)).scalar_one():
+        raise UserError("The database is not empty; --reindex fills an empty one from the state folder.")
+    noted: dict[str, dict[Any, Any]] = {name: {} for name in _TABLES}
+    path = state / INDEX
+    for line in whole_lines(path.read_bytes()) if path.exists() else ():
+        row = line["row"]
+        noted[line["table"]][row.get("id", row.get("seq"))] = row
+    _leave_out_undone(noted)
+    counts = {}
+    for name, table in _TABLES.items():
+        rows = list(noted[name].values())
+        if rows:
+            connection.execute(insert(table), [{c.name: row.get(c.name) for c in table.columns} for row in rows])
+        counts[name] = len(rows)
+    counts["results"] = _results(connection, state, noted)
+    return counts
+
+
+def _leave_out_undone(noted: dict[str, dict[Any, Any]]) -> None:
+    """Leave out what was noted and then not done: of two with one name the first, and what belongs to nothing."""
+    for name in ("users", "agents"):
+        noted[name] = {row["id"]: row for row in {row["name"]: row for row in noted[name].values()}.values()}
+    for name, key, of in (
+        ("agents", "owner_id", "users"),
+        ("benchmarks", "agent_id", "agents"),
+        ("cells", "benchmark_id", "benchmarks"),
+        ("reports", "agent_id", "agents"),
+    ):
+        noted[name] = {id_: row for id_, row in noted[name].items() if row[key] in noted[of]}
+
+
+def _results(connection: Connection, state: Path, noted: Mapping[str, Mapping[Any, Any]]) -> int:
+    """Put down the results that the runs of the cells hold, and end these cells and benchmarks that are whole."""
+    count = 0
+    for benchmark in noted["benchmarks"].values():
+        store = RunStore(state / "stores" / benchmark["task_set"])
+        cells = [cell for cell in noted["cells"].values() if cell["benchmark_id"] == benchmark["id"]]
+        found = {cell["id"]: row for cell in cells if (row := _result_of(store, cell)) is not None}
+        for cell, row in found.items():
+            connection.execute(insert(RESULTS).values(cell_id=cell, **row))
+            agent = "Error" if row["errored"] else "Finished"
+            connection.execute(CELLS.update().where(CELLS.c.id == cell).values(bundle="Terminated", agent=agent))
+        ended = "Finished" if len(found) == len(cells) else "Queued"
+        connection.execute(BENCHMARKS.update().where(BENCHMARKS.c.id == benchmark["id"]).values(state=ended))
+        count += len(found)
+    return count
+
+
+def _result_of(store: RunStore, cell: Mapping[str, Any]) -> dict[str, Any] | None:
+    folder = store.finished(cell["hash"])
+    if folder is None:
+        return None
+    try:
+        run = read_run(folder)
+        verdict = next((v for v in read_verdicts(folder) if v.profile == "default"), None)
+    except OpsAssayError:
+        return None
+    if verdict is None:
+        return None
+    failed = run.status is not RunStatus.DONE
+    return {
+        "passed": False if failed else domain_named(cell["domain"]).succeeded(verdict.metrics),
+        "errored": failed,
+        "metrics": {name: metric.model_dump(mode="json") for name, metric in verdict.metrics.items()},
+        "evidence": folder_digest(folder, leave_out=(VERDICTS,)),
+        "run": folder.relative_to(store.root).as_posix(),
+        "not_ranked": list(why_not_ranked(run)),
+        "ended_ns": run.ended_ns or 0,
+    }

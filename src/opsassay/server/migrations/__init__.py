@@ -1,0 +1,1 @@
+"""Migrations of the platform's database."""

@@ -1,0 +1,11 @@
+"""What alembic runs: the migrations, on the connection that `database.migrate` hands over."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from opsassay.server.schema import METADATA
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
+with context.begin_transaction():
+    context.run_migrations()

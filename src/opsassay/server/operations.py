@@ -1,0 +1,339 @@
+"""What can be asked of the platform over HTTP: agents and benchmarks of their owners, cells of runners, events, boards."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+from pydantic import Field
+from sqlalchemy import insert, select, update
+from starlette.responses import JSONResponse
+
+from opsassay.errors import UserError
+from opsassay.model.base import Written
+from opsassay.server.access import ROLES, ForbiddenError, add_user, new_id, renew_token
+from opsassay.server.agents import AgentForm, agent_of, register
+from opsassay.server.api import Call, Operation
+from opsassay.server.artefacts import keep
+from opsassay.server.benchmarks import benchmark_of, move_cell, request_benchmark
+from opsassay.server.entry_tokens import entry_token, is_token
+from opsassay.server.events import append, last_event, read_events
+from opsassay.server.index import note
+from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, USERS
+from opsassay.server.states import BUNDLE
+from opsassay.server.task_sets import load_task_set, task_set_names
+
+ACCESS_STATES = ("FaultInjected", "Ready", "Evaluating")
+"""States of a bundle in which its entry can be worked on."""
+
+
+class UserForm(Written):
+    """Who gets a token."""
+
+    name: str = Field(min_length=1, max_length=80, pattern=r"^[\w][\w .@+-]*$")
+    role: Literal["admin", "owner", "runner"] = "owner"
+    days: float | None = Field(
+        default=None, gt=0, le=3650, description="after which the token ends; never when left out"
+    )
+
+
+class BenchmarkForm(Written):
+    """Which agent is to be run on which task set."""
+
+    agent: str = Field(min_length=1, max_length=40)
+    task_set: str = Field(min_length=1, max_length=100)
+
+
+class StatusForm(Written):
+    """What an agent says of itself, in the words of ITBench."""
+
+    status: Literal["STARTED", "FINISH", "ERROR"]
+    message: str = Field(default="", max_length=2000)
+
+
+class PromptForm(Written):
+    """What a relay hands over."""
+
+    prompt: str = Field(max_length=500_000)
+
+
+class ReportForm(Written):
+    """Results that an owner reports of an agent: shown, marked, never ranked."""
+
+    agent: str = Field(min_length=1, max_length=40)
+    task_set: str = Field(min_length=1, max_length=100)
+    said: dict[str, float] = Field(description="figures by name", max_length=100)
+    source: str = Field(default="", max_length=500, description="where they can be looked at")
+
+
+def health(call: Call) -> dict[str, Any]:
+    """Say that the platform and its database answer."""
+    return {"status": "ok", "events": last_event(call.connection)}
+
+
+def add_user_operation(call: Call) -> dict[str, Any]:
+    """Make a user."""
+    token = add_user(call.connection, call.platform.state, call.body.name, call.body.role, call.body.days)
+    append(call.connection, call.platform.signer, "user", call.body.name, {"role": call.body.role})
+    return {"name": call.body.name, "role": call.body.role, "token": token}
+
+
+def renew(call: Call) -> dict[str, Any]:
+    """Give a user a new token."""
+    call.user.require()
+    token = renew_token(call.connection, call.platform.state, call.path["name"])
+    append(call.connection, call.platform.signer, "token renewed", call.path["name"], {})
+    return {"name": call.path["name"], "token": token}
+
+
+def list_task_sets(call: Call) -> dict[str, Any]:
+    """List the task sets."""
+    state = call.platform.state
+    items = [{"name": name, **load_task_set(state, name).model_dump(include={"domain", "description", "baselines"})}
+             for name in task_set_names(state)]  # fmt: skip
+    return {"items": items}
+
+
+def register_agent(call: Call) -> dict[str, Any]:
+    """Register a built-in or a self-hosted agent."""
+    agent = register(call.connection, call.platform.state, call.user, call.body, None)
+    return _registered(call, agent, call.body)
+
+
+def upload_agent(call: Call) -> dict[str, Any]:
+    """Register an agent by its bundle; what is said of it stands in the query."""
+    try:
+        given = {name: call.query[name] for name in ("name", "level") if name in call.query}
+        domains = tuple(filter(None, call.query.get("domains", "").split(",")))
+        form = AgentForm.model_validate({**given, "kind": "bundle", "domains": domains})
+    except ValueError as error:
+        raise UserError("Say name, level and domains (with commas) of the agent in the query.") from error
+    return _registered(call, register(call.connection, call.platform.state, call.user, form, call.body), form)
+
+
+def _registered(call: Call, agent: str, form: AgentForm) -> dict[str, Any]:
+    row = agent_of(call.connection, call.user, agent)
+    body = {"name": form.name, "kind": form.kind, "source": row["source"]}
+    append(call.connection, call.platform.signer, "agent registered", agent, body)
+    manifest = f"/api/agents/{agent}/manifest" if form.kind == "self_hosted" else None
+    return {"id": agent, "name": form.name, "kind": form.kind, "manifest": manifest}
+
+
+def list_agents(call: Call) -> dict[str, Any]:
+    """List the agents of who asks."""
+    query = select(AGENTS).order_by(AGENTS.c.name)
+    rows = [dict(row) for row in call.connection.execute(query).mappings() if call.user.owns(row["owner_id"])]
+    return {"items": [{k: row[k] for k in ("id", "name", "kind", "level", "domains", "created_ns")} for row in rows]}
+
+
+def ask_benchmark(call: Call) -> dict[str, Any]:
+    """Ask for a benchmark."""
+    form = call.body
+    benchmark = request_benchmark(call.platform, call.connection, call.user, form.agent, form.task_set)
+    return benchmark_of(call.connection, call.user, benchmark)
+
+
+def list_benchmarks(call: Call) -> dict[str, Any]:
+    """List the benchmarks of who asks, the latest first."""
+    most, state = call.number("limit", 100, 1, 10_000), call.query.get("state")
+    query = select(BENCHMARKS, AGENTS.c.owner_id, AGENTS.c.name.label("agent_name")).join_from(BENCHMARKS, AGENTS)
+    query = query.order_by(BENCHMARKS.c.created_ns.desc()).limit(most)
+    if state is not None:
+        query = query.where(BENCHMARKS.c.state == state)
+    if call.user.role != "admin":
+        query = query.where(AGENTS.c.owner_id == call.user.id)
+    names = ("id", "agent_id", "agent_name", "task_set", "state", "created_ns")
+    return {"items": [{k: row[k] for k in names} for row in call.connection.execute(query).mappings()]}
+
+
+def get_benchmark(call: Call) -> dict[str, Any]:
+    """Show a benchmark with its cells and results."""
+    return benchmark_of(call.connection, call.user, call.path["benchmark"])
+
+
+def manifest(call: Call) -> dict[str, Any]:
+    """Show what a self-hosted agent has to do: its open entries, each with a token of its own."""
+    agent = agent_of(call.connection, call.user, call.path["agent"])
+    query = select(CELLS).join_from(CELLS, BENCHMARKS).where(BENCHMARKS.c.agent_id == agent["id"])
+    query = query.where(CELLS.c.bundle.not_in(BUNDLE.ends)).order_by(CELLS.c.since_ns)
+    entries = []
+    for row in call.connection.execute(query).mappings():
+        ready = row["bundle"] in ACCESS_STATES and row["access"] is not None
+        access = {"mcp": f"/api/entries/{row['id']}/mcp", **row["access"]} if ready else None
+        status = row["bundle"] if row["bundle"] in BUNDLE.following else BUNDLE.first
+        entries.append({
+            "id": row["id"], "benchmark_id": row["benchmark_id"], "task": row["task"], "status": status,
+            "agent_status": row["agent"], "access": access,
+            "token": entry_token(call.platform.signer, row["id"]) if ready else None,
+        })  # fmt: skip
+    return {"agent": agent["id"], "entries": entries}
+
+
+def put_status(call: Call) -> dict[str, Any]:
+    """Hear what an agent says of itself; to say it twice changes nothing."""
+    entry = require_entry(call, "entry")
+    present = entry["agent"]
+    state = {"STARTED": "Executing", "FINISH": "Finished", "ERROR": "Error"}[call.body.status]
+    if call.body.status != "ERROR" and entry["bundle"] not in ACCESS_STATES and present != state:
+        raise ForbiddenError(f"The entry is {entry['bundle']}; wait until it is Ready.")
+    if call.body.status == "FINISH" and present not in ("Executing", "Finished"):
+        raise UserError("Say STARTED before FINISH: an agent that did not start cannot have finished.")
+    move_cell(call.platform, call.connection, entry["id"], agent=state)
+    return {"id": entry["id"], "status": state}
+
+
+def get_entry(call: Call) -> dict[str, Any]:
+    """Show the state of an entry to its agent."""
+    entry = require_entry(call, "entry")
+    return {"id": entry["id"], "status": entry["bundle"], "agent_status": entry["agent"], "task": entry["task"]}
+
+
+def open_entry(call: Call) -> dict[str, Any]:
+    """Make an entry ready for its agent; for relays."""
+    entry = require_entry(call, "relay")
+    call.connection.execute(update(CELLS).where(CELLS.c.id == entry["id"]).values(access={"prompt": call.body.prompt}))
+    move_cell(call.platform, call.connection, entry["id"], bundle="Ready", agent="Ready")
+    return {"id": entry["id"]}
+
+
+def require_entry(call: Call, kind: str) -> dict[str, Any]:
+    """Return the row of the entry that is named, for who has the token of that kind for it; raises ForbiddenError."""
+    cell = call.path["entry"]
+    row = call.connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().first()
+    if row is None or not is_token(call.token, call.platform.signer, kind, cell):
+        raise ForbiddenError("There is no such entry, or this is not its token.")
+    return dict(row)
+
+
+def report(call: Call) -> dict[str, Any]:
+    """Take figures that an owner reports; they are shown with that mark and never ranked."""
+    form = call.body
+    agent = agent_of(call.connection, call.user, form.agent)
+    load_task_set(call.platform.state, form.task_set)
+    id_ = new_id()
+    said = {"figures": form.said, "source": form.source}
+    row = {"id": id_, "agent_id": agent["id"], "task_set": form.task_set, "said": said, "created_ns": time.time_ns()}
+    call.connection.execute(insert(REPORTS).values(**row))
+    note(call.platform.state, "reports", [row])
+    append(call.connection, call.platform.signer, "self-reported", agent["id"], {"task_set": form.task_set, **said})
+    return {"id": id_, "ranked": False}
+
+
+def upload(call: Call) -> dict[str, Any]:
+    """Keep an artefact beside a report; the same bytes are one artefact, however often they are sent."""
+    row = call.connection.execute(select(REPORTS).where(REPORTS.c.id == call.path["report"])).mappings().first()
+    if row is None:
+        raise ForbiddenError("There is no such report, or it is not yours.")
+    agent_of(call.connection, call.user, row["agent_id"])
+    digest = keep(call.platform.state, call.body)
+    if row["artefact"] != digest:
+        call.connection.execute(update(REPORTS).where(REPORTS.c.id == row["id"]).values(artefact=digest))
+        append(call.connection, call.platform.signer, "artefact", row["id"], {"sha256": digest})
+    return {"sha256": digest}
+
+
+def list_events(call: Call) -> JSONResponse:
+    """Show the chain of events from a number on."""
+    after, most = call.number("after", 0, 0, 10**9 - 1), call.number("limit", 1000, 1, 10_000)
+    return JSONResponse({"items": read_events(call.connection, after, most), "key": call.platform.signer.public_hex})
+
+
+def events_key(call: Call) -> dict[str, Any]:
+    """Show the public key of events."""
+    return {"key": call.platform.signer.public_hex, "algorithm": "ed25519"}
+
+
+def list_users(call: Call) -> dict[str, Any]:
+    """List the users."""
+    rows = call.connection.execute(select(USERS).order_by(USERS.c.name)).mappings()
+    return {"items": [{k: row[k] for k in ("name", "role", "created_ns", "expires_ns")} for row in rows]}
+
+
+_LIMIT = {"limit": "how many at most"}
+OPERATIONS = (
+    Operation("GET", "/api/health", "Whether the platform answers.", health, None),
+    Operation("GET", "/api/users", "The users.", list_users, ("admin",)),
+    Operation(
+        "POST",
+        "/api/users",
+        "Make a user; the answer holds the token, which is not kept.",
+        add_user_operation,
+        ("admin",),
+        UserForm,
+        status=201,
+    ),
+    Operation("POST", "/api/users/{name}/token", "Give a user a new token; the former one ends.", renew, ("admin",)),
+    Operation("GET", "/api/task-sets", "The task sets that benchmarks can be asked for.", list_task_sets),
+    Operation("GET", "/api/agents", "Your agents.", list_agents, ("owner",), query=_LIMIT),
+    Operation(
+        "POST",
+        "/api/agents",
+        "Register a built-in or a self-hosted agent.",
+        register_agent,
+        ("owner",),
+        AgentForm,
+        status=201,
+    ),
+    Operation(
+        "POST",
+        "/api/agents/bundle",
+        "Register an agent by a tar with agent.yaml.",
+        upload_agent,
+        ("owner",),
+        raw=True,
+        status=201,
+        query={"name": "its name", "level": "beginner, intermediate or expert", "domains": "with commas"},
+    ),
+    Operation("GET", "/api/agents/{agent}/manifest", "What a self-hosted agent has to do.", manifest, ("owner",)),
+    Operation(
+        "GET",
+        "/api/benchmarks",
+        "Your benchmarks, the latest first.",
+        list_benchmarks,
+        ("owner",),
+        query={**_LIMIT, "state": "of this state alone"},
+    ),
+    Operation(
+        "POST",
+        "/api/benchmarks",
+        "Ask for a benchmark: its tasks are frozen and queued.",
+        ask_benchmark,
+        ("owner",),
+        BenchmarkForm,
+        status=201,
+    ),
+    Operation(
+        "GET", "/api/benchmarks/{benchmark}", "A benchmark with its cells and results.", get_benchmark, ("owner",)
+    ),
+    Operation("GET", "/api/entries/{entry}", "The state of an entry, with the entry's token.", get_entry, None),
+    Operation(
+        "PUT",
+        "/api/entries/{entry}/status",
+        "STARTED, FINISH or ERROR, with the entry's token.",
+        put_status,
+        None,
+        StatusForm,
+    ),
+    Operation(
+        "POST", "/api/relay/{entry}/open", "Make an entry ready, with the relay's token.", open_entry, None, PromptForm
+    ),
+    Operation(
+        "POST",
+        "/api/reports",
+        "Report figures of one's own agent: shown, marked, never ranked.",
+        report,
+        ("owner",),
+        ReportForm,
+        status=201,
+    ),
+    Operation("PUT", "/api/reports/{report}/artefact", "Keep a file beside a report.", upload, ("owner",), raw=True),
+    Operation(
+        "GET",
+        "/api/events",
+        "The chain of events.",
+        list_events,
+        ROLES,
+        query={**_LIMIT, "after": "the last number that you have"},
+    ),
+    Operation("GET", "/api/events/key", "The public key that events are signed with.", events_key, None),
+)

@@ -1,0 +1,278 @@
+"""The pages of the platform: boards for everybody, agents and benchmarks for whom they belong to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import DataError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from opsassay.errors import OpsAssayError, UserError
+from opsassay.server.access import ForbiddenError, User, user_of
+from opsassay.server.agents import AgentForm, register
+from opsassay.server.api import read_bounded
+from opsassay.server.benchmarks import Platform, benchmark_of, request_benchmark
+from opsassay.server.platform_boards import BoardShelf, self_reported
+from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS
+from opsassay.server.states import BUNDLE
+from opsassay.server.task_sets import load_task_set, task_set_names
+from opsassay.web.boards import board_view
+from opsassay.web.page import content_security_policy, render
+from opsassay.web.plain import plain, utc
+
+COOKIE = "opsassay"
+STYLES = ("static/report.css", "static/board.css", "static/platform.css")
+SCRIPTS = ("static/platform.js",)
+FORM_BYTES = 100_000
+SHOWN_CELLS = 500
+
+
+class Pages:
+    """The pages of *platform*."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform, self._boards = platform, BoardShelf(platform)
+
+    def routes(self) -> list[Route]:
+        """Return the routes of all pages."""
+        return [
+            Route("/", self._page(self._home)),
+            Route("/boards/{task_set}", self._page(self._board)),
+            Route("/api/boards/{task_set}", self._page(self._board_json)),
+            Route("/login", self._page(self._login_form)),
+            Route("/login", self._login, methods=["POST"]),
+            Route("/logout", self._logout, methods=["POST"]),
+            Route("/agents", self._page(self._agents)),
+            Route("/agents", self._form(self._register), methods=["POST"]),
+            Route("/benchmarks", self._form(self._ask), methods=["POST"]),
+            Route("/benchmarks/{benchmark}", self._page(self._benchmark)),
+        ]
+
+    def _page(self, work: Callable[[Connection, User | None, Request], Response]) -> Callable[[Request], Any]:
+        def answer(request: Request) -> Response:
+            with self._platform.engine.connect() as connection:
+                return work(connection, self._user(connection, request), request)
+
+        async def page(request: Request) -> Response:
+            try:
+                return await run_in_threadpool(answer, request)
+            except (OpsAssayError, DataError) as error:
+                return _sorry(error)
+
+        return page
+
+    def _form(self, work: Callable[[Connection, User, Mapping[str, list[str]]], str]) -> Callable[[Request], Any]:
+        """Return an endpoint that does *work* with the form of a user and leads to the page that it returns."""
+
+        def answer(request: Request, form: Mapping[str, list[str]]) -> Response:
+            with self._platform.writing() as connection:
+                user = self._user(connection, request)
+                if user is None:
+                    return RedirectResponse("/login", status_code=303)
+                return RedirectResponse(work(connection, user, form), status_code=303)
+
+        async def page(request: Request) -> Response:
+            if not _is_from_here(request):
+                return HTMLResponse("Only pages of this server may send something to it.", status_code=403)
+            try:
+                return await run_in_threadpool(answer, request, await _fields(request))
+            except (OpsAssayError, DataError) as error:
+                return _sorry(error)
+
+        return page
+
+    def _user(self, connection: Connection, request: Request) -> User | None:
+        token = request.cookies.get(COOKIE)
+        return user_of(connection, token) if token else None
+
+    def _home(self, connection: Connection, user: User | None, _request: Request) -> Response:
+        state = self._platform.state
+        sets = [
+            {
+                "name": name,
+                "description": load_task_set(state, name).description,
+                "domain": load_task_set(state, name).domain,
+            }
+            for name in task_set_names(state)
+        ]
+        ended = select(func.count()).select_from(RESULTS)
+        open_cells = select(func.count()).select_from(CELLS).where(CELLS.c.bundle.not_in((BUNDLE.first, *BUNDLE.ends)))
+        waiting = select(func.count()).select_from(CELLS).where(CELLS.c.bundle == BUNDLE.first)
+        numbers = {
+            "results": connection.execute(ended).scalar_one(),
+            "running": connection.execute(open_cells).scalar_one(),
+            "waiting": connection.execute(waiting).scalar_one(),
+        }
+        return _shown("platform_home.html", "OpsAssay boards", user, task_sets=sets, numbers=numbers)
+
+    def _board(self, connection: Connection, user: User | None, request: Request) -> Response:
+        name = request.path_params["task_set"]
+        board = self._boards.board(connection, name)
+        reports = [
+            {
+                "agent": plain(one["agent_name"], 100),
+                "said": plain(", ".join(f"{k} {v:g}" for k, v in one["said"]["figures"].items()), 500),
+                "source": plain(one["said"]["source"], 300),
+                "when": utc(one["created_ns"]),
+            }
+            for one in self_reported(connection, name)
+        ]
+        return _shown(
+            "platform_board.html", f"Board: {name}", user, boards=[board_view(board)], reports=reports, overall=[]
+        )
+
+    def _board_json(self, connection: Connection, _user: User | None, request: Request) -> Response:
+        board = self._boards.board(connection, request.path_params["task_set"])
+        rows = []
+        for row in board.rows:
+            item = row.as_item()
+            item["evidence"] = [{k: one[k] for k in ("run", "task")} for one in item["evidence"]]
+            rows.append(item)
+        return JSONResponse({"domain": board.domain, "tasks": board.tasks, "warnings": board.warnings, "items": rows})
+
+    def _login_form(self, _connection: Connection, user: User | None, _request: Request) -> Response:
+        return _shown("platform_login.html", "Sign in", user, wrong=False)
+
+    async def _login(self, request: Request) -> Response:
+        if not _is_from_here(request):
+            return HTMLResponse("Only pages of this server may send something to it.", status_code=403)
+        try:
+            token = (await _fields(request)).get("token", [""])[0].strip()
+        except OpsAssayError as error:
+            return _sorry(error)
+
+        def known() -> bool:
+            with self._platform.engine.connect() as connection:
+                return user_of(connection, token) is not None
+
+        if not await run_in_threadpool(known):
+            answer = _shown("platform_login.html", "Sign in", None, wrong=True)
+            answer.status_code = 403
+            return answer
+        found = RedirectResponse("/agents", status_code=303)
+        secure = request.url.scheme == "https"
+        found.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure, max_age=7 * 86_400)
+        return found
+
+    async def _logout(self, request: Request) -> Response:
+        if not _is_from_here(request):
+            return HTMLResponse("Only pages of this server may send something to it.", status_code=403)
+        answer = RedirectResponse("/", status_code=303)
+        answer.delete_cookie(COOKIE)
+        return answer
+
+    def _agents(self, connection: Connection, user: User | None, _request: Request) -> Response:
+        if user is None:
+            return RedirectResponse("/login", status_code=303)
+        rows = connection.execute(select(AGENTS).order_by(AGENTS.c.name)).mappings().all()
+        mine = [row for row in rows if user.owns(row["owner_id"])]
+        ids = [row["id"] for row in mine]
+        benchmarks: dict[str, list[dict[str, Any]]] = {}
+        query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id.in_(ids)).order_by(BENCHMARKS.c.created_ns.desc())
+        for row in connection.execute(query).mappings():
+            shown = {
+                "id": row["id"],
+                "task_set": plain(row["task_set"], 100),
+                "state": row["state"],
+                "when": utc(row["created_ns"]),
+            }
+            benchmarks.setdefault(row["agent_id"], []).append(shown)
+        agents = [
+            {
+                "id": row["id"],
+                "name": plain(row["name"], 100),
+                "kind": row["kind"].replace("_", " "),
+                "level": row["level"],
+                "domains": ", ".join(row["domains"]),
+                "benchmarks": benchmarks.get(row["id"], []),
+            }
+            for row in mine
+        ]
+        return _shown(
+            "platform_agents.html", "Your agents", user, agents=agents, task_sets=task_set_names(self._platform.state)
+        )
+
+    def _register(self, connection: Connection, user: User, form: Mapping[str, list[str]]) -> str:
+        user.require("owner")
+        given = {name: form.get(name, [""])[0].strip() for name in ("name", "kind", "level", "source")}
+        try:
+            agent = AgentForm.model_validate({**given, "domains": form.get("domains", [])})
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UserError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+        register(connection, self._platform.state, user, agent, None)
+        return "/agents"
+
+    def _ask(self, connection: Connection, user: User, form: Mapping[str, list[str]]) -> str:
+        user.require("owner")
+        agent, task_set = (form.get(name, [""])[0] for name in ("agent", "task_set"))
+        return f"/benchmarks/{request_benchmark(self._platform, connection, user, agent, task_set)}"
+
+    def _benchmark(self, connection: Connection, user: User | None, request: Request) -> Response:
+        if user is None:
+            return RedirectResponse("/login", status_code=303)
+        found = benchmark_of(connection, user, request.path_params["benchmark"])
+        cells = found["cells"]
+        ended = sum(cell["bundle"] in BUNDLE.ends for cell in cells)
+        shown = [
+            {
+                "task": plain(cell["task"], 120),
+                "seed": cell["seed"],
+                "bundle": cell["bundle"],
+                "agent": cell["agent"],
+                "passed": {True: "yes", False: "no", None: "–"}[cell["passed"]],
+                "run": cell["run"] or "–",
+                "evidence": (cell["evidence"] or "–")[:12],
+                "error": plain(cell["error"] or "", 300),
+                "tries": cell["tries"],
+            }
+            for cell in cells[:SHOWN_CELLS]
+        ]
+        view = {
+            "agent": plain(found["agent_name"], 100),
+            "task_set": plain(found["task_set"], 100),
+            "state": found["state"],
+            "error": plain(found["error"] or "", 500),
+            "ended": ended,
+            "all": len(cells),
+            "passed": sum(bool(cell["passed"]) for cell in cells),
+            "states": dict(Counter(cell["bundle"] for cell in cells)),
+            "left_out": max(0, len(cells) - SHOWN_CELLS),
+        }
+        return _shown("platform_benchmark.html", f"Benchmark of {view['agent']}", user, benchmark=view, cells=shown)
+
+
+def _shown(template: str, title: str, user: User | None, **values: Any) -> HTMLResponse:
+    policy = content_security_policy(SCRIPTS, STYLES, forms="'self'") + "; connect-src 'self'"
+    who = plain(user.name, 80) if user else None
+    text = render(template, title, styles=STYLES, later=SCRIPTS, policy=policy, user=who, **values)
+    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+
+def _sorry(error: OpsAssayError | DataError) -> HTMLResponse:
+    if isinstance(error, DataError):
+        error = UserError("A text holds a character that cannot be kept, such as NUL; leave it out.")
+    answer = _shown("platform_sorry.html", "It cannot be done", None, why=plain(str(error), 1000))
+    answer.status_code = 403 if isinstance(error, ForbiddenError) else 404 if "There is no" in str(error) else 400
+    return answer
+
+
+def _is_from_here(request: Request) -> bool:
+    origin, host = request.headers.get("origin"), request.headers.get("host", "")
+    return origin in (None, f"http://{host}", f"https://{host}")
+
+
+async def _fields(request: Request) -> Mapping[str, list[str]]:
+    try:
+        content = (await read_bounded(request, FORM_BYTES)).decode()
+        return parse_qs(content, max_num_fields=200)
+    except ValueError as error:
+        raise UserError("The form cannot be read; send it from the page.") from error

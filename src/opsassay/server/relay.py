@@ -1,0 +1,73 @@
+"""Stands in for an agent that runs elsewhere: hands the prompt to the platform, and calls of tools from there to the tools.
+
+``python relay.py PROMPT SOCKET``, started by a worker; it imports the standard library only. What it is to relay, the
+worker has written into ``$OPSASSAY_RELAYS/<its process id>.json``.
+"""
+
+import json
+import os
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+WAIT_S = 20
+TRIES = 60
+
+
+def main(words: list[str]) -> int:
+    """Relay until the agent has ended or is not awaited any longer."""
+    prompt, tools = words
+    place = Path(os.environ["OPSASSAY_RELAYS"]) / f"{os.getppid()}.json"
+    entry = json.loads(place.read_text())
+    _ask(entry, "POST", "open", {"prompt": Path(prompt).read_text()})
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(tools)
+    stream = server.makefile("rw", encoding="utf-8", newline="\n")
+    while True:
+        given = _ask(entry, "GET", f"next?wait={WAIT_S}", None)
+        if given.get("finished"):
+            return 0 if given.get("status") == "Finished" else 1
+        if "message" in given:
+            stream.write(json.dumps(given["message"]) + "\n")
+            stream.flush()
+            answer = _answer(stream, given["message"].get("id"))
+            _ask(entry, "POST", "answer", {"id": given["id"], "message": answer})
+
+
+def _answer(stream: Any, number: Any) -> Any:
+    """Return the answer to the request with that *number*; a notification has none."""
+    if number is None:
+        return None
+    while line := stream.readline():
+        answer = json.loads(line)
+        if answer.get("id") == number and "method" not in answer:
+            return answer
+    raise SystemExit("the tools ended")
+
+
+def _ask(entry: dict[str, str], method: str, what: str, body: dict[str, Any] | None) -> Any:
+    """Ask the platform; a server that is being started again is asked again."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {entry['token']}", "Content-Type": "application/json"}
+    request = urllib.request.Request(
+        f"{entry['server']}/api/relay/{entry['entry']}/{what}", data, headers, method=method
+    )
+    for _ in range(TRIES):
+        try:
+            with urllib.request.urlopen(request, timeout=WAIT_S + 30) as answer:
+                return json.loads(answer.read() or b"{}")
+        except urllib.error.HTTPError as error:
+            if error.code < 500:
+                raise SystemExit(f"{what}: {error.read().decode()[:300]}") from error
+        except OSError:
+            pass
+        time.sleep(1)
+    raise SystemExit("the platform does not answer")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""Calls between an agent that runs elsewhere and the tools of its run: kept here while they are under way.
+
+The agent posts a message of MCP and waits for its answer; the relay beside the tools asks for the next message. A server
+that is started again has lost no result: both sides ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+ANSWER_S = 120.0
+MOST_WAITING = 100
+
+
+@dataclass
+class _Line:
+    """What waits for one entry."""
+
+    messages: asyncio.Queue[tuple[str, Any]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+    answers: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    status: str = ""
+
+
+class Switchboard:
+    """The lines of all entries that are open now."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line] = {}
+
+    def _line(self, entry: str) -> _Line:
+        return self._lines.setdefault(entry, _Line())
+
+    async def ask(self, entry: str, message: Any) -> Any:
+        """Return the answer of the tools to *message*; raises TimeoutError, and QueueFull when too many wait."""
+        line, key = self._line(entry), secrets.token_hex(8)
+        answer = line.answers[key] = asyncio.get_running_loop().create_future()
+        try:
+            line.messages.put_nowait((key, message))
+            return await asyncio.wait_for(answer, ANSWER_S)
+        finally:
+            del line.answers[key]
+
+    async def next(self, entry: str, wait_s: float) -> dict[str, Any]:
+        """Return the next message for the relay of *entry*, that its agent has ended, or nothing after *wait_s*."""
+        line = self._line(entry)
+        getting, ending = asyncio.ensure_future(line.messages.get()), asyncio.ensure_future(line.ended.wait())
+        done, pending = await asyncio.wait({getting, ending}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        for one in pending:
+            one.cancel()
+        if getting in done:
+            key, message = getting.result()
+            return {"id": key, "message": message}
+        return {"finished": True, "status": line.status} if line.ended.is_set() else {}
+
+    def answer(self, entry: str, key: str, message: Any) -> None:
+        """Hand the answer to whoever waits for it."""
+        waiting = self._line(entry).answers.get(key)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+
+    def end(self, entry: str, status: str) -> None:
+        """Let the relay of *entry* know that its agent has ended."""
+        line = self._line(entry)
+        line.status = status
+        line.ended.set()
+
+    def open(self, entry: str) -> None:
+        """Begin anew: what waited for a run before this one is of no use."""
+        self._lines[entry] = _Line()

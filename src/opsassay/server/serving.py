@@ -1,0 +1,196 @@
+"""The platform as processes: a server with its database and workers, and workers elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from socket import socket
+
+import uvicorn
+from procrastinate.exceptions import ConnectorException
+from psycopg import OperationalError
+from sqlalchemy import func, select
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from opsassay.bench.core.domain import DOMAINS, domain_named
+from opsassay.errors import UserError
+from opsassay.logs import configure
+from opsassay.server.access import add_user
+from opsassay.server.benchmarks import Platform
+from opsassay.server.database import engine_of, migrate, sole_server, unreachable
+from opsassay.server.embedded import embedded_postgresql
+from opsassay.server.events import Signer, append
+from opsassay.server.index import note_events, rebuild
+from opsassay.server.schema import USERS
+from opsassay.server.site import platform_app
+from opsassay.server.task_sets import FOLDER
+from opsassay.server.work import Worker, run_worker
+from opsassay.web.loopback import bound
+
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+ADMIN = "admin"
+WORKERS_END_S = 70.0
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """How the server is run; *database* None for one of its own, *say* hears what a person has to know.
+
+    With a *command* it serves for as long as that runs, which finds OPSASSAY_SERVER, OPSASSAY_DATABASE,
+    OPSASSAY_EVENTS_KEY and, at the first start, OPSASSAY_TOKEN among its variables.
+    """
+
+    state: Path
+    port: int = 0
+    bind: str = "127.0.0.1"
+    names: Sequence[str] = ()
+    database: str | None = None
+    workers: int = 1
+    reindex: bool = False
+    command: Sequence[str] = ()
+    say: Callable[[str], None] = print
+
+
+@dataclass(frozen=True)
+class WorkSettings:
+    """How a worker is run; without *domains* it takes cells of all."""
+
+    state: Path
+    database: str
+    server: str = ""
+    domains: Sequence[str] = ()
+    jobs: int = 1
+    until_empty: bool = False
+
+
+def serve(settings: ServeSettings) -> int:
+    """Serve the platform until SIGINT or SIGTERM, or until the command of *settings* has ended; return its exit code.
+
+    What was started is ended then. Raises OpsAssayError.
+    """
+    state = _state(settings.state)
+    with ExitStack() as stack:
+        listener = stack.enter_context(bound(settings.port, settings.bind))
+        address = f"http://{settings.bind}:{listener.getsockname()[1]}"
+        given = settings.database
+        url = stack.enter_context(embedded_postgresql(state) if given is None else nullcontext(given))
+        engine = engine_of(url)
+        stack.callback(engine.dispose)
+        version = migrate(engine, url)
+        stack.enter_context(sole_server(engine))
+        platform = Platform(state, engine, Signer.of(state))
+        if settings.reindex:
+            counts = _reindexed(platform)
+            settings.say(f"opsassay: filled from {state}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
+        if (token := _first_admin(platform)) is not None:
+            settings.say(f"opsassay: the token of the user {ADMIN}, shown this once: {token}")
+        settings.say(f"opsassay: serving at {address} on PostgreSQL {version}, with {settings.workers} workers")
+        stack.enter_context(_workers(settings, state, url, address))
+        app = TrustedHostMiddleware(platform_app(platform, url), [*HOSTS, settings.bind, *settings.names])
+        config = uvicorn.Config(
+            app,
+            log_level="error",
+            server_header=False,
+            timeout_graceful_shutdown=3,
+            h11_max_incomplete_event_size=65_536,
+        )
+        server = uvicorn.Server(config)
+        if not settings.command:
+            server.run(sockets=[listener])
+            return 0
+        told = {"SERVER": address, "DATABASE": url, "EVENTS_KEY": platform.signer.public_hex, "TOKEN": token or ""}
+        return _beside(server, listener, settings.command, {f"OPSASSAY_{name}": said for name, said in told.items()})
+
+
+def _beside(server: uvicorn.Server, listener: socket, command: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Serve from a thread for as long as *command* runs; return its exit code."""
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="server")
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            time.sleep(0.02)
+        return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode
+    except OSError as error:
+        raise UserError(f"{command[0]} cannot be started: {error.strerror}.") from error
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def work(settings: WorkSettings) -> str:
+    """Run a worker until a signal, or until there is nothing left; return a sentence. Raises OpsAssayError."""
+    state = _state(settings.state)
+    domains = [domain_named(name).name for name in settings.domains] or list(DOMAINS.names())
+    configure("worker")
+    engine = engine_of(settings.database)
+    try:
+        migrate(engine, settings.database)
+        worker = Worker(Platform(state, engine, Signer.of(state)), settings.server)
+        running = run_worker(
+            worker, settings.database, domains, concurrency=settings.jobs, until_empty=settings.until_empty
+        )
+        asyncio.run(running)
+    except (ConnectorException, OperationalError) as error:
+        raise unreachable(settings.database, error) from error
+    finally:
+        engine.dispose()
+    return "there is nothing left to do" if settings.until_empty else "the worker has ended"
+
+
+def _state(folder: Path) -> Path:
+    (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+    return folder.absolute()
+
+
+def _first_admin(platform: Platform) -> str | None:
+    with platform.writing() as connection:
+        if connection.execute(select(func.count()).select_from(USERS)).scalar_one():
+            return None
+        token = add_user(connection, platform.state, ADMIN, "admin")
+        append(connection, platform.signer, "user", ADMIN, {"role": "admin"})
+        note_events(connection, platform.state, 0)
+        return token
+
+
+def _reindexed(platform: Platform) -> dict[str, int]:
+    with platform.engine.begin() as connection:
+        return rebuild(connection, platform.state)
+
+
+@contextmanager
+def _workers(settings: ServeSettings, state: Path, url: str, address: str) -> Iterator[None]:
+    """Run workers beside the server while the block lasts; their logs are in the state folder."""
+    environment = {**os.environ, "OPSASSAY_DATABASE": url}  # not among the words, which others may read
+    command = [sys.executable, "-m", "opsassay", "worker", "--state", str(state), "--server", address]
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for number in range(settings.workers):
+            with (state / f"worker-{number}.log").open("ab") as log:
+                started.append(
+                    subprocess.Popen(
+                        command,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
+                )
+        yield
+    finally:
+        for one in started:
+            one.terminate()
+        for one in started:
+            try:
+                one.wait(WORKERS_END_S)
+            except subprocess.TimeoutExpired:
+                one.kill()
+                one.wait()

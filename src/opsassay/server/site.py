@@ -1,0 +1,255 @@
+"""The application: operations, calls of tools, what goes on now, boards and pages, behind one list of headers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from opsassay.errors import OpsAssayError
+from opsassay.server.api import BodyError, as_json_line, bearer, openapi, read_bounded, refusal, routes_of
+from opsassay.server.benchmarks import Platform
+from opsassay.server.entry_tokens import is_token
+from opsassay.server.events import last_event, read_events
+from opsassay.server.index import last_noted, note_events
+from opsassay.server.operations import OPERATIONS
+from opsassay.server.pages import Pages
+from opsassay.server.queue import defer_lost
+from opsassay.server.relaying import Switchboard
+from opsassay.server.schema import CELLS
+from opsassay.server.timeouts import expire
+from opsassay.web.loopback import SafeHeaders
+
+LOOK_S, TEND_S, KEEP_ALIVE_S = 0.5, 15.0, 15.0
+MESSAGE_BYTES = 4 * 2**20
+
+
+class News:
+    """Who waits for events: one look at the database for all of them."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform, self._changed, self.last = platform, asyncio.Condition(), 0
+
+    async def follow(self) -> None:
+        """Look for new events until cancelled."""
+        while True:
+            with suppress(SQLAlchemyError):
+                last = await run_in_threadpool(self._look)
+                if last != self.last:
+                    async with self._changed:
+                        self.last = last
+                        self._changed.notify_all()
+            await asyncio.sleep(LOOK_S)
+
+    async def after(self, seq: int) -> int:
+        """Wait until there are events after *seq*, KEEP_ALIVE_S at most; return the number of the last one."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KEEP_ALIVE_S), self._changed:
+                await self._changed.wait_for(lambda: self.last > seq)
+        return self.last
+
+    def _look(self) -> int:
+        with self._platform.engine.connect() as connection:
+            return last_event(connection)
+
+
+def platform_app(platform: Platform, url: str) -> Starlette:
+    """Return the application of *platform*, whose database is at *url*."""
+    lines, news = Switchboard(), News(platform)
+    described = openapi(OPERATIONS)
+
+    async def description(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
+        return JSONResponse(described)
+
+    routes = [
+        Route("/openapi.json", description),
+        *_Relaying(platform, lines).routes(),
+        Route("/api/live", _live(platform, news)),
+        *_with_effects(platform, url, lines),
+        *Pages(platform).routes(),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 - starlette's signature
+        tending = [asyncio.create_task(news.follow()), asyncio.create_task(_tend(platform, url))]
+        yield
+        for task in tending:
+            task.cancel()
+
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(SafeHeaders)])
+    app.router.redirect_slashes = False
+    return app
+
+
+def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Route]:
+    """Return the routes of operations; after some of them something is to be done outside of the database."""
+
+    def queue(_path: dict[str, str], _status: int) -> None:
+        with platform.engine.connect() as connection:
+            defer_lost(url, connection)
+
+    async def after_request(path: dict[str, str], status: int) -> None:
+        await run_in_threadpool(queue, path, status)
+
+    async def after_status(path: dict[str, str], status: int) -> None:
+        del status
+        cell = path["entry"]
+        state = await run_in_threadpool(_agent_state, platform, cell)
+        if state in ("Finished", "Error", "TimedOut"):
+            lines.end(cell, state)
+
+    async def after_open(path: dict[str, str], status: int) -> None:
+        del status
+        lines.open(path["entry"])
+
+    effects = {
+        "/api/benchmarks": after_request,
+        "/api/entries/{entry}/status": after_status,
+        "/api/relay/{entry}/open": after_open,
+    }
+    found = []
+    for route in routes_of(OPERATIONS, platform):
+        effect = effects.get(route.path)
+        found.append(
+            route
+            if effect is None
+            else Route(route.path, _followed(route.endpoint, effect), methods=list(route.methods or ()))
+        )
+    return found
+
+
+def _followed(
+    endpoint: Callable[[Request], Any], effect: Callable[[dict[str, str], int], Any]
+) -> Callable[[Request], Any]:
+    async def followed(request: Request) -> Response:
+        answer: Response = await endpoint(request)
+        if answer.status_code < 300 and request.method in ("POST", "PUT"):
+            await effect(dict(request.path_params), answer.status_code)
+        return answer
+
+    return followed
+
+
+def _agent_state(platform: Platform, cell: str) -> str:
+    with platform.engine.connect() as connection:
+        return str(connection.execute(select(CELLS.c.agent).where(CELLS.c.id == cell)).scalar_one())
+
+
+class _Relaying:
+    """The endpoints between an agent that runs elsewhere and its relay."""
+
+    def __init__(self, platform: Platform, lines: Switchboard) -> None:
+        self._platform, self._lines = platform, lines
+
+    def routes(self) -> list[Route]:
+        """Return the routes; those of agents take the token of an entry, those of relays another."""
+        return [
+            Route("/api/entries/{entry}/mcp", self._guarded("entry", self._call), methods=["POST"]),
+            Route("/api/relay/{entry}/next", self._guarded("relay", self._next)),
+            Route("/api/relay/{entry}/answer", self._guarded("relay", self._answered), methods=["POST"]),
+        ]
+
+    def _guarded(self, kind: str, work: Callable[[str, Request], Any]) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            entry = request.path_params["entry"]
+            if not is_token(bearer(request), self._platform.signer, kind, entry):
+                return refusal(403, "There is no such entry, or this is not its token.")
+            try:
+                found: Response = await work(entry, request)
+            except BodyError as error:
+                return refusal(error.status, str(error))
+            return found
+
+        return endpoint
+
+    async def _call(self, entry: str, request: Request) -> Response:
+        message = await _object(request)
+        if message.get("jsonrpc") != "2.0":
+            return refusal(400, "Send one message of MCP: a JSON object with jsonrpc 2.0.")
+        if await run_in_threadpool(_agent_state, self._platform, entry) != "Executing":
+            return refusal(409, "Say STARTED first; after FINISH there are no more calls.")
+        try:
+            answer = await self._lines.ask(entry, message)
+        except (TimeoutError, asyncio.QueueFull):
+            return refusal(503, "The tools do not answer now; try again.")
+        return Response(status_code=202) if answer is None else JSONResponse(answer)
+
+    async def _next(self, entry: str, request: Request) -> Response:
+        given = request.query_params.get("wait", "20")
+        wait_s = min(float(given), 30.0) if given.isascii() and given.isdigit() else 20.0
+        return JSONResponse(await self._lines.next(entry, wait_s))
+
+    async def _answered(self, entry: str, request: Request) -> Response:
+        given = await _object(request)
+        if not isinstance(given.get("id"), str):
+            return refusal(400, "Give the id of the call, and the message.")
+        self._lines.answer(entry, given["id"], given.get("message"))
+        return JSONResponse({})
+
+
+async def _object(request: Request) -> dict[str, Any]:
+    try:
+        found = json.loads(await read_bounded(request, MESSAGE_BYTES))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise BodyError(400, "The body has to be one JSON object.")
+    return found
+
+
+def _live(platform: Platform, news: News) -> Callable[[Request], Any]:
+    """Return the endpoint of server-sent events: what changed, without who or what, for pages that then look again."""
+
+    async def live(request: Request) -> Response:
+        given = request.headers.get("last-event-id", "")
+        begun = int(given[:15]) if given.isascii() and given.isdigit() else news.last
+
+        async def stream() -> AsyncIterator[str]:
+            seen = begun
+            while True:
+                last = await news.after(seen)
+                if last <= seen:
+                    yield ": still here\n\n"
+                    continue
+                found = await run_in_threadpool(_events_after, platform, seen)
+                for event in found:
+                    seen = event["seq"]
+                    yield f"id: {seen}\ndata: {as_json_line(event)}\n\n"
+                seen = max(seen, last) if not found else seen
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    return live
+
+
+def _events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
+    with platform.engine.connect() as connection:
+        return [{k: event[k] for k in ("seq", "time_ns", "kind")} for event in read_events(connection, seq)]
+
+
+async def _tend(platform: Platform, url: str) -> None:
+    """End what has lasted too long, queue what waits in no queue and note events in the folder, again and again."""
+    noted = await run_in_threadpool(last_noted, platform.state)
+
+    def tend() -> None:
+        nonlocal noted
+        expire(platform)
+        with platform.engine.connect() as connection:
+            defer_lost(url, connection)
+            noted = note_events(connection, platform.state, noted)
+
+    while True:
+        with suppress(SQLAlchemyError, OpsAssayError):
+            await run_in_threadpool(tend)
+        await asyncio.sleep(TEND_S)

@@ -1,0 +1,148 @@
+"""The life of a benchmark, of a task's bundle and of an agent in it, as tables: what may follow what, and for how long.
+
+The states and their names are ITBench's (B.3, Figure 7). Every change of state goes through `check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opsassay.errors import UserError
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+class TransitionError(UserError):
+    """A state that may not follow the present one."""
+
+
+@dataclass(frozen=True)
+class StateMachine:
+    """States of one *subject*: *following* maps each to those that may come next, *timeouts* to the longest it may last.
+
+    A state that outlasts its timeout (seconds) becomes *expired*; None is for states that may last for ever.
+    """
+
+    subject: str
+    first: str
+    following: Mapping[str, tuple[str, ...]]
+    timeouts: Mapping[str, float | None]
+    expired: str = "Error"
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The states after which nothing comes."""
+        return tuple(state for state, after in self.following.items() if not after)
+
+    def check(self, present: str, desired: str) -> bool:
+        """Return whether *desired* is a change; the same state again is none. Raises TransitionError."""
+        if desired not in self.following:
+            known = ", ".join(self.following)
+            raise TransitionError(f"No {self.subject} has a state {desired!r}; there are {known}.")
+        if desired == present:
+            return False
+        if desired not in self.following[present]:
+            after = ", ".join(self.following[present]) or "nothing"
+            raise TransitionError(
+                f"The {self.subject} is {present} and cannot become {desired}; what may follow: {after}."
+            )
+        return True
+
+
+BENCHMARK = StateMachine(
+    "benchmark",
+    "NotRegistered",
+    {
+        "NotRegistered": ("NotStarted", "Error"),
+        "NotStarted": ("Queued", "Error"),
+        "Queued": ("Running", "Error"),
+        "Running": ("PendingResultUpload", "Error"),
+        "PendingResultUpload": ("Finished", "Error"),
+        "Finished": (),
+        "Error": (),
+    },
+    {
+        "NotRegistered": HOUR_S, "NotStarted": HOUR_S, "Queued": 7 * DAY_S, "Running": 7 * DAY_S,
+        "PendingResultUpload": DAY_S, "Finished": None, "Error": None,
+    },
+)  # fmt: skip
+
+BUNDLE = StateMachine(
+    "bundle",
+    "NotStarted",
+    {
+        "NotStarted": ("Provisioning", "Error"),
+        "Provisioning": ("Provisioned", "Error", "NotStarted"),
+        "Provisioned": ("FaultInjecting", "Error", "NotStarted"),
+        "FaultInjecting": ("FaultInjected", "Error", "NotStarted"),
+        "FaultInjected": ("Ready", "Error", "NotStarted"),
+        "Ready": ("Evaluating", "Error", "NotStarted"),
+        "Evaluating": ("Evaluated", "Error", "NotStarted"),
+        "Evaluated": ("Terminating", "Error"),
+        "Terminating": ("Terminated", "Error"),
+        "Terminated": (),
+        "Error": (),
+    },
+    {
+        "NotStarted": None, "Provisioning": HOUR_S, "Provisioned": HOUR_S, "FaultInjecting": HOUR_S,
+        "FaultInjected": HOUR_S, "Ready": DAY_S, "Evaluating": HOUR_S, "Evaluated": HOUR_S, "Terminating": HOUR_S,
+        "Terminated": None, "Error": None,
+    },
+)  # fmt: skip
+"""A bundle goes back to NotStarted when its worker is gone: what was begun is begun anew by another."""
+
+AGENT = StateMachine(
+    "agent",
+    "NotStarted",
+    {
+        "NotStarted": ("Initializing", "Error", "Terminating"),
+        "Initializing": ("Ready", "Error", "TimedOut", "NotStarted"),
+        "Ready": ("Executing", "Error", "TimedOut", "NotStarted"),
+        "Executing": ("Finished", "Error", "TimedOut", "NotStarted"),
+        "Finished": ("Terminating", "NotStarted"),
+        "TimedOut": ("Terminating",),
+        "Error": ("Terminating",),
+        "Terminating": ("Terminated",),
+        "Terminated": (),
+    },
+    {
+        "NotStarted": None, "Initializing": HOUR_S, "Ready": DAY_S, "Executing": DAY_S, "Finished": HOUR_S,
+        "Error": None, "TimedOut": HOUR_S, "Terminating": HOUR_S, "Terminated": None,
+    },
+    expired="TimedOut",
+)  # fmt: skip
+
+MACHINES = {machine.subject: machine for machine in (BENCHMARK, BUNDLE, AGENT)}
+
+
+def route(machine: StateMachine, present: str, desired: str) -> tuple[str, ...]:
+    """Return the states to go through from *present* to *desired*, the last included: the shortest way that is allowed.
+
+    Nothing when it is there already. Raises TransitionError when there is no way.
+    """
+    if present == desired:
+        return ()
+    ways: dict[str, tuple[str, ...]] = {present: ()}
+    frontier = [present]
+    while frontier:
+        state = frontier.pop(0)
+        for after in machine.following[state]:
+            if after not in ways and after not in ("Error", machine.expired, machine.first, desired):
+                ways[after] = (*ways[state], after)
+                frontier.append(after)
+            elif after == desired:
+                return (*ways[state], after)
+    machine.check(present, desired)
+    raise TransitionError(f"There is no way for the {machine.subject} from {present} to {desired}.")
+
+
+def drawing() -> str:
+    """Return the tables as a list for the documentation: one line per state."""
+    lines = []
+    for machine in MACHINES.values():
+        for state, after in machine.following.items():
+            longest = machine.timeouts[state]
+            lasts = "no limit" if longest is None else f"{longest / HOUR_S:g} h, then {machine.expired}"
+            lines.append(f"| {machine.subject} | {state} | {', '.join(after) or '-'} | {lasts} |")
+    return "\n".join(["| of | state | may become | lasts at most |", "| --- | --- | --- | --- |", *lines])

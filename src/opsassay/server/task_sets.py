@@ -1,0 +1,55 @@
+"""Task sets: what agents are asked, as files in ``STATE/task_sets/``: a part of a plan without agents, of one domain.
+
+::
+
+    domain: finops
+    description: Questions about a cloud bill.
+    baselines: [constant, chance]
+    part: {tasks: [insight, anomaly], repeats: 2}
+
+Files that the part names lie beside it. What a benchmark asks is frozen by the digests of its tasks when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from opsassay.bench.core.domain import domain_named
+from opsassay.bench.core.run import Job
+from opsassay.errors import NotFoundError
+from opsassay.model.base import Written
+from opsassay.model.files import load_yaml
+
+FOLDER = "task_sets"
+
+
+class TaskSet(Written):
+    """One task set; *part* has the keys of its domain's plan but ``agents``."""
+
+    domain: str = Field(min_length=1)
+    description: str = ""
+    baselines: tuple[str, ...] = Field(default=(), description="who stands on every board of it, beside who asks")
+    part: dict[str, Any] = Field(default_factory=dict)
+
+
+def task_set_names(state: Path) -> list[str]:
+    """Return the names of the task sets in the folder *state*."""
+    return sorted(path.stem for path in (state / FOLDER).glob("*.yaml"))
+
+
+def load_task_set(state: Path, name: str) -> TaskSet:
+    """Return the task set *name*; raises NotFoundError and ConfigError."""
+    names = task_set_names(state)
+    if name not in names:
+        raise NotFoundError("task set", name, names)
+    return load_yaml(state / FOLDER / f"{name}.yaml", TaskSet)
+
+
+def jobs_of(state: Path, name: str, tasks: TaskSet, agents: Sequence[Any], further: Mapping[str, Any]) -> list[Job]:
+    """Return the runs of *agents* on *tasks*, with *further* keys of the part; raises what the domain raises."""
+    part = {**tasks.part, **further, "agents": list(agents)}
+    return list(domain_named(tasks.domain).jobs(part, state / FOLDER, f"task set {name}"))

@@ -1,0 +1,285 @@
+"""A worker: takes cells of the queue, runs each as `opsassay run` would, and puts down what came of it.
+
+Any number of workers, on any number of machines that share the folder of the platform's state, work on one database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from procrastinate import App, RetryStrategy
+from procrastinate.exceptions import ConnectorException
+from psycopg import OperationalError as LostConnectionError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+
+from opsassay.bench.core.domain import domain_named
+from opsassay.bench.core.grading import verdict_of
+from opsassay.bench.core.lease import LeasedError
+from opsassay.bench.core.ranking import why_not_ranked
+from opsassay.bench.core.results import row_of
+from opsassay.bench.core.run import Job, JobEnd
+from opsassay.bench.core.store import VERDICTS, RunStore, write_verdict
+from opsassay.errors import LostError, OpsAssayError
+from opsassay.logs import Log
+from opsassay.model.run import RunStatus
+from opsassay.server.agents import RELAYS
+from opsassay.server.artefacts import folder_digest
+from opsassay.server.benchmarks import (
+    HEARTBEAT_S,
+    HeldError,
+    Platform,
+    beat,
+    give_back,
+    jobs_by_hash,
+    move_cell,
+    put_error,
+    put_result,
+    require_frozen,
+    take,
+)
+from opsassay.server.entry_tokens import relay_token
+from opsassay.server.queue import RUN_CELL, STALLED_S, app_of, queue_name
+from opsassay.server.schema import AGENTS, BENCHMARKS
+
+_log = Log(__name__)
+T = TypeVar("T")
+
+MOST_TRIES = 5
+"""A cell that ends every worker that takes it is given up."""
+SWEEP_S = 5.0
+LOOK_S = 0.2
+"""How often is looked whether a run is to be ended."""
+ENDING_S = 60.0
+"""How long a worker that was asked to end waits for its runs."""
+PATIENCE_S = 300.0
+"""How long a worker waits for a database that is being started again."""
+
+
+@dataclass
+class Worker:
+    """One process that runs cells; *server* is where agents that run elsewhere reach the platform."""
+
+    platform: Platform
+    server: str = ""
+    name: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
+    stopping: threading.Event = field(default_factory=threading.Event)
+    _relaying: threading.Lock = field(default_factory=threading.Lock)
+    _jobs: Mapping[str, Mapping[str, Job]] = field(default_factory=dict)
+
+    def run(self, cell: str) -> None:
+        """Run one cell to its result; nothing where it has one, or another worker runs it."""
+        row = patiently(lambda: take(self.platform, cell, self.name))
+        if row is None:
+            return
+        lost, jobs = threading.Event(), list[Job]()
+        with self._beating(cell, lost, jobs):
+            try:
+                self._run(row, lost, jobs)
+            except LostError as error:
+                _log.warning("cell lost", cell=cell, why=str(error))
+            except LeasedError as error:  # the same cell for another benchmark: its result will be this one's too
+                patiently(lambda: give_back(self.platform, cell, self.name))
+                raise HeldError(str(error)) from error
+            except OpsAssayError as error:
+                said = str(error)
+                with suppress(LostError):
+                    patiently(lambda: put_error(self.platform, cell, self.name, said))
+            except BaseException:
+                with suppress(SQLAlchemyError):
+                    give_back(self.platform, cell, self.name)
+                raise
+
+    def _run(self, row: Mapping[str, Any], lost: threading.Event, jobs: list[Job]) -> None:
+        cell = row["id"]
+        if row["tries"] > MOST_TRIES:
+            raise OpsAssayError(
+                f"It was begun {MOST_TRIES} times, and every worker that took it ended before the run did."
+            )
+        job, (task_set, hosted) = self._job(row), self._about(row)
+        patiently(lambda: self._make_ready(cell, hosted=hosted))
+        jobs.append(job)
+        store = RunStore(self.platform.store(task_set))
+        with self._relayed(cell) if hosted else nullcontext():
+            end = job.run(store, lambda: lost.is_set() or self.stopping.is_set(), lambda _message: None)
+        if self.stopping.is_set() and (end.run is None or end.run.status is RunStatus.ABORTED):
+            give_back(self.platform, cell, self.name)
+            return
+        result, agent = self._result(job, end, store), _agent_state(end)
+        patiently(lambda: put_result(self.platform, cell, self.name, result, agent))
+
+    def _job(self, row: Mapping[str, Any]) -> Job:
+        """Return the job of a cell; those of one benchmark are made together and kept."""
+        benchmark = row["benchmark_id"]
+        if benchmark not in self._jobs:
+            self._jobs = {benchmark: jobs_by_hash(self.platform, benchmark)}
+        return require_frozen(self._jobs[benchmark].get(row["hash"]), row)
+
+    def _make_ready(self, cell: str, *, hosted: bool) -> None:
+        """Say that the agent is let in; one that runs elsewhere says so itself."""
+        with self.platform.writing() as connection:
+            if hosted:
+                move_cell(self.platform, connection, cell, bundle="FaultInjected")
+            else:
+                move_cell(self.platform, connection, cell, bundle="Ready", agent="Executing")
+
+    def _result(self, job: Job, end: JobEnd, store: RunStore) -> dict[str, Any]:
+        """Return what the database keeps of a run; whatever it is, its folder is the truth."""
+        if end.run_dir is None or end.run is None or end.run.status is RunStatus.ABORTED:
+            raise OpsAssayError(end.error or (end.run.error if end.run else None) or "The run came to no result.")
+        row = row_of(end)
+        if row.problem and not row.metrics:
+            raise OpsAssayError(row.problem)
+        write_verdict(end.run_dir, verdict_of(end.run, row.metrics))
+        failed = end.run.status is not RunStatus.DONE
+        passed = False if failed else domain_named(job.cell.task.domain).succeeded(row.metrics)
+        return {
+            "passed": passed,
+            "errored": failed,
+            "metrics": {name: metric.model_dump(mode="json") for name, metric in row.metrics.items()},
+            "evidence": folder_digest(end.run_dir, leave_out=(VERDICTS,)),
+            "run": end.run_dir.relative_to(store.root).as_posix(),
+            "not_ranked": list(why_not_ranked(end.run)),
+            "ended_ns": end.run.ended_ns or 0,
+        }
+
+    def _about(self, row: Mapping[str, Any]) -> tuple[str, bool]:
+        with self.platform.engine.connect() as connection:
+            query = BENCHMARKS.join(AGENTS).select().where(BENCHMARKS.c.id == row["benchmark_id"])
+            found = connection.execute(query.with_only_columns(BENCHMARKS.c.task_set, AGENTS.c.kind)).one()
+        return str(found.task_set), found.kind == "self_hosted"
+
+    @contextmanager
+    def _beating(self, cell: str, lost: threading.Event, jobs: list[Job]) -> Iterator[None]:
+        """Say again and again that the cell is held, and end *jobs* when it is not, or when the worker is to end."""
+        ended = threading.Event()
+
+        def beating() -> None:
+            due = time.monotonic() + HEARTBEAT_S
+            while not ended.wait(LOOK_S):
+                if lost.is_set() or self.stopping.is_set():
+                    for job in jobs:
+                        job.end_all()
+                elif time.monotonic() > due:
+                    due = time.monotonic() + HEARTBEAT_S
+                    with suppress(SQLAlchemyError):  # a database that is being started again
+                        if not beat(self.platform, cell, self.name):
+                            lost.set()
+
+        thread = threading.Thread(target=beating, name=f"beat-{cell}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    @contextmanager
+    def _relayed(self, cell: str) -> Iterator[None]:
+        """Write down for the relay of this process what it stands in for; one at a time."""
+        with self._relaying:
+            place = self.platform.state / RELAYS / f"{os.getpid()}.json"
+            place.parent.mkdir(exist_ok=True, mode=0o700)
+            place.touch(mode=0o600)
+            token = relay_token(self.platform.signer, cell)
+            place.write_text(json.dumps({"server": self.server, "entry": cell, "token": token}), encoding="utf-8")
+            try:
+                yield
+            finally:
+                place.unlink(missing_ok=True)
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Return what *work* returns, which is done again while the database cannot be reached, for PATIENCE_S at most."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return work()
+        except OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1.0)
+
+
+def _agent_state(end: JobEnd) -> str:
+    assert end.run is not None
+    return {RunStatus.DONE: "Finished", RunStatus.TIMEOUT: "TimedOut"}.get(end.run.status, "Error")
+
+
+async def run_worker(
+    worker: Worker, url: str, domains: Sequence[str], *, concurrency: int, until_empty: bool = False
+) -> None:
+    """Take cells of the queues of *domains* until a signal, or, *until_empty*, until there is nothing left.
+
+    A database that is gone is waited for; raises what it said last after PATIENCE_S.
+    """
+    alone_until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            await _work_through(worker, url, domains, concurrency, until_empty=until_empty)
+            return
+        except (ConnectorException, LostConnectionError) as error:
+            if worker.stopping.is_set() or time.monotonic() > alone_until:
+                raise
+            _log.warning("the database is gone; trying again", error=str(error))
+            await asyncio.sleep(1.0)
+
+
+async def _work_through(
+    worker: Worker, url: str, domains: Sequence[str], concurrency: int, *, until_empty: bool
+) -> None:
+    app = app_of(url)
+
+    @app.task(name=RUN_CELL, retry=RetryStrategy(wait=5, retry_exceptions=[HeldError]))
+    async def run_cell(cell: str) -> None:
+        await asyncio.to_thread(worker.run, cell)
+
+    async with app.open_async():
+        running = asyncio.create_task(
+            app.run_worker_async(
+                queues=[queue_name(domain) for domain in domains], name=worker.name, concurrency=concurrency,
+                wait=not until_empty, update_heartbeat_interval=HEARTBEAT_S, stalled_worker_timeout=STALLED_S,
+                shutdown_graceful_timeout=ENDING_S, install_signal_handlers=False,
+            )
+        )  # fmt: skip
+        sweeping = asyncio.create_task(_sweep(app))
+        _end_with_signals(worker, running)
+        try:
+            with suppress(asyncio.CancelledError):
+                await running
+        finally:
+            sweeping.cancel()
+            with suppress(asyncio.CancelledError, ConnectorException):
+                await sweeping
+
+
+def _end_with_signals(worker: Worker, running: asyncio.Task[None]) -> None:
+    """Let a signal end what runs: cells are given back, and then the queue is left."""
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        worker.stopping.set()
+        running.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+
+
+async def _sweep(app: App) -> None:
+    """Give jobs whose worker is gone to the others, again and again."""
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S):
+            with suppress(Exception):  # another worker was faster
+                await app.job_manager.retry_job(job)
+                _log.warning("job of a worker that is gone", job=job.id, cell=str(job.task_kwargs.get("cell")))

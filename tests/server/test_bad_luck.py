@@ -1,0 +1,213 @@
+"""Workers that are killed, databases and servers started again, folders that outlive both: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import yaml
+from sqlalchemy import text
+
+from opsassay.server.benchmarks import HeldError, Platform, beat, take
+from opsassay.server.database import engine_of
+from opsassay.server.events import Signer
+from opsassay.server.schema import CELLS
+from opsassay.server.timeouts import expire
+
+from .conftest import Running, finished
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def running(tmp_path):
+    started = Running(tmp_path / "state", "--workers", "0")
+    yield started
+    started.end()
+
+
+def many(running, repeats):
+    part = {"tasks": ["category-cost", "top-applications"], "repeats": repeats}
+    written = yaml.safe_dump({"domain": "finops", "part": part})
+    (running.state / "task_sets" / "many.yaml").write_text(written)
+
+
+def asked(running, task_set="bill", name="lucky"):
+    owner = running.user(f"owner of {name}")
+    agent = owner.ask(
+        "POST", "/api/agents", {"name": name, "kind": "built_in", "domains": ["finops"], "source": "chance"}
+    )["id"]
+    return owner, owner.request(agent, task_set)
+
+
+def ended(*workers):
+    for one in workers:
+        one.terminate()
+    for one in workers:
+        one.wait(90)
+
+
+def test_a_worker_that_is_killed_loses_and_doubles_nothing(running):
+    many(running, 20)
+    owner, benchmark = asked(running, "many")
+    workers = [running.worker() for _ in range(3)]
+    while not any(cell["run"] for cell in owner.benchmark(benchmark)["cells"]):
+        time.sleep(0.2)
+    workers[0].kill()
+    workers[1].kill()
+    workers.append(running.worker())
+    found = finished(owner, benchmark, 200)
+    ended(*workers)
+    assert [(cell["bundle"], cell["error"]) for cell in found["cells"]] == [("Terminated", None)] * 40
+    assert len({cell["run"] for cell in found["cells"]}) == 40
+    results = [e for e in owner.ask("GET", "/api/events?limit=10000")["items"] if e["kind"] == "result"]
+    ours = [event["subject"] for event in results if event["subject"].startswith(benchmark)]
+    assert sorted(ours) == sorted({cell["id"] for cell in found["cells"]})
+
+
+def test_a_database_that_is_started_again_in_the_middle_loses_nothing(running):
+    many(running, 15)
+    owner, benchmark = asked(running, "many")
+    running.end()
+    running.start()  # nobody had taken a cell: they still wait
+    worker = running.worker()
+    while not any(cell["run"] for cell in owner.benchmark(benchmark)["cells"]):
+        time.sleep(0.1)
+    pid = int((running.state / "postgresql" / "postmaster.pid").read_text().split()[0])
+    os.kill(pid, signal.SIGKILL)  # the server goes on and says so; it is started again with its database
+    running.process.send_signal(signal.SIGTERM)
+    running.process.wait(90)
+    worker.kill()
+    worker.wait()
+    running.start()
+    worker = running.worker()
+    found = finished(owner, benchmark, 200)
+    ended(worker)
+    assert [cell["bundle"] for cell in found["cells"]] == ["Terminated"] * 30
+    assert len({cell["run"] for cell in found["cells"]}) == 30
+
+
+def test_a_second_server_on_one_database_is_refused(running, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "opsassay",
+        "serve",
+        "--state",
+        str(tmp_path / "other"),
+        "--port",
+        "0",
+        "--database",
+        running.database(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "Another server uses this database" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_everything_comes_back_from_the_folder(running):
+    owner, benchmark = asked(running)
+    worker = running.worker("--until-empty")
+    before = finished(owner, benchmark)
+    worker.wait(60)
+    events = owner.ask("GET", "/api/events?limit=10000")["items"]
+    time.sleep(16)  # events are noted every 15 s
+    running.end()
+    shutil.rmtree(running.state / "postgresql")
+    running.words = ("--workers", "0", "--reindex")
+    running.start()
+    assert "filled from" in running.said
+    after = owner.benchmark(benchmark)
+    same = ("id", "task", "bundle", "agent", "passed", "errored", "metrics", "evidence", "run")
+    assert [{k: cell[k] for k in same} for cell in after["cells"]] == [
+        {k: cell[k] for k in same} for cell in before["cells"]
+    ]
+    assert after["state"] == "Finished"
+    assert owner.ask("GET", "/api/events?limit=10000")["items"][: len(events)] == events
+    running.end()
+    running.start()
+    assert "is not empty" in running.said
+    running.words = ("--workers", "0")
+    running.start()
+
+
+def test_what_lasts_too_long_is_expired_and_counts(running):
+    owner, benchmark = asked(running, name="stuck")
+    url = running.database()
+    engine = engine_of(url)
+    platform = Platform(running.state, engine, Signer.of(running.state))
+    with engine.begin() as connection:
+        connection.execute(CELLS.update().where(CELLS.c.benchmark_id == benchmark).values(bundle="Provisioning"))
+    assert expire(platform) == 0
+    assert expire(platform, time.time_ns() + int(2 * 3600e9)) == 3
+    engine.dispose()
+    found = owner.benchmark(benchmark)
+    assert [cell["bundle"] for cell in found["cells"]] == ["Error"] * 3
+    assert "was Provisioning for more than 1 hours" in found["cells"][0]["error"]
+
+
+def test_a_worker_whose_clock_is_wrong_neither_loses_nor_takes_a_cell(running):
+    _, benchmark = asked(running, name="late")
+    engine = engine_of(running.database())
+    platform = Platform(running.state, engine, Signer.of(running.state))
+    with engine.connect() as connection:
+        cell = connection.execute(CELLS.select().where(CELLS.c.benchmark_id == benchmark)).mappings().first()["id"]
+    assert take(platform, cell, "one")["tries"] == 1
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: 9 * 10**18)
+        patched.setattr(time, "time", lambda: 9e9)
+        with pytest.raises(HeldError):
+            take(platform, cell, "two")
+        assert beat(platform, cell, "one")
+        assert not beat(platform, cell, "two")
+    engine.dispose()
+
+
+def test_a_database_of_a_newer_version_is_refused_by_an_older_worker_and_server(running):
+    engine = engine_of(running.database())
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    worker = running.worker("--until-empty")
+    assert worker.wait(60) == 1
+    assert "made by a newer OpsAssay; upgrade this one" in (running.state / "further.log").read_text()
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    engine.dispose()
+
+
+def test_a_port_that_is_taken_is_one_sentence_and_nothing_is_started(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "opsassay", "serve", "--state", str(tmp_path / "s"), "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"Port {port} cannot be used" in done.stderr
+    assert not (tmp_path / "s" / "postgresql").exists()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://x/y", "postgresql://nobody:x@127.0.0.1:1/none"])
+def test_a_database_that_is_none_or_away_is_one_sentence_without_its_password(url, tmp_path):
+    command = [sys.executable, "-m", "opsassay", "worker", "--state", str(tmp_path / "s"), "--database", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (1, 2)
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert ":x@" not in done.stderr
+
+
+def test_the_end_leaves_no_process(tmp_path):
+    running = Running(tmp_path / "state", "--workers", "2")
+    family = psutil.Process(running.process.pid).children(recursive=True)
+    assert len(family) > 5
+    running.end()
+    _, alive = psutil.wait_procs(family, 10)
+    assert alive == []

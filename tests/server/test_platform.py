@@ -1,0 +1,321 @@
+"""The platform as its users have it: agents are registered, run, graded and ranked, and nobody gets what is not theirs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from opsassay.server.client import PlatformError
+from opsassay.server.operations import OPERATIONS
+
+from .conftest import bundle, finished
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+ROOT = Path(__file__).parents[2]
+AGENT = """
+agent: guesser
+command: ["{python}", "{agent}/guess.py", "{prompt}", "{work}"]
+files: [guess.py]
+needs: [mcp]
+"""
+GUESS = """
+import json, subprocess, sys
+prompt, work = open(sys.argv[1]).read(), sys.argv[2]
+answer = {"anomalies": []} if "anomalies" in prompt else {"rows": []}
+words = [f"{k}={json.dumps(v)}" for k, v in answer.items()]
+print(subprocess.run([sys.executable, work + "/opsassay_tool.py", "submit", *words], capture_output=True, text=True))
+"""
+
+
+@pytest.fixture(scope="module")
+def owner(platform):
+    return platform.user("ada")
+
+
+@pytest.fixture(scope="module")
+def other(platform):
+    return platform.user("mallory")
+
+
+@pytest.fixture(scope="module")
+def graded(platform, owner):
+    """A benchmark of ada's agent, at its end."""
+    agent = owner.ask(
+        "POST", "/api/agents", {"name": "chancer", "kind": "built_in", "domains": ["finops"], "source": "chance"}
+    )["id"]
+    return agent, finished(owner, owner.request(agent, "bill"))
+
+
+def refused(client, *words, status):
+    with pytest.raises(PlatformError) as caught:
+        client.ask(*words)
+    assert caught.value.status == status, caught.value
+    return str(caught.value)
+
+
+def test_a_benchmark_comes_to_results_with_evidence_and_its_baseline_beside_it(platform, owner, graded):
+    agent, benchmark = graded
+    assert benchmark["state"] == "Finished"
+    assert [cell["bundle"] for cell in benchmark["cells"]] == ["Terminated"] * 3
+    assert all(cell["passed"] is False and len(cell["evidence"]) == 64 for cell in benchmark["cells"])
+    for cell in benchmark["cells"]:
+        assert (platform.state / "stores" / "bill" / cell["run"] / "run.json").is_file()
+    admin = {one["agent_name"]: one for one in platform.client().ask("GET", "/api/benchmarks")["items"]}
+    finished(platform.client(), admin["constant (baseline of finops)"]["id"])
+    board = json.loads(urllib.request.urlopen(f"{platform.url}/api/boards/bill").read())
+    rows = {row["solver"]: row for row in board["items"]}
+    assert rows["chance"]["rank"] is None
+    assert rows["constant"]["baseline"]
+    assert len(rows["chance"]["evidence"]) == 3
+    assert [one["id"] for one in owner.ask("GET", "/api/agents")["items"]] == [agent]
+
+
+def test_asking_again_is_no_second_chance(owner, graded):
+    agent, benchmark = graded
+    again = finished(owner, owner.request(agent, "bill"))
+    assert [c["run"] for c in again["cells"]] == [c["run"] for c in benchmark["cells"]]
+
+
+def test_events_are_a_chain_that_anybody_can_check(platform, owner, graded, tmp_path):
+    found = owner.ask("GET", "/api/events?limit=10000")
+    kinds = [event["kind"] for event in found["items"]]
+    assert {"user", "agent registered", "benchmark requested", "cell", "result", "benchmark"} <= set(kinds)
+    (tmp_path / "events.json").write_text(json.dumps(found))
+    command = [sys.executable, "-m", "opsassay", "verify-events", str(tmp_path / "events.json"), "--key", found["key"]]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def paths(graded):
+    agent, benchmark = graded
+    cell = benchmark["cells"][0]["id"]
+    fill = {"agent": agent, "benchmark": benchmark["id"], "entry": cell, "name": "ada", "report": "0" * 16}
+    for operation in OPERATIONS:
+        path = operation.path
+        for name, value in fill.items():
+            path = path.replace("{" + name + "}", value)
+        yield operation, path
+
+
+def test_without_a_token_or_with_a_wrong_one_no_route_gives_anything(platform, graded):
+    open_ones = {"/api/health", "/api/events/key"}
+    for operation, path in paths(graded):
+        if path in open_ones:
+            continue
+        for token in ("", "ops_guess", "\u20ac"):
+            with pytest.raises((PlatformError, UnicodeEncodeError)) as caught:
+                platform.client().ask(operation.method, path, {} if operation.form else None, token=token or "none")
+            if isinstance(caught.value, PlatformError):
+                assert caught.value.status in (401, 403, 422), path
+
+
+def test_another_users_token_gets_nothing_of_ones_own(other, graded):
+    agent, benchmark = graded
+    refused(other, "GET", f"/api/benchmarks/{benchmark['id']}", status=403)
+    refused(other, "GET", f"/api/agents/{agent}/manifest", status=403)
+    refused(other, "POST", "/api/benchmarks", {"agent": agent, "task_set": "bill"}, status=403)
+    refused(other, "POST", "/api/reports", {"agent": agent, "task_set": "bill", "said": {"passed": 1}}, status=403)
+    refused(other, "GET", "/api/users", status=403)
+    refused(other, "POST", "/api/users", {"name": "x", "role": "admin"}, status=403)
+    refused(other, "POST", "/api/users/admin/token", status=403)
+    for cell in benchmark["cells"]:
+        refused(other, "GET", f"/api/entries/{cell['id']}", status=403)
+    assert other.ask("GET", "/api/agents")["items"] == []
+    assert other.ask("GET", "/api/benchmarks")["items"] == []
+
+
+def test_who_knows_the_truth_is_for_the_admin(platform, other):
+    oracle = {"name": "cheat", "kind": "built_in", "domains": ["finops"], "source": "oracle:right"}
+    refused(other, "POST", "/api/agents", oracle, status=403)
+    for source in ("../../etc/passwd", "/etc/agent.yaml", "agent.yaml", "", ".hidden", "x\\y"):
+        refused(other, "POST", "/api/agents", {**oracle, "source": source}, status=400)
+
+
+def test_a_bundle_runs_in_the_seal(platform, owner):
+    made = owner.ask(
+        "POST",
+        "/api/agents/bundle?name=guesser&level=expert&domains=finops",
+        bundle(agent__yaml=AGENT, guess__py=GUESS),
+    )
+    found = finished(owner, owner.request(made["id"], "bill"))
+    assert found["state"] == "Finished"
+    assert all(cell["run"] for cell in found["cells"])
+    run = json.loads((platform.state / "stores" / "bill" / found["cells"][0]["run"] / "run.json").read_text())
+    assert run["isolation"] == "sealed"
+
+
+BUNDLES = {
+    "no archive": b"nothing",
+    "nothing": b"",
+    "no agent.yaml": bundle(guess__py=GUESS),
+    "a path upwards": bundle(**{"../agent__yaml": AGENT}),
+    "an absolute path": bundle(**{"/tmp/agent__yaml": AGENT}),
+    "a command that is none": bundle(agent__yaml="agent: x\ncommand: []"),
+    "folders of the machine": bundle(agent__yaml=AGENT + "readable: [/srv]\n", guess__py=GUESS),
+    "files that are not there": bundle(agent__yaml=AGENT),
+}
+
+
+@pytest.mark.parametrize("name", BUNDLES)
+def test_a_bundle_that_cannot_be_used_is_refused_and_nothing_is_left(platform, owner, name):
+    before = sorted(path.name for path in (platform.state / "agents").glob("*"))
+    path = "/api/agents/bundle?name=bad&level=expert&domains=finops"
+    assert refused(owner, "POST", path, BUNDLES[name], status=400)
+    assert sorted(path.name for path in (platform.state / "agents").glob("*")) == before
+
+
+def test_an_upload_without_bounds_is_refused(owner):
+    status = refused(
+        owner, "POST", "/api/agents/bundle?name=big&level=expert&domains=finops", b"x" * (51 * 2**20), status=413
+    )
+    assert "at most" in status
+
+
+def test_an_agent_that_runs_elsewhere_works_by_the_protocol(platform, owner):
+    agent = owner.register("far away", ["finops"])
+    benchmark = owner.request(agent, "bill")
+    example = [sys.executable, str(ROOT / "examples" / "platform" / "agent.py"), platform.url, owner._token, agent]
+    done = subprocess.run(example, check=False, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found = finished(owner, benchmark)
+    assert {cell["agent"] for cell in found["cells"]} == {"Finished"}
+    board = json.loads(urllib.request.urlopen(f"{platform.url}/api/boards/bill").read())
+    (row,) = (row for row in board["items"] if row["solver"] == "far away")
+    assert row["rank"] is None
+    assert "it ran unsealed" in row["not_ranked"]
+
+
+def test_an_entry_hears_start_and_finish_in_order_and_twice_is_once(platform, owner):
+    agent = owner.register("slow starter", ["finops"])
+    benchmark = owner.request(agent, "bill")
+    entry = next(owner.entries(agent))
+
+    def say(status, token=None):
+        path = f"/api/entries/{entry.id}/status"
+        return owner.ask("PUT", path, {"status": status}, token=token or entry._token)
+
+    with pytest.raises(PlatformError, match="STARTED before FINISH"):
+        say("FINISH")
+    with pytest.raises(PlatformError, match="Say STARTED first"):
+        entry.tools()
+    with pytest.raises(PlatformError):
+        say("STARTED", token="entry_" + "0" * 64)
+    assert say("STARTED") == say("STARTED")
+    assert entry._message(
+        "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    )
+    assert say("FINISH") == say("FINISH")
+    for later in owner.entries(agent):
+        with later.working():
+            later.call("submit", {"rows": []})
+    found = finished(owner, benchmark)
+    assert [cell["errored"] for cell in found["cells"]].count(True) >= 1
+
+
+def test_what_owners_report_is_shown_with_that_mark_and_never_ranked(platform, owner, graded):
+    agent, _ = graded
+    said = owner.ask(
+        "POST",
+        "/api/reports",
+        {"agent": agent, "task_set": "bill", "said": {"passed": 1.0}, "source": "<b>trust me</b>"},
+    )
+    assert said["ranked"] is False
+    first = owner.ask("PUT", f"/api/reports/{said['id']}/artefact", b"evidence")
+    again = owner.ask("PUT", f"/api/reports/{said['id']}/artefact", b"evidence")
+    assert first == again
+    assert (platform.state / "artefacts" / first["sha256"][:2] / first["sha256"]).read_bytes() == b"evidence"
+    events = owner.ask("GET", "/api/events?limit=10000")["items"]
+    assert sum(event["kind"] == "artefact" for event in events) == 1
+    page = urllib.request.urlopen(f"{platform.url}/boards/bill").read().decode()
+    assert "not measured here, not ranked" in page
+    assert "<b>trust me" not in page
+    board = json.loads(urllib.request.urlopen(f"{platform.url}/api/boards/bill").read())
+    assert all(row["rank"] is None for row in board["items"] if row["solver"] == "chance")
+
+
+BAD = {
+    "no json": b"{",
+    "a list": [],
+    "no fields": {},
+    "an unknown field": {"name": "x", "kind": "built_in", "domains": ["finops"], "admin": True},
+    "a domain that is none": {"name": "x", "kind": "self_hosted", "domains": ["cooking"]},
+    "a name with markup": {"name": "<script>", "kind": "self_hosted", "domains": ["sre"]},
+    "a name without end": {"name": "x" * 10_000, "kind": "self_hosted", "domains": ["sre"]},
+    "numbers": {"name": 1, "kind": 2, "domains": 3},
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_body_that_is_not_as_described_is_one_sentence(owner, name):
+    assert refused(owner, "POST", "/api/agents", BAD[name], status=422)
+
+
+def test_a_token_that_has_ended_is_none(platform):
+    made = platform.client().ask("POST", "/api/users", {"name": "brief", "role": "owner", "days": 1e-6})
+    time.sleep(0.2)
+    refused(platform.client(made["token"]), "GET", "/api/agents", status=401)
+    fresh = platform.client().ask("POST", "/api/users/brief/token")["token"]
+    assert platform.client(fresh).ask("GET", "/api/agents")["items"] == []
+
+
+def test_a_manifest_may_be_polled_without_pause(owner, graded):
+    agent, _ = graded
+    failed = []
+
+    def poll():
+        for _ in range(50):
+            try:
+                assert owner.ask("GET", f"/api/agents/{agent}/manifest")["entries"] == []
+            except Exception as error:  # noqa: BLE001 - said below
+                failed.append(error)
+
+    threads = [threading.Thread(target=poll) for _ in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert failed == []
+
+
+def test_the_description_names_every_operation(platform):
+    described = json.loads(urllib.request.urlopen(f"{platform.url}/openapi.json").read())
+    assert described["openapi"].startswith("3.1")
+    given = {(method.upper(), path) for path, of in described["paths"].items() for method in of}
+    assert given == {(operation.method, operation.path) for operation in OPERATIONS}
+
+
+@pytest.mark.parametrize("path", ["agents/%00/manifest", "benchmarks/%00", "benchmarks?state=%00", "events?after=x"])
+def test_a_text_that_cannot_be_kept_is_one_sentence(owner, path):
+    assert "Traceback" not in refused(owner, "GET", f"/api/{path}", status=400)
+
+
+def test_a_page_with_such_a_text_is_one_too(platform):
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{platform.url}/boards/%00")
+    caught.value.close()
+    assert caught.value.code == 404
+
+
+def test_the_api_is_fuzzed_without_an_error_of_its_own(platform, owner):
+    command = [str(Path(sys.executable).with_name("schemathesis")), "run", f"{platform.url}/openapi.json"]
+    command += ["-H", f"Authorization: Bearer {owner._token}", "--checks", "not_a_server_error", "--max-examples", "25"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "generated" in done.stdout
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", ""])
+def test_another_host_name_is_not_served(platform, host):
+    request = urllib.request.Request(f"{platform.url}/", headers={"Host": host})
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request)
+    caught.value.close()
+    assert caught.value.code == 400
