@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.commands import agent
+from opsassay.agents.ready import ready_files
 from opsassay.bench.domains.diagnosis.dry_run import DRY_RUN_MODEL, tiny_incident
 from opsassay.cli import run as command_line
 from opsassay.methods.base import method_named
@@ -29,7 +30,7 @@ def call(capsys):
 
 def test_the_list_names_the_agents_and_whether_the_machine_seals(call):
     told = json.loads(call("agents", "list", "--json")[0])
-    assert [item["agent"] for item in told["items"]] == ["rca"]
+    assert [item["agent"] for item in told["items"]] == ["rca", *ready_files()]
     assert told["sealing"]["possible"] == (told["sealing"]["reason"] is None)
     assert "rca" in call("agents")[0]
 
