@@ -78,15 +78,15 @@ CHEATS = {
     "without a seal": (solver("cheat", [1] * 24, isolation="unsealed"), "it ran unsealed"),
     "the canary": (solver("cheat", [1] * 24, flags=("canary",)), "its answer repeats the canary truth"),
     "as an oracle": (solver("oracle:right", [1] * 24), "it is an oracle, which knows the truth"),
-    "a constant answer": (solver("cheat", [0] * 21 + [1] * 3), "it is not told apart from"),
-    "a lucky handful": (solver("cheat", [1] * 3 + [0] * 21), "it is not told apart from"),
+    "a constant answer": (solver("cheat", [0] * 21 + [1] * 3), "it cannot be separated from"),
+    "a lucky handful": (solver("cheat", [1] * 3 + [0] * 21), "it cannot be separated from"),
     "its failures do not come to a result": (
         [run_of("cheat", f"t{i:02}", i < 2, status=RunStatus.DONE if i < 2 else RunStatus.FAILED) for i in range(24)],
-        "it is not told apart from",
+        "it cannot be separated from",
     ),
     "one task again and again": (
         [run_of("cheat", "t00", 1, seed=seed) for seed in range(100)] + solver("cheat", [1] + [0] * 23),
-        "it is not told apart from",
+        "it cannot be separated from",
     ),
     "a later and easier form of the tasks": (
         [run_of("cheat", f"t{i:02}", 1, digest=f"simple-{i}", started=9) for i in range(24)],

@@ -1,4 +1,4 @@
-"""Who may be told apart: never by luck, never on a handful of tasks, and the same as by hand."""
+"""Who may be separated: never by luck, never on a handful of tasks, and the same as by hand."""
 
 from __future__ import annotations
 

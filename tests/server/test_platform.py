@@ -304,10 +304,10 @@ def test_a_page_with_such_a_text_is_one_too(platform):
     assert caught.value.code == 404
 
 
-def test_the_api_is_fuzzed_without_an_error_of_its_own(platform, owner):
+def test_the_api_is_fuzzed_without_an_error_of_its_own(platform, owner, tmp_path):
     command = [str(Path(sys.executable).with_name("schemathesis")), "run", f"{platform.url}/openapi.json"]
     command += ["-H", f"Authorization: Bearer {owner._token}", "--checks", "not_a_server_error", "--max-examples", "25"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=250, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "generated" in done.stdout
 

@@ -23,7 +23,7 @@ FEWEST_OF_SYSTEM = 6
 
 
 @dataclass(frozen=True)
-class Figure:
+class BoardFigure:
     """A mean over *tasks* with its interval by a bootstrap over them."""
 
     value: float
@@ -40,15 +40,15 @@ class Figure:
 class BoardRow:
     """One solver. *rank* is None for whom none may be given, and *reasons* say why; *ranks* is the interval of its rank.
 
-    *beats* are those who are told apart from it below. *spent* are means over runs.
+    *beats* are those who are worse than it beyond doubt. *spent* are means over runs.
     """
 
     entry: Entry
     rank: int | None
     ranks: tuple[int, int] | None
-    success: Figure | None
-    metrics: Mapping[str, Figure]
-    systems: Mapping[str, Figure]
+    success: BoardFigure | None
+    metrics: Mapping[str, BoardFigure]
+    systems: Mapping[str, BoardFigure]
     reasons: tuple[str, ...]
     beats: tuple[str, ...]
     failed: int
@@ -100,8 +100,8 @@ class Board:
 def make_board(graded: GradedRuns) -> Board:
     """Return the board of *graded*.
 
-    Ranked is who was run on every task, under a seal, without a flag, and is told apart from every baseline. Whoever cannot
-    be told apart shares a rank: it is one more than the number of those who are better.
+    Ranked is who was run on every task, under a seal, without a flag, and can be separated from every baseline. Whoever
+    cannot be separated shares a rank: it is one more than the number of those who are better.
     """
     entries = entries_of(graded)
     tasks = sorted({task for entry in entries for task in entry.scores})
@@ -142,7 +142,7 @@ def _ranked(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[str, St
             ranks = min(rank, int(among.first[at])), max(rank, int(among.last[at]))
             found[entry.name] = Standing(rank, ranks, (), beats)
         else:
-            reasons = (f"it is not told apart from {', '.join(close[i])}",) if i in close else ()
+            reasons = (f"it cannot be separated from {', '.join(close[i])}",) if i in close else ()
             found[entry.name] = Standing(None, None, reasons, beats)
     return found
 
@@ -170,11 +170,11 @@ def _tasks_of(entry: Entry, system: str) -> set[TaskKey]:
     return {run.task for run in entry.runs if run.system == system}
 
 
-def _figure(scores: Mapping[TaskKey, float]) -> Figure | None:
+def _figure(scores: Mapping[TaskKey, float]) -> BoardFigure | None:
     if not scores:
         return None
     values = np.array([scores[task] for task in sorted(scores)])
-    return Figure(float(values.mean()), *intervals(values), len(values))
+    return BoardFigure(float(values.mean()), *intervals(values), len(values))
 
 
 def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> list[str]:
@@ -205,8 +205,7 @@ def _general_warnings(complete: Sequence[Entry], found: Mapping[str, Standing], 
     solvers = [entry for entry in complete if not entry.baseline]
     if solvers and not any(found[entry.name].rank is not None for entry in solvers):
         said.append(
-            f"On {tasks} tasks nobody is told apart from a baseline at {100 * LEVEL:.0f}%, so that nobody is ranked; run "
-            "more tasks."
+            f"On {tasks} tasks nobody can be separated from a baseline at {100 * LEVEL:.0f}%, and nobody is ranked; run more tasks."
         )
     if solvers and not any(entry.baseline for entry in complete):
         said.append(

@@ -1,6 +1,6 @@
-"""Which solvers can be told apart on the same tasks, and what follows for their ranks.
+"""Which solvers can be separated on the same tasks, and what follows for their ranks.
 
-Two solvers are told apart by a test of the signs of their paired differences: for solvers *a* and *b* with scores on the
+Two solvers are separated by a test of the signs of their paired differences: for solvers *a* and *b* with scores on the
 same n tasks, T = sum(d) / sqrt(sum(d²)) with d = a - b, against its distribution when every task's signs are drawn anew
 (Westfall and Young 1993: the largest |T| over all pairs, so that whoever hands in a hundred agents has no better chance
 that one of them is lucky). All 2^n signs are tried where they are few, so that three tasks never tell anybody apart.
@@ -40,7 +40,7 @@ class Separation:
 def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> Separation:
     """Return what may be said of *scores* f64[k, n], solvers by tasks, without a gap.
 
-    A rank's interval holds every rank that is possible given who is told apart (Mogstad et al. 2024) and every rank within
+    A rank's interval holds every rank that is possible given who is separated (Mogstad et al. 2024) and every rank within
     *level* of a paired bootstrap over tasks, whichever is wider.
     """
     solvers, tasks = scores.shape

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from opsassay.bench.core.tables import ResultTable
-from opsassay.boards.board import Board, BoardRow, Figure
+from opsassay.boards.board import Board, BoardFigure, BoardRow
 
 
 def board_tables(boards: Sequence[Board]) -> list[ResultTable]:
@@ -63,7 +63,7 @@ def rank_text(row: BoardRow) -> str:
     return f"{row.rank}" if first == last else f"{row.rank} ({first}–{last})"
 
 
-def _cell(figure: Figure | None) -> str | None:
+def _cell(figure: BoardFigure | None) -> str | None:
     return None if figure is None else f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
 
 

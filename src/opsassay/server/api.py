@@ -51,7 +51,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Operation:
+class ApiOperation:
     """One operation: *roles* may call it (none: every token; None: nobody needs one), *form* is the model of its body.
 
     *raw* bodies are handed over as bytes. *work* runs in a thread, in a transaction that its return commits.
@@ -76,15 +76,15 @@ class BodyError(Exception):
         self.status = status
 
 
-def routes_of(operations: Sequence[Operation], platform: Platform) -> list[Route]:
+def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Route]:
     """Return the routes of *operations*."""
-    by_path: dict[str, dict[str, Operation]] = {}
+    by_path: dict[str, dict[str, ApiOperation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
     return [Route(path, _endpoint(of, platform), methods=list(of)) for path, of in by_path.items()]
 
 
-def _endpoint(of: Mapping[str, Operation], platform: Platform) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         operation = of.get("GET" if request.method == "HEAD" else request.method)
         assert operation is not None
@@ -115,7 +115,7 @@ def bearer(request: Request) -> str:
     return token.strip() if kind.lower() == "bearer" else ""
 
 
-async def _body(request: Request, operation: Operation) -> Any:
+async def _body(request: Request, operation: ApiOperation) -> Any:
     if operation.form is None and not operation.raw:
         return None
     content = await read_bounded(request, MOST_BYTES if operation.raw else SMALL_BYTES)
@@ -144,7 +144,7 @@ def _where(error: ValidationError) -> str:
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
-def _answer(operation: Operation, platform: Platform, request: Request, body: Any) -> Any:
+def _answer(operation: ApiOperation, platform: Platform, request: Request, body: Any) -> Any:
     reads = operation.method == "GET"
     with platform.engine.connect() if reads else platform.writing() as connection:
         token = bearer(request)
@@ -164,7 +164,7 @@ def _status_of(error: OpsAssayError) -> int:
     return next((status for kind, status in kinds if isinstance(error, kind)), 500)
 
 
-def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
+def openapi(operations: Sequence[ApiOperation]) -> dict[str, Any]:
     """Return the OpenAPI description of *operations*."""
     paths: dict[str, dict[str, Any]] = {}
     schemas: dict[str, Any] = {}
@@ -197,7 +197,7 @@ def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
     }
 
 
-def _parameters(operation: Operation) -> list[dict[str, Any]]:
+def _parameters(operation: ApiOperation) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     inside = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     asked = [
@@ -207,7 +207,7 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     return inside + asked
 
 
-def _refusals(operation: Operation) -> dict[str, Any]:
+def _refusals(operation: ApiOperation) -> dict[str, Any]:
     codes = {"400": "What was given cannot be used; the error says why.", "503": "The database does not answer now."}
     if operation.roles is not None:
         codes |= {"401": "No token, or none that is known.", "403": "It is not for this token, or it is not there."}

@@ -146,24 +146,24 @@ def require_frozen(job: Job | None, cell: Mapping[str, Any]) -> Job:
 def move_benchmark(
     platform: Platform, connection: Connection, benchmark: str, desired: str, error: str | None = None
 ) -> None:
-    """Bring a benchmark to the state *desired*, through those on the way; raises TransitionError."""
+    """Bring a benchmark to the state *desired*, through those on the path; raises TransitionError."""
     present = connection.execute(
         select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == benchmark).with_for_update()
     ).scalar_one()
-    if way := route(BENCHMARK, present, desired):
+    if path := route(BENCHMARK, present, desired):
         values = {"state": desired, "since_ns": time.time_ns(), "error": error}
         connection.execute(update(BENCHMARKS).where(BENCHMARKS.c.id == benchmark).values(**values))
-        append(connection, platform.signer, "benchmark", benchmark, {"to": list(way), "error": error})
+        append(connection, platform.signer, "benchmark", benchmark, {"to": list(path), "error": error})
 
 
 def move_cell(platform: Platform, connection: Connection, cell: str, **desired: str) -> None:
-    """Bring the ``bundle`` or ``agent`` of a cell to a state, through those on the way; raises TransitionError."""
+    """Bring the ``bundle`` or ``agent`` of a cell to a state, through those on the path; raises TransitionError."""
     row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
     machines: dict[str, StateMachine] = {"bundle": BUNDLE, "agent": AGENT}
-    ways = {name: route(machines[name], row[name], to) for name, to in desired.items()}
-    if any(ways.values()):
+    routes = {name: route(machines[name], row[name], to) for name, to in desired.items()}
+    if any(routes.values()):
         connection.execute(update(CELLS).where(CELLS.c.id == cell).values(**desired, since_ns=time.time_ns()))
-        append(connection, platform.signer, "cell", cell, {name: list(way) for name, way in ways.items() if way})
+        append(connection, platform.signer, "cell", cell, {name: list(path) for name, path in routes.items() if path})
 
 
 def take(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:

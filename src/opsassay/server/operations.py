@@ -13,7 +13,7 @@ from opsassay.errors import UserError
 from opsassay.model.base import Written
 from opsassay.server.access import ROLES, ForbiddenError, add_user, new_id, renew_token
 from opsassay.server.agents import AgentForm, agent_of, register
-from opsassay.server.api import Call, Operation
+from opsassay.server.api import ApiOperation, Call
 from opsassay.server.artefacts import keep
 from opsassay.server.benchmarks import benchmark_of, move_cell, request_benchmark
 from opsassay.server.entry_tokens import entry_token, is_token
@@ -251,9 +251,9 @@ def list_users(call: Call) -> dict[str, Any]:
 
 _LIMIT = {"limit": "how many at most"}
 OPERATIONS = (
-    Operation("GET", "/api/health", "Whether the platform answers.", health, None),
-    Operation("GET", "/api/users", "The users.", list_users, ("admin",)),
-    Operation(
+    ApiOperation("GET", "/api/health", "Whether the platform answers.", health, None),
+    ApiOperation("GET", "/api/users", "The users.", list_users, ("admin",)),
+    ApiOperation(
         "POST",
         "/api/users",
         "Make a user; the answer holds the token, which is not kept.",
@@ -262,10 +262,10 @@ OPERATIONS = (
         UserForm,
         status=201,
     ),
-    Operation("POST", "/api/users/{name}/token", "Give a user a new token; the former one ends.", renew, ("admin",)),
-    Operation("GET", "/api/task-sets", "The task sets that benchmarks can be asked for.", list_task_sets),
-    Operation("GET", "/api/agents", "Your agents.", list_agents, ("owner",), query=_LIMIT),
-    Operation(
+    ApiOperation("POST", "/api/users/{name}/token", "Give a user a new token; the former one ends.", renew, ("admin",)),
+    ApiOperation("GET", "/api/task-sets", "The task sets that benchmarks can be asked for.", list_task_sets),
+    ApiOperation("GET", "/api/agents", "Your agents.", list_agents, ("owner",), query=_LIMIT),
+    ApiOperation(
         "POST",
         "/api/agents",
         "Register a built-in or a self-hosted agent.",
@@ -274,7 +274,7 @@ OPERATIONS = (
         AgentForm,
         status=201,
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/api/agents/bundle",
         "Register an agent by a tar with agent.yaml.",
@@ -284,8 +284,8 @@ OPERATIONS = (
         status=201,
         query={"name": "its name", "level": "beginner, intermediate or expert", "domains": "with commas"},
     ),
-    Operation("GET", "/api/agents/{agent}/manifest", "What a self-hosted agent has to do.", manifest, ("owner",)),
-    Operation(
+    ApiOperation("GET", "/api/agents/{agent}/manifest", "What a self-hosted agent has to do.", manifest, ("owner",)),
+    ApiOperation(
         "GET",
         "/api/benchmarks",
         "Your benchmarks, the latest first.",
@@ -293,7 +293,7 @@ OPERATIONS = (
         ("owner",),
         query={**_LIMIT, "state": "of this state alone"},
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/api/benchmarks",
         "Ask for a benchmark: its tasks are frozen and queued.",
@@ -302,11 +302,11 @@ OPERATIONS = (
         BenchmarkForm,
         status=201,
     ),
-    Operation(
+    ApiOperation(
         "GET", "/api/benchmarks/{benchmark}", "A benchmark with its cells and results.", get_benchmark, ("owner",)
     ),
-    Operation("GET", "/api/entries/{entry}", "The state of an entry, with the entry's token.", get_entry, None),
-    Operation(
+    ApiOperation("GET", "/api/entries/{entry}", "The state of an entry, with the entry's token.", get_entry, None),
+    ApiOperation(
         "PUT",
         "/api/entries/{entry}/status",
         "STARTED, FINISH or ERROR, with the entry's token.",
@@ -314,10 +314,10 @@ OPERATIONS = (
         None,
         StatusForm,
     ),
-    Operation(
+    ApiOperation(
         "POST", "/api/relay/{entry}/open", "Make an entry ready, with the relay's token.", open_entry, None, PromptForm
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/api/reports",
         "Report figures of one's own agent: shown, marked, never ranked.",
@@ -326,8 +326,8 @@ OPERATIONS = (
         ReportForm,
         status=201,
     ),
-    Operation("PUT", "/api/reports/{report}/artefact", "Keep a file beside a report.", upload, ("owner",), raw=True),
-    Operation(
+    ApiOperation("PUT", "/api/reports/{report}/artefact", "Keep a file beside a report.", upload, ("owner",), raw=True),
+    ApiOperation(
         "GET",
         "/api/events",
         "The chain of events.",
@@ -335,5 +335,5 @@ OPERATIONS = (
         ROLES,
         query={**_LIMIT, "after": "the last number that you have"},
     ),
-    Operation("GET", "/api/events/key", "The public key that events are signed with.", events_key, None),
+    ApiOperation("GET", "/api/events/key", "The public key that events are signed with.", events_key, None),
 )

@@ -106,8 +106,10 @@ def serve(settings: ServeSettings) -> int:
         if not settings.command:
             server.run(sockets=[listener])
             return 0
-        told = {"SERVER": address, "DATABASE": url, "EVENTS_KEY": platform.signer.public_hex, "TOKEN": token or ""}
-        return _beside(server, listener, settings.command, {f"OPSASSAY_{name}": said for name, said in told.items()})
+        variables = {"SERVER": address, "DATABASE": url, "EVENTS_KEY": platform.signer.public_hex, "TOKEN": token or ""}
+        return _beside(
+            server, listener, settings.command, {f"OPSASSAY_{name}": said for name, said in variables.items()}
+        )
 
 
 def _beside(server: uvicorn.Server, listener: socket, command: Sequence[str], variables: Mapping[str, str]) -> int:

@@ -1,6 +1,6 @@
 """The life of a benchmark, of a task's bundle and of an agent in it, as tables: what may follow what, and for how long.
 
-The states and their names are ITBench's (B.3, Figure 7). Every change of state goes through `check`.
+The states and their names are ITBench's (B.3, BoardFigure 7). Every change of state goes through `check`.
 """
 
 from __future__ import annotations
@@ -117,24 +117,24 @@ MACHINES = {machine.subject: machine for machine in (BENCHMARK, BUNDLE, AGENT)}
 
 
 def route(machine: StateMachine, present: str, desired: str) -> tuple[str, ...]:
-    """Return the states to go through from *present* to *desired*, the last included: the shortest way that is allowed.
+    """Return the states to go through from *present* to *desired*, the last included: the shortest path that is allowed.
 
-    Nothing when it is there already. Raises TransitionError when there is no way.
+    Nothing when it is there already. Raises TransitionError when there is no path.
     """
     if present == desired:
         return ()
-    ways: dict[str, tuple[str, ...]] = {present: ()}
+    routes: dict[str, tuple[str, ...]] = {present: ()}
     frontier = [present]
     while frontier:
         state = frontier.pop(0)
         for after in machine.following[state]:
-            if after not in ways and after not in ("Error", machine.expired, machine.first, desired):
-                ways[after] = (*ways[state], after)
+            if after not in routes and after not in ("Error", machine.expired, machine.first, desired):
+                routes[after] = (*routes[state], after)
                 frontier.append(after)
             elif after == desired:
-                return (*ways[state], after)
+                return (*routes[state], after)
     machine.check(present, desired)
-    raise TransitionError(f"There is no way for the {machine.subject} from {present} to {desired}.")
+    raise TransitionError(f"There is no path for the {machine.subject} from {present} to {desired}.")
 
 
 def drawing() -> str:

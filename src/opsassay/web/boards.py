@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from opsassay.boards.board import Board, BoardRow, Figure
+from opsassay.boards.board import Board, BoardFigure, BoardRow
 from opsassay.boards.tables import board_tables, rank_text
 from opsassay.web.page import render, write_whole
 from opsassay.web.plain import plain, utc
@@ -69,7 +69,7 @@ def _row_view(row: BoardRow, metrics: Sequence[str], systems: Sequence[str]) -> 
     }
 
 
-def _bar(figure: Figure | None) -> dict[str, Any] | None:
+def _bar(figure: BoardFigure | None) -> dict[str, Any] | None:
     if figure is None:
         return None
     text = f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
