@@ -49,6 +49,7 @@ COMMANDS = {
     "audit": "Report which scores may be trusted for which system.",
     "compare": "Compare two score tables or stores of runs, fit for a CI gate.",
     "report": "Write a self-contained HTML report of runs.",
+    "view": "Show the runs of stores in the browser while they go on, or as files.",
     "proxy": "Record, replay and edit what agents say to models; make traces of it.",
     "blame": "Say which agent made a run fail, and at which step.",
 }
