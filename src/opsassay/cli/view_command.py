@@ -10,7 +10,7 @@ import click
 from opsassay.cli.output import FOLDER, say
 
 if TYPE_CHECKING:
-    from opsassay.web.browsing.site import Site
+    from opsassay.web.browsing.site import StorePages
     from opsassay.web.browsing.watching import Watcher
 
 _PATH = click.Path(path_type=Path)
@@ -28,7 +28,7 @@ def command(context: click.Context, stores: tuple[Path, ...], cases: Path | None
     """Show the runs of stores in the browser while they go on: results, boards, comparisons; nothing is written there."""
     from opsassay.errors import UserError
     from opsassay.web.browsing.exporting import export, require_new_folder
-    from opsassay.web.browsing.site import Site
+    from opsassay.web.browsing.site import StorePages
     from opsassay.web.browsing.verdicts import StoredVerdicts
     from opsassay.web.browsing.watching import Watcher
 
@@ -38,7 +38,7 @@ def command(context: click.Context, stores: tuple[Path, ...], cases: Path | None
     if out is not None:
         require_new_folder(out)
     watcher = Watcher(stores, say)
-    site = Site(lambda: watcher.catalogue, StoredVerdicts(), cases, live=out is None)
+    site = StorePages(lambda: watcher.catalogue, StoredVerdicts(), cases, live=out is None)
     if out is None:
         _serve(site, watcher, port)
         return
@@ -49,7 +49,7 @@ def command(context: click.Context, stores: tuple[Path, ...], cases: Path | None
     context.exit(1 if problems else 0)
 
 
-def _serve(site: Site, watcher: Watcher, port: int) -> None:
+def _serve(site: StorePages, watcher: Watcher, port: int) -> None:
     from opsassay.web.browsing.app import view_app
     from opsassay.web.loopback import serve_on_loopback
 

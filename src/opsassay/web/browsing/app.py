@@ -15,7 +15,7 @@ from opsassay.errors import NotFoundError, OpsAssayError
 from opsassay.outside import one_sentence
 from opsassay.web.browsing.home import FILTERS
 from opsassay.web.browsing.rows import run_page
-from opsassay.web.browsing.site import HOME, Asked, Site
+from opsassay.web.browsing.site import HOME, PageQuery, StorePages
 from opsassay.web.browsing.watching import RunEvent, Watcher
 from opsassay.web.page import content_security_policy, render
 from opsassay.web.plain import plain
@@ -27,7 +27,7 @@ HEARTBEAT_S = 10.0
 _STYLES = ("static/report.css", "static/browse.css")
 
 
-def view_app(site: Site, watcher: Watcher) -> Starlette:
+def view_app(site: StorePages, watcher: Watcher) -> Starlette:
     """Return the application that shows *site* and tells what *watcher* sees; `web.loopback` serves it."""
     streams: set[object] = set()
 
@@ -35,7 +35,7 @@ def view_app(site: Site, watcher: Watcher) -> Starlette:
         address = request.path_params.get("address") or HOME
         filters = {name: request.query_params.get(name, "")[:200] for name in FILTERS}
         try:
-            answered = site.answer(address, Asked(filters, request.query_params.get("reveal") == "1"))
+            answered = site.answer(address, PageQuery(filters, request.query_params.get("reveal") == "1"))
         except OpsAssayError as error:
             return _refusal(error, address)
         except OSError as error:  # a store that vanished in the middle of reading it
@@ -58,7 +58,7 @@ def view_app(site: Site, watcher: Watcher) -> Starlette:
     return Starlette(routes=[Route("/", page), Route("/events", events), Route("/{address:path}", page)])
 
 
-async def _stream(site: Site, watcher: Watcher, after: int, streams: set[object]) -> AsyncIterator[str]:
+async def _stream(site: StorePages, watcher: Watcher, after: int, streams: set[object]) -> AsyncIterator[str]:
     """Yield every event behind *after*, and a comment now and then, which finds out who has gone."""
     this, quiet_s = object(), 0.0
     streams.add(this)
@@ -77,7 +77,7 @@ async def _stream(site: Site, watcher: Watcher, after: int, streams: set[object]
         streams.discard(this)
 
 
-def _message(site: Site, event: RunEvent) -> str:
+def _message(site: StorePages, event: RunEvent) -> str:
     one = event.run
     known = site.catalogue().by_key.get(one.key)
     solver = site.catalogue().solver_of(known) if known else one.run.solver.label

@@ -59,7 +59,7 @@ def _answer(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: i
         return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}."
     if one or two:
         return f"{names[0 if one else 1]} is better than {names[1 if one else 0]} on {on}."
-    return f"{on[:1].upper()}{on[1:]} do not tell {names[0]} and {names[1]} apart."
+    return f"{names[0]} and {names[1]} cannot be distinguished by {on}."
 
 
 def _paired(title: str, first: Entry, second: Entry, metric: str | None) -> View | None:
@@ -69,7 +69,7 @@ def _paired(title: str, first: Entry, second: Entry, metric: str | None) -> View
     if not tasks:
         return None
     a, b = (np.array([of[task] for task in tasks]) for of in (one, two))
-    low, high = intervals(a - b)
+    low, high = intervals(a - b) if len(tasks) > 1 else (None, None)
     return {
         "name": plain(title.replace("_", " "), 80),
         "one": float(a.mean()),

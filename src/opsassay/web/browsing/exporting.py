@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 
 from opsassay.errors import OperationError, OpsAssayError, UserError
-from opsassay.web.browsing.site import HOME, Site
+from opsassay.web.browsing.site import HOME, StorePages
 from opsassay.web.page import render
 
 _STYLES = ("static/report.css", "static/browse.css")
@@ -21,7 +21,7 @@ def require_new_folder(out: Path) -> None:
         raise UserError(f"{out} is there already and is no empty folder; name a new one.")
 
 
-def export(site: Site, out: Path) -> tuple[int, list[str]]:
+def export(site: StorePages, out: Path) -> tuple[int, list[str]]:
     """Write every page of *site* below *out*, which is there whole at the end; return how many, and what was left out.
 
     Raises UserError when *out* is there and not empty, OperationError when it cannot be written.
@@ -42,7 +42,7 @@ def export(site: Site, out: Path) -> tuple[int, list[str]]:
     return count, problems
 
 
-def _written(site: Site, folder: Path) -> tuple[int, list[str]]:
+def _written(site: StorePages, folder: Path) -> tuple[int, list[str]]:
     """Follow all links from the first page, and write what is found into *folder*."""
     waiting, seen, problems = deque([HOME]), {HOME}, []
     while waiting:

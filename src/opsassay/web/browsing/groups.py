@@ -89,8 +89,8 @@ def board_page_view(shown: Shown, domain: str) -> View:
             0, f"{standing.ungraded:,} results are not graded and not on this board; `opsassay grade` does it."
         )
     solvers = [place[1] for place in shown.catalogue.by_solver if place[0] == domain]
-    ways = [{"name": plain(name, 120), "page": solver_page(domain, name)} for name in sorted(solvers)]
-    return {"answer": view["answer"], "name": plain(domain, 60), "boards": [view], "solvers": ways}
+    solver_links = [{"name": plain(name, 120), "page": solver_page(domain, name)} for name in sorted(solvers)]
+    return {"answer": view["answer"], "name": plain(domain, 60), "boards": [view], "solvers": solver_links}
 
 
 def _solver_answer(solver: str, row: BoardRow | None, runs: int) -> str:

@@ -59,6 +59,7 @@ def run_row(shown: Shown, one: StoredRun) -> View:
         "solver": plain(solver, 120),
         "solver_page": solver_page(one.domain, solver),
         "domain": plain(one.domain, 60),
+        "system": plain(run.system, 60),
         "store": plain(one.store, 60),
         "seed": run.seed,
         "status": status_of(one),
@@ -88,8 +89,9 @@ def seconds_of(one: StoredRun) -> float | None:
 
 
 def spent_words(spent: Mapping[str, float]) -> str:
-    """Return what was spent, by unit."""
-    return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:,.4g}" for name, value in sorted(spent.items()))
+    """Return what was spent, by unit, in words."""
+    some = sorted((name, value) for name, value in spent.items() if value)
+    return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:,.4g}" for name, value in some)
 
 
 def page_of(runs: Sequence[Any], number: int, path: str) -> tuple[Sequence[Any], View]:

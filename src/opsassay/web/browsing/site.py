@@ -37,7 +37,7 @@ _ADDRESS = re.compile(
 
 
 @dataclass(frozen=True)
-class Asked:
+class PageQuery:
     """What a browser asks for besides the address: filters, and whether truth is to be shown."""
 
     filters: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Answered:
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
+class StorePages:
     """The pages over what *catalogue* returns at the moment of asking.
 
     *cases* is the tree with incidents and truth, the run's own store when None. *live*: there is a server, so that pages
@@ -67,19 +67,19 @@ class Site:
     cases: Path | None = None
     live: bool = True
 
-    def answer(self, address: str, asked: Asked | None = None) -> Answered:
+    def answer(self, address: str, asked: PageQuery | None = None) -> Answered:
         """Return what stands at *address*; raises NotFoundError, and UserError where a page cannot be made."""
         found = _ADDRESS.fullmatch(address)
         if found is None:
             raise _nothing(address)
         kind, key, form = found["kind"] or "", found["key"], found["form"]
-        asked, shown = asked or Asked(), Shown(self.catalogue(), self.verdicts)
+        asked, shown = asked or PageQuery(), Shown(self.catalogue(), self.verdicts)
         if kind in ("traces", "whole"):
             return self._apart(kind, self._run(shown, key), form, asked)
         template, title, view = self._view(shown, kind, key, int(found["page"] or 1), asked)
         return _as_json(title, view) if form == "json" else self._as_html(address, template, title, view)
 
-    def _view(self, shown: Shown, kind: str, key: str, page: int, asked: Asked) -> _Made:
+    def _view(self, shown: Shown, kind: str, key: str, page: int, asked: PageQuery) -> _Made:
         """Return what stands at *key* of *kind*; raises NotFoundError."""
         if kind == "" and key == "index":
             return "browse_home.html", "Runs", home_view(shown, page, asked.filters)
@@ -99,7 +99,7 @@ class Site:
             raise _nothing(f"runs/{key}")
         return shown.catalogue.by_key[key]
 
-    def _apart(self, kind: str, one: StoredRun, form: str, asked: Asked) -> Answered:
+    def _apart(self, kind: str, one: StoredRun, form: str, asked: PageQuery) -> Answered:
         """Return a page that another command has too: the trace, or, where truth is to be shown, the whole report."""
         if form != "html" or (kind == "whole" and not (self.live and asked.reveal)):
             raise _nothing(f"{kind}/{one.key}")
