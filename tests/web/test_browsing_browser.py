@@ -115,7 +115,9 @@ def test_the_first_page_follows_what_begins_and_ends(browser, tmp_path):
         assert tab.locator("#said").inner_text() == "slow has begun: new-task"
         finish(tmp_path, folder, run)
         tab.get_by_role("heading", name="Runs now").wait_for(state="detached", timeout=3000)
-        assert tab.locator("#answer").inner_text() == "Nothing runs now. The last: slow on new-task, not graded."
+        assert (
+            tab.locator("#answer").inner_text() == "Nothing runs now. The last: slow on new-task of focus, not graded."
+        )
         assert tab.get_by_label("task has").input_value() == "half typed"
         assert tab.problems == []
 

@@ -29,11 +29,12 @@ def boards_page(boards: Sequence[Board]) -> str:
 def board_view(board: Board) -> dict[str, Any]:
     """Return what the template shows of *board*."""
     systems = sorted({system for row in board.rows for system in row.systems})
+    systems = systems if len(systems) > 1 else []  # of one system, its column would say what the first one does
     return {
         "domain": board.domain,
         "tasks": board.tasks,
         "metrics": [plain(m.name.replace("_", " "), 60) + (f", {m.unit}" if m.unit else "") for m in board.metrics],
-        "systems": [plain(system, 60) for system in systems] if len(systems) > 1 else [],
+        "systems": [plain(system, 60) for system in systems],
         "rows": [_row_view(row, [m.name for m in board.metrics], systems) for row in board.rows],
         "warnings": [plain(warning, 500) for warning in board.warnings],
         "answer": _answer(board),

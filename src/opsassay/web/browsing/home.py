@@ -64,7 +64,7 @@ def _answer(shown: Shown, running: Sequence[View], results: Sequence[View]) -> s
     if not results:
         return now
     last = results[0]
-    return f"{now} The last: {last['solver']} on {last['task']}, {last['outcome']}."
+    return f"{now} The last: {last['solver']} on {last['task']} of {last['system']}, {last['outcome']}."
 
 
 def _store(shown: Shown, store: StoreState) -> View:

@@ -46,7 +46,7 @@ def truth_view(one: StoredRun, cases: Path | None, *, reveal: bool) -> View:
         facts = [(name, plain(text, 2_000)) for name, text in found.words(one, cases) if text]
     except (OpsAssayError, OSError) as error:
         return view | {"problem": plain(str(error), 600)}
-    return view | {"facts": facts, "whole": f"whole/{one.key}.html"}
+    return view | {"answer": facts[0][1], "facts": facts[1:], "whole": f"whole/{one.key}.html"}
 
 
 def whole_page(one: StoredRun, cases: Path | None) -> str:
@@ -99,8 +99,8 @@ def _scenario_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]
     broken = [part.name for plan in scenario.trigger.faults for part in plan.parts]
     return [
         ("Title", scenario.title),
-        ("What the agent heard", scenario.alert),
         ("What was broken", "\n".join(broken)),
+        ("What the agent heard", scenario.alert),
         ("What is right", scenario.desired_outcome),
     ]
 
