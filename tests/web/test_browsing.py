@@ -201,8 +201,9 @@ def test_the_truth_of_a_scenario_is_shown_from_what_the_store_keeps(tmp_path):
     before = contents(root)
     _, pages = pages_over(root)
     run = data(pages)["results"][0]["page"]
-    text = pages.answer(run.replace("runs/", "truth/"), PageQuery(reveal=True)).text
-    assert "What was broken" in text
+    address = run.replace("runs/", "truth/").replace(".html", ".json")
+    assert json.loads(pages.answer(address, PageQuery(reveal=True)).text)["answer"] == "config set {}"
+    assert "config set" not in pages.answer(address).text
     assert 'class="lane' in pages.answer(run.replace("runs/", "whole/"), PageQuery(reveal=True)).text
     assert contents(root) == before
 

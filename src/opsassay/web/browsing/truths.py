@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from opsassay.web.browsing.rows import View, run_page
 from opsassay.web.plain import plain
 
 if TYPE_CHECKING:
+    from opsassay.model.scenario import Scenario
     from opsassay.web.answer_pages import ShownTask
 
 
@@ -96,13 +98,23 @@ def _scenario_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]
 
     del cases
     scenario = kept_scenario(one.root, one.run.item_hash)
-    broken = [part.name for plan in scenario.trigger.faults for part in plan.parts]
+    causes = ", ".join(scenario.truth.root_causes)
     return [
+        ("What was broken", "; ".join(_broken(scenario)) or "Nothing was broken: it is a false alarm."),
         ("Title", scenario.title),
-        ("What was broken", "\n".join(broken)),
+        ("Root causes", causes),
         ("What the agent heard", scenario.alert),
         ("What is right", scenario.desired_outcome),
     ]
+
+
+def _broken(scenario: Scenario) -> Iterator[str]:
+    """Yield what the trigger does: faults, operations, changes of objects and of nodes."""
+    yield from (part.name for plan in scenario.trigger.faults for part in plan.parts)
+    yield from (f"{call.verb} {json.dumps(call.arguments)}" for call in scenario.trigger.operations)
+    if scenario.cluster is not None:
+        changes = (*scenario.cluster.changes, *scenario.cluster.nodes)
+        yield from (change.model_dump_json(exclude_defaults=True) for change in changes)
 
 
 def _trial_page(one: StoredRun, cases: Path | None) -> str:
