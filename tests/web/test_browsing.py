@@ -324,6 +324,21 @@ def test_grades_that_come_later_are_seen(tmp_path):
     assert data(pages)["results"][0]["outcome"] == "succeeded"
 
 
+def test_a_board_follows_new_runs_and_new_grades(tmp_path):
+    two_solvers(tmp_path, 3)
+    watcher, pages = pages_over(tmp_path)
+
+    def board():
+        return data(pages, "boards/finops.json")["boards"][0]
+
+    assert (board()["tasks"], board()["rows"][0]["success"]["text"][:4]) == (3, "1.00")
+    folder = ended(tmp_path, passed=False, solver="poor", task="t-03")
+    watcher.look()
+    assert (board()["tasks"], board()["rows"][0]["success"]["text"][:4]) == (4, "0.75")
+    (folder / "verdicts" / "default.json").unlink()
+    assert board()["tasks"] == 3
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [({"schema_version": 9}, "written by a newer OpsAssay"), ({"schema_version": 9, "solver": 1}, "newer OpsAssay"),

@@ -75,7 +75,7 @@ class WatchedStore:
         """Look at all of it and return whether anything has changed; only runs with another file are read again."""
         before = (self._missing, set(self._runs), dict(self._problems))
         changed = self.follow() != []
-        self._missing = not self.root.is_dir()
+        self._missing = not _is_folder(self.root)
         seen = set(_attempts(self.root / "runs"))
         for at in seen:
             changed |= self._read(at)
@@ -127,6 +127,8 @@ class WatchedStore:
             return self._lost_now(at)
         self._forget(at)
         try:
+            if folder.is_symlink() or folder.parent.is_symlink():  # the log can name it, whoever wrote there
+                return False
             run = _run_of(folder)
             one = StoredRun(self.name, self.root, folder, run, self._store.domain_of(run))
             self._runs[at] = (stamp, one)
@@ -244,6 +246,13 @@ def _version_in(path: Path) -> int:
     with suppress(OSError, OpsAssayError, ValueError, TypeError, AttributeError, RecursionError):
         return int(json.loads(read_plain(path, MAX_FILE_BYTES)).get("schema_version", 0))
     return 0
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # one that may not be looked at
+        return False
 
 
 def _attempts(runs: Path) -> Iterator[_Attempt]:
