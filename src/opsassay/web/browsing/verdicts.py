@@ -47,7 +47,7 @@ class DomainStanding:
 
 
 class StoredVerdicts:
-    """Verdicts by the folders of runs; a file is read again when it has changed. Safe for several threads."""
+    """Verdicts by the folders of runs; a folder is read again when it has changed. Safe for several threads."""
 
     def __init__(self) -> None:
         self._read: dict[Path, tuple[object, Verdict | None]] = {}
@@ -58,19 +58,13 @@ class StoredVerdicts:
         """Return the latest verdict of *one* under the default profile, None where there is none that can be read."""
         folder = one.folder / VERDICTS
         try:
-            files = [(path.stat(), path) for path in folder.iterdir() if _is_ours(path)]
+            state = folder.stat()
         except OSError:
             return None
-        if not files:
-            return None
-        state, path = max(files, key=lambda found: (found[0].st_mtime_ns, found[1]))
-        stamp = (path.name, state.st_ino, state.st_mtime_ns)
+        stamp = (state.st_ino, state.st_mtime_ns)  # a verdict is never overwritten: another one is another entry
         known = self._read.get(one.folder)
         if known is None or known[0] != stamp:
-            verdict = None
-            with suppress(OpsAssayError, OSError):
-                verdict = read_noun(Verdict, path)
-            known = self._read[one.folder] = (stamp, verdict)
+            known = self._read[one.folder] = (stamp, _latest(folder))
         return known[1]
 
     def succeeded(self, one: StoredRun) -> bool | None:
@@ -108,6 +102,13 @@ class StoredVerdicts:
         grades = StoredGrades(domain_named(domain), of, {}, aborted, every)
         entries = {entry.name: entry for entry in entries_of(grades)}
         return DomainStanding(make_board(grades), entries, results - len(of))
+
+
+def _latest(folder: Path) -> Verdict | None:
+    with suppress(OpsAssayError, OSError):
+        files = [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if _is_ours(path)]
+        return read_noun(Verdict, max(files)[1]) if files else None
+    return None
 
 
 def _is_ours(path: Path) -> bool:
