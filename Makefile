@@ -75,7 +75,7 @@ lint: $(VENV)/.developed
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.developed
-	@for script in benchmarks/receiver.py benchmarks/causes_quality.py benchmarks/causes_grafts.py "benchmarks/causes_speed.py --dense" benchmarks/audit.py benchmarks/methods_speed.py benchmarks/nezha.py benchmarks/grading_peer.py benchmarks/grading_speed.py benchmarks/packets.py benchmarks/proxy.py benchmarks/blame.py benchmarks/trajectory.py "benchmarks/system.py --demo"; do \
+	@for script in benchmarks/receiver.py benchmarks/causes_quality.py benchmarks/causes_grafts.py "benchmarks/causes_speed.py --dense" benchmarks/audit.py benchmarks/methods_speed.py benchmarks/nezha.py benchmarks/grading_peer.py benchmarks/grading_speed.py benchmarks/packets.py benchmarks/proxy.py benchmarks/blame.py benchmarks/trajectory.py benchmarks/view.py "benchmarks/system.py --demo"; do \
 	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 # Hours: records benchmarks/campaign.yaml and measures causes on it, searches for faults that fool the verifier, kills processes

@@ -51,6 +51,7 @@ ORDER = (
     "board",
     "regrade",
     "report",
+    "view",
     "audit",
     "compare",
     "export",

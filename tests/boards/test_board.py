@@ -164,3 +164,12 @@ def test_tables_and_page_escape_what_agents_are_called():
     assert "\x1b" not in page
     titles = [table.title for table in board_tables([board, board])]
     assert titles == ["Board, finops", "Board, finops", "Board, overall"]
+
+
+@pytest.mark.parametrize("systems", [("focus",), ("focus", "other")])
+def test_every_row_of_the_page_has_a_cell_for_each_column(systems):
+    runs = [one for system in systems for one in solver(f"{system}-agent", [1] * 6, system=system)]
+    page = boards_page([board_of(runs)])
+    rows = page.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:-1]
+    cells = {row.count("<td>") + row.count('<th scope="row">') for row in rows}
+    assert cells == {page.partition("<thead>")[2].partition("</thead>")[0].count("<th scope")}

@@ -205,7 +205,7 @@ def _general_warnings(complete: Sequence[Entry], found: Mapping[str, Standing], 
     solvers = [entry for entry in complete if not entry.baseline]
     if solvers and not any(found[entry.name].rank is not None for entry in solvers):
         said.append(
-            f"On {tasks} tasks nobody can be separated from a baseline at {100 * LEVEL:.0f}%, and nobody is ranked; run more tasks."
+            f"On {tasks} tasks nobody can be separated from a baseline ({100 * LEVEL:.0f}%) and is ranked; run more tasks."
         )
     if solvers and not any(entry.baseline for entry in complete):
         said.append(

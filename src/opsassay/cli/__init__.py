@@ -49,6 +49,7 @@ COMMANDS = {
     "audit": "Report which scores may be trusted for which system.",
     "compare": "Compare two score tables or stores of runs, fit for a CI gate.",
     "report": "Write a self-contained HTML report of runs.",
+    "view": "Show the runs of stores in the browser while they go on, or as files.",
     "serve": "Run the platform: boards, agents and benchmarks for a team, with an API.",
     "worker": "Run cells of the platform's benchmarks, on any machine.",
     "verify-events": "Check that nothing in a platform's chain of events was changed.",

@@ -44,8 +44,8 @@ def whole_lines(content: bytes) -> Iterator[dict[str, Any]]:
     for line in content.split(b"\n"):
         try:
             value = json.loads(line)
-        except ValueError:
-            continue  # empty, or torn: every torn line was the last one when it was written
+        except (ValueError, RecursionError):
+            continue  # empty, or torn: every torn line was the last one when it was written; or of no depth we write
         if isinstance(value, dict):
             yield value
 
@@ -65,7 +65,7 @@ def read_json_lines(path: Path) -> Iterator[Any]:
             for number, line in numbered_lines(lines):
                 try:
                     value = json.loads(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     if not line.endswith(b"\n"):
                         return
                     raise DatapackError(

@@ -39,7 +39,7 @@ def write_run_pages(domain: str, show: Show, request: PageRequest, written_to: C
     problems = problem_lines([graded])
     for one in graded.counted:
         try:
-            page = _page(one, show(request.store, one))
+            page = answer_page(one, show(request.store, one))
         except OpsAssayError as error:
             problems.append(f"{one.folder}: {error}")
             continue
@@ -47,7 +47,8 @@ def write_run_pages(domain: str, show: Show, request: PageRequest, written_to: C
     return problems
 
 
-def _page(one: GradedRun, task: ShownTask) -> str:
+def answer_page(one: GradedRun, task: ShownTask) -> str:
+    """Return the page of *one* as HTML."""
     metrics = one.verdict.metrics
     passed = metrics.get("passed")
     why = f"not passed: {passed.reason if passed else 'ungraded'}"

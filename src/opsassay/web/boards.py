@@ -29,7 +29,7 @@ def boards_page(boards: Sequence[Board]) -> str:
 def board_view(board: Board) -> dict[str, Any]:
     """Return what the template shows of *board*."""
     systems = sorted({system for row in board.rows for system in row.systems})
-    systems = systems if len(systems) > 1 else []
+    systems = systems if len(systems) > 1 else []  # of one system, its column would say what the first one does
     return {
         "domain": board.domain,
         "tasks": board.tasks,

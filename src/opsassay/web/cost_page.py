@@ -20,6 +20,7 @@ from opsassay.bench.domains.finops.live.optimum import stored_optimum
 from opsassay.bench.domains.finops.live.setup import TASKS, live_task
 from opsassay.bench.domains.finops.tasks import DOMAIN, CostTask, kept_task
 from opsassay.model.cost import CostReading
+from opsassay.model.run import Run
 from opsassay.model.run_folder import COST, PHASES
 from opsassay.model.trajectory import Phase
 from opsassay.web.answer_pages import ShownTask, write_run_pages
@@ -38,10 +39,15 @@ def write_cost_pages(request: PageRequest, written_to: Callable[[Path], None]) -
 
 
 def _shown(store: RunStore, one: GradedRun) -> ShownTask:
-    if one.run.item in TASKS:
-        return ShownTask(live_task(one.run.item).scenario.alert, [_live_figure(one)])
-    task = kept_task(store.root, one.run.item_hash)
-    return ShownTask(task.body.goal, *_answered(one.folder, task))
+    return shown_cost(store, one.folder, one.run)
+
+
+def shown_cost(store: RunStore, folder: Path, run: Run) -> ShownTask:
+    """Return what is shown of *run* in *folder*, the right answer among it; raises OpsAssayError."""
+    if run.item in TASKS:
+        return ShownTask(live_task(run.item).scenario.alert, [_live_figure(folder, run)])
+    task = kept_task(store.root, run.item_hash)
+    return ShownTask(task.body.goal, *_answered(folder, task))
 
 
 def _answered(folder: Path, task: CostTask) -> tuple[list[Figure], list[ResultTable]]:
@@ -99,13 +105,13 @@ def _series_figure(task: AnomalyTask, slice_: str, claims: Iterable[Claim]) -> F
     return Figure("series", plain(title, 200), WIDTH, HEIGHT, body)
 
 
-def _live_figure(one: GradedRun) -> Figure:
+def _live_figure(folder: Path, run: Run) -> Figure:
     """Return what the system cost over the run, with budget, optimum, and when the alert fired."""
-    readings = read_lines(one.folder / COST, CostReading)
-    phases = read_lines(one.folder / PHASES, Phase)
+    readings = read_lines(folder / COST, CostReading)
+    phases = read_lines(folder / PHASES, Phase)
     times = [reading.time_ns / 1e9 for reading in readings] or [0.0, 1.0]
     across = Axis(times[0], max(times[-1], times[0] + 1), LEFT, WIDTH - 10)
-    best = stored_optimum(one.run.item).hourly_usd
+    best = stored_optimum(run.item).hourly_usd
     up = Axis(0.0, max([best, *(reading.hourly_usd for reading in readings)]) * 1.1, HEIGHT - BOTTOM, TOP)
     curve = _curve([(reading.time_ns / 1e9, reading.hourly_usd) for reading in readings], across, up)
     marks = [line(across.at(p.time_ns / 1e9), TOP, across.at(p.time_ns / 1e9), HEIGHT - BOTTOM, "rule") for p in phases]

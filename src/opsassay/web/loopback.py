@@ -21,6 +21,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from opsassay.errors import UserError
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -96,9 +98,12 @@ class SafeHeaders:
         await self._app(scope, receive, with_safe_headers(send) if scope["type"] == "http" else send)
 
 
-def serve_on_loopback(app: ASGIApp, port: int, announce: Callable[[str], None]) -> None:
+def serve_on_loopback(
+    app: ASGIApp, port: int, announce: Callable[[str], None], ending: Callable[[], None] = lambda: None
+) -> None:
     """Serve *app* behind a new key until SIGINT or SIGTERM; *announce* is given the address to open.
 
+    *ending* is called when the signal comes: an answer without an end has to end itself, or the server waits for it.
     *port* 0 is any free one. Raises UserError when the port cannot be used.
     """
     import uvicorn
@@ -109,7 +114,15 @@ def serve_on_loopback(app: ASGIApp, port: int, announce: Callable[[str], None]) 
         config = uvicorn.Config(
             LoopbackOnly(app, key), log_level="error", server_header=False, h11_max_incomplete_event_size=65_536
         )
-        uvicorn.Server(config).run(sockets=[listener])
+        server = uvicorn.Server(config)
+        handle_exit = server.handle_exit
+
+        def end(signal_number: int, frame: FrameType | None) -> None:
+            ending()
+            handle_exit(signal_number, frame)
+
+        server.handle_exit = end  # type: ignore[method-assign,assignment]
+        server.run(sockets=[listener])
 
 
 def bound(port: int, address: str = "127.0.0.1") -> socket.socket:

@@ -37,18 +37,18 @@ def render(
     the very end. The page allows exactly these and no request at all, unless there is another *policy*; *values* are the
     template's own, a `Markup` among them has been made safe.
     """
-    environment = Environment(
-        loader=PackageLoader("opsassay.web"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    environment.filters["plain"] = plain
-    return environment.get_template(template).render(
-        title=plain(title, 200),
-        version=version("opsassay"),
-        policy=policy or content_security_policy([*scripts, *later], styles),
-        styles=_inlined(styles),
-        scripts=_inlined(scripts),
-        later=_inlined(later),
-        **values,
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            title=plain(title, 200),
+            version=version("opsassay"),
+            policy=policy or content_security_policy([*scripts, *later], styles),
+            styles=_inlined(styles),
+            scripts=_inlined(scripts),
+            later=_inlined(later),
+            **values,
+        )
     )
 
 
@@ -96,6 +96,15 @@ def write_whole(out: Path, text: str) -> Path:
             Path(temporary).unlink(missing_ok=True)
         raise OperationError(f"The report {out} cannot be written: {error.strerror}; choose another path.") from error
     return out
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("opsassay.web"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters["plain"] = plain
+    return environment
 
 
 def _inlined(names: Sequence[str]) -> list[Markup]:

@@ -19,7 +19,9 @@ def plain(value: Any, longest: int = LONGEST_TEXT) -> str:
     """
     text = value if isinstance(value, str) else _number_or_json(value)
     over = len(text) - longest
-    shown = "".join(_visible(c) for c in text[:longest])
+    shown = text[:longest]
+    if not shown.isprintable():  # whatever would be spelled out is not printable, and looking at each character is slow
+        shown = "".join(_visible(c) for c in shown)
     return f"{shown} … ({over:,} more characters)" if over > 0 else shown
 
 

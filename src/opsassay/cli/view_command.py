@@ -1,0 +1,61 @@
+"""opsassay view."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from opsassay.cli.output import FOLDER, say
+
+if TYPE_CHECKING:
+    from opsassay.web.browsing.site import StorePages
+    from opsassay.web.browsing.watching import Watcher
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("view")
+@click.argument("stores", nargs=-1, required=True, type=_PATH, metavar="STORE...")
+@click.option("--cases", type=_PATH, help="Tree with incidents and truth; the runs' own stores when left out.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine; a free one when left out."
+)
+@click.option("--export", "out", type=FOLDER, help="Write the pages as files into this new folder, and end.")
+@click.pass_context
+def command(context: click.Context, stores: tuple[Path, ...], cases: Path | None, port: int, out: Path | None) -> None:
+    """Show the runs of stores in the browser while they go on: results, boards, comparisons; nothing is written there."""
+    from opsassay.errors import UserError
+    from opsassay.web.browsing.exporting import export, require_new_folder
+    from opsassay.web.browsing.site import StorePages
+    from opsassay.web.browsing.verdicts import StoredVerdicts
+    from opsassay.web.browsing.watching import Watcher
+
+    for path in (*stores, *([cases] if cases else ())):
+        if not path.is_dir():
+            raise UserError(f"There is no folder {path}; give the folder that `opsassay run -o` wrote.")
+    if out is not None:
+        require_new_folder(out)
+    watcher = Watcher(stores, say)
+    site = StorePages(lambda: watcher.catalogue, StoredVerdicts(), cases, live=out is None)
+    if out is None:
+        _serve(site, watcher, port)
+        return
+    count, problems = export(site, out)
+    for problem in problems:
+        say(f"opsassay: left out: {problem}")
+    say(f"opsassay: {count:,} files; open {out / 'index.html'}")
+    context.exit(1 if problems else 0)
+
+
+def _serve(site: StorePages, watcher: Watcher, port: int) -> None:
+    from opsassay.web.browsing.app import view_app
+    from opsassay.web.loopback import serve_on_loopback
+
+    watcher.start()
+    try:
+        app = view_app(site, watcher)
+        serve_on_loopback(app, port, lambda at: say(f"opsassay: {at} (Ctrl-C ends)"), watcher.close)
+    finally:
+        watcher.close()

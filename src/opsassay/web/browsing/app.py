@@ -1,0 +1,102 @@
+"""The server's side of the pages: every address of the site, and a stream of what begins and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from opsassay.errors import NotFoundError, OpsAssayError
+from opsassay.outside import one_sentence
+from opsassay.web.browsing.home import FILTERS
+from opsassay.web.browsing.rows import run_page
+from opsassay.web.browsing.site import HOME, PageQuery, StorePages
+from opsassay.web.browsing.watching import RunEvent, Watcher
+from opsassay.web.page import content_security_policy, render
+from opsassay.web.plain import plain
+
+MOST_STREAMS = 20
+"""Pages that may follow at once."""
+LOOK_S = 0.2
+HEARTBEAT_S = 10.0
+_STYLES = ("static/report.css", "static/browse.css")
+
+
+def view_app(site: StorePages, watcher: Watcher) -> Starlette:
+    """Return the application that shows *site* and tells what *watcher* sees; `web.loopback` serves it."""
+    streams: set[object] = set()
+
+    def page(request: Request) -> Response:
+        address = request.path_params.get("address") or HOME
+        filters = {name: request.query_params.get(name, "")[:200] for name in FILTERS}
+        try:
+            answered = site.answer(address, PageQuery(filters, request.query_params.get("reveal") == "1"))
+        except OpsAssayError as error:
+            return _refusal(error, address)
+        except OSError as error:  # a store that vanished in the middle of reading it
+            text = f"A file of this page cannot be read now: {error.strerror or error}; reload it."
+            return _refusal(NotFoundError("page", address, [], text), address)
+        if answered.form == "json":
+            return Response(answered.text, media_type="application/json")
+        headers = {"Content-Security-Policy": answered.policy} if answered.policy else {}
+        return HTMLResponse(answered.text, headers=headers)
+
+    async def events(request: Request) -> Response:
+        if len(streams) >= MOST_STREAMS:
+            return PlainTextResponse(f"{MOST_STREAMS} pages follow already; close one.", status_code=503)
+        last = request.headers.get("last-event-id", "")
+        after = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else watcher.last_event
+        return StreamingResponse(
+            _stream(site, watcher, min(after, watcher.last_event), streams), media_type="text/event-stream"
+        )
+
+    return Starlette(routes=[Route("/", page), Route("/events", events), Route("/{address:path}", page)])
+
+
+async def _stream(site: StorePages, watcher: Watcher, after: int, streams: set[object]) -> AsyncIterator[str]:
+    """Yield every event behind *after*, and a comment now and then, which finds out who has gone."""
+    this, quiet_s = object(), 0.0
+    streams.add(this)
+    try:
+        yield "retry: 1000\n\n"
+        while not watcher.closed:
+            for event in watcher.events_after(after):
+                after, quiet_s = event.number, 0.0
+                yield _message(site, event)
+            await asyncio.sleep(LOOK_S)
+            quiet_s += LOOK_S
+            if quiet_s >= HEARTBEAT_S:
+                quiet_s = 0.0
+                yield ": still here\n\n"
+    finally:
+        streams.discard(this)
+
+
+def _message(site: StorePages, event: RunEvent) -> str:
+    one = event.run
+    known = site.catalogue().by_key.get(one.key)
+    solver = site.catalogue().solver_of(known) if known else one.run.solver.label
+    payload = {
+        "event": "begun" if event.kind == "begun" else "ended",
+        "run": run_page(one),
+        "task": plain(one.run.item, 120),
+        "solver": plain(solver, 120),
+        "domain": plain(one.domain, 60),
+        "status": one.run.status.value,
+    }
+    return f"id: {event.number}\ndata: {json.dumps(payload)}\n\n"
+
+
+def _refusal(error: OpsAssayError, address: str) -> Response:
+    status = 404 if isinstance(error, NotFoundError) else 409
+    text = one_sentence(str(error))
+    if address.endswith(".json"):
+        return Response(json.dumps({"error": text}), status_code=status, media_type="application/json")
+    policy = content_security_policy([], _STYLES)
+    page = render("browse_error.html", "Nothing to show", styles=_STYLES, policy=policy, text=text)
+    return HTMLResponse(page, status_code=status, headers={"Content-Security-Policy": policy})

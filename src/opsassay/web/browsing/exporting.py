@@ -1,0 +1,68 @@
+"""The same pages as files: whole or not at all, with relative links, for a gallery or as what a CI job leaves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections import deque
+from pathlib import Path
+
+from opsassay.errors import OperationError, OpsAssayError, UserError
+from opsassay.web.browsing.site import HOME, StorePages
+from opsassay.web.page import render
+
+_STYLES = ("static/report.css", "static/browse.css")
+
+
+def require_new_folder(out: Path) -> None:
+    """Raise UserError when *out* is there and not an empty folder."""
+    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
+        raise UserError(f"{out} is there already and is no empty folder; name a new one.")
+
+
+def export(site: StorePages, out: Path) -> tuple[int, list[str]]:
+    """Write every page of *site* below *out*, which is there whole at the end; return how many, and what was left out.
+
+    Raises UserError when *out* is there and not empty, OperationError when it cannot be written.
+    """
+    require_new_folder(out)
+    partial: Path | None = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+        count, problems = _written(site, partial)
+        partial.chmod(0o755)
+        partial.replace(out)
+    except OSError as error:
+        raise OperationError(f"{out} cannot be written: {error.strerror}; name another folder.") from error
+    finally:
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
+    return count, problems
+
+
+def _written(site: StorePages, folder: Path) -> tuple[int, list[str]]:
+    """Follow all links from the first page, and write what is found into *folder*."""
+    waiting, seen, problems = deque([HOME]), {HOME}, []
+    while waiting:
+        address = waiting.popleft()
+        text, links = "", frozenset[str]()
+        try:
+            answered = site.answer(address)
+            text, links = answered.text, answered.links
+        except OpsAssayError as error:  # what one page cannot show costs this page alone
+            problems.append(f"{address}: {error}")
+            text = _in_place_of(address, error)
+        path = folder / address
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+        waiting.extend(sorted(links - seen))
+        seen |= links
+    return len(seen), problems
+
+
+def _in_place_of(address: str, error: OpsAssayError) -> str:
+    if address.endswith(".json"):
+        return json.dumps({"error": str(error)})
+    return render("browse_error.html", "Nothing to show", styles=_STYLES, text=str(error))

@@ -1,0 +1,144 @@
+"""Pages of many runs: a task with all that was tried on it, a solver with its figures, the board of a domain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from opsassay.boards.board import BoardRow
+from opsassay.boards.tables import rank_text
+from opsassay.errors import OpsAssayError
+from opsassay.web.boards import board_view
+from opsassay.web.browsing.catalogue import StoredRun, TaskPlace
+from opsassay.web.browsing.rows import (
+    Shown,
+    View,
+    board_page,
+    compare_page,
+    outcome_of,
+    page_of,
+    run_row,
+    solver_page,
+    task_page,
+)
+from opsassay.web.plain import plain
+
+FORMS = "The task had {} forms; runs on different ones are no repeats of each other."
+OTHERS = 12
+"""Solvers that a page offers for comparison: those with the most tasks in common."""
+
+
+def task_view(shown: Shown, place: TaskPlace, number: int) -> View:
+    """Return the page of a task, with page *number* of its runs."""
+    domain, task = place
+    runs = shown.catalogue.by_task[place]
+    outcomes = _outcomes(shown, runs)
+    chosen, paging = page_of(runs, number, task_page(domain, task))
+    solvers = {shown.catalogue.solver_of(one) for one in runs}
+    forms = len({one.run.item_hash for one in runs})
+    return {
+        "answer": f"{_tally(outcomes)} on {plain(task, 120)}: {len(runs):,} runs by {_count(len(solvers), 'solver')}.",
+        "name": plain(task, 200),
+        "domain": plain(domain, 60),
+        "board": board_page(domain),
+        "warnings": [FORMS.format(forms)] if forms > 1 else [],
+        "outcomes": dict(outcomes),
+        "figures": [],
+        "remarks": [],
+        "others": [],
+        "results": [run_row(shown, one) for one in chosen],
+        "paging": paging,
+    }
+
+
+def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
+    """Return the page of a solver, with its figures and page *number* of its runs."""
+    domain, solver = place
+    runs = shown.catalogue.by_solver[place]
+    chosen, paging = page_of(runs, number, solver_page(domain, solver))
+    warnings, row = [], None
+    try:
+        standing = shown.verdicts.standing(shown.catalogue, domain)
+        row = next((one for one in standing.board.rows if one.entry.name == solver), None)
+    except OpsAssayError as error:
+        warnings = [plain(str(error), 600)]
+    ungraded = sum(outcome_of(shown, one) == "not graded" for one in chosen)
+    if ungraded:
+        warnings.append(f"{ungraded} of the runs on this page are not graded; `opsassay grade` does it.")
+    return {
+        "answer": _solver_answer(solver, row, len(runs)),
+        "name": plain(solver, 200),
+        "domain": plain(domain, 60),
+        "board": board_page(domain),
+        "warnings": warnings,
+        "figures": _figures(row) if row else [],
+        "remarks": [plain(why, 300) for why in row.reasons] if row else [],
+        "others": _others(shown, place),
+        "results": [run_row(shown, one) for one in chosen],
+        "paging": paging,
+    }
+
+
+def board_page_view(shown: Shown, domain: str) -> View:
+    """Return the board of *domain*; raises NotFoundError when its package is not installed."""
+    standing = shown.verdicts.standing(shown.catalogue, domain)
+    view = board_view(standing.board)
+    if standing.ungraded:
+        view["warnings"].insert(
+            0, f"{standing.ungraded:,} results are not graded and not on this board; `opsassay grade` does it."
+        )
+    solvers = [place[1] for place in shown.catalogue.by_solver if place[0] == domain]
+    solver_links = [{"name": plain(name, 120), "page": solver_page(domain, name)} for name in sorted(solvers)]
+    return {"answer": view["answer"], "name": plain(domain, 60), "boards": [view], "solvers": solver_links}
+
+
+def _solver_answer(solver: str, row: BoardRow | None, runs: int) -> str:
+    name = plain(solver, 120)
+    if row is None or row.success is None:
+        return f"{name} has {_count(runs, 'run')}, and none that is graded."
+    share = f"{100 * row.success.value:.0f}% [{100 * row.success.low:.0f}, {100 * row.success.high:.0f}]"
+    rank = f"rank {rank_text(row)}" if row.rank is not None else "not ranked"
+    return f"{name} succeeded on {share} of {_count(row.success.tasks, 'task')}; {rank}."
+
+
+def _figures(row: BoardRow) -> list[View]:
+    found: list[tuple[str, Any]] = [("succeeded", row.success), *row.metrics.items()]
+    found += [(f"succeeded on {system}", figure) for system, figure in row.systems.items() if len(row.systems) > 1]
+    return [
+        {"name": plain(name.replace("_", " "), 80), **figure.as_item(),
+         "words": f"{figure.value:.3g} [{figure.low:.3g}, {figure.high:.3g}]"}
+        for name, figure in found if figure is not None
+    ]  # fmt: skip
+
+
+def _others(shown: Shown, place: TaskPlace) -> list[View]:
+    domain, solver = place
+    tasks = {one.run.item for one in shown.catalogue.by_solver[place]}
+    common = Counter(
+        {
+            name: len(tasks & {one.run.item for one in of})
+            for (of_domain, name), of in shown.catalogue.by_solver.items()
+            if of_domain == domain and name != solver
+        }
+    )
+    return [
+        {"name": plain(name, 120), "tasks": count, "page": compare_page(domain, solver, name)}
+        for name, count in common.most_common(OTHERS)
+        if count
+    ]
+
+
+def _outcomes(shown: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
+    return Counter(outcome_of(shown, one) for one in runs)
+
+
+def _tally(outcomes: Counter[str]) -> str:
+    judged = outcomes["succeeded"] + outcomes["did not succeed"]
+    if not judged:
+        return "Nothing is graded yet"
+    return f"{outcomes['succeeded']:,} of {_count(judged, 'graded run')} succeeded"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,152 @@
+"""The page of one run: what came of it first, then why, what was done, and how the log ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from opsassay.agents.record import ACTIONS
+from opsassay.bench.core.ranking import why_not_ranked
+from opsassay.bench.core.store import LOG, read_diagnosis
+from opsassay.bench.domains.diagnosis.grades import TRACE
+from opsassay.errors import OpsAssayError
+from opsassay.model.json_lines import whole_lines
+from opsassay.model.run import Metric, MetricStatus
+from opsassay.outside import is_plain, open_plain
+from opsassay.web.browsing.catalogue import StoredRun
+from opsassay.web.browsing.rows import Shown, View, board_page, page_of, run_page, run_row, solver_page, task_page
+from opsassay.web.glossary import word, written
+from opsassay.web.plain import plain
+
+LOG_BYTES = 8_000
+"""Of a log, the end that is shown."""
+MOST_BYTES = 64 * 2**20
+"""Of a record of actions, the beginning that is read."""
+NEIGHBOURS = 8
+
+
+def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
+    """Return the page of *one*, with page *number* of its actions."""
+    verdict = shown.verdicts.of(one)
+    row = run_row(shown, one)
+    actions, paging = page_of(_actions(one), number, run_page(one))
+    return {
+        "answer": _answer(row),
+        "run": row,
+        "facts": _facts(one, row),
+        "metrics": [_metric(name, metric) for name, metric in (verdict.metrics if verdict else {}).items()],
+        "graded": verdict is not None,
+        "claims": _claims(one),
+        "actions": [_action(one, line) for line in actions],
+        "paging": paging,
+        "log": _end_of(one.folder / LOG),
+        "trace": f"traces/{one.key}.html" if is_plain(one.folder / TRACE) else None,
+        "truth": f"truth/{one.key}.html",
+        "board": board_page(one.domain),
+        "across": _across(shown, one),
+    }
+
+
+def _answer(row: View) -> str:
+    if row["outcome"] == "runs now":
+        return f"{row['solver']} works on {row['task']} now."
+    ended = {"not graded": "ended, and nobody has graded it yet", "no result": "came to no result"}
+    why = f": {row['problem']}" if row["problem"] else ""
+    return f"{row['solver']} {ended.get(row['outcome'], row['outcome'])} on {row['task']}{why}."
+
+
+def _facts(one: StoredRun, row: View) -> list[tuple[str, str]]:
+    run = one.run
+    ranked = "; ".join(why_not_ranked(run))
+    facts = [
+        ("Ended as", row["status"]),
+        ("Started", row["started"]),
+        ("Took", "" if row["seconds"] is None else f"{row['seconds']:,} s"),
+        ("Spent", row["spent"]),
+        ("System", run.system),
+        ("Arm, seed, attempt", f"{run.arm}, {run.seed}, {run.attempt}"),
+        ("Isolation", run.isolation.replace("_", " ")),
+        (
+            "May be ranked",
+            f"no: {ranked}" if ranked else "yes" if row["counts"] else "no: another run of its cell counts",
+        ),
+        ("Limits that were hit", ", ".join(run.limits_hit)),
+        ("Made with", ", ".join(f"{name} {version}" for name, version in sorted(run.versions.items()))),
+        ("Notes", "\n".join(run.notes)),
+        ("Folder", str(one.folder)),
+    ]
+    return [(name, plain(text, 2_000)) for name, text in facts if text]
+
+
+def _metric(name: str, metric: Metric) -> View:
+    about = word(name)
+    value = {MetricStatus.NOT_APPLICABLE: "not applicable", MetricStatus.FAILED: "failed"}.get(metric.status, "–")
+    return {
+        "name": plain(name, 80),
+        "title": plain(about.title.replace("_", " "), 80),
+        "about": plain(about.about.replace("_", " "), 300),
+        "value": metric.value,
+        "words": value if metric.value is None else written(metric.value, about.unit),
+        "status": metric.status.value,
+        "reason": plain(metric.reason, 600),
+    }
+
+
+def _claims(one: StoredRun) -> list[str] | None:
+    """Return what a diagnosis claims, an empty list where it says that nothing is wrong; None where there is none."""
+    with suppress(OpsAssayError, OSError):
+        diagnosis = read_diagnosis(one.folder)
+        if diagnosis is not None:
+            found = [(c.component or c.service, c.fault_kind) for c in diagnosis.root_causes]
+            return [plain(place, 200) + (f": {kind.value}" if kind else "") for place, kind in found]
+    return None
+
+
+def _actions(one: StoredRun) -> list[dict[str, Any]]:
+    with suppress(OpsAssayError, OSError), open_plain(one.folder / ACTIONS) as stream:
+        return list(whole_lines(stream.read(MOST_BYTES)))
+    return []
+
+
+def _action(one: StoredRun, line: Mapping[str, Any]) -> View:
+    started, ended = line.get("started_ns"), line.get("ended_ns")
+    known = isinstance(started, int) and one.run.started_ns > 0
+    took = (ended - started) / 1e9 if isinstance(started, int) and isinstance(ended, int) else None
+    return {
+        "at_s": round((started - one.run.started_ns) / 1e9, 1) if known and isinstance(started, int) else None,
+        "took_s": None if took is None else round(took, 2),
+        "tool": plain(line.get("tool", ""), 80),
+        "arguments": plain(line.get("arguments", ""), 300),
+        "status": plain(line.get("status", ""), 80),
+        "changes": bool(line.get("mutating")),
+        "output": plain(line.get("output", ""), 300),
+    }
+
+
+def _end_of(path: Path) -> str:
+    with suppress(OpsAssayError, OSError), open_plain(path) as log:
+        size = os.fstat(log.fileno()).st_size
+        log.seek(max(0, size - LOG_BYTES))
+        text = log.read(LOG_BYTES).decode("utf-8", "replace")
+        return plain(text.replace("\r\n", "\n"), LOG_BYTES)
+    return ""
+
+
+def _across(shown: Shown, one: StoredRun) -> View:
+    """Return the ways on: the task, the solver, others on the same task, and the solver's runs before and behind."""
+    catalogue, solver = shown.catalogue, shown.catalogue.solver_of(one)
+    of_task = catalogue.by_task[one.domain, one.run.item]
+    of_solver = list(catalogue.by_solver[one.domain, solver])
+    at = next((i for i, other in enumerate(of_solver) if other.key == one.key), 0)
+    others = [other for other in of_task if other.key != one.key][:NEIGHBOURS]
+    near = {"later": of_solver[at - 1] if at else None, "earlier": next(iter(of_solver[at + 1 : at + 2]), None)}
+    return {
+        "task_page": task_page(one.domain, one.run.item),
+        "solver_page": solver_page(one.domain, solver),
+        "same_task": [run_row(shown, other) for other in others],
+        "same_task_more": max(0, len(of_task) - 1 - len(others)),
+        **{name: run_row(shown, other) if other else None for name, other in near.items()},
+    }

@@ -1,0 +1,161 @@
+"""What was broken: for whoever asks for it on a page of its own, and on no other page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opsassay.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.telemetry.content import content_hash
+from opsassay.telemetry.tree import Case, Tree
+from opsassay.web.browsing.catalogue import StoredRun
+from opsassay.web.browsing.rows import View, run_page
+from opsassay.web.plain import plain
+
+if TYPE_CHECKING:
+    from opsassay.model.scenario import Scenario
+    from opsassay.web.answer_pages import ShownTask
+
+
+@dataclass(frozen=True)
+class DomainTruth:
+    """How a domain shows the truth of a run: in *words* as names and texts, and as a whole *page* of its own."""
+
+    words: Callable[[StoredRun, Path | None], list[tuple[str, str]]]
+    page: Callable[[StoredRun, Path | None], str]
+
+
+def truth_view(one: StoredRun, cases: Path | None, *, reveal: bool) -> View:
+    """Return the page on what was broken in the task of *one*, without any of it until it is to *reveal*."""
+    found = TRUTHS.get(one.domain)
+    view: View = {
+        "answer": f"This page shows what was broken in {plain(one.run.item, 120)}.",
+        "run": run_page(one),
+        "task": plain(one.run.item, 200),
+        "revealed": reveal,
+        "facts": [],
+        "whole": None,
+        "problem": "",
+    }
+    if not reveal:
+        return view
+    if found is None:
+        return view | {"problem": f"The domain {plain(one.domain, 60)} keeps no truth that can be shown here."}
+    try:
+        facts = [(name, plain(text, 2_000)) for name, text in found.words(one, cases) if text]
+    except (OpsAssayError, OSError) as error:
+        return view | {"problem": plain(str(error), 600)}
+    return view | {"answer": facts[0][1], "facts": facts[1:], "whole": f"whole/{one.key}.html"}
+
+
+def whole_page(one: StoredRun, cases: Path | None) -> str:
+    """Return the page that `opsassay report` writes of *one*, which shows what was broken; raises OpsAssayError."""
+    if one.domain not in TRUTHS:
+        raise NotFoundError("page of domain", one.domain, TRUTHS)
+    return TRUTHS[one.domain].page(one, cases)
+
+
+def _case(one: StoredRun, cases: Path | None) -> Case:
+    """Return the incident of *one*; raises NotFoundError, and DatapackError where another recording has its name."""
+    tree, id_ = Tree(cases or one.root), one.run.item
+    if id_ not in tree.ids():
+        raise NotFoundError("incident", id_, tree.ids(), "Say with --cases where its recording lies.")
+    datapack = tree.datapack(id_)
+    if content_hash(datapack.path) != one.run.item_hash:
+        raise NotFoundError(
+            "recording of incident", id_, [], "The one that lies there is another; give its own --cases."
+        )
+    return Case(datapack, tree.truth(id_), tree.annotation(id_), tree.truth_path(id_), id_)
+
+
+def _incident_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    from opsassay.web.payload import CaseReport
+    from opsassay.web.view import headline
+
+    case = _case(one, cases)
+    report = CaseReport(incident=case.datapack.incident, truth=case.truth, annotation=case.annotation)
+    label = case.annotation.label.value if case.annotation else "not annotated"
+    return [("What happened", headline(report)), ("Label", label)]
+
+
+def _incident_page(one: StoredRun, cases: Path | None) -> str:
+    from opsassay.bench.core.store import read_diagnosis
+    from opsassay.web.browsing.verdicts import StoredVerdicts
+    from opsassay.web.payload import AnswerPayload, build_case
+    from opsassay.web.report import render_report
+
+    case = _case(one, cases)
+    answer = AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=StoredVerdicts().of(one))
+    report = build_case(case.datapack, case.truth, case.annotation, [answer])
+    return render_report([report], title=f"{one.run.item}, {one.run.solver.label}")
+
+
+def _scenario_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    from opsassay.bench.domains.sre.grading import kept_scenario
+
+    del cases
+    scenario = kept_scenario(one.root, one.run.item_hash)
+    causes = ", ".join(scenario.truth.root_causes)
+    return [
+        ("What was broken", "; ".join(_broken(scenario)) or "Nothing was broken: it is a false alarm."),
+        ("Title", scenario.title),
+        ("Root causes", causes),
+        ("What the agent heard", scenario.alert),
+        ("What is right", scenario.desired_outcome),
+    ]
+
+
+def _broken(scenario: Scenario) -> Iterator[str]:
+    """Yield what the trigger does: faults, operations, changes of objects and of nodes."""
+    yield from (part.name for plan in scenario.trigger.faults for part in plan.parts)
+    yield from (f"{call.verb} {json.dumps(call.arguments)}" for call in scenario.trigger.operations)
+    if scenario.cluster is not None:
+        changes = (*scenario.cluster.changes, *scenario.cluster.nodes)
+        yield from (change.model_dump_json(exclude_defaults=True) for change in changes)
+
+
+def _trial_page(one: StoredRun, cases: Path | None) -> str:
+    from opsassay.bench.domains.sre.grading import kept_scenario, read_recording, read_steps
+    from opsassay.grading.verifiers import certify
+    from opsassay.web.run_page import render_run_page
+    from opsassay.web.run_view import trial_view
+
+    del cases
+    scenario, recording = kept_scenario(one.root, one.run.item_hash), read_recording(one.folder)
+    name = f"{one.run.cell}/{one.run.attempt}"
+    verdict = certify(recording, scenario, run=name, solver=one.run.solver.name, committed_digest=one.run.item_hash)
+    return render_run_page(trial_view(one.run, scenario, recording, verdict, read_steps(one.folder)))
+
+
+def _cost_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    del cases
+    return [("What was asked", _shown_cost(one).goal)]
+
+
+def _cost_page(one: StoredRun, cases: Path | None) -> str:
+    from opsassay.bench.core.grading import GradedRun
+    from opsassay.web.answer_pages import answer_page
+    from opsassay.web.browsing.verdicts import StoredVerdicts
+
+    del cases
+    verdict = StoredVerdicts().of(one)
+    if verdict is None:
+        raise UserError(f"{one.folder} is not graded; `opsassay grade {one.root}` does it.")
+    return answer_page(GradedRun(one.folder, one.run, verdict), _shown_cost(one))
+
+
+def _shown_cost(one: StoredRun) -> ShownTask:
+    from opsassay.bench.core.store import RunStore
+    from opsassay.web.cost_page import shown_cost
+
+    return shown_cost(RunStore(one.root), one.folder, one.run)
+
+
+TRUTHS: Mapping[str, DomainTruth] = {
+    "diagnosis": DomainTruth(_incident_words, _incident_page),
+    "sre": DomainTruth(_scenario_words, _trial_page),
+    "finops": DomainTruth(_cost_words, _cost_page),
+}

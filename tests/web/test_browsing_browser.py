@@ -1,0 +1,207 @@
+"""The pages over stores in a browser: they follow what happens, by keyboard, on a narrow screen, for everybody."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from opsassay.web.browsing.app import view_app
+from opsassay.web.browsing.exporting import export
+from opsassay.web.browsing.site import StorePages
+from opsassay.web.browsing.verdicts import StoredVerdicts
+from opsassay.web.browsing.watching import Watcher
+from opsassay.web.loopback import LoopbackOnly
+
+from .stores import begun, ended, finish, two_solvers
+
+pytestmark = pytest.mark.browser
+
+PASS = "a-key-of-the-test"
+AXE = "4.10.2"
+PAGES = (
+    "index.html",
+    "tasks/finops.t-01.html",
+    "solvers/finops.good.html",
+    "boards/finops.html",
+    "compare/finops.good.poor.html",
+    "nothing.html",
+)
+LONG = "an-agent-with-a-name-that-is-as-long-as-nobody-should-give-one-but-somebody-will-in-the-end"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    root = two_solvers(tmp_path_factory.mktemp("view") / "store")
+    folder = ended(root, solver=LONG, task="t-05", error="it gave up " * 30, notes=("one", "two"))
+    (folder / "solver.log").write_text("x" * 300 + "\nthe last words")
+    (folder / "actions.jsonl").write_text('{"tool": "query", "arguments": {"sql": "SELECT 1"}, "status": "ok"}\n' * 60)
+    return root
+
+
+@contextlib.contextmanager
+def serving(root):
+    """Serve the pages over *root* while the block runs."""
+    watcher = Watcher([root])
+    watcher.start()
+    pages = StorePages(lambda: watcher.catalogue, StoredVerdicts())
+    app = LoopbackOnly(view_app(pages, watcher), PASS)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        watcher.close()
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(store):
+    with serving(store) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def a_tab(browser, address, width=1440, scheme="light"):
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    tab = context.new_page()
+    tab.problems = []
+    tab.on("console", lambda message: tab.problems.append(message.text))
+    tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+    tab.goto(f"{address}/?key={PASS}")
+    yield tab
+    context.close()
+
+
+def run_address(tab):
+    """Return the address of the run with the longest texts."""
+    tab.goto(f"{tab.url.partition('?')[0]}?solver={LONG}")
+    return tab.get_by_role("link", name="Run of").first.get_attribute("href")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_fits_and_breaks_no_rule_of_its_own(browser, address, width, scheme):
+    with a_tab(browser, address, width, scheme) as tab:
+        run = run_address(tab)
+        for page in (*PAGES[:-1], run, run.replace("runs/", "truth/")):
+            tab.goto(f"{address}/{page}")
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), page
+            assert tab.locator(".answer").first.bounding_box()["y"] < 200, page
+            light = int(tab.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]")) > 128
+            assert light == (scheme == "light"), page
+        assert tab.problems == []
+
+
+def test_the_first_page_follows_what_begins_and_ends(browser, tmp_path):
+    two_solvers(tmp_path, 2)
+    with serving(tmp_path) as address, a_tab(browser, address) as tab:
+        tab.get_by_label("task has").fill("half typed")
+        tab.wait_for_timeout(500)
+        folder, run = begun(tmp_path, solver="slow", task="new-task", started_ns=2 * 10**18)
+        tab.get_by_role("heading", name="Runs now").wait_for(timeout=3000)
+        assert tab.locator("#answer").inner_text().startswith("slow works on new-task now.")
+        assert tab.locator("#said").inner_text() == "slow has begun: new-task"
+        finish(tmp_path, folder, run)
+        tab.get_by_role("heading", name="Runs now").wait_for(state="detached", timeout=3000)
+        assert (
+            tab.locator("#answer").inner_text() == "Nothing runs now. The last: slow on new-task of focus, not graded."
+        )
+        assert tab.get_by_label("task has").input_value() == "half typed"
+        assert tab.problems == []
+
+
+def test_a_server_that_ends_is_said(browser, tmp_path):
+    ended(tmp_path)
+    with contextlib.ExitStack() as tabs:
+        with serving(tmp_path) as address:
+            tab = tabs.enter_context(a_tab(browser, address))
+            tab.wait_for_timeout(500)
+        tab.get_by_text("The server does not answer").wait_for(timeout=5000)
+
+
+def test_filters_and_links_work_by_keyboard(browser, address):
+    with a_tab(browser, address) as tab:
+        tab.keyboard.press("Tab")
+        assert tab.evaluate("document.activeElement.textContent") == "Skip to the page"
+        tab.keyboard.press("Enter")
+        tab.get_by_label("solver has").focus()
+        tab.keyboard.type("poor")
+        tab.keyboard.press("Enter")
+        tab.wait_for_url("**/*solver=poor*")
+        assert set(tab.locator("#rows tbody td:nth-child(4)").all_inner_texts()) == {"poor"}
+        for _ in range(40):
+            tab.keyboard.press("Tab")
+            if tab.evaluate("document.activeElement.textContent") == "open":
+                break
+        tab.keyboard.press("Enter")
+        tab.wait_for_url("**/runs/*")
+        assert "poor" in tab.locator(".answer").inner_text()
+        tab.get_by_role("link", name="Solver poor").focus()
+        tab.keyboard.press("Enter")
+        tab.wait_for_url("**/solvers/*")
+        tab.get_by_role("link", name="good").click()
+        assert tab.locator(".answer").inner_text() == "good is better than poor on 20 tasks."
+        assert tab.problems == []
+
+
+def test_exported_pages_open_from_disk_without_a_request(browser, store, tmp_path):
+    watcher = Watcher([store])
+    export(StorePages(lambda: watcher.catalogue, StoredVerdicts(), live=False), tmp_path / "out")
+    tab = browser.new_page()
+    asked, problems = [], []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("console", lambda message: problems.append(message.text))
+    tab.goto((tmp_path / "out" / "index.html").as_uri())
+    tab.get_by_role("link", name="good").first.click()
+    tab.get_by_role("link", name="Board of finops").click()
+    assert "stands first" in tab.locator(".answer").inner_text()
+    tab.get_by_role("link", name="All runs").click()
+    assert "Nothing runs now" in tab.locator("#answer").inner_text()
+    assert tab.locator("form").count() == 0
+    assert problems == []
+    assert all(url.startswith("file://") for url in asked)
+    tab.close()
+
+
+@pytest.fixture(scope="module")
+def axe():
+    """The script of axe-core, which npm brings once into the cache of this user."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opsassay" / f"axe-core-{AXE}"
+    script = cache / "package" / "axe.min.js"
+    if not script.exists():
+        if shutil.which("npm") is None:
+            pytest.skip("npm is not installed, so that axe-core has looked at no page")
+        cache.mkdir(parents=True, exist_ok=True)
+        got = subprocess.run(
+            ["npm", "pack", "--silent", f"axe-core@{AXE}"], cwd=cache, capture_output=True, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+        if got.returncode:
+            pytest.skip(f"npm cannot bring axe-core, which has looked at no page: {got.stderr[-300:]}")
+        subprocess.run(["tar", "xf", f"axe-core-{AXE}.tgz"], cwd=cache, check=True)
+    return script.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_against_wcag_aa(browser, address, axe, scheme):
+    with a_tab(browser, address, scheme=scheme) as tab:
+        run = run_address(tab)
+        for page in (*PAGES, run, run.replace("runs/", "truth/"), run.replace("runs/", "truth/") + "?reveal=1"):
+            tab.goto(f"{address}/{page}")
+            tab.evaluate(axe)  # by the debugger, which no policy of the page holds back
+            found = tab.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})")
+            said = [(one["id"], one["nodes"][0]["html"][:200]) for one in found["violations"]]
+            assert said == [], page
+            assert len(found["passes"]) > 5
