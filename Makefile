@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test hostile test-faults test-slow test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
+.PHONY: demo docs locked lock test hostile test-faults test-slow test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
@@ -13,6 +13,8 @@ help:
 	@echo "make test-kubernetes  on a cluster of its own, without Docker (root; 16 minutes more the first time)"
 	@echo "make kind-up  a kind cluster with OpsAssay's image, for users with Docker"
 	@echo "make hostile  every attempt from outside, as an attack and as the same act where it is allowed, with a table"
+	@echo "make locked  install every package of requirements.lock by its hash; make lock writes that file anew"
+	@echo "make docs    the documentation as a site, in site/"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
 	@echo "make bench-campaign  123 recorded incidents, causes measured on them, every oracle of every scenario five times, every control,"
@@ -24,15 +26,34 @@ $(VENV)/bin/python:
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+# The versions of requirements.lock, which the figures were measured with; `make LOCK=` takes the newest that pyproject.toml allows.
+LOCK = requirements.lock
+PIP = $(BIN)/python -m pip install --disable-pip-version-check
+PINNED = $(if $(LOCK),-c $(VENV)/constraints.txt)
+
+$(VENV)/constraints.txt: requirements.lock | $(VENV)/bin/python
+	@sed -e '/^ /d' -e 's/ \\$$//' requirements.lock > $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/constraints.txt | $(VENV)/bin/python
 	@echo "Installing OpsAssay into $(VENV)"
-	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[demo]'
+	@$(PIP) $(PINNED) -e '.[demo]' || { echo "The locked versions cannot be had here; taking the newest."; $(PIP) -e '.[demo]'; }
 	@touch $@
 
 $(VENV)/.developed: $(VENV)/.installed
 	@echo "Installing the development tools into $(VENV)"
-	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	@$(PIP) $(PINNED) -e '.[dev]' || { echo "The locked versions cannot be had here; taking the newest."; $(PIP) -e '.[dev]'; }
 	@touch $@
+
+# Every package by its hash, as an auditor wants it; nothing that the lock does not name gets in.
+locked: $(VENV)/bin/python
+	@$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $(VENV)/constraints.txt $(VENV)/.installed $(VENV)/.developed
+
+lock: $(VENV)/bin/python
+	@$(PIP) -q uv
+	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-emit-index-url --no-emit-find-links --no-annotate -q -o requirements.lock
 
 demo: $(VENV)/.installed
 	@$(BIN)/opsassay demo
@@ -67,6 +88,10 @@ hostile: $(VENV)/.developed
 
 test-quick: $(VENV)/.developed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
+
+docs: $(VENV)/.developed
+	@$(PIP) -q 'mkdocs-material>=9.5'
+	$(BIN)/python -m mkdocs build --strict
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff format --check .

@@ -117,6 +117,11 @@ def test_every_environment_variable_is_documented():
     assert [name for name in used if name not in text] == []
 
 
+def test_the_site_names_every_page():
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in site] == []
+
+
 def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
