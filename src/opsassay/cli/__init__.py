@@ -29,6 +29,7 @@ COMMANDS = {
     "campaign": "Record many incidents from a plan, resumable.",
     "import": "Bring public data into a tree of datapacks.",
     "itbench-ciso": "Show what the evaluators of ITBench's public compliance examples accept wrongly.",
+    "itbench-sre": "Match answers in ITBench's form with ITBench's ground truth.",
     "export": "Write incidents, rewards and trajectories for other tools.",
     "annotate": "Find the true cascade of each incident and its label.",
     "curate": "Make a stratified, checksummed suite of annotated incidents.",
