@@ -12,6 +12,7 @@ from opsassay.cli.output import echo, json_option, print_json, print_table, prin
 if TYPE_CHECKING:
     from opsassay.bench.domains.sre.rows import Trials
 
+_NUMBERS = [str(number) for number in (4, *range(8, 16), 17)]
 STORE = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
 
@@ -152,18 +153,21 @@ def grade(context: click.Context, store: Path, profile: Any, file: str | None, *
 
 @command.command("table")
 @STORE
-@click.argument("number", nargs=-1, type=click.IntRange(8, 15))
+@click.argument("number", nargs=-1, type=click.Choice(_NUMBERS), metavar="[NUMBER]...")
 @json_option
 @click.pass_context
-def table(context: click.Context, store: Path, number: tuple[int, ...], *, as_json: bool) -> None:
-    """Print Tables 8 to 15 of "Side Effects Are the Output" over the trials of STORE, or those that are numbered."""
+def table(context: click.Context, store: Path, number: tuple[str, ...], *, as_json: bool) -> None:
+    """Print Tables 8 to 15 of "Side Effects Are the Output" over the trials of STORE, or those that are numbered.
+
+    Tables 4 and 17 are those of ITBench.
+    """
     from opsassay.bench.core.grading import GradeSettings
     from opsassay.bench.domains.sre.domain import SRE_DOMAIN
 
     graded = SRE_DOMAIN.grade({store: None}, GradeSettings())
     for folder, problem in graded.problems.items():
         say(f"{folder}: {problem}")
-    found = [one for one in graded.results() if not number or one.number in number]
+    found = [one for one in graded.results() if not number or str(one.number) in number]
     if as_json:
         print_json("trials table", [one.as_item() for one in found], problems=graded.problems)
     else:

@@ -18,6 +18,7 @@ from opsassay.bench.domains.sre.grading import (
     recorded_trials,
     require_trials,
 )
+from opsassay.bench.domains.sre.itbench_tables import itbench_tables
 from opsassay.bench.domains.sre.sweep import sweep
 from opsassay.bench.domains.sre.tables import TrialRow, tables
 from opsassay.errors import OpsAssayError
@@ -65,6 +66,7 @@ class Trials:
                 repair_s=repair.value if repair else None,
                 right=None if right is None or right.value is None else right.value == 1.0,
                 diagnosis_s=answer_time.value if answer_time else None,
+                submitted=None if recording.diagnoses is None else bool(recording.diagnoses),
             )
         )
         self.graded.append(GradedRun(run_dir, run, verdict))
@@ -78,9 +80,10 @@ class GradedTrials(GradedRuns):
     trials: tuple[Trials, ...] = ()
 
     def results(self) -> list[ResultTable]:
-        """Return Tables 8 to 15 of "side-effects"."""
+        """Return Tables 8 to 15 of "side-effects", then 4 and 17 of ITBench."""
         main = [one for trials in self.trials for one in trials.main_slice()]
-        return tables([row for trials in self.trials for row in trials.rows], lambda settings: sweep(main, settings))
+        rows = [row for trials in self.trials for row in trials.rows]
+        return [*tables(rows, lambda settings: sweep(main, settings)), *itbench_tables(rows)]
 
 
 def grade_trials(domain: Domain, stores: Stores) -> GradedTrials:

@@ -26,8 +26,9 @@ class TrialRow:
     """One judged trial. *conjunction* is the certificate; *spread* counts the hosts of the spread service at the end.
 
     *alerts* says whether the scenario commits alerts to clear, and *repair_s* how long that took, None when they did not.
-    *right* is whether the agent said what the cause is, None where it was not asked, and *diagnosis_s* after how long.
-    *failed* names every predicate that failed, those that a scenario commits beyond the paper's four among them.
+    *right* is whether the agent said what the cause is, None where it was not asked, *diagnosis_s* after how long, and
+    *submitted* whether it said anything. *failed* names every predicate that failed, those that a scenario commits beyond
+    the paper's four among them.
     *not_ranked* says why the agent is not ranked.
     """
 
@@ -49,6 +50,7 @@ class TrialRow:
     repair_s: float | None = None
     right: bool | None = None
     diagnosis_s: float | None = None
+    submitted: bool | None = None
     failed: tuple[str, ...] = ()
     not_ranked: tuple[str, ...] = ()
 
