@@ -25,9 +25,9 @@ def real_data() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Return one browser for all tests of pages: its driver allows one at a time in a process."""
+    """Return a browser for the tests of a module: its driver keeps an event loop in this thread until it is closed."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e .[dev]")
     names = ("chromium", "chromium-browser", "google-chrome")
     executable = next((path for name in names if (path := shutil.which(name))), None)
