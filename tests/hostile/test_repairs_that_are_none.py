@@ -190,6 +190,8 @@ ATTACKS = {
     "users are kept out": users_kept_out,
     "whose alert fires is silenced": alert_taken_away,
     "five others are changed": others_touched,
+    "others are called a hundred and fifty times": others_called,
+    "nobody saw it for a while": unwatched,
     "one replica less": one_lost_on_the_way,
     "users wait": slow_for_the_users,
     "users are not served at the end": unreachable,
