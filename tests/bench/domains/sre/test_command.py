@@ -74,7 +74,7 @@ def test_a_plan_whose_trials_cannot_begin_leaves_nothing_behind(tmp_path, capsys
 
 def test_tables_and_the_ones_that_are_asked_for(store, items, capsys):
     found, whole = items("trials", "table", store)
-    assert [item["table"] for item in found] == [8, 9, 10, 11, 12, 13, 14, 15]
+    assert [item["table"] for item in found] == [8, 9, 10, 11, 12, 13, 14, 15, 4, 17]
     assert whole["problems"] == {}
     (eight,) = items("trials", "table", store, 8)[0]
     assert eight["rows"][1]["hidden / outcome"] == "2/3"
