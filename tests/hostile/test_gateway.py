@@ -30,10 +30,7 @@ MORE = {
     "tools that are no list": {"tools": {"type": "web_search"}}, "audio": {"modalities": ["text", "audio"]},
     "priority": {"service_tier": "priority"}, "a key of capitals": {"N": 5}, "a key of tomorrow": {"agentic_browse": True},
     "best of": {"best_of": 20}, "a prediction": {"prediction": {"type": "content", "content": "x" * 10}},
-    "an image by address": {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/?k"}}]}],
-        "input": [{"content": [{"type": "input_image", "image_url": "https://x/?k"}]}]},
-    "a stored file": {"messages": [{"role": "user", "content": [{"type": "file", "file_id": "f-1"}]}],
-        "input": [{"content": [{"type": "input_file", "file_id": "f-1"}]}]},
+    "a tool of two types": {"tools": [{"type": "function", "Type": "web_search", "function": {"name": "f"}}]},
 }  # fmt: skip
 
 
@@ -41,6 +38,25 @@ MORE = {
 def test_a_request_holds_what_is_named(path: str, what: str) -> None:
     assert refusal("POST", f"/v1{path}", json.dumps({**PLAIN[path], **MORE[what]}).encode(), MODEL)
     assert refusal("POST", f"/v1{path}", json.dumps({**PLAIN[path], "temperature": 0}).encode(), MODEL) is None
+
+
+SAID = {
+    "an image by address": {"type": "image_url", "image_url": {"url": "https://x/?k"}},
+    "an image by its address alone": {"type": "input_image", "image_url": "https://x/?k"},
+    "an image by an address in capitals": {"type": "image_url", "Image_URL": {"URL": "https://x/?k"}},
+    "two spellings of an address": {"type": "input_file", "file_url": "data:,", "FILE_URL": "https://x/?k"},
+    "a source": {"type": "document", "source": {"type": "url", "url": "https://x/?k"}},
+    "a stored file": {"type": "file", "file_id": "f-1"}, "what was kept": {"type": "item_reference", "id": "msg_1"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "what"), list(product(PLAIN, SAID)))
+def test_what_is_said_holds_nothing_to_fetch(path: str, what: str) -> None:
+    where = "input" if path == "/responses" else "messages"
+    for said in ([SAID[what]], [{"role": "user", "content": [SAID[what]]}]):
+        assert refusal("POST", f"/v1{path}", json.dumps({**PLAIN[path], where: said}).encode(), MODEL)
+    plain = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}]
+    assert refusal("POST", f"/v1{path}", json.dumps({**PLAIN[path], where: plain}).encode(), MODEL) is None
 
 
 PATHS = (

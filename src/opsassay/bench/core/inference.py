@@ -71,6 +71,9 @@ OWN_TOOLS = (None, "function", "custom")
 NAMESPACE = "namespace"
 """The type under which the Responses API has several tools of one name before theirs."""
 ADDRESSES = ("url", "image_url", "file_url", "file_id")
+"""Keys whose text a provider fetches or looks up, in any case: servers in Go take ``URL`` for ``url``."""
+STORED = "item_reference"
+"""The type of an input by which a provider takes up what it kept of another conversation."""
 _QUERY = re.compile(r"(?:beta=true|api-version=[0-9A-Za-z.-]{1,40})(?:&(?:beta=true|api-version=[0-9A-Za-z.-]{1,40}))*")
 
 
@@ -131,6 +134,8 @@ def _provided(tools: Any) -> Iterator[str]:
     for tool in tools if isinstance(tools, list) else ("no list",):
         if not isinstance(tool, dict):
             yield type(tool).__name__
+        elif other := next((key for key in tool if key.casefold() == "type" != key), None):
+            yield other
         elif tool.get("type") == NAMESPACE:
             yield from _provided(tool.get("tools"))
         elif tool.get("type") not in OWN_TOOLS:
@@ -141,8 +146,11 @@ def _addresses(value: Any) -> Iterator[str]:
     """Yield what stands where a provider looks for an address or a stored file; what is inlined is none."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            if key in ADDRESSES and isinstance(inner, str) and not inner.lower().startswith("data:"):
+            name = key.casefold()
+            if name in ADDRESSES and isinstance(inner, str) and not inner.lower().startswith("data:"):
                 yield inner
+            elif name == "type" and inner == STORED:
+                yield STORED
             else:
                 yield from _addresses(inner)
     elif isinstance(value, list):
