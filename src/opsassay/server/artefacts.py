@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from opsassay.errors import UserError
-from opsassay.outside import is_plain, open_plain
-from opsassay.telemetry.content import whole_file
+from opsassay.outside import is_plain, one_sentence, open_plain
+from opsassay.telemetry.content import whole_file, whole_folder
 
 MOST_BYTES = 50 * 2**20
 """Of one upload, as it is and as it is expanded."""
@@ -36,35 +36,36 @@ def path_of(state: Path, digest: str) -> Path:
 def unpack(content: bytes, folder: Path) -> None:
     """Unpack a tar of plain files into the new *folder*; raises UserError, and then nothing is there.
 
-    Links, devices, absolute names and names with ``..`` are refused, and more than MOST_BYTES or MOST_FILES.
+    Links, devices, absolute names and names with ``..`` are refused, and more than MOST_BYTES or MOST_FILES. A packed tar
+    is no tar: what its headers expand to cannot be known before.
     """
     try:
-        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-            members = [(m, archive.extractfile(m)) for m in _checked(archive)]
-            folder.mkdir(parents=True)
-            for member, stream in members:
-                if stream is not None:
-                    target = folder / member.name
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive, whole_folder(folder) as partial:
+            for member in list(_checked(archive)):
+                target = partial / member.name
+                if member.isdir():
+                    target.mkdir(parents=True, exist_ok=True)
+                elif (stream := archive.extractfile(member)) is not None:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(stream.read())
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise UserError(f"The upload is no tar archive that can be read ({error}); make one with `tar cf`.") from error
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        raise UserError(
+            f"The upload is no tar archive that can be read ({one_sentence(str(error))}); make one with `tar cf`."
+        ) from error
 
 
-def _checked(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
-    found: list[tarfile.TarInfo] = []
+def _checked(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     size = 0
-    for member in archive:
+    for number, member in enumerate(archive):
         name = Path(member.name)
-        if not (member.isfile() or member.isdir()) or name.is_absolute() or ".." in name.parts:
+        if not (member.isfile() or member.isdir()) or name.is_absolute() or ".." in name.parts or member.issparse():
             raise UserError(
-                f"The archive holds {member.name!r}, which is no plain file below its folder; leave it out."
+                f"The archive holds {member.name[:200]!r}, which is no plain file below its folder; leave it out."
             )
-        size += member.size
-        found.append(member)
-        if size > MOST_BYTES or len(found) > MOST_FILES:
+        size += abs(member.size)
+        if size > MOST_BYTES or number >= MOST_FILES:
             raise UserError(f"The archive holds more than {MOST_FILES} files or {MOST_BYTES >> 20} MB; leave data out.")
-    return found
+        yield member
 
 
 def folder_digest(folder: Path, leave_out: Iterable[str] = ()) -> str:
