@@ -63,11 +63,13 @@ class AgentFile(Written):
     def _places_are_known(self) -> Self:
         for word in self.command:
             try:
-                named = [name for _, name, _, _ in Formatter().parse(word) if name is not None]
+                places = [place for place in Formatter().parse(word) if place[1] is not None]
             except ValueError as error:
                 raise ValueError(f"{word!r}: {error}; write {{{{ for a brace") from error
-            if unknown := next((name for name in named if name not in self.known), None):
+            if unknown := next((name for _, name, _, _ in places if name not in self.known), None):
                 raise ValueError(f"{{{unknown}}} means nothing; known: {', '.join(self.known)}")
+            if any(spec or conversion for _, _, spec, conversion in places):
+                raise ValueError(f"{word!r}: a place stands in its braces alone, without ':' or '!'")
         return self
 
 
