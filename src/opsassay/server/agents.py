@@ -14,6 +14,7 @@ from pydantic import Field
 from sqlalchemy import Connection, insert, select
 
 from opsassay.agents.command import CommandAgent
+from opsassay.agents.limits import Limits
 from opsassay.errors import UserError
 from opsassay.model.base import Written
 from opsassay.server.access import ForbiddenError, User, new_id
@@ -103,9 +104,19 @@ def _require_harmless(folder: Path) -> None:
         list(agent.each_file())
         if agent.file.readable:
             raise UserError("The agent asks for folders of the machine (readable); bring in the bundle what it needs.")
+        _require_modest(agent.file.limits)
     except Exception:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _require_modest(limits: Limits) -> None:
+    """Raise UserError for limits above the usual ones: time, memory and requests are those of whoever runs the platform."""
+    usual = Limits()
+    for name in sorted(limits.model_fields_set):
+        asked, most = getattr(limits, name), getattr(usual, name)
+        if most is not None and asked > most:
+            raise UserError(f"The agent asks for limits.{name} {asked:g}, and a bundle gets {most:g} at most; ask for less.")
 
 
 def _write_relay(state: Path, agent: str, name: str) -> None:
