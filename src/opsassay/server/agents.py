@@ -15,6 +15,7 @@ from sqlalchemy import Connection, insert, select
 
 from opsassay.agents.command import CommandAgent
 from opsassay.agents.limits import Limits
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.errors import UserError
 from opsassay.model.base import Written
 from opsassay.server.access import ForbiddenError, User, new_id
@@ -52,7 +53,9 @@ def register(connection: Connection, state: Path, user: User, form: AgentForm, b
         raise UserError("Name the built-in agent or method in `source`, as in a plan; files are uploaded as a bundle.")
     if form.kind == "built_in" and form.source.endswith((".yaml", ".yml", ".py")):
         raise UserError("A file is no built-in agent; upload it as a bundle.")
-    if form.kind == "built_in" and form.source.startswith("oracle:"):
+    if form.kind == "built_in" and ":" in form.source.removeprefix(ORACLE):
+        raise UserError("A module is no built-in agent: it would run as the platform; upload it as a bundle.")
+    if form.kind == "built_in" and form.source.startswith(ORACLE):
         user.require()  # who knows the truth is for whoever runs the platform
     agent, source = new_id(), form.source
     if form.kind == "bundle":
