@@ -134,7 +134,16 @@ def test_another_users_token_gets_nothing_of_ones_own(other, graded):
 def test_who_knows_the_truth_is_for_the_admin(platform, other):
     oracle = {"name": "cheat", "kind": "built_in", "domains": ["finops"], "source": "oracle:right"}
     refused(other, "POST", "/api/agents", oracle, status=403)
-    for source in ("../../etc/passwd", "/etc/agent.yaml", "agent.yaml", "", ".hidden", "x\\y", "agent.py:Agent", "pdb:Pdb"):
+    for source in (
+        "../../etc/passwd",
+        "/etc/agent.yaml",
+        "agent.yaml",
+        "",
+        ".hidden",
+        "x\\y",
+        "agent.py:Agent",
+        "pdb:Pdb",
+    ):
         refused(other, "POST", "/api/agents", {**oracle, "source": source}, status=400)
 
 

@@ -119,7 +119,9 @@ def _require_modest(limits: Limits) -> None:
     for name in sorted(limits.model_fields_set):
         asked, most = getattr(limits, name), getattr(usual, name)
         if most is not None and asked > most:
-            raise UserError(f"The agent asks for limits.{name} {asked:g}, and a bundle gets {most:g} at most; ask for less.")
+            raise UserError(
+                f"The agent asks for limits.{name} {asked:g}, and a bundle gets {most:g} at most; ask less."
+            )
 
 
 def _write_relay(state: Path, agent: str, name: str) -> None:
