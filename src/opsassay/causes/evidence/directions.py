@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from opsassay.causes.evidence.links import (
+    CALL,
     LEAST_HIT_BY_DELAY,
     MOST_HIT,
     SMALLEST_PART,
-    STORE,
     SUSPICIOUS,
     LinkCalls,
     chance,
@@ -106,18 +106,37 @@ def _outbound(place: str) -> pl.Expr:
     return pl.col("caller_service") == place
 
 
-def _classes(place: str, protocols: list[str], peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield the classes of links of *place*, the most general first; with *peer* named, that one alone."""
-    inbound, outbound = _inbound(place), _outbound(place)
+def _classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield the classes of *links*, those of *place*, the most general first; with *peer* named, that one alone."""
     if peer is not None:
-        called = (pl.col("caller_service") == peer) | (pl.col("peer") == peer)
-        yield f"peer:{peer}", called | ((pl.col("protocol") == STORE) & pl.col("peer").str.contains(peer, literal=True))
+        yield from _with_peer(links, peer)
         return
-    yield "both", inbound | outbound
-    yield "inbound", inbound
-    yield "outbound", outbound
-    for protocol in protocols if len(protocols) > 1 else ():
+    yield "both", _touches(place)
+    yield "inbound", _inbound(place)
+    yield "outbound", _outbound(place)
+    yield from _of_protocols(links)
+
+
+def _of_protocols(links: Links) -> Iterator[tuple[str, pl.Expr]]:
+    spoken = links.get_column("protocol").unique().sort().to_list()
+    if len(spoken) < 2:
+        return
+    if len(spoken) > 2:
+        yield "protocol:store", pl.col("protocol") != CALL
+    for protocol in spoken:
         yield f"protocol:{protocol}", pl.col("protocol") == protocol
+
+
+def _with_peer(links: Links, peer: str) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield the links with *peer*; a store that no link names speaks one of the protocols of stores."""
+    called = (pl.col("caller_service") == peer) | (pl.col("peer") == peer)
+    called |= (pl.col("protocol") != CALL) & pl.col("peer").str.contains(peer, literal=True)
+    if links.filter(called).height:
+        yield f"peer:{peer}", called
+        return
+    stores = links.filter(pl.col("protocol") != CALL)
+    for protocol in stores.get_column("protocol").unique().sort():
+        yield f"peer:{peer}", pl.col("protocol") == protocol
 
 
 def best_hypothesis(
@@ -129,8 +148,8 @@ def best_hypothesis(
     hits together are no chance. *only*: the one direction to ask for. *added_ms*: what a hit call waits at least.
     """
     best: Hypothesis | None = None
-    protocols = asked.calls.frame.filter(_touches(place)).get_column("protocol").unique().sort().to_list()
-    for direction, members in _classes(place, protocols, peer):
+    links = asked.calls.frame.filter(_touches(place)).select("caller_service", "peer", "protocol").unique()
+    for direction, members in _classes(place, links, peer):
         if only not in (None, direction):
             continue
         found = _supported(place, asked, direction, members, added_ms)
@@ -170,7 +189,7 @@ def _supported(
         support=float(inside.select(capped).item() - outside.select(capped).item()),
         links=_ends(inside.filter(~pl.col("spared"))),
         added_ms=least_ms,
-        stores=bool((slow.get_column("protocol") == STORE).all()),
+        stores=bool((slow.get_column("protocol") != CALL).all()),
     )
 
 

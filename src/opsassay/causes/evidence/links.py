@@ -14,6 +14,7 @@ import polars as pl
 
 from opsassay.causes.evidence.scene import BROKEN, Scene, real_links, with_outcome
 from opsassay.causes.evidence.states import SignatureThresholds
+from opsassay.causes.reading.spans import SQL_NAME
 from opsassay.causes.reading.tails import hypergeometric_at_least
 
 TELLS = 3.0
@@ -28,8 +29,8 @@ MOST_HIT, LEAST_HIT_BY_DELAY = 0.95, 0.3
 SMALLEST_PART = 0.25
 """Of one delay some links pay one, others three (a connection that has to be opened): less is another cause's."""
 
-STORE, CALL = "store", "call"
-"""Protocols as links show them: to a store, or between services."""
+CALL, SQL, COMMAND = "call", "sql", "command"
+"""Protocols as links show them: between services, statements to a database, commands to any other store."""
 
 PRIOR_CALLS = 20
 """How many calls of the baseline of all links stand beside that of one."""
@@ -70,7 +71,11 @@ def link_calls(scene: Scene) -> LinkCalls:
     links = links.with_columns(
         waited_ms=pl.when("absent").then("duration_ms").otherwise("wait_ms"),
         broken=BROKEN.fill_null(value=False),
-        protocol=pl.when("store").then(pl.lit(STORE)).otherwise(pl.lit(CALL)),
+        protocol=pl.when(~pl.col("store"))
+        .then(pl.lit(CALL))
+        .when(pl.col("name").cast(pl.String).str.contains(SQL_NAME))
+        .then(pl.lit(SQL))
+        .otherwise(pl.lit(COMMAND)),
     )
     normal = links.filter(pl.col("period") == "normal")
     levels = {"kind": [*_ENDS, "caller_node", "name"], "link": [*_ENDS], "protocol": ["protocol"]}

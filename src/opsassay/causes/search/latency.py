@@ -145,12 +145,14 @@ def calls_per_entry(calls: Calls) -> pl.DataFrame:
 
     Columns as in `CallRate`, one row per (caller_node, callee_node, callee_service, store_name); `added_ms` compares
     calls of the same operation with `added_time`. Only what is on the critical path counts: of parallel calls the
-    caller waits for the last.
+    caller waits for the last. Requests that ended early are left out.
     """
     now = pl.col("period") == "abnormal"
+    early = calls.entries.lazy().filter("ended_early").select(caller_entry="entry")
     exits = (
         calls.exits.lazy()
         .filter(pl.col("caller_entry").is_not_null() & ~pl.col("asynchronous"))
+        .join(early, on="caller_entry", how="anti")
         .select(
             "period",
             "caller_node",
@@ -168,7 +170,8 @@ def calls_per_entry(calls: Calls) -> pl.DataFrame:
     pair ^= pl.col("callee_service").hash(4)
     made = exits.lazy().filter(now).group_by(pair=pair)
     count = made.agg(pl.col(by).first(), made=pl.len(), waited=pl.col("critical").sum()).drop("pair").collect()
-    entries = calls.entries.lazy().filter(now).group_by(caller_node="node").len("served").collect()
+    served = calls.entries.lazy().filter(now & ~pl.col("ended_early"))
+    entries = served.group_by(caller_node="node").len("served").collect()
     added = added_time(exits, "waited_ms", ["caller_node", "callee_node"], ["name"])
     return (
         count.join(entries, on="caller_node")

@@ -46,7 +46,8 @@ class Opened:
         with ThreadPoolExecutor(1) as beside:  # these read the calls alone
             alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
             flows = beside.submit(find_flows, window, settings.carried)
-            slower = added_time(window.entries, "felt_ms", ["node"], ["shape"], whole=True, few=True)
+            served = window.entries.filter(~pl.col("ended_early"))
+            slower = added_time(served, "felt_ms", ["node"], ["shape"], whole=True, few=True)
             states = _states(window, self.baseline, slower, settings.thresholds)
         return ObservedPack(
             calls=window,
