@@ -8,7 +8,8 @@ import polars as pl
 from pydantic import Field
 
 from opsassay.causes.evidence.added import added_time
-from opsassay.causes.evidence.states import Thresholds, beyond_chance
+from opsassay.causes.evidence.states import beyond_chance
+from opsassay.causes.evidence.thresholds import Thresholds
 from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.windows import KIND
 from opsassay.model.base import Written

@@ -26,9 +26,6 @@ from opsassay.causes.reading.calls import Calls
 ROUNDS = 12
 """Deeper call chains than this are not followed; the hop limit of the search is far below."""
 
-LEAST_ADDED_MS = 5.0
-"""Nodes that became slower by less than this have nothing to explain."""
-
 NodePair = tuple[str, str]
 """(callee, caller), or (caller, callee) where it says so."""
 
@@ -78,14 +75,20 @@ class CarriedLatency:
 
 
 def carry_latency(
-    calls: Calls, slower: pl.DataFrame, per_call: pl.DataFrame, sources: Sources, roots: frozenset[str]
+    calls: Calls,
+    slower: pl.DataFrame,
+    per_call: pl.DataFrame,
+    sources: Sources,
+    roots: frozenset[str],
+    least_added_ms: float,
 ) -> CarriedLatency:
     """Return which share of the added time of each node the *sources* at the services *roots* explain.
 
-    *slower* has the columns node, added_ms and before_ms; *per_call* is what `calls_per_entry` returns.
+    *slower* has the columns node, added_ms and before_ms; *per_call* is what `calls_per_entry` returns. Nodes that became
+    slower by less than *least_added_ms* have nothing to explain.
     """
     rates = [CallRate._make(row) for row in per_call.iter_rows()]
-    rose = slower.filter(pl.col("added_ms") >= LEAST_ADDED_MS).select("node", "added_ms", "before_ms")
+    rose = slower.filter(pl.col("added_ms") >= least_added_ms).select("node", "added_ms", "before_ms")
     added = {node: AddedTime(added_ms, before_ms) for node, added_ms, before_ms in rose.iter_rows()}
     own = {node: sources.own_ms.get(node, 0.0) / time.added_ms for node, time in added.items()}
     edges: dict[NodePair, float] = {}
