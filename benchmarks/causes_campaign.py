@@ -2,8 +2,9 @@
 
 The ledger says per call what the fault itself cost and who waited for it; annotate never reads it. Printed are, per fault
 type: labels, precision and recall of edges between services against the ledger, how often a wrong root is attributed
-(every other service of every incident), and how often a sham is (every service and several types on incidents without
-a fault, and on the halves of the normal windows of the others). Intervals are bootstraps over whole incidents.
+(every other service of every incident, as the incident's own type and, where it has one fault on a service, as every
+type that may be there), and how often a sham is (every service and several types on incidents without a fault, and on
+the halves of the normal windows of the others). Intervals are bootstraps over whole incidents.
 
 An edge (a, b) is right when the ledger holds calls of b that waited for a, or failed because of it, on the fault's
 account. Edges along which calls are missing have no calls to be in a ledger: they are counted apart. The ledger's own
@@ -28,6 +29,7 @@ from opsassay.bench.annotating import annotate_case
 from opsassay.causes.reading.parted import parted_at_fault
 from opsassay.causes.search.paths import SearchLimits
 from opsassay.causes.verdict.annotate import annotate_opened, open_pack
+from opsassay.causes.verdict.pretended import pretend
 from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.causes.verdict.sham import sham
 from opsassay.errors import OpsAssayError
@@ -51,6 +53,7 @@ class OfType:
     found: list[Rate] = field(default_factory=list)
     unchecked: int = 0
     wrong: list[Rate] = field(default_factory=list)
+    any_type: list[Rate] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
 
@@ -124,6 +127,11 @@ def judge(case: Case, ledger: pl.DataFrame | None, result: OfType, settings: Ann
     opened = open_pack(parted_at_fault(case.datapack, faults), settings)
     bad = [s for s in others_ if annotate_opened(opened, faults, root=s, settings=settings).label is Label.ATTRIBUTED]
     result.wrong.append((len(bad), len(others_)))
+    if len(faults) == 1 and faults[0].host is None:
+        tried = list(pretend(opened, faults[0], settings, others_))
+        worse = [f"{one.type} at {one.service}" for one in tried if one.label is Label.ATTRIBUTED]
+        result.any_type.append((len(worse), len(tried)))
+        bad += worse
     return f"{found.label.value}{told}" + f"; wrong roots {bad}" * bool(bad) + f" ({found.reason})"
 
 
@@ -162,7 +170,7 @@ def main() -> None:
     parser.add_argument("--hops", type=int, default=7, help="rules in a row; train needs 7")
     given = parser.parse_args()
     settings = AnnotateSettings(limits=SearchLimits(hops=given.hops))
-    console = Console(width=170, highlight=False)
+    console = Console(width=200, highlight=False)
     types: dict[str, OfType] = defaultdict(OfType)
     calm: list[Rate] = []
     halved: list[Rate] = []
@@ -190,11 +198,11 @@ def main() -> None:
 
 
 def _print(console: Console, types: dict[str, OfType], calm: list[Rate], halved: list[Rate], drifted: int) -> None:
-    columns = ("fault", "n", "labels", "edge precision", "edge recall", "not in a ledger", "wrong roots")
+    columns = ("fault", "n", "labels", "edge precision", "edge recall", "not in a ledger", "wrong roots", "of any type")
     table = Table(*columns, title="Annotations against the ledger")
     total = OfType()
     for kind, of in sorted(types.items()):
-        for name in ("right", "found", "wrong", "seconds"):
+        for name in ("right", "found", "wrong", "any_type", "seconds"):
             getattr(total, name).extend(getattr(of, name))
         total.labels.update(of.labels)
         total.unchecked += of.unchecked
@@ -220,6 +228,7 @@ def _row(kind: str, of: OfType) -> tuple[str, ...]:
         rate(of.found),
         str(of.unchecked),
         rate(of.wrong),
+        rate(of.any_type),
     )
 
 

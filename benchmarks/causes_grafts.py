@@ -126,7 +126,7 @@ def graft(
     target.mkdir()
     for file in source.glob("*.parquet"):
         if file.name != "abnormal_traces.parquet":
-            (target / file.name).symlink_to(file.resolve())
+            shutil.copy(file, target)
     shutil.copy(source / "env.json", target / "env.json")
     spans = pl.read_parquet(source / "abnormal_traces.parquet")
     acts = hits(service, variant, peer)

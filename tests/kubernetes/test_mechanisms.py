@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from opsassay.errors import RefusedError
@@ -70,6 +72,17 @@ def test_a_node_is_hit_by_the_way_of_nodes_alone():
             way(fault, MESH, host)
     with pytest.raises(RefusedError, match="hits one pod, not a node"):
         way("MemoryStress", NODES, host)
+
+
+def test_calls_of_one_way_and_protocols_are_for_mechanisms_that_know_them():
+    inbound, spoken = ({"direction": "inbound"}, {"protocol": "postgresql"})
+    delay, cut = (partial(planned, name) for name in ("NetworkDelay", "NetworkPartition"))
+    with pytest.raises(RefusedError, match="knows who sends a packet and not who called"):
+        choose(delay(**inbound), MESH)
+    with pytest.raises(RefusedError, match="knows pods and no protocols"):
+        choose(cut(**spoken), BARE)
+    assert choose(cut(**inbound), BARE).name == "object"
+    assert {choose(delay(**given), NODES).name for given in (inbound, spoken)} == {"node"}
 
 
 def test_nodes_may_be_touched_on_contexts_that_are_listed_only(monkeypatch):
@@ -168,3 +181,10 @@ def test_a_policy_parts_a_pod_from_its_peers_and_leaves_it_to_those_who_observe(
     assert admits(spec["egress"], "to", ("receiver", "watch"), 4318)
     assert admits(spec["egress"], "to", ("coredns", None), 53, "UDP")
     assert admits(spec["ingress"], "from", (None, None), 9090)
+
+
+@pytest.mark.parametrize(("direction", "cut"), [("inbound", "ingress"), ("outbound", "egress")])
+def test_a_policy_cuts_the_calls_of_one_way(direction, cut):
+    spec = isolation("segment-1", "shop", ("segment", "1"), None, direction)["spec"]
+    assert spec["policyTypes"] == [cut.capitalize()]
+    assert {"ingress", "egress"} & set(spec) == {cut}

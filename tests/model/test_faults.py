@@ -100,7 +100,10 @@ def test_parameters_are_completed_with_their_defaults():
         ({"delay_ms": -1}, "NetworkDelay: parameter 'delay_ms' must be at least 1, not -1."),
         ({"delay_ms": math.nan}, "NetworkDelay: parameter 'delay_ms' must be at least 1, not nan."),
         ({"delay_ms": "long"}, "NetworkDelay: parameter 'delay_ms' must be a number, not 'long'."),
-        ({"direction": "up"}, "NetworkDelay: parameter 'direction' must be one of from, to, both, not 'up'."),
+        (
+            {"direction": "up"},
+            "NetworkDelay: parameter 'direction' must be one of from, to, both, inbound, outbound, not 'up'.",
+        ),
     ],
 )
 def test_a_wrong_parameter_is_named_in_one_sentence(given, sentence):

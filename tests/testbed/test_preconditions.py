@@ -9,6 +9,7 @@ import pytest
 from opsassay.errors import ConfigError, NotFoundError, RefusedError
 from opsassay.model.files import load_yaml
 from opsassay.model.incident import FaultPlan
+from opsassay.model.system import System
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.core.links import touched
@@ -45,6 +46,12 @@ def host(name, fault, **parameters):
         (service("rate", "DNSError"), RefusedError, "stores are reached by address"),
         (service("stock", "NetworkLoss", peer="counter"), RefusedError, "exchanges no packets with 'counter'"),
         (service("stock", "NetworkLoss", peer="countr"), NotFoundError, "did you mean 'counter'"),
+        (
+            service("rate", "NetworkDelay", protocol="nats"),
+            RefusedError,
+            "no packets of nats that way; leave `protocol`",
+        ),
+        (service("rate", "NetworkDelay", direction="outbound"), RefusedError, "no packets with others that way"),
         (service("stock", "JVMMemoryStress", memory_type="stack"), RefusedError, "use memory_type heap"),
         (service("stock", "NetworkDuplicate"), RefusedError, "TCP drops a duplicate"),
         (host("host-a", "PodKill"), RefusedError, "use PodFailure for a host that is down"),
@@ -69,6 +76,7 @@ def test_what_cannot_work_is_refused_with_the_reason(plan, kind, says):
         service("counter", "JVMException"),
         service("stock", "NetworkPartition", peer="db"),
         host("host-b", "NetworkBandwidth"),
+        {"faults": [service("stock", "NetworkDelay", protocol=protocol) for protocol in ("http", "postgresql")]},
         {"fault": "NoFault", "parameters": {"disturbance": "harmless_restart"}, "target": {"service": "counter"}},
         {"faults": [service("rate", "NetworkLoss"), service("rate", "NetworkDelay"), host("host-b", "MemoryStress")]},
         {"faults": [service("stock", "HTTPResponseDelay", operation="GET /items"),
@@ -107,3 +115,32 @@ def test_a_fault_on_a_host_touches_only_what_leaves_it():
     leaving = {(a, b) for a, b in fleet.links() if (a in on_host) != (b in on_host)}
     assert leaving == {(s.source, s.destination) for s in streams}
     assert len(streams) == 2 * len(leaving)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "links"),
+    [
+        ({"direction": "both"}, {"front>stock", "stock>rate", "stock>db", "stock>cache"}),
+        ({"direction": "inbound"}, {"front>stock"}),
+        ({"direction": "outbound"}, {"stock>rate", "stock>db", "stock>cache"}),
+        ({"direction": "both", "protocol": "http"}, {"front>stock", "stock>rate"}),
+        ({"direction": "both", "protocol": "postgresql"}, {"stock>db"}),
+        ({"direction": "both", "peer": "rate"}, {"stock>rate"}),
+    ],
+)
+def test_a_fault_touches_packets_of_both_ways_on_the_links_that_are_selected(parameters, links):
+    streams = touched(Fleet(CORNER, 0), {"stock-0"}, parameters)
+    assert {stream.link.replace("-0", "") for stream in streams} == links
+    assert len(streams) == 2 * len(links)
+
+
+def test_packets_do_not_tell_whose_call_they_belong_to():
+    """Where two services call each other a fault on the calls of one way alone is refused."""
+    told = CORNER.model_dump(mode="json", exclude_unset=True)
+    told["services"]["rate"]["operations"]["GET /rate"]["steps"].append({"call": "stock GET /names", "timeout_s": 1})
+    mutual = System.model_validate(told)
+    for direction in ("inbound", "outbound"):
+        plan = FaultPlan.model_validate(service("rate", "NetworkDelay", direction=direction))
+        with pytest.raises(RefusedError, match="rate and stock-0 call each other"):
+            require(mutual, plan, PLAIN)
+    require(mutual, FaultPlan.model_validate(service("rate", "NetworkDelay", direction="both")), PLAIN)

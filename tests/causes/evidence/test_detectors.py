@@ -13,7 +13,6 @@ from scipy import stats
 from opsassay.causes.evidence.detectors import (
     Severity,
     adaptive_multiplier,
-    over_utilised,
     percentile_severity,
     z_score,
     z_severity,
@@ -66,7 +65,3 @@ def test_adaptive_multiplier_falls_with_latency_and_rises_with_spread(a, b, cv, 
     low, high = sorted((a, b))
     assert adaptive_multiplier(low, cv) >= adaptive_multiplier(high, cv) > 1
     assert adaptive_multiplier(low, cv + more) >= adaptive_multiplier(low, cv)
-
-
-def test_over_utilised_is_strictly_above_eighty_percent():
-    assert over_utilised([0.8, 0.81]).tolist() == [False, True]

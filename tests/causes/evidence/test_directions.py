@@ -32,6 +32,18 @@ def mesh():
     }
 
 
+CACHE = Call("cache", "GET session", own_ms=2, way="store")
+
+
+def stores():
+    """gateway > payment, which asks a database and a cache, and calls a bank."""
+    payment = Call("payment", "POST /charge", calls=(DATABASE, CACHE, Call("bank", "POST /transfer")))
+    return {
+        Call("gateway", "POST /checkout", calls=(payment,)): 6.0,
+        Call("gateway", "GET /noise", calls=(Call("weather", "GET /weather", own_ms=20),)): 4.0,
+    }
+
+
 def chain():
     """gateway > shop > page > price: nobody else calls price, and page calls nobody else."""
     page = Call("page", "GET /page", calls=(Call("price", "GET /price"),))
@@ -46,7 +58,7 @@ VARIANTS = [
     ("outbound", {("payment", "*"): 200}, {}, "outbound"),
     ("both", {("*", "payment"): 200, ("payment", "*"): 200}, {}, "both"),
     ("one peer", {("payment", "bank"): 200}, {"peer": "bank"}, "peer:bank"),
-    ("one store", {("payment", "database"): 200}, {"parameters": {"direction": "from"}}, "protocol:store"),
+    ("one store", {("payment", "database"): 200}, {"parameters": {"direction": "from"}}, "protocol:sql"),
     ("calls alone", {("*", "payment"): 200, ("payment", "bank"): 200}, {}, "protocol:call"),
 ]
 
@@ -67,6 +79,27 @@ def test_each_direction_is_found_at_its_place_alone(tmp_path, name, slow, record
     assert (found.label, found.faults[0].direction) == (Label.ATTRIBUTED, direction), found.reason
     # The other end of one link is the same fault: bank is called by payment alone.
     assert wrong(pack, true, but=("bank",) if name == "one peer" else ()) == []
+
+
+STORES = [
+    ("statements", {("payment", "database"): 200}, {}, "protocol:sql"),
+    ("commands", {("payment", "cache"): 200}, {}, "protocol:command"),
+    ("all stores", {("payment", "database"): 200, ("payment", "cache"): 200}, {}, "protocol:store"),
+    ("a store by its name", {("payment", "cache"): 200}, {"peer": "valkey-main"}, "peer:valkey-main"),
+]
+
+
+@pytest.mark.parametrize(("name", "slow", "record", "direction"), STORES, ids=[s[0] for s in STORES])
+def test_one_protocol_of_several(tmp_path, name, slow, record, direction):
+    effect = Effect(directed_ms=slow)
+    pack = make_pack(tmp_path / "pack", stores(), effect)
+    true = fault("NetworkDelay", "payment", effect, **record)
+    if "peer" not in record:  # whoever is slow: only a record tells a store from the packets to it
+        assert annotate(pack, [true]).label is Label.UNEXPLAINED
+        true = true.model_copy(update={"parameters": {"direction": "both"}})
+    found = annotate(pack, [true])
+    assert (found.label, found.faults[0].direction) == (Label.ATTRIBUTED, direction), found.reason
+    assert wrong(pack, true) == []
 
 
 def test_the_way_leads_along_the_affected_links_only(tmp_path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import polars as pl
 import pytest
 
 from causes import systems
 from causes.cascade import EPOCH, NANO, SECONDS, Effect, fault, frames, incident
 from opsassay.causes.verdict.annotate import annotate, annotate_opened, open_pack
+from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.model.incident import Label
 from opsassay.telemetry.content import write_datapack
 from opsassay.telemetry.datapack import Datapack
@@ -84,3 +87,27 @@ def test_a_host_that_nothing_is_known_to_run_on(tmp_path):
     found = annotate(placed(tmp_path / "pack", effect, usage), [of_host(type_, effect, "host-z")])
     assert found.label is Label.UNEXPLAINED
     assert "the target host-z is nowhere in the traces" in found.reason
+
+
+@pytest.mark.parametrize("strained", [True, False])
+def test_pressure_reaches_who_shares_a_strained_host(tmp_path, strained):
+    """Weather's own time grew beside payment's: it is payment's fault where their host has no processor time left."""
+    effect = Effect(own_ms={"payment": 120, "weather": 90}, cpu={"payment": 1.5})
+    pack = placed(tmp_path / "pack", effect, {"host-b": 1.5} if strained else {})
+    found = annotate(pack, [fault("CPUStress", "payment", effect)])
+    assert found.label is Label.ATTRIBUTED, found.reason
+    crowded = [(e.source, e.target) for e in found.graph.edges if e.rule == "A-X1"]
+    way = ["pod|payment-0", "node|host-b", "pod|weather-0", "service|weather"]
+    assert crowded == (sorted(pairwise([*way, "span|weather::GET /weather"])) if strained else [])
+    assert ("weather" in found.graph.services()) == strained
+    assert "node|host-b" not in found.graph.component_to_service
+    assert annotate(pack, [fault("CPUStress", "weather", effect)]).label is not Label.ATTRIBUTED
+    off = annotate(pack, [fault("CPUStress", "payment", effect)], settings=AnnotateSettings(rules_off={"A-X1"}))
+    assert "weather" not in off.graph.services()
+
+
+def test_pods_of_a_strained_host_have_the_onset_of_their_metrics(tmp_path):
+    effect = Effect(own_ms={"payment": 120, "weather": 90}, cpu={"payment": 0.9, "weather": 0.9})
+    graph = annotate(placed(tmp_path / "pack", effect, {"host-b": 1.5}), [of_host("CPUStress", effect)]).graph
+    onsets = {n.component: n.timestamp for n in graph.nodes if n.component.startswith("pod|")}
+    assert onsets == dict.fromkeys(["pod|payment-0", "pod|weather-0"], EPOCH + (SECONDS + 2) * NANO)

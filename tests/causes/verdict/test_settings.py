@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
 from causes import systems
 from causes.cascade import Effect, fault, make_pack
 from opsassay.causes.verdict.ablate import ablate
@@ -10,6 +15,8 @@ from opsassay.causes.verdict.settings import AnnotateSettings, load_settings
 from opsassay.model.incident import Label, Truth
 
 SLOW = Effect(own_ms={"payment": 300})
+DELAYED = Effect(directed_ms={("*", "payment"): 200})
+STARVED = Effect(own_ms={"payment": 80}, cpu={"payment": 0.9})
 
 
 def settled(tmp_path, text):
@@ -49,6 +56,53 @@ def test_constants_of_the_detectors(tmp_path):
         "carried: {edge_share: 1.0, node_share: 1.0, sufficient_rise: 1000}",
     ):
         assert annotate(pack, faults, settings=settled(tmp_path, text)).label is not Label.ATTRIBUTED, text
+
+
+@pytest.mark.parametrize(
+    ("type_", "effect", "text"),
+    [
+        ("NetworkDelay", DELAYED, "thresholds: {links: {tells: 1000}}"),
+        ("NetworkDelay", DELAYED, "thresholds: {links: {chance: 1.0e-300}}"),
+        ("NetworkDelay", DELAYED, "thresholds: {links: {suspicious: 1.0e-300}}"),
+        ("NetworkDelay", DELAYED, "carried: {least_added_ms: 5000}"),
+        ("CPUStress", STARVED, "thresholds: {resources: {cpu_cores: 10}}"),
+        ("CPUStress", STARVED, "thresholds: {resources: {cpu_ratio: 1000}}"),
+        ("CPUStress", STARVED, "thresholds: {resources: {z_levels: [1, 2, 1.0e9]}}"),
+        (
+            "NetworkDelay",
+            DELAYED,
+            "thresholds: {drift: 1.0e-9, z_critical: 0.001, minimum_added_ms: 0, minimum_ratio: 1}",
+        ),
+    ],
+)
+def test_constants_of_links_resources_and_drift(tmp_path, type_, effect, text):
+    pack = make_pack(tmp_path / "pack", systems.deep(), effect)
+    faults = [fault(type_, "payment", effect)]
+    assert annotate(pack, faults).label is Label.ATTRIBUTED
+    assert annotate(pack, faults, settings=settled(tmp_path, text)).label is not Label.ATTRIBUTED
+
+
+def fields(model, above=()):
+    """Yield the names that lead to every field of *model* and the models in it."""
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from fields(inner, (*above, name))
+        else:
+            yield (*above, name)
+
+
+def test_every_setting_is_documented():
+    text = (Path(__file__).parents[3] / "docs" / "causes.md").read_text(encoding="utf-8")
+    settings = text[text.index("## Settings") : text.index("## Published graphs")]
+    missing = [path for path in fields(AnnotateSettings) if f"{path[-1]}:" not in settings]
+    assert missing == []
+
+
+def test_the_settings_in_the_documentation_are_the_defaults(tmp_path):
+    text = (Path(__file__).parents[3] / "docs" / "causes.md").read_text(encoding="utf-8")
+    block = text[text.index("## Settings") :].split("```")[1].removeprefix("text\n")
+    assert settled(tmp_path, block) == AnnotateSettings()
 
 
 def test_the_profile_of_the_paper(tmp_path):

@@ -6,28 +6,27 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from opsassay.causes.evidence.states import NEEDED, Thresholds, flag_windows, windows
+from opsassay.causes.evidence.states import NEEDED, flag_windows, windows
+from opsassay.causes.evidence.thresholds import Thresholds
 from opsassay.causes.reading.calls import Calls
-
-DRIFT_LIMIT = 0.1
-"""A baseline whose second half raises alarms in more than this share of its windows measures nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class OperationBaseline:
     """What is normal: one row per node, the false-alarm rate of the screens on the second half.
 
-    *nodes*: node, n, mean_ms, sd_ms, log_mean, log_sd, failed_share, rate_per_s, pauses (whether
-    windows without a call are normal for it).
+    *nodes*: node, n, mean_ms, sd_ms, log_mean, log_sd, failed_share, rate_per_s, pauses (whether windows without a call
+    are normal for it). *limit*: the rate above which the baseline measures nothing.
     """
 
     nodes: pl.DataFrame
     false_alarm_rate: float | None
+    limit: float
 
     @property
     def drifted(self) -> bool:
         """Whether the normal window was not normal."""
-        return self.false_alarm_rate is not None and self.false_alarm_rate > DRIFT_LIMIT
+        return self.false_alarm_rate is not None and self.false_alarm_rate > self.limit
 
 
 def calibrate(calls: Calls, thresholds: Thresholds) -> OperationBaseline:
@@ -43,7 +42,7 @@ def calibrate(calls: Calls, thresholds: Thresholds) -> OperationBaseline:
     raised = (
         tried.select((pl.col("slow") | pl.col("erroring") | pl.col("missing")).mean()).item() if tried.height else None
     )
-    return OperationBaseline(nodes=nodes, false_alarm_rate=raised)
+    return OperationBaseline(nodes=nodes, false_alarm_rate=raised, limit=thresholds.drift)
 
 
 MINIMUM_WINDOWS = 5

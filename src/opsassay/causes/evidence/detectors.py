@@ -14,7 +14,8 @@ Array = NDArray[np.float64]
 
 EPSILON = 1e-6
 Z_LEVELS = (1.5, 2.0, 3.0)
-UTILISATION_LIMIT = 0.8
+TAIL_FACTORS = (1.2, 1.5, 2.0)
+"""Times the baseline's P99 that are moderate, warning and critical."""
 
 MULTIPLIER_FLOOR = 1.2
 """The public implementation clamps at 1.0, which calls any rise above the mean of a slow service slow."""
@@ -47,18 +48,26 @@ def z_score(value: ArrayLike, mean: ArrayLike, deviation: ArrayLike) -> Array:
     return (np.asarray(value, dtype=np.float64) - np.asarray(mean, dtype=np.float64)) / spread
 
 
-def z_severity(value: ArrayLike, mean: ArrayLike, deviation: ArrayLike) -> NDArray[np.int64]:
-    """Return the Severity of each value: z above 1.5, 2 and 3."""
-    return np.searchsorted(np.asarray(Z_LEVELS), z_score(value, mean, deviation), side="left").astype(np.int64)
+def z_severity(
+    value: ArrayLike, mean: ArrayLike, deviation: ArrayLike, levels: tuple[float, float, float] = Z_LEVELS
+) -> NDArray[np.int64]:
+    """Return the Severity of each value: z above each of *levels*."""
+    return np.searchsorted(np.asarray(levels), z_score(value, mean, deviation), side="left").astype(np.int64)
 
 
-def percentile_severity(value: ArrayLike, p90: ArrayLike, p99: ArrayLike, p999: ArrayLike) -> NDArray[np.int64]:
+def percentile_severity(
+    value: ArrayLike,
+    p90: ArrayLike,
+    p99: ArrayLike,
+    p999: ArrayLike,
+    factors: tuple[float, float, float] = TAIL_FACTORS,
+) -> NDArray[np.int64]:
     """Return the Severity of each value against baseline percentiles.
 
-    Critical above P99.9 or 2 x P99, warning above P99 or 1.5 x P99, moderate above P90 or 1.2 x P99.
+    Critical above P99.9 or 2 x P99, warning above P99 or 1.5 x P99, moderate above P90 or 1.2 x P99, by *factors*.
     """
     x, tail = np.asarray(value, dtype=np.float64), np.asarray(p99, dtype=np.float64)
-    limits = ((p90, 1.2), (p99, 1.5), (p999, 2.0))
+    limits = zip((p90, p99, p999), factors, strict=True)
     flags = [(x > np.asarray(limit)) | (x > factor * tail) for limit, factor in limits]
     levels = np.where(flags[2], Severity.CRITICAL, np.where(flags[1], Severity.WARNING, flags[0].astype(np.int64)))
     return levels.astype(np.int64)
@@ -75,8 +84,3 @@ def adaptive_multiplier(
     base = np.maximum(np.asarray(mean_s, dtype=np.float64), EPSILON)
     spread = constants.cv_base + constants.cv_range * (1 - np.exp(-np.asarray(cv, dtype=np.float64) / constants.alpha))
     return np.maximum(spread * (constants.reference_s / base) ** constants.beta, floor)
-
-
-def over_utilised(share: ArrayLike) -> NDArray[np.bool_]:
-    """Return where a utilisation (0..1) is above 80 percent."""
-    return np.asarray(share, dtype=np.float64) > UTILISATION_LIMIT

@@ -13,34 +13,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from opsassay.causes.evidence.links import (
-    LEAST_HIT_BY_DELAY,
-    MOST_HIT,
-    SMALLEST_PART,
-    STORE,
-    SUSPICIOUS,
-    LinkCalls,
-    chance,
-    counted,
-    link_calls,
-    share_hit,
-    with_support,
-)
+from opsassay.causes.evidence.links import CALL, LinkCalls, chance, counted, link_calls, share_hit, with_support
 from opsassay.causes.evidence.pace import at_usual_pace
 from opsassay.causes.evidence.scene import Scene, SignatureCheck, Sources
 from opsassay.model.faults import FaultKind
-
-CHANCE = 1e-3
-"""Fisher's exact p of the hits on all links of a class together, from which on they are no chance."""
-
-MOST_OF_ONE_LINK = 10.0
-"""What a single link may add to the support of a hypothesis: many links say more than a busy one."""
-
-RESENT_MS = 100.0
-"""What a call with a lost or corrupted packet waits at least: Linux resends the last one of a message after 200 ms."""
-
-ONE_WAY = 0.1
-"""Below this share of the added time, the time after the callee ended did not grow: only packets to it were late."""
 
 Links = pl.DataFrame
 
@@ -79,19 +55,25 @@ class _Question:
 
     def table(self, added_ms: float) -> Links:
         """Return the links, `counted` with calls hit that wait *added_ms* more."""
-        return counted(self.calls.hit(added_ms))
+        return counted(self.calls.hit(added_ms), self.calls.links)
 
     def smallest(self, place: str, members: pl.Expr) -> float:
         """Return what a hit call on links of *place* in the class *members* waits at least, ms, by what most there do."""
         if not self.alike or self.breaks:
             return math.inf if self.breaks else self.least_ms
         hits = self.calls.hit().filter((_touches(place) & members).fill_null(value=False))
-        suspects = counted(hits).filter((pl.col("p") < SUSPICIOUS) & (pl.col("k") > 0)).select("caller_service", "peer")
+        limits = self.calls.links
+        suspects = counted(hits, limits).filter((pl.col("p") < limits.suspicious) & (pl.col("k") > 0))
+        suspects = suspects.select("caller_service", "peer")
         now = hits.filter((pl.col("period") == "abnormal") & pl.col("hit"))
         now = now.join(suspects, on=["caller_service", "peer"], how="semi") if suspects.height else now
         each = now.group_by("caller_service", "peer").agg(ms=(pl.col("waited_ms") - pl.col("usual_ms")).median())
         usual = each.get_column("ms").median()
-        return max(SMALLEST_PART * float(usual), self.least_ms) if isinstance(usual, (int, float)) else self.least_ms
+        return (
+            max(limits.smallest_part * float(usual), self.least_ms)
+            if isinstance(usual, (int, float))
+            else self.least_ms
+        )
 
 
 def _touches(place: str) -> pl.Expr:
@@ -106,18 +88,37 @@ def _outbound(place: str) -> pl.Expr:
     return pl.col("caller_service") == place
 
 
-def _classes(place: str, protocols: list[str], peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield the classes of links of *place*, the most general first; with *peer* named, that one alone."""
-    inbound, outbound = _inbound(place), _outbound(place)
+def _classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield the classes of *links*, those of *place*, the most general first; with *peer* named, that one alone."""
     if peer is not None:
-        called = (pl.col("caller_service") == peer) | (pl.col("peer") == peer)
-        yield f"peer:{peer}", called | ((pl.col("protocol") == STORE) & pl.col("peer").str.contains(peer, literal=True))
+        yield from _with_peer(links, peer)
         return
-    yield "both", inbound | outbound
-    yield "inbound", inbound
-    yield "outbound", outbound
-    for protocol in protocols if len(protocols) > 1 else ():
+    yield "both", _touches(place)
+    yield "inbound", _inbound(place)
+    yield "outbound", _outbound(place)
+    yield from _of_protocols(links)
+
+
+def _of_protocols(links: Links) -> Iterator[tuple[str, pl.Expr]]:
+    spoken = links.get_column("protocol").unique().sort().to_list()
+    if len(spoken) < 2:
+        return
+    if len(spoken) > 2:
+        yield "protocol:store", pl.col("protocol") != CALL
+    for protocol in spoken:
         yield f"protocol:{protocol}", pl.col("protocol") == protocol
+
+
+def _with_peer(links: Links, peer: str) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield the links with *peer*; a store that no link names speaks one of the protocols of stores."""
+    called = (pl.col("caller_service") == peer) | (pl.col("peer") == peer)
+    called |= (pl.col("protocol") != CALL) & pl.col("peer").str.contains(peer, literal=True)
+    if links.filter(called).height:
+        yield f"peer:{peer}", called
+        return
+    stores = links.filter(pl.col("protocol") != CALL)
+    for protocol in stores.get_column("protocol").unique().sort():
+        yield f"peer:{peer}", pl.col("protocol") == protocol
 
 
 def best_hypothesis(
@@ -129,8 +130,8 @@ def best_hypothesis(
     hits together are no chance. *only*: the one direction to ask for. *added_ms*: what a hit call waits at least.
     """
     best: Hypothesis | None = None
-    protocols = asked.calls.frame.filter(_touches(place)).get_column("protocol").unique().sort().to_list()
-    for direction, members in _classes(place, protocols, peer):
+    links = asked.calls.frame.filter(_touches(place)).select("caller_service", "peer", "protocol").unique()
+    for direction, members in _classes(place, links, peer):
         if only not in (None, direction):
             continue
         found = _supported(place, asked, direction, members, added_ms)
@@ -143,15 +144,15 @@ def _supported(
     place: str, asked: _Question, direction: str, members: pl.Expr, added_ms: float | None
 ) -> Hypothesis | None:
     """Return the hypothesis that the fault acts on the links *members* of *place*, when they support it."""
-    agree = asked.calls.limits.link_share
+    agree, limits = asked.calls.limits.link_share, asked.calls.links
     least_ms = asked.smallest(place, members) if added_ms is None else added_ms
     mine = asked.table(least_ms).filter(_touches(place))
     inside = mine.filter(members.fill_null(value=False))
-    share = share_hit(inside, asked.least)
-    if share is None or chance(inside) > CHANCE:
+    share = share_hit(inside, asked.least, limits)
+    if share is None or chance(inside) > limits.chance:
         return None
-    inside = with_support(inside, share)
-    outside = with_support(mine.filter(~members.fill_null(value=False)), share)
+    inside = with_support(inside, share, limits)
+    outside = with_support(mine.filter(~members.fill_null(value=False)), share, limits)
     slow, spared = inside.filter("slow"), inside.filter("spared")
     if not slow.height or slow.height < agree * (slow.height + spared.height):
         return None
@@ -161,7 +162,7 @@ def _supported(
     also, not_ = outside.filter("slow").height, outside.filter("spared").height
     if also > (1 - agree) * (also + not_):
         return None
-    capped = pl.col("support").clip(-MOST_OF_ONE_LINK, MOST_OF_ONE_LINK).sum()
+    capped = pl.col("support").clip(-limits.most_of_one_link, limits.most_of_one_link).sum()
     return Hypothesis(
         place=place,
         direction=direction,
@@ -170,7 +171,7 @@ def _supported(
         support=float(inside.select(capped).item() - outside.select(capped).item()),
         links=_ends(inside.filter(~pl.col("spared"))),
         added_ms=least_ms,
-        stores=bool((slow.get_column("protocol") == STORE).all()),
+        stores=bool((slow.get_column("protocol") != CALL).all()),
     )
 
 
@@ -199,13 +200,13 @@ def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | No
     """
     calls, peer, root = link_calls(scene), scene.fault.peer, scene.root
     share = scene.fault.kind in _OF_A_SHARE
-    least = 0.0 if share else LEAST_HIT_BY_DELAY
-    least_ms = RESENT_MS if scene.fault.kind in _RESENT else 0.0
+    least = 0.0 if share else calls.links.least_hit_by_delay
+    least_ms = calls.links.resent_ms if scene.fault.kind in _RESENT else 0.0
     asked = _Question(calls, least, least_ms, alike=scene.fault.kind not in _UNLIKE)
     found = best_hypothesis(root, asked, peer=peer, only=only)
     if found is None:
         mine = asked.table(0.0).filter(_touches(root))
-        shown = with_support(mine, MOST_HIT).filter("slow").height
+        shown = with_support(mine, calls.links.most_hit, calls.links).filter("slow").height
         return None, calls, f"{shown} of {mine.height} links of {root} are slower or break, in no direction"
     better, equal = _contest(scene, found, asked) if peer is None else (None, None)
     if better is not None:
@@ -271,7 +272,7 @@ def _named(scene: Scene, found: Hypothesis, calls: LinkCalls) -> bool:
     after = _after_share(calls, found)
     if named == "both" or after is None:
         return True
-    answers_late = after >= ONE_WAY
+    answers_late = after >= calls.links.one_way
     return bool(answers_late == ((named == "from") == (found.direction == "inbound")))
 
 

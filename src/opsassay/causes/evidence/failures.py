@@ -22,8 +22,8 @@ from opsassay.causes.reading.disturbed import disturbed
 
 def absence(scene: Scene) -> SignatureCheck:
     """Look for failed calls to the root with nothing under them; a restart in the metrics backs a single one."""
-    restarted = raised(scene.metrics, scene.root, "restart")
-    unready = raised(scene.metrics, scene.root, "unready")
+    restarted = raised(scene.metrics, scene.root, "restart", scene.thresholds.resources)
+    unready = raised(scene.metrics, scene.root, "unready", scene.thresholds.resources)
     backed = restarted.passed or unready.passed
     exits = scene.inbound.with_columns(to=pl.lit(scene.root))
     broken = beyond(scene, exits, pl.col("failed") & pl.col("absent"), "to", minimum=1 if backed else 2)
@@ -40,7 +40,10 @@ def absence(scene: Scene) -> SignatureCheck:
 
 def killed(scene: Scene) -> SignatureCheck:
     """Look for what `absence` and `unconsumed` look for, unless restarts are counted and there was none."""
-    if kept_running(scene.metrics, scene.root) and not raised(scene.metrics, scene.root, "unready").passed:
+    if (
+        kept_running(scene.metrics, scene.root)
+        and not raised(scene.metrics, scene.root, "unready", scene.thresholds.resources).passed
+    ):
         return SignatureCheck(
             passed=False, sentence=f"{scene.root} kept running: its restarts are counted, and there is none"
         )

@@ -13,26 +13,12 @@ import numpy as np
 import polars as pl
 
 from opsassay.causes.evidence.scene import BROKEN, Scene, real_links, with_outcome
-from opsassay.causes.evidence.states import SignatureThresholds
+from opsassay.causes.evidence.thresholds import LinkThresholds, SignatureThresholds
+from opsassay.causes.reading.spans import SQL_NAME
 from opsassay.causes.reading.tails import hypergeometric_at_least
 
-TELLS = 3.0
-"""Logarithm of how many times likelier one explanation of a link's calls must be than the other: 20 to 1."""
-
-SUSPICIOUS = 0.05
-"""Fisher's exact p from which on a link may say how large a share of calls the fault hits."""
-
-MOST_HIT, LEAST_HIT_BY_DELAY = 0.95, 0.3
-"""Bounds of that share: something always escapes; and a delay lets no packet through in time, while it lasts."""
-
-SMALLEST_PART = 0.25
-"""Of one delay some links pay one, others three (a connection that has to be opened): less is another cause's."""
-
-STORE, CALL = "store", "call"
-"""Protocols as links show them: to a store, or between services."""
-
-PRIOR_CALLS = 20
-"""How many calls of the baseline of all links stand beside that of one."""
+CALL, SQL, COMMAND = "call", "sql", "command"
+"""Protocols as links show them: between services, statements to a database, commands to any other store."""
 
 _ENDS = ("caller_service", "peer")
 
@@ -46,6 +32,7 @@ class LinkCalls:
 
     frame: pl.DataFrame
     limits: SignatureThresholds
+    links: LinkThresholds
 
     def hit(self, added_ms: float = 0.0) -> pl.DataFrame:
         """Return the calls that can tell with *hit*: broken, or waited for as much longer as the limits ask.
@@ -70,7 +57,11 @@ def link_calls(scene: Scene) -> LinkCalls:
     links = links.with_columns(
         waited_ms=pl.when("absent").then("duration_ms").otherwise("wait_ms"),
         broken=BROKEN.fill_null(value=False),
-        protocol=pl.when("store").then(pl.lit(STORE)).otherwise(pl.lit(CALL)),
+        protocol=pl.when(~pl.col("store"))
+        .then(pl.lit(CALL))
+        .when(pl.col("name").cast(pl.String).str.contains(SQL_NAME))
+        .then(pl.lit(SQL))
+        .otherwise(pl.lit(COMMAND)),
     )
     normal = links.filter(pl.col("period") == "normal")
     levels = {"kind": [*_ENDS, "caller_node", "name"], "link": [*_ENDS], "protocol": ["protocol"]}
@@ -82,13 +73,13 @@ def link_calls(scene: Scene) -> LinkCalls:
         usual_ms=pl.coalesce([f"median_{level}" for level in levels]).clip(lower_bound=0.0),
         before_ms=pl.coalesce([f"mean_{level}" for level in levels]),
     )
-    return LinkCalls(links, scene.thresholds.signature)
+    return LinkCalls(links, scene.thresholds.signature, scene.thresholds.links)
 
 
-def counted(hits: pl.DataFrame) -> pl.DataFrame:
+def counted(hits: pl.DataFrame, limits: LinkThresholds) -> pl.DataFrame:
     """Return one row per link: caller_service, peer, protocol, n, k (calls and hits now), n0, k0 (before), p.
 
-    What was before is drawn towards all links of the protocol by a prior worth PRIOR_CALLS, so that a link that was
+    What was before is drawn towards all links of the protocol by a prior worth *prior_calls*, so that a link that was
     rarely called can tell. *p*: Fisher's exact test of more hits than before.
     """
     now = pl.col("period") == "abnormal"
@@ -101,16 +92,16 @@ def counted(hits: pl.DataFrame) -> pl.DataFrame:
     )
     whole = (pl.col("k0").sum() / pl.col("n0").sum()).over("protocol")
     table = table.with_columns(
-        n0=pl.col("n0") + pl.when(whole.is_finite()).then(PRIOR_CALLS).otherwise(0),
-        k0=pl.col("k0") + pl.when(whole.is_finite()).then((PRIOR_CALLS * whole).round()).otherwise(0.0),
+        n0=pl.col("n0") + pl.when(whole.is_finite()).then(limits.prior_calls).otherwise(0),
+        k0=pl.col("k0") + pl.when(whole.is_finite()).then((limits.prior_calls * whole).round()).otherwise(0.0),
     )
     table = table.filter(pl.col("n") > 0).sort(_ENDS)
     n, k, n0, k0 = (table.get_column(c).to_numpy().astype(float) for c in ("n", "k", "n0", "k0"))
     return table.with_columns(p=pl.Series(hypergeometric_at_least(k, n + n0, k + k0, n), dtype=pl.Float64))
 
 
-def with_support(table: pl.DataFrame, share: float) -> pl.DataFrame:
-    """Add *support* to the rows of `counted`, and *slow* and *spared* where that TELLS.
+def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> pl.DataFrame:
+    """Add *support* to the rows of `counted`, and *slow* and *spared* where that *tells*.
 
     It is the log likelihood of the calls now when the fault hits *share* of them, less that at the baseline's rate; 0
     without a baseline.
@@ -121,22 +112,22 @@ def with_support(table: pl.DataFrame, share: float) -> pl.DataFrame:
     support = k * np.log(hit / usual) + (n - k) * np.log((1 - hit) / (1 - usual))
     support[n0 == 0] = 0.0
     return table.with_columns(
-        support=pl.Series(support), slow=pl.Series(support > TELLS), spared=pl.Series(support < -TELLS)
+        support=pl.Series(support), slow=pl.Series(support > limits.tells), spared=pl.Series(support < -limits.tells)
     )
 
 
-def share_hit(table: pl.DataFrame, least: float) -> float | None:
+def share_hit(table: pl.DataFrame, least: float, limits: LinkThresholds) -> float | None:
     """Return the share of calls that the fault hits, from the links of `counted` that suggest one.
 
     None when none does, or when that share is below *least*.
     """
-    suspects = table.filter((pl.col("p") < SUSPICIOUS) & (pl.col("k") > 0))
+    suspects = table.filter((pl.col("p") < limits.suspicious) & (pl.col("k") > 0))
     if not suspects.height:  # none by itself, but all may together
         suspects = table.filter(pl.col("k") * pl.col("n0") > pl.col("k0") * pl.col("n"))
-        if not suspects.height or chance(suspects) >= SUSPICIOUS:
+        if not suspects.height or chance(suspects) >= limits.suspicious:
             return None
     share = float(suspects["k"].sum()) / float(suspects["n"].sum())
-    return min(share, MOST_HIT) if share >= least else None
+    return min(share, limits.most_hit) if share >= least else None
 
 
 def chance(table: pl.DataFrame) -> float:

@@ -1,4 +1,4 @@
-"""Resource metrics of a service against its baseline and against everyone else's."""
+"""Resource metrics of a service against its baseline and against everyone else's, and since when they deviate."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from opsassay.causes.evidence.detectors import Severity, over_utilised, z_severity
+from opsassay.causes.evidence.detectors import Severity, z_severity
+from opsassay.causes.evidence.states import NANO, NodeState
+from opsassay.causes.evidence.thresholds import ResourceThresholds
+
+WINDOW_S = 5.0
+"""Windows of pods, containers and hosts; wider where samples are farther apart."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Metrics that mean the same: *pattern* matches their names; a rise counts from *least* and *ratio* times on.
+    """Metrics that mean the same: *pattern* matches their names, *utilisation* those of the share of the limit (D.5)."""
 
-    *utilisation* matches the share of the limit, which counts when it goes above 80 percent (D.5).
-    """
-
+    state: str
     pattern: str
     utilisation: str
-    least: float
-    ratio: float
     unit: str
 
 
 FAMILIES = {
-    "cpu": Family(r"^(container|k8s\.pod)\.cpu[._]usage", r"cpu[._]limit_utilization$", 0.1, 2.0, "cores"),
-    "memory": Family(
-        r"^(container|k8s\.pod)\.memory[._]working_set", r"memory[._]limit_utilization$", 32 * 2**20, 1.2, "bytes"
-    ),
+    "cpu": Family("cpu", r"^(container|k8s\.pod)\.cpu[._]usage", r"cpu[._]limit_utilization$", "cores"),
+    "memory": Family("mem", r"^(container|k8s\.pod)\.memory[._]working_set", r"memory[._]limit_utilization$", "bytes"),
 }
 _HOST_CPU = r"^k8s\.node\.cpu[._]usage"
 _COUNTED = {"restart": r"restarts?$", "unready": r"pod\.ready$"}
-
-DOMINANCE = 0.5
-"""A rise below this share of the largest one in the system is somebody else's."""
+_POD = pl.coalesce("attr.k8s.pod.name", "service_name")
+_PERIODS = {period: pl.col("period") == period for period in ("normal", "abnormal")}
 
 
 @dataclass(frozen=True)
@@ -44,83 +42,147 @@ class Raised:
     sentence: str
 
 
-def raised(metrics: pl.DataFrame, service: str, family: str, growth: float = 1.0) -> Raised:
+def _least(family: str, limits: ResourceThresholds) -> tuple[float, float]:
+    """Return the rise and the ratio from which on *family* counts."""
+    if family == "cpu":
+        return limits.cpu_cores, limits.cpu_ratio
+    return limits.memory_mb * 2**20, limits.memory_ratio
+
+
+def _levels(rows: pl.DataFrame, owner: pl.Expr) -> pl.DataFrame:
+    """Return per *owner*, service and metric the levels before and now, the largest rise first."""
+    value = pl.col("value")
+    return (
+        rows.group_by("service_name", "metric", owner=owner)
+        .agg(
+            before=value.filter(_PERIODS["normal"]).mean(),
+            deviation=value.filter(_PERIODS["normal"]).std(),
+            now=value.filter(_PERIODS["abnormal"]).quantile(0.75),
+        )
+        .drop_nulls(["owner", "before", "now"])
+        .with_columns(rise=pl.col("now") - pl.col("before"))
+        .sort("rise", "owner", descending=[True, False])
+    )
+
+
+def _of_family(metrics: pl.DataFrame, family: str) -> pl.DataFrame:
+    return metrics.filter(pl.col("metric").str.contains(FAMILIES[family].pattern) & pl.col("value").is_finite())
+
+
+def _of_hosts(metrics: pl.DataFrame) -> pl.DataFrame:
+    no_pod = pl.col("attr.k8s.pod.name").fill_null("") == ""
+    return metrics.filter(pl.col("metric").str.contains(_HOST_CPU) & no_pod & pl.col("value").is_finite())
+
+
+def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThresholds, growth: float = 1.0) -> Raised:
     """Return whether *family* (cpu, memory, restart, unready) of *service* rose; *metrics* has a column `period`.
 
     *growth* is how many times its usual traffic the service has: so many times its usual processor use is no rise.
     """
     if family in _COUNTED:
         return _counted(metrics, service, family)
-    spec = FAMILIES[family]
-    rows = metrics.filter(pl.col("metric").str.contains(spec.pattern) & pl.col("value").is_finite())
-    pod = pl.coalesce("attr.k8s.pod.name", "service_name")
-    series = (
-        rows.group_by("service_name", pod.alias("pod"), "metric")
-        .agg(
-            before=pl.col("value").filter(pl.col("period") == "normal").mean(),
-            deviation=pl.col("value").filter(pl.col("period") == "normal").std(),
-            now=pl.col("value").filter(pl.col("period") == "abnormal").quantile(0.75),
-        )
-        .drop_nulls(["before", "now"])
-        .with_columns(rise=pl.col("now") - pl.col("before"))
-        .sort("rise", "pod", descending=[True, False])
-    )
-    mine = series.filter(pl.col("service_name") == service).head(1)
+    levels = _levels(_of_family(metrics, family), _POD)
+    mine = levels.filter(pl.col("service_name") == service).head(1)
     if not mine.height:
         return Raised(passed=False, sentence=f"no {family} metric of {service}")
-    row = mine.row(0, named=True)
-    severity = int(z_severity(row["now"], row["before"], row["deviation"] or 0.0))
-    usual = row["before"] * growth
-    enough = row["now"] - usual >= spec.least and row["now"] >= spec.ratio * usual
-    enough = enough or (growth < spec.ratio and _saturated(metrics, row["pod"], spec.utilisation))
-    first = row["rise"] >= DOMINANCE * series.item(0, "rise")
-    words = f"{family} of {service} went from {row['before']:.3g} to {row['now']:.3g} {spec.unit}"
-    return Raised(passed=enough and first and severity == Severity.CRITICAL, sentence=words)
+    used_up = growth < _least(family, limits)[1] and _saturated(
+        metrics, mine.item(0, "owner"), FAMILIES[family].utilisation, limits.utilisation
+    )
+    return _judged(mine, levels, family, service, limits, growth=growth, used_up=used_up)
 
 
-def host_raised(metrics: pl.DataFrame, host: str) -> Raised:
+def host_raised(metrics: pl.DataFrame, host: str, limits: ResourceThresholds) -> Raised:
     """Return whether the processor use of *host* rose, among the largest of all hosts."""
-    spec = FAMILIES["cpu"]
-    rows = metrics.filter(
-        pl.col("metric").str.contains(_HOST_CPU)
-        & (pl.col("attr.k8s.pod.name").fill_null("") == "")
-        & pl.col("value").is_finite()
-    )
-    value = pl.col("value")
-    series = (
-        rows.group_by(host="attr.k8s.node.name")
-        .agg(
-            before=value.filter(pl.col("period") == "normal").mean(),
-            deviation=value.filter(pl.col("period") == "normal").std(),
-            now=value.filter(pl.col("period") == "abnormal").quantile(0.75),
-        )
-        .drop_nulls(["host", "before", "now"])
-        .with_columns(rise=pl.col("now") - pl.col("before"))
-        .sort("rise", "host", descending=[True, False])
-    )
-    mine = series.filter(pl.col("host") == host)
+    levels = _levels(_of_hosts(metrics), pl.col("attr.k8s.node.name"))
+    mine = levels.filter(pl.col("owner") == host).head(1)
     if not mine.height:
         return Raised(passed=False, sentence=f"no processor metric of {host}")
-    row = mine.row(0, named=True)
-    severity = int(z_severity(row["now"], row["before"], row["deviation"] or 0.0))
-    enough = row["rise"] >= spec.least and row["now"] >= spec.ratio * row["before"]
-    first = row["rise"] >= DOMINANCE * series.item(0, "rise")
-    words = f"cpu of {host} went from {row['before']:.3g} to {row['now']:.3g} {spec.unit}"
-    return Raised(passed=enough and first and severity == Severity.CRITICAL, sentence=words)
+    return _judged(mine, levels, "cpu", host, limits)
 
 
-def _saturated(metrics: pl.DataFrame, pod: str, pattern: str) -> bool:
-    """Tell whether the share of its limit that *pod* uses went above 80 percent."""
-    rows = metrics.filter(
-        pl.col("metric").str.contains(pattern)
-        & (pl.coalesce("attr.k8s.pod.name", "service_name") == pod)
-        & pl.col("value").is_finite()
+def _judged(
+    mine: pl.DataFrame,
+    levels: pl.DataFrame,
+    family: str,
+    name: str,
+    limits: ResourceThresholds,
+    *,
+    growth: float = 1.0,
+    used_up: bool = False,
+) -> Raised:
+    """Return whether the level *mine* rose far beyond its noise, much, and as one of the largest of *levels*."""
+    row, (least, ratio) = mine.row(0, named=True), _least(family, limits)
+    usual = row["before"] * growth
+    much = used_up or (row["now"] - usual >= least and row["now"] >= ratio * usual)
+    first = row["rise"] >= limits.dominance * levels.item(0, "rise")
+    severity = int(z_severity(row["now"], row["before"], row["deviation"] or 0.0, limits.z_levels))
+    words = f"{family} of {name} went from {row['before']:.3g} to {row['now']:.3g} {FAMILIES[family].unit}"
+    return Raised(passed=much and first and severity == Severity.CRITICAL, sentence=words)
+
+
+def resource_states(metrics: pl.DataFrame, start_ns: int, limits: ResourceThresholds) -> dict[str, NodeState]:
+    """Return the states cpu, mem and restart of pods, containers (by service) and hosts, each with its onset.
+
+    A resource deviates from the first window on in which it is as high as `raised` asks: windows of WINDOW_S from
+    *start_ns* on, wider where samples are farther apart. A host is as its largest metric, a container as its pods.
+    """
+    found: dict[str, dict[str, int]] = {}
+    widths: dict[str, int] = {}
+    for family, rows, owner, kinds in (
+        ("cpu", _of_family(metrics, "cpu"), _POD, ("pod", "container")),
+        ("memory", _of_family(metrics, "memory"), _POD, ("pod", "container")),
+        ("cpu", _of_hosts(metrics), pl.col("attr.k8s.node.name"), ("node",)),
+    ):
+        for service, name, first_ns, width_ns in _onsets(rows, owner, family, start_ns, limits).iter_rows():
+            for kind in kinds:
+                component = f"{kind}|{service if kind == 'container' else name}"
+                onsets, state = found.setdefault(component, {}), FAMILIES[family].state
+                onsets[state] = min(first_ns, onsets.get(state, first_ns))
+                widths[component] = max(width_ns, widths.get(component, 0))
+    for service, pod, first_ns in _restarts(metrics).iter_rows():
+        for component in (f"pod|{pod}", f"container|{service}"):
+            onsets = found.setdefault(component, {})
+            onsets["restart"] = min(first_ns, onsets.get("restart", first_ns))
+    usual_ns = int(WINDOW_S * NANO)
+    return {name: NodeState(dict(sorted(o.items())), widths.get(name, usual_ns)) for name, o in sorted(found.items())}
+
+
+def _onsets(rows: pl.DataFrame, owner: pl.Expr, family: str, start_ns: int, limits: ResourceThresholds) -> pl.DataFrame:
+    """Return the owners that deviate: service_name, owner, first_ns (start of the first such window), width_ns."""
+    least, ratio = _least(family, limits)
+    by = ["service_name", "owner", "metric"]
+    now = rows.filter(_PERIODS["abnormal"]).with_columns(owner=owner, at_ns=pl.col("time").dt.epoch("ns")).sort("at_ns")
+    apart = now.group_by(by).agg(apart_ns=pl.col("at_ns").diff().median().fill_null(0).cast(pl.Int64))
+    windows = (
+        now.join(apart, on=by)
+        .with_columns(width_ns=pl.max_horizontal("apart_ns", pl.lit(int(WINDOW_S * NANO))))
+        .with_columns(first_ns=start_ns + (pl.col("at_ns") - start_ns) // pl.col("width_ns") * pl.col("width_ns"))
+        .group_by(*by, "width_ns", "first_ns")
+        .agg(level=pl.col("value").mean())
     )
+    usual = _levels(rows, owner).select(*by, "before", "deviation")
+    far = pl.col("level") - pl.col("before") > limits.z_levels[2] * pl.max_horizontal("deviation", pl.lit(0.0))
+    much = (pl.col("level") >= pl.col("before") + least) & (pl.col("level") >= ratio * pl.col("before"))
+    high = windows.join(usual, on=by).filter(much & far)
+    return high.group_by("service_name", "owner").agg(pl.col("first_ns").min(), pl.col("width_ns").max()).sort("owner")
+
+
+def _restarts(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the pods that restarted, with the first sample that says so: service_name, owner, first_ns."""
+    rows = metrics.filter(pl.col("metric").str.contains(_COUNTED["restart"]) & pl.col("value").is_finite())
+    rows = rows.with_columns(owner=_POD, at_ns=pl.col("time").dt.epoch("ns"))
+    before = pl.coalesce(
+        pl.col("value").filter(_PERIODS["normal"]).max(), pl.col("value").filter(_PERIODS["abnormal"]).min()
+    )
+    first = pl.col("at_ns").filter(_PERIODS["abnormal"] & (pl.col("value") > before)).min()
+    return rows.group_by("service_name", "owner").agg(first_ns=first).drop_nulls().sort("owner")
+
+
+def _saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -> bool:
+    """Tell whether the share of its limit that *pod* uses went above *limit*."""
+    rows = metrics.filter(pl.col("metric").str.contains(pattern) & (pod == _POD) & pl.col("value").is_finite())
     used = dict(rows.group_by("period").agg(pl.col("value").quantile(0.75)).iter_rows())
-    if len(used) < 2:
-        return False
-    now, before = over_utilised([used["abnormal"], used["normal"]])
-    return bool(now and not before)
+    return len(used) == 2 and bool(used["abnormal"] > limit >= used["normal"])
 
 
 def _counted(metrics: pl.DataFrame, service: str, family: str) -> Raised:
@@ -129,7 +191,7 @@ def _counted(metrics: pl.DataFrame, service: str, family: str) -> Raised:
         & (pl.col("service_name") == service)
         & pl.col("value").is_finite()
     )
-    per_pod = rows.group_by(pl.coalesce("attr.k8s.pod.name", "service_name")).agg(
+    per_pod = rows.group_by(_POD).agg(
         before=pl.col("value").filter(pl.col("period") == "normal").max(),
         low=pl.col("value").filter(pl.col("period") == "abnormal").min(),
         high=pl.col("value").filter(pl.col("period") == "abnormal").max(),

@@ -9,19 +9,8 @@ from functools import wraps
 import polars as pl
 
 from opsassay.causes.evidence.scene import Scene, SignatureCheck
+from opsassay.causes.evidence.thresholds import PaceThresholds
 from opsassay.causes.reading.calls import Calls
-
-GREW = 1.5
-"""How many times as many requests as before must reach the root before its time is compared like with like."""
-
-IDLE = 0.1
-"""Share of a moment's length that its requests usually keep the root busy, up to which nobody waits for another.
-
-The wait for one server is share / (1 - share) of the time that it serves (M/M/1): a ninth of it.
-"""
-
-MOMENT_S = 5.0
-"""How long a moment is at least: a queue outlives the second that filled it."""
 
 PERIODS = ("normal", "abnormal")
 
@@ -60,31 +49,36 @@ def _growth(scene: Scene) -> float:
 def _busy(scene: Scene) -> pl.Expr | None:
     """Return which calls began in a busy moment of the abnormal window; None when there is none.
 
-    In a busy moment more requests came than in any one before, and they keep the root busy for more than IDLE of it.
+    In a busy moment more requests came than in any one before, and they keep the root busy for more than *idle* of it:
+    the wait for one server is idle / (1 - idle) of the time that it serves (M/M/1), a ninth of it by default.
     """
-    calls, own = scene.calls, scene.own
-    if _growth(scene) < GREW:
+    calls, own, limits = scene.calls, scene.own, scene.thresholds.pace
+    if _growth(scene) < limits.grew:
         return None
     rates = {}
     for period in PERIODS:
-        came = own.filter(pl.col("period") == period).select("trace", moment=_moment(calls, period)).unique()
-        length_s = calls.seconds(period) / _moments(calls, period)
+        came = own.filter(pl.col("period") == period).select("trace", moment=_moment(calls, period, limits)).unique()
+        length_s = calls.seconds(period) / _moments(calls, period, limits)
         rates[period] = came.group_by("moment").agg(rate=pl.len() / length_s)
     usual = rates["normal"].get_column("rate").max()
     before = own.filter(pl.col("period") == "normal")
     work_s = float(before.get_column("own_ms").sum()) / 1e3 / max(before.get_column("trace").n_unique(), 1)
-    crowded = (pl.col("rate") > usual) & (pl.col("rate") * work_s > IDLE)
+    crowded = (pl.col("rate") > usual) & (pl.col("rate") * work_s > limits.idle)
     busy = rates["abnormal"].filter(crowded).get_column("moment")
-    return (pl.col("period") == "abnormal") & _moment(calls, "abnormal").is_in(busy.implode()) if busy.len() else None
+    return (
+        (pl.col("period") == "abnormal") & _moment(calls, "abnormal", limits).is_in(busy.implode())
+        if busy.len()
+        else None
+    )
 
 
-def _moments(calls: Calls, period: str) -> int:
-    """Return into how many moments of equal length *period* is parted."""
-    return max(int(calls.seconds(period) / MOMENT_S), 1)
+def _moments(calls: Calls, period: str, limits: PaceThresholds) -> int:
+    """Return into how many moments of equal length *period* is parted: a queue outlives the second that filled it."""
+    return max(int(calls.seconds(period) / limits.moment_s), 1)
 
 
-def _moment(calls: Calls, period: str) -> pl.Expr:
+def _moment(calls: Calls, period: str, limits: PaceThresholds) -> pl.Expr:
     """Return in which moment of *period* a call began."""
-    count = _moments(calls, period)
+    count = _moments(calls, period, limits)
     passed = (pl.col("time_ns") - calls.start_ns[period]) / 1e9 / calls.seconds(period)
     return (passed * count).floor().clip(0, count - 1).cast(pl.Int32)

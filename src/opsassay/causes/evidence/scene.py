@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from opsassay.causes.evidence.states import Thresholds, beyond_chance
+from opsassay.causes.evidence.states import beyond_chance
+from opsassay.causes.evidence.thresholds import Thresholds
 from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.wording import Statements
 from opsassay.model.incident import Fault

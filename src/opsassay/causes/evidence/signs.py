@@ -48,7 +48,13 @@ def _growth(scene: Scene) -> float:
 
 
 def _resource(scene: Scene, family: str) -> SignatureCheck:
-    found: Raised = raised(scene.metrics, scene.root, family, _growth(scene) if family == "cpu" else 1.0)
+    found: Raised = raised(
+        scene.metrics,
+        scene.root,
+        family,
+        scene.thresholds.resources,
+        _growth(scene) if family == "cpu" else 1.0,
+    )
     return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
@@ -59,7 +65,7 @@ def cpu_raised(scene: Scene) -> SignatureCheck:
 
 def host_cpu_raised(scene: Scene) -> SignatureCheck:
     """Look for a rise in the processor use of the host itself."""
-    found = host_raised(scene.metrics, scene.root)
+    found = host_raised(scene.metrics, scene.root, scene.thresholds.resources)
     return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 

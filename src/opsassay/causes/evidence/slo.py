@@ -8,7 +8,8 @@ import polars as pl
 from pydantic import Field
 
 from opsassay.causes.evidence.added import added_time
-from opsassay.causes.evidence.states import Thresholds, beyond_chance
+from opsassay.causes.evidence.states import beyond_chance
+from opsassay.causes.evidence.thresholds import Thresholds
 from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.windows import KIND
 from opsassay.model.base import Written
@@ -40,7 +41,7 @@ class SurfaceSlo(Written):
 
 
 def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame:
-    """Return what is felt at the surface: node, period, time_ns, felt_ms, felt_failed, shape, kind.
+    """Return what is felt at the surface: node, period, time_ns, felt_ms, felt_failed, ended_early, shape, kind.
 
     The surface is where requests enter and where messages are consumed. A request that was never served (the load
     generator's span has nothing under it) is a failure of the operation that should have. Where spans carry no status,
@@ -53,7 +54,7 @@ def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame
         entrance |= pl.col("caller_entry").is_in(top)
     if surface:
         entrance = pl.col("service").is_in(surface)
-    columns = ["node", "service", "period", "time_ns", "felt_ms", "felt_failed", "shape", "kind"]
+    columns = ["node", "service", "period", "time_ns", "felt_ms", "felt_failed", "ended_early", "shape", "kind"]
     unserved = calls.exits.filter(pl.col("from_generator") & pl.col("absent")).select(
         node="callee_node",
         service="callee_service",
@@ -61,6 +62,7 @@ def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame
         time_ns="time_ns",
         felt_ms=pl.lit(None, pl.Float64),
         felt_failed="failed",
+        ended_early=pl.lit(value=False),
         shape=pl.lit(0, pl.UInt64),
         kind=pl.lit("server", KIND),
     )
@@ -86,7 +88,7 @@ class Alarms:
 def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Alarms:
     """Return the alarms of the surface of *calls*."""
     felt = surface_entries(calls, slo.surface)
-    slower = added_time(felt, "felt_ms", ["node"], ["shape"], whole=True, few=True)
+    slower = added_time(felt.filter(~pl.col("ended_early")), "felt_ms", ["node"], ["shape"], whole=True, few=True)
     found: dict[str, dict[str, int | None]] = {}
     strict = thresholds.model_copy(update={"chance": slo.chance, "minimum_errors": slo.minimum_errors})
     normal, abnormal = (felt.filter(pl.col("period") == p) for p in ("normal", "abnormal"))

@@ -7,12 +7,11 @@ from enum import StrEnum
 
 import numpy as np
 import polars as pl
-from pydantic import Field
 
-from opsassay.causes.evidence.detectors import AdaptiveLatency, Severity, adaptive_multiplier, percentile_severity
+from opsassay.causes.evidence.detectors import Severity, adaptive_multiplier, percentile_severity
+from opsassay.causes.evidence.thresholds import Thresholds
 from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.tails import beta_binomial_at_least
-from opsassay.model.base import Written
 
 SPAN_WINDOW_S = 3.0
 NANO = 1_000_000_000
@@ -47,35 +46,6 @@ STATE_OF_REASON = {
     "restart": OperationState.RESTARTING,
     "unavail": OperationState.UNAVAILABLE,
 }
-
-
-class SignatureThresholds(Written):
-    """When a fault is seen at its place: time that rose, and links that show it."""
-
-    z: float = Field(default=4.0, gt=0, description="z score from which on a time rose")
-    z_backed: float = Field(
-        default=3.0, gt=0, description="the same where a resource or restarts show the fault already"
-    )
-    added_ms: float = Field(default=10.0, ge=0, description="and by how much at least, ms")
-    ratio: float = Field(default=1.5, ge=1, description="and how many times its usual at least")
-    link_share: float = Field(default=0.8, gt=0, le=1, description="share of the links that tell that must agree")
-
-
-class Thresholds(Written):
-    """Every number of the screens; an annotation carries them."""
-
-    minimum_samples: int = Field(default=5, ge=1, description="calls that a window must hold by its baseline rate")
-    z_critical: float = Field(default=3.0, gt=0, description="z score from which on a mean is critical")
-    minimum_ratio: float = Field(default=1.5, ge=1, description="how many times its baseline a slow mean is at least")
-    minimum_added_ms: float = Field(default=10.0, ge=0, description="how much longer a slow mean is at least, ms")
-    error_share: float = Field(default=0.05, gt=0, lt=1, description="share of failures beyond the baseline's")
-    minimum_errors: int = Field(default=2, ge=1, description="failures below which nothing is erroring")
-    chance: float = Field(default=0.01, gt=0, lt=1, description="probability below which failures are no chance")
-    prior_calls: float = Field(default=20.0, gt=0, description="weight of the whole system's failure rate, in calls")
-    expected_when_missing: float = Field(default=6.0, gt=0, description="calls expected in a window that misses all")
-    tail_samples: int = Field(default=200, ge=100, description="calls that a P99 needs on both sides")
-    adaptive: AdaptiveLatency = AdaptiveLatency()
-    signature: SignatureThresholds = SignatureThresholds()
 
 
 NEEDED = (
@@ -280,11 +250,15 @@ def _tails(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) 
             pl.col(*tails).first(),
             n_now=pl.len(),
             p99_now=duration.quantile(0.99),
-            first=pl.col("time_ns").filter(duration > 2 * pl.col("p99")).min(),
+            first=pl.col("time_ns").filter(duration > thresholds.tail_factors[2] * pl.col("p99")).min(),
         )
         .filter(pl.col("n_now") >= thresholds.tail_samples)
         .sort("node")
     )
-    level = percentile_severity(*(now.get_column(c).to_numpy() for c in ("p99_now", *tails)))
-    far = (pl.col("p99_now") > 2 * pl.col("p99")) & (pl.col("p99_now") - pl.col("p99") > thresholds.minimum_added_ms)
+    value, p90, p99, p999 = (now.get_column(c).to_numpy() for c in ("p99_now", *tails))
+    factors = thresholds.tail_factors
+    level = percentile_severity(value, p90, p99, p999, factors)
+    far = (pl.col("p99_now") > factors[2] * pl.col("p99")) & (
+        pl.col("p99_now") - pl.col("p99") > thresholds.minimum_added_ms
+    )
     return dict(now.filter(pl.Series(level == Severity.CRITICAL) & far).select("node", "first").iter_rows())

@@ -33,7 +33,8 @@ class Calls:
     *entries*: entry (dense id), period, trace (hash of its id), time_ns, end_ns, service, operation, node
     (service::operation), pod, kind, duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores),
     exit_gap_ms (between its exits and their callees), felt_ms (by the load generator), failed, own_error (failed, and
-    blames no other service), cut_short (a usual callee is missing), felt_failed, any_failed_exit, logged_error,
+    blames no other service), cut_short (a usual callee is missing), felt_failed, ended_early (failed, in less than its
+    node's usual time), any_failed_exit, logged_error,
     response_bytes, caller_entry (null at the surface), surface (bool), shape (a hash of the set of callees).
     *exits*: exit (dense id), period, caller_entry (null for a load generator), caller_node, caller_service,
     name, time_ns, end_ns, duration_ms, failed, asynchronous, callee_entry, callee_node and callee_service (the expected
@@ -196,9 +197,20 @@ def _felt(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> 
     sent = exits.select("callee_entry", "lag_ms").drop_nulls()
     np.minimum.at(lag_ms, index_of(sent.get_column("callee_entry")), sent.get_column("lag_ms").to_numpy().clip(min=0.0))
     duration_ms = entries.get_column("duration_ms").to_numpy() + np.where(np.isinf(lag_ms), 0.0, lag_ms)
-    return entries.with_columns(
+    felt = entries.with_columns(
         felt_ms=pl.Series(np.where(np.isinf(waited_ms), duration_ms, waited_ms)),
         felt_failed=pl.col("failed")
         | pl.Series(failed)
         | (pl.lit(not status_known) & pl.col("cut_short").fill_null(value=False)),
     )
+    return felt.with_columns(ended_early=_ended_early(felt))
+
+
+def _ended_early(entries: pl.DataFrame) -> pl.Series:
+    """Return which requests failed in less than the mean time of their node's baseline: they tell nothing of its pace."""
+    failures = entries.lazy().filter("felt_failed").select("entry", "node", "felt_ms")
+    usual = entries.lazy().filter(pl.col("period") == "normal").group_by("node").agg(usual_ms=pl.col("felt_ms").mean())
+    early = failures.join(usual, on="node").filter(pl.col("felt_ms") < pl.col("usual_ms")).collect()
+    flags = np.zeros(entries.height, dtype=np.bool_)
+    flags[early.get_column("entry").to_numpy()] = True
+    return pl.Series(flags)

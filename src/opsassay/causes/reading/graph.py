@@ -44,6 +44,13 @@ class SystemGraph:
         routed = {s for s, kind, t in self.edges if kind == "routes_to" and t in pods}
         return tuple(sorted(service.removeprefix("service|") for service in routed))
 
+    def hosts_of(self, service: str) -> tuple[str, ...]:
+        """Return the hosts that run a pod of *service*, sorted."""
+        pods = set(self.pods_of(service))
+        return tuple(
+            sorted({s.removeprefix("node|") for s, kind, t in self.edges if kind == "schedules" and t in pods})
+        )
+
     def containers_of(self, pods: tuple[str, ...]) -> tuple[str, ...]:
         """Return the containers (``container|name``) that *pods* (bare names) run, sorted."""
         nodes = {f"pod|{pod}" for pod in pods}

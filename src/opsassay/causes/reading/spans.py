@@ -28,6 +28,8 @@ USUAL = 0.5
 """An operation with a child in another service in at least this share of its baseline is an exit."""
 
 _STORE_VERB = r"^(SELECT|INSERT|UPDATE|DELETE|MERGE|REPLACE) "
+SQL_NAME = _STORE_VERB + r"|^sql\."
+"""What names of exits to a database match: a statement, or a call of its driver."""
 _UNTOLD, _SERVER, _CONSUMER, _CLIENT, _PRODUCER = range(5)
 """Codes of KIND."""
 

@@ -12,26 +12,34 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
+from pydantic import Field
 
 from opsassay.causes.reading.calls import Calls
 from opsassay.causes.reading.tails import beta_binomial_at_least
 from opsassay.causes.reading.windows import ERRORS, PERIOD
+from opsassay.model.base import Written
 from opsassay.telemetry.datapack import Datapack
 
-USUAL = 0.95
-"""Share of the baseline from which on what follows a statement is its habit: code without a branch there, or nearly."""
 
-CHANCE = 0.005
-"""Probability of as many breaks, times the habits of the service that are asked about, below which they are no chance."""
+class StatementThresholds(Written):
+    """When the habit of a logged statement broke."""
 
-LEAST_SPANS = 5
-"""Of a statement that the baseline had more rarely nobody knows whether a branch follows."""
+    usual: float = Field(
+        default=0.95, gt=0, le=1, description="share of the baseline that makes what follows a statement its habit"
+    )
+    chance: float = Field(
+        default=0.005,
+        gt=0,
+        lt=1,
+        description="probability of the breaks, times the number of habits, that is no chance",
+    )
+    least_spans: int = Field(default=5, ge=1, description="spans of the baseline that a habit needs")
+    lasting: float = Field(
+        default=0.8, ge=0, le=1, description="share of spans that break, from the first to the last that does"
+    )
+    prior_spans: float = Field(default=20.0, gt=0, description="weight of how often habits break elsewhere, in spans")
+    least_rate: float = Field(default=0.01, gt=0, lt=1, description="how often a habit breaks at least for no reason")
 
-LASTING = 0.8
-"""Share of a statement's spans, from the first that broke to the last, that break: a branch does now this, now that."""
-
-PRIOR_SPANS = 20.0
-"""Weight of how often habits break elsewhere, in spans: logs get lost, everywhere alike."""
 
 _WRAPPED = r'"(?:log|message|msg)"\s*:\s*"((?:[^"\\]|\\.)*)"'
 """The line itself in what a container runtime writes around it."""
@@ -50,9 +58,6 @@ _VALUES = (
 
 END = "(ends)"
 """Stands after the last statement of a span."""
-
-LEAST_RATE = 0.01
-"""How often a habit breaks at least for no reason."""
 
 _EVENT = ["service", "period", "trace", "broke_ns"]
 _HABIT = ["service", "statement", "usual"]
@@ -76,6 +81,7 @@ class Statements:
 
     pack: Datapack
     calls: Calls
+    limits: StatementThresholds
 
     def broken(self, service: str) -> BrokenHabit | None:
         """Return the habit of *service* that broke most clearly, by itself; None when none did.
@@ -93,7 +99,7 @@ class Statements:
         earlier = others.group_by("period", "trace").agg(first_ns=pl.col("broke_ns").min())
         own = self._followed.filter(pl.col("service") == service).join(earlier, on=["period", "trace"], how="left")
         led = (pl.col("first_ns") < pl.col("broke_ns")).fill_null(value=False)
-        found = _beyond_chance(own.filter(~led), self._elsewhere(service)).sort("p", "statement", "usual")
+        found = _beyond_chance(own.filter(~led), self._elsewhere(service), self.limits).sort("p", "statement", "usual")
         if not found.height:
             return None
         row = found.row(0, named=True)
@@ -110,11 +116,11 @@ class Statements:
         ends = served.group_by("service", "period", "trace").agg(pl.col("end_ns").max())
         request = ["period", "trace", "service"]
         lines = self._lines.join(ends, on=request, how="inner")
-        misled = _misled(lines, served.select(request).unique())
+        misled = _misled(lines, served.select(request).unique(), self.limits.usual)
         lines = lines.join(misled, on=request, how="anti")
         rows = pl.concat([_in_spans(lines), _in_requests(lines, served.join(misled, on=request, how="anti"))])
         normal = rows.filter(pl.col("period") == "normal").group_by(_HABIT).agg(pl.col("kept").mean())
-        habits = normal.filter(pl.col("kept") >= USUAL).select(_HABIT)
+        habits = normal.filter(pl.col("kept") >= self.limits.usual).select(_HABIT)
         return rows.join(habits, on=_HABIT, how="semi").sort(_COLUMNS)
 
     @cached_property
@@ -132,7 +138,7 @@ class Statements:
         """The rows of `_followed` that broke a habit that its service broke beyond chance."""
         now = self._followed.filter((pl.col("period") == "abnormal") & ~pl.col("kept"))
         broken = [
-            _beyond_chance(part, self._elsewhere(service)).select(*_HABIT)
+            _beyond_chance(part, self._elsewhere(service), self.limits).select(*_HABIT)
             for (service,), part in self._followed.group_by("service", maintain_order=True)
             if isinstance(service, str)
         ]
@@ -173,7 +179,7 @@ def _read(pack: Datapack) -> pl.DataFrame:
     return pack.collect(rows, "logs")
 
 
-def _misled(lines: pl.DataFrame, requests: pl.DataFrame) -> pl.DataFrame:
+def _misled(lines: pl.DataFrame, requests: pl.DataFrame, usual: float) -> pl.DataFrame:
     """Return the *requests* that say nothing about habits: period, trace, service.
 
     Those of the baseline that logged an error, unless all of the service's do; later ones that blame another service;
@@ -187,7 +193,7 @@ def _misled(lines: pl.DataFrame, requests: pl.DataFrame) -> pl.DataFrame:
         .group_by("service", "statement")
         .len()
         .join(served, on="service")
-        .filter(pl.col("len") >= USUAL * pl.col("all"))
+        .filter(pl.col("len") >= usual * pl.col("all"))
         .select("service", "statement")
     )
     odd = errors.filter(normal).join(always, on=["service", "statement"], how="anti")
@@ -236,7 +242,7 @@ def _in_requests(lines: pl.DataFrame, served: pl.DataFrame) -> pl.DataFrame:
     return asked.with_columns(broke_ns=pl.when(~pl.col("kept")).then("broke_ns")).select(_COLUMNS)
 
 
-def _beyond_chance(followed: pl.DataFrame, elsewhere: float) -> pl.DataFrame:
+def _beyond_chance(followed: pl.DataFrame, elsewhere: float, limits: StatementThresholds) -> pl.DataFrame:
     """Return the habits of one service that broke beyond chance: _HABIT, before and now (shares kept), p.
 
     The forecast is beta-binomial: the habit's own baseline, drawn towards how often habits break *elsewhere*.
@@ -254,12 +260,13 @@ def _beyond_chance(followed: pl.DataFrame, elsewhere: float) -> pl.DataFrame:
             k=(~normal & pl.col("kept")).sum(),
             lasting=1 - pl.col("kept").filter(meanwhile).mean(),
         )
-        .filter((pl.col("n0") >= LEAST_SPANS) & (pl.col("n") > 0))
+        .filter((pl.col("n0") >= limits.least_spans) & (pl.col("n") > 0))
         .sort(_HABIT)
     )
     n0, k0, n, k = (table.get_column(c).to_numpy().astype(float) for c in ("n0", "k0", "n", "k"))
-    rate = max(elsewhere, LEAST_RATE)
-    chance = beta_binomial_at_least(n - k, n, n0 - k0 + PRIOR_SPANS * rate, k0 + PRIOR_SPANS * (1 - rate))
+    rate = max(elsewhere, limits.least_rate)
+    prior = limits.prior_spans
+    chance = beta_binomial_at_least(n - k, n, n0 - k0 + prior * rate, k0 + prior * (1 - rate))
     shares = {"before": pl.col("k0") / pl.col("n0"), "now": pl.col("k") / pl.col("n")}
-    beyond = (pl.col("p") * pl.len() < CHANCE) & (pl.col("lasting") >= LASTING)
+    beyond = (pl.col("p") * pl.len() < limits.chance) & (pl.col("lasting") >= limits.lasting)
     return table.with_columns(**shares, p=pl.Series(chance, dtype=pl.Float64)).filter(beyond)

@@ -35,6 +35,10 @@ class CarriedLimits(Written):
     starved_share: float = Field(
         default=0.5, gt=0, le=1, description="share of expected calls that starved callees lost"
     )
+    least_added_ms: float = Field(default=5.0, ge=0, description="added time below which nothing is to explain, ms")
+    bypass_chance: float = Field(
+        default=1e-3, gt=0, lt=1, description="Fisher's p of failures just above a healthy node that was hit"
+    )
     starved_calls: float = Field(default=8.0, gt=0, description="calls that they lost at least")
 
 
@@ -112,9 +116,9 @@ def carry(
 
     *slower*: the added time of each node, with columns node, added_ms and before_ms.
     """
-    latency = carry_latency(calls, slower, flows.per_call, sources, roots)
+    latency = carry_latency(calls, slower, flows.per_call, sources, roots, limits.least_added_ms)
     slow = frozenset(n for n, share in latency.shares.items() if share >= limits.node_share)
-    errors = carry_errors(calls, sources, roots, slow)
+    errors = carry_errors(calls, sources, roots, slow, limits.bypass_chance)
     return Carriage(
         latency=latency.shares,
         added=latency.added,

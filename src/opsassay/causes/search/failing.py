@@ -19,9 +19,6 @@ from opsassay.causes.reading.tails import hypergeometric_at_least
 ROUNDS = 12
 """Deeper call chains than this are not followed; the hop limit of the search is far below."""
 
-BYPASS_CHANCE = 1e-3
-"""How unlikely it must be that callers of a healthy node fail just where something failed below it."""
-
 
 @dataclass(frozen=True)
 class Bypass:
@@ -71,11 +68,14 @@ class _Traffic:
     synchronous: Flags
 
 
-def carry_errors(calls: Calls, sources: Sources, roots: frozenset[str], slow: frozenset[str]) -> CarriedErrors:
+def carry_errors(
+    calls: Calls, sources: Sources, roots: frozenset[str], slow: frozenset[str], bypass_chance: float
+) -> CarriedErrors:
     """Return which failures the *sources* at *roots* explain; *slow* nodes, made slow by them, callers give up on.
 
     A failed caller counts when one of its own calls, in its own trace, was failed by the root or by a callee that
-    counts. Failures may pass through one node that looks healthy when callers of it fail just where it was hit.
+    counts. Failures may pass through one node that looks healthy when callers of it fail just where it was hit, more
+    often than by *bypass_chance*.
     """
     if not (sources.entries or sources.exits) and not calls.entries.get_column("felt_failed").any():
         return CarriedErrors({}, {}, (), frozenset(), frozenset())
@@ -89,7 +89,7 @@ def carry_errors(calls: Calls, sources: Sources, roots: frozenset[str], slow: fr
     gave_up = pl.col("failed") & pl.col("overrun") & pl.col("callee_node").is_in(sorted(slow))
     by_root = exits.select(pl.col("exit").is_in(sorted(sources.exits)) | gave_up).to_series().fill_null(value=False)
     bad = _spread(traffic, carried, by_root.to_numpy())
-    bypasses = _bypasses(traffic, carried, bad, touched)
+    bypasses = _bypasses(traffic, carried, bad, touched, bypass_chance)
     if bypasses:
         bad = _spread(traffic, carried, by_root.to_numpy())
     hit = exits.filter(pl.Series(_hit(traffic, bad)))
@@ -155,7 +155,7 @@ def _spread(traffic: _Traffic, carried: Flags, by_root: Flags) -> Flags:
     return bad
 
 
-def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags) -> tuple[Bypass, ...]:
+def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags, most_chance: float) -> tuple[Bypass, ...]:
     """Return failures that passed through a healthy node, and mark their requests in *carried*.
 
     A healthy request is touched when its answer was changed, or a call of its own was bad and it went on regardless.
@@ -187,7 +187,7 @@ def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags) -> 
         table.get_column(c).to_numpy().astype(float) for c in ("both", "suspect", "alone", "all")
     )
     chance = hypergeometric_at_least(both, every, marked, failing)
-    clear = (chance < BYPASS_CHANCE) & (both >= 0.5 * marked)
+    clear = (chance < most_chance) & (both >= 0.5 * marked)
     nodes = table.get_column("node").filter(pl.Series(clear))
     if not nodes.len():
         return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opsassay.causes.evidence.states import NANO, NodeState
 from opsassay.causes.search.carried import Carriage
@@ -44,7 +44,8 @@ class Terrain:
     """What the search walks on: node states (span names without the type), neighbours, and what was carried.
 
     *own*: the spans of the root service, by its component; of a host, those of each of its *parts* (what it runs).
-    *shared*: spans of other services in a pod of the root's, by span of the root. *gates_off*: gates that are not asked.
+    *shared*: spans of other services in a pod of the root's, by span of the root. *crowded*: spans of other services on a
+    strained host of the root's, by host. *gates_off*: gates that are not asked.
     """
 
     root: Place
@@ -57,6 +58,7 @@ class Terrain:
     rules: tuple[Rule, ...]
     began_ns: int
     parts: tuple[str, ...] = ()
+    crowded: Mapping[str, Sequence[str]] = field(default_factory=dict)
     gates_off: frozenset[str] = frozenset()
 
     def onset_ns(self, place: Place) -> int:
@@ -79,6 +81,9 @@ def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
     if kind != "span":
         for node in terrain.own.get(place[0], ()):
             yield from _first_hop(terrain, place, kind, node)
+        for host, nodes in terrain.crowded.items() if place == terrain.root else ():
+            for node in nodes:
+                yield from _crowding(terrain, place, host, node)
         return
     if place[1] != HEALTHY:
         for caller in terrain.callers.get(name, ()):
@@ -126,7 +131,7 @@ def _first_hop(terrain: Terrain, place: Place, kind: str, node: str) -> Iterator
             return {"at": "the faulted end"}
         return None
 
-    rules = _rules(terrain, place, kind)
+    rules = [r for r in _rules(terrain, place, kind) if "node" not in r.path]
     changed = [r for r in rules if HEALTHY in r.effects]
     if changed and node in carriage.changed:
         yield Hop(place, (f"span|{node}", HEALTHY), changed[0], {"answers": "changed"})
@@ -162,14 +167,24 @@ def _starving(terrain: Terrain, place: Place, source: str, target: str) -> Itera
 
 
 def _beside(terrain: Terrain, place: Place, sibling: str) -> Iterator[Hop | Refusal]:
+    beside = [r for r in _rules(terrain, place, "span") if "pod" in r.path]
+    yield from _gates(terrain, place, f"span|{sibling}", beside, _strained(terrain, sibling))
+
+
+def _crowding(terrain: Terrain, place: Place, host: str, node: str) -> Iterator[Hop | Refusal]:
+    rules = [r for r in _rules(terrain, place, "container") if "node" in r.path]
+    yield from _gates(terrain, place, f"span|{node}", rules, _strained(terrain, node, host=host))
+
+
+def _strained(terrain: Terrain, node: str, **where: str) -> Carries:
+    """Return the carried test of pressure: *node*, which nobody called, is slow by the root's part."""
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:
-        slow = reason in LATENCY and carriage.slow(sibling)
-        return {"explained_share": round(carriage.latency[sibling], 3)} if slow else None
+        slow = reason in LATENCY and carriage.slow(node)
+        return {"explained_share": round(carriage.latency[node], 3), **where} if slow else None
 
-    beside = [r for r in _rules(terrain, place, "span") if "pod" in r.path]
-    yield from _gates(terrain, place, f"span|{sibling}", beside, carries)
+    return carries
 
 
 def _bypassing(terrain: Terrain, place: Place, bypass: Bypass) -> Iterator[Hop | Refusal]:

@@ -26,9 +26,6 @@ from opsassay.causes.reading.calls import Calls
 ROUNDS = 12
 """Deeper call chains than this are not followed; the hop limit of the search is far below."""
 
-LEAST_ADDED_MS = 5.0
-"""Nodes that became slower by less than this have nothing to explain."""
-
 NodePair = tuple[str, str]
 """(callee, caller), or (caller, callee) where it says so."""
 
@@ -78,14 +75,20 @@ class CarriedLatency:
 
 
 def carry_latency(
-    calls: Calls, slower: pl.DataFrame, per_call: pl.DataFrame, sources: Sources, roots: frozenset[str]
+    calls: Calls,
+    slower: pl.DataFrame,
+    per_call: pl.DataFrame,
+    sources: Sources,
+    roots: frozenset[str],
+    least_added_ms: float,
 ) -> CarriedLatency:
     """Return which share of the added time of each node the *sources* at the services *roots* explain.
 
-    *slower* has the columns node, added_ms and before_ms; *per_call* is what `calls_per_entry` returns.
+    *slower* has the columns node, added_ms and before_ms; *per_call* is what `calls_per_entry` returns. Nodes that became
+    slower by less than *least_added_ms* have nothing to explain.
     """
     rates = [CallRate._make(row) for row in per_call.iter_rows()]
-    rose = slower.filter(pl.col("added_ms") >= LEAST_ADDED_MS).select("node", "added_ms", "before_ms")
+    rose = slower.filter(pl.col("added_ms") >= least_added_ms).select("node", "added_ms", "before_ms")
     added = {node: AddedTime(added_ms, before_ms) for node, added_ms, before_ms in rose.iter_rows()}
     own = {node: sources.own_ms.get(node, 0.0) / time.added_ms for node, time in added.items()}
     edges: dict[NodePair, float] = {}
@@ -145,12 +148,14 @@ def calls_per_entry(calls: Calls) -> pl.DataFrame:
 
     Columns as in `CallRate`, one row per (caller_node, callee_node, callee_service, store_name); `added_ms` compares
     calls of the same operation with `added_time`. Only what is on the critical path counts: of parallel calls the
-    caller waits for the last.
+    caller waits for the last. Requests that ended early are left out.
     """
     now = pl.col("period") == "abnormal"
+    early = calls.entries.lazy().filter("ended_early").select(caller_entry="entry")
     exits = (
         calls.exits.lazy()
         .filter(pl.col("caller_entry").is_not_null() & ~pl.col("asynchronous"))
+        .join(early, on="caller_entry", how="anti")
         .select(
             "period",
             "caller_node",
@@ -168,7 +173,8 @@ def calls_per_entry(calls: Calls) -> pl.DataFrame:
     pair ^= pl.col("callee_service").hash(4)
     made = exits.lazy().filter(now).group_by(pair=pair)
     count = made.agg(pl.col(by).first(), made=pl.len(), waited=pl.col("critical").sum()).drop("pair").collect()
-    entries = calls.entries.lazy().filter(now).group_by(caller_node="node").len("served").collect()
+    served = calls.entries.lazy().filter(now & ~pl.col("ended_early"))
+    entries = served.group_by(caller_node="node").len("served").collect()
     added = added_time(exits, "waited_ms", ["caller_node", "callee_node"], ["name"])
     return (
         count.join(entries, on="caller_node")

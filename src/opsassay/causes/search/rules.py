@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from opsassay.model.base import Noun
 
-RULES_VERSION = "2.0+opsassay.4"
+RULES_VERSION = "2.0+opsassay.5"
 
 LATENCY = frozenset({"lat", "p99"})
 FAILURE = frozenset({"err", "timeout", "reset", "log_err"})
@@ -90,6 +90,14 @@ RULES: tuple[Rule, ...] = (
         "lat p99 timeout",
         "latency",
         "JVM stress via shared pod",
+    ),
+    _rule(
+        "A-X1",
+        "container > pod > node > pod > service > span",
+        "cpu",
+        "lat p99 timeout",
+        "any",
+        "contention for the processor of the host",
     ),
     _rule("A-N3", "node > pod", "cpu mem", "cpu mem", "any", "what is scheduled on the host"),
     _rule(

@@ -10,8 +10,10 @@ import polars as pl
 
 from opsassay.causes.evidence.added import added_time, since
 from opsassay.causes.evidence.baseline import OperationBaseline, calibrate
+from opsassay.causes.evidence.metrics import resource_states
 from opsassay.causes.evidence.slo import SurfaceSlo, surface_alarms
-from opsassay.causes.evidence.states import NEEDED, NodeState, Thresholds, node_states, timeouts
+from opsassay.causes.evidence.states import NEEDED, NodeState, node_states, timeouts
+from opsassay.causes.evidence.thresholds import Thresholds
 from opsassay.causes.reading.calls import Calls, read_calls
 from opsassay.causes.reading.graph import SystemGraph, infer_graph
 from opsassay.causes.reading.parted import parted_at_fault
@@ -46,12 +48,16 @@ class Opened:
         with ThreadPoolExecutor(1) as beside:  # these read the calls alone
             alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
             flows = beside.submit(find_flows, window, settings.carried)
-            slower = added_time(window.entries, "felt_ms", ["node"], ["shape"], whole=True, few=True)
+            served = window.entries.filter(~pl.col("ended_early"))
+            slower = added_time(served, "felt_ms", ["node"], ["shape"], whole=True, few=True)
             states = _states(window, self.baseline, slower, settings.thresholds)
+        begun_ns = window.start_ns["abnormal"]
+        metrics = self.metrics.filter((pl.col("period") == "normal") | (pl.col("time").dt.epoch("ns") >= begun_ns))
+        states |= resource_states(metrics, begun_ns, settings.thresholds.resources)
         return ObservedPack(
             calls=window,
-            statements=Statements(self.pack, window),
-            metrics=self.metrics,
+            statements=Statements(self.pack, window, settings.thresholds.statements),
+            metrics=metrics,
             histograms=self.histograms,
             graph=self.graph,
             slower=slower,

@@ -76,7 +76,8 @@ class _GraphDraft:
         reasons = self.nodes.setdefault(public(component), {})
         if reason is not None:
             reasons[reason] = state.onsets.get(reason) if state else None
-        self.services[public(component)] = service
+        if not is_host(component):
+            self.services[public(component)] = service
 
     def edge(self, source: str, target: str, hop: Hop) -> None:
         pair = (public(source), public(target))
@@ -138,6 +139,10 @@ def _inner(hop: Hop, pod: str | None, system: SystemGraph) -> Iterable[tuple[str
         service = _of(hop.source[0])[1]
         for name in [f"pod|{pod}"] if pod else system.pods_of(service)[:1]:
             yield name, service, hop.source[1]
+        if host := hop.evidence.get("host"):
+            yield f"node|{host}", service, hop.source[1]
+            service = _of(hop.target[0])[1]
+            yield from ((name, service, "inj_affected") for name in system.pods_of(service)[:1])
         yield f"service|{service}", service, "inj_affected"
     if hop.source[0].startswith("pod|"):
         owner = system.service_of(hop.source[0]) or _of(hop.source[0])[1]

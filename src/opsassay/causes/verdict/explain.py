@@ -114,6 +114,8 @@ def _hop(
         why.append(f"{float(evidence['missing_share']):.0%} of its missing calls are this caller's")
     if "through" in evidence:
         why.append(f"through {_plain(str(evidence['through']))}, which looks healthy")
+    if "host" in evidence:
+        why.append(f"it runs on {evidence['host']} too, whose processor is strained")
     if "at" in evidence:
         why.append(f"it is {evidence['at']}")
     if "answers" in evidence:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_serializer, field_validator, model_validator
 
 from opsassay.causes.evidence.slo import SurfaceSlo
-from opsassay.causes.evidence.states import Thresholds
+from opsassay.causes.evidence.thresholds import Thresholds
 from opsassay.causes.search.carried import CarriedLimits
 from opsassay.causes.search.paths import SearchLimits
 from opsassay.causes.search.rules import RULES, Rule, active_rules
@@ -63,6 +63,10 @@ class AnnotateSettings(Written):
     @field_serializer("gates_off", "rules_off")
     def _in_order(self, value: frozenset[str]) -> list[str]:
         return sorted(value)  # the digest is of this
+
+    def rule(self, id_: str) -> bool:
+        """Tell whether the rule *id_* is in force."""
+        return any(rule.id == id_ for rule in self.rules())
 
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules in force."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from opsassay.causes.evidence.scene import Scene, Sources
-from opsassay.causes.evidence.sharing import shared_spans, with_siblings
+from opsassay.causes.evidence.sharing import crowded_spans, shared_spans, with_siblings
 from opsassay.causes.evidence.signatures import Signature, check_host, check_signature
 from opsassay.causes.evidence.slo import SIGNALS
 from opsassay.causes.evidence.states import NodeState
@@ -83,7 +83,9 @@ def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> 
         return Trial(fault, placed.services, signature, None)
     strained = [r for r in placed.services if signature.reason in ("cpu", "mem")]
     shared = {k: v for r in strained for k, v in shared_spans(seen.graph, r, seen.calls).items()}
-    sources = with_siblings(signature.sources, seen.calls, shared)
+    crowded = _crowded(signature, placed, seen) if settings.rule("A-X1") else {}
+    beside = {node for nodes in (*shared.values(), *crowded.values()) for node in nodes}
+    sources = with_siblings(signature.sources, seen.calls, beside, settings.thresholds.signature)
     carriage = carry(seen.calls, seen.slower, seen.flows, sources, roots, settings.carried)
     below = signature.parts or (signature.component,)
     terrain = Terrain(
@@ -94,6 +96,7 @@ def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> 
         callers=_spans(seen.graph.callers()),
         callees=_spans(seen.graph.callees()),
         shared=shared,
+        crowded=crowded,
         carriage=carriage,
         rules=settings.rules(),
         began_ns=fault.start_ns,
@@ -125,6 +128,13 @@ def _signature(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -
         return check_signature(kind, scene(placed.services[0]))
     services = [service for service in placed.services if service in seen.calls.services]
     return check_host(kind, scene(fault.host, frozenset(services)), [scene(service) for service in services])
+
+
+def _crowded(signature: Signature, placed: Placed, seen: ObservedPack) -> dict[str, tuple[str, ...]]:
+    """Return the spans of other services on strained hosts of a container whose processor use rose, by host."""
+    if signature.reason != "cpu" or is_host(signature.component):
+        return {}
+    return crowded_spans(seen.graph, placed.services[0], seen.calls, seen.states)
 
 
 def _at_pods(signature: Signature, graph: SystemGraph) -> Signature:

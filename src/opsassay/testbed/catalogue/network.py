@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from opsassay.errors import NotFoundError, RefusedError
@@ -32,15 +32,24 @@ from opsassay.testbed.catalogue.measures import (
 )
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Counted, Fleet
 from opsassay.testbed.core.injection import Injection, Measured
-from opsassay.testbed.core.links import affected, touched
+from opsassay.testbed.core.links import HTTP, affected, touched
 
 MIN_RESEND_MS = 100.0
 MIN_DUPLICATES_PER_S = 0.5
 FIRST_RESEND_MS = 200.0
+CALLS = ("inbound", "outbound")
+"""Directions of calls; the others are of packets."""
+ENGINE_ACTIVITY = {"postgresql": "sql:", "valkey": "cache:", "nats": "queue:"}
+"""What commands to a store of each engine are counted under; what is published is not counted."""
 _DIRECTION = text(
-    "direction", "from", "packets that the target sends, those sent to it, or both", ("from", "to", "both")
+    "direction",
+    "from",
+    "packets that the target sends, those sent to it, or both; or both of the calls to it, or of those that it makes",
+    ("from", "to", "both", *CALLS),
 )
 _PEER = text("peer", None, "only traffic with this service or store; all when left out")
+_PROTOCOL = text("protocol", None, "only traffic of this protocol; all when left out", (HTTP, *ENGINE_ACTIVITY))
+_LINKS = (_DIRECTION, _PEER, _PROTOCOL)
 
 _FAMILY = FamilyTraits(Category.NETWORK, Layer.INFRASTRUCTURE, SERVICE_POD, Channel.BOTH, Actuator.PACKET)
 
@@ -92,8 +101,7 @@ def _over_links(injection: Injection[Measured]) -> list[tuple[list[Counted], lis
 
 
 def _store_activity(system: System, store: str) -> str:
-    """Return the counter of commands to *store*; what is published is not counted."""
-    return {"postgresql": "sql:", "valkey": "cache:", "nats": "queue:"}[system.stores[store].engine] + store
+    return ENGINE_ACTIVITY[system.stores[store].engine] + store
 
 
 def _slowest_link(injection: Injection[Measured], times: Times, delay_ms: float) -> Reading:
@@ -105,14 +113,38 @@ def _slowest_link(injection: Injection[Measured], times: Times, delay_ms: float)
 
 
 def _exchanges_packets(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the target exchanges no packets with the peer."""
-    peer, known = fault.parameters.get("peer"), [*fleet.system.services, *fleet.system.stores]
+    """Yield an objection when the target exchanges no packets that the parameters select, or others with them."""
+    given, known = fault.parameters, [*fleet.system.services, *fleet.system.stores]
+    peer, targets = given.get("peer"), {replica.id for replica in affected(fleet, fault)}
     if peer is not None and peer not in known:
         yield Objection("parameters.peer", NotFoundError("peer", peer, known))
-    elif not touched(fleet, {replica.id for replica in affected(fleet, fault)}, fault.parameters):
-        assert fault.target is not None
-        way_out = f"with {peer!r}; leave `peer` out or name another." if peer else "with others; choose another target."
-        yield Objection("parameters.peer", RefusedError(f"{fault.target.name} exchanges no packets {way_out}"))
+        return
+    assert fault.target is not None
+    if not touched(fleet, targets, given):
+        field, way_out = _way_out(given)
+        yield Objection(f"parameters.{field}", RefusedError(f"{fault.target.name} exchanges no packets {way_out}"))
+    elif given["direction"] in CALLS and (mutual := _calls_back(fleet, targets, given)):
+        words = f"{fault.target.name} and {mutual} call each other, and packets do not tell whose call they belong to"
+        yield Objection("parameters.direction", RefusedError(f"{words}; use direction from, to or both."))
+
+
+def _way_out(given: Mapping[str, Any]) -> tuple[str, str]:
+    """Return which of the parameters *given* leaves no packets, and what to do about it."""
+    if protocol := given.get("protocol"):
+        return "protocol", f"of {protocol} that way; leave `protocol` out or name another."
+    if peer := given.get("peer"):
+        return "peer", f"with {peer!r}; leave `peer` out or name another."
+    return "direction", "with others that way; choose another target or direction."
+
+
+def _calls_back(fleet: Fleet, targets: Collection[str], given: Mapping[str, Any]) -> str | None:
+    """Return a peer on the touched links that has links of the other direction with *targets* too, None without one."""
+    this, other = CALLS if given["direction"] == CALLS[0] else CALLS[::-1]
+    ends = [
+        {end for stream in touched(fleet, targets, {**given, "direction": way}) for end in (stream[0], stream[1])}
+        for way in (this, other)
+    ]
+    return min((ends[0] & ends[1]) - set(targets), default=None)
 
 
 def _delay(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,8 +186,7 @@ FAMILY = (
         FaultKind.NETWORK_DELAY,
         DELAY,
         number("jitter_ms", 0.0, "half-width of a uniform jitter, milliseconds"),
-        _DIRECTION,
-        _PEER,
+        *_LINKS,
         signature=links_slow,
         on_hosts=True,
         objections=_exchanges_packets,
@@ -165,8 +196,7 @@ FAMILY = (
         "NetworkLoss",
         FaultKind.NETWORK_LOSS,
         number("loss_percent", 10.0, "packets lost", 1, 100),
-        _DIRECTION,
-        _PEER,
+        *_LINKS,
         signature=links_resend,
         on_hosts=True,
         objections=_exchanges_packets,
@@ -176,8 +206,7 @@ FAMILY = (
         "NetworkDuplicate",
         FaultKind.NETWORK_DUPLICATE,
         number("duplicate_percent", 10.0, "packets sent twice", 1, 100),
-        _DIRECTION,
-        _PEER,
+        *_LINKS,
         signature=segments_twice,
         on_hosts=True,
         objections=_exchanges_packets,
@@ -188,8 +217,7 @@ FAMILY = (
         "NetworkCorrupt",
         FaultKind.NETWORK_CORRUPT,
         number("corrupt_percent", 10.0, "packets with a flipped bit", 1, 100),
-        _DIRECTION,
-        _PEER,
+        *_LINKS,
         signature=links_resend,
         on_hosts=True,
         objections=_exchanges_packets,
@@ -199,8 +227,7 @@ FAMILY = (
         "NetworkBandwidth",
         FaultKind.NETWORK_BANDWIDTH_LIMIT,
         whole("rate_bps", 64_000, "bits per second"),
-        _DIRECTION,
-        _PEER,
+        *_LINKS,
         signature=links_narrow,
         on_hosts=True,
         objections=_exchanges_packets,
@@ -209,8 +236,7 @@ FAMILY = (
     _FAMILY.fault(
         "NetworkPartition",
         FaultKind.NETWORK_PARTITION,
-        _DIRECTION,
-        _PEER,
+        *_LINKS,
         signature=links_fail,
         on_hosts=True,
         objections=_exchanges_packets,

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from opsassay.model.incident import PlannedFault
+from opsassay.model.system import System
 from opsassay.testbed.core.fleet import Fleet, Replica
 from opsassay.testbed.core.networks import BACKWARD, FORWARD, Stream
 
+HTTP = "http"
+"""The protocol between services; that of a store is its engine's."""
 
-def touched(fleet: Fleet, targets: Collection[str], parameters: dict[str, Any]) -> list[Stream]:
-    """Return the streams whose packets a fault on the replicas *targets* touches, by ``direction`` and ``peer``.
 
-    Traffic between two targets never leaves their host and is not touched.
+def touched(fleet: Fleet, targets: Collection[str], parameters: Mapping[str, Any]) -> list[Stream]:
+    """Return the streams whose packets a fault on *targets* touches, by ``direction``, ``peer`` and ``protocol``.
+
+    *direction* is of packets (from, to, both) or of calls, with the packets of both ways (inbound, outbound). Traffic
+    between two targets never leaves their host and is not touched.
     """
-    asked, peer = parameters["direction"], parameters.get("peer")
+    asked, peer, protocol = parameters["direction"], parameters.get("peer"), parameters.get("protocol")
     found = []
     for source, destination in fleet.links():
         outgoing = source in targets
         other = destination if outgoing else source
         if outgoing == (destination in targets) or peer not in (None, other, other.rpartition("-")[0]):
             continue
-        leaving, arriving = (FORWARD, BACKWARD) if outgoing else (BACKWARD, FORWARD)
-        directions = {"from": (leaving,), "to": (arriving,), "both": (leaving, arriving)}[asked]
+        if protocol not in (None, protocol_of(fleet.system, destination)):
+            continue
+        both = (FORWARD, BACKWARD)
+        leaving, arriving = both if outgoing else both[::-1]
+        directions = {
+            "from": (leaving,),
+            "to": (arriving,),
+            "both": both,
+            "inbound": () if outgoing else both,
+            "outbound": both if outgoing else (),
+        }[asked]
         found += [Stream(source, destination, direction) for direction in directions]
     return found
+
+
+def protocol_of(system: System, destination: str) -> str:
+    """Return what is spoken to *destination*: a store's engine (postgresql, valkey, nats), or http to a service."""
+    store = system.stores.get(destination)
+    return store.engine if store else HTTP
 
 
 def affected(fleet: Fleet, fault: PlannedFault) -> tuple[Replica, ...]:

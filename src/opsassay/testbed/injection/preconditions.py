@@ -16,7 +16,7 @@ from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.core.injection import Refusal
 from opsassay.testbed.core.links import affected
 
-SCOPES = ("operation", "hostname", "peer")
+SCOPES = ("operation", "hostname", "peer", "protocol")
 """Parameters that limit a fault to a part of its target."""
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from opsassay.errors import RefusedError
 from opsassay.model.faults import CATALOGUE, Category
 from opsassay.model.incident import FaultPlan, PlannedFault
+from opsassay.testbed.catalogue.network import CALLS
 from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
 from opsassay.testbed.injection.disturbances import Quiet
 from opsassay.testbed.injection.hooks import ProcessStrain, RuntimeHook
@@ -127,10 +128,21 @@ def obstacle(mechanism: Mechanism, fault: PlannedFault, offers: Offers) -> str |
         return offers.nodes
     if on_host:
         return f"the mechanism by {mechanism.name} hits one pod, not a node"
+    if reason := _too_fine(mechanism, fault):
+        return reason
     if mechanism.name == "chaos-mesh":
         kind = CATALOGUE[fault.fault].category.value
         if kind not in offers.chaos:
             return f"the cluster has no {kind} of Chaos Mesh; install it"
+    return None
+
+
+def _too_fine(mechanism: Mechanism, fault: PlannedFault) -> str | None:
+    """Return what *fault* selects and this *mechanism*, which does not look into packets, cannot; None when nothing."""
+    if fault.parameters.get("protocol"):
+        return "it knows pods and no protocols; leave `protocol` out, or name a `peer`"
+    if mechanism.name == "chaos-mesh" and fault.parameters.get("direction") in CALLS:
+        return "it knows who sends a packet and not who called; use direction from, to or both"
     return None
 
 

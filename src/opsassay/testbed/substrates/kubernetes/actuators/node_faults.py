@@ -11,7 +11,7 @@ from typing import Any
 
 from opsassay.errors import OperationError, OpsAssayError
 from opsassay.model.faults import Category, fault_type
-from opsassay.testbed.catalogue.network import impairment_of
+from opsassay.testbed.catalogue.network import CALLS, impairment_of
 from opsassay.testbed.core.fleet import Replica
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.core.links import touched
@@ -109,7 +109,8 @@ def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> l
         return [{"kind": "burners", **plan.parameters}]
     if fault_type(plan.fault).category is Category.NETWORK:
         impairment = impairment_of(plan)
-        parameters = {**plan.parameters, **ALL} if impairment["kind"] == "partition" else plan.parameters
+        one_way = impairment["kind"] == "partition" and plan.parameters["direction"] not in CALLS
+        parameters = {**plan.parameters, **ALL} if one_way else plan.parameters
         return _packets(injection, system, parameters, impairment)
     gone = [_deed(system, replica, [], {"kind": "isolation"}) for replica in injection.replicas]
     return [{"kind": "kubelet"}, *gone]

@@ -106,7 +106,8 @@ def no_image(injection: Injection[ClusterUnderTest]) -> list[Change]:
 def parting(injection: Injection[ClusterUnderTest]) -> list[Change]:
     """Return the changes that part the pod from its peers by a network policy."""
     system, label = injection.system, (SEGMENT, secrets.token_hex(3))
-    policy = isolation(f"{SEGMENT}-{label[1]}", system.name, label, injection.plan.parameters.get("peer"))
+    given = injection.plan.parameters
+    policy = isolation(f"{SEGMENT}-{label[1]}", system.name, label, given.get("peer"), given["direction"])
     injection.notes.append(ESTABLISHED)
     return [
         Change("Pod", injection.replica.pod, system.name, patch={"metadata": {"labels": dict([label])}}),
@@ -133,24 +134,28 @@ def chaos_manifest(
     return chaos_mesh.manifest(maker, plan, where, f"task-{secrets.token_hex(3)}", system.left_s())
 
 
-def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | None) -> Object:
+def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | None, direction: str = "both") -> Object:
     """Return the policy *name* that parts the pod with *label* from *peer*, or from all pods of its *namespace*.
 
-    A policy works on connections, and one needs both directions: so both are cut. Telemetry, names and endpoints pass.
+    A policy works on connections, and one needs packets of both directions: both are cut, of the calls to the pod
+    (*direction* inbound), of those that it makes (outbound), or of all. Telemetry, names and endpoints pass.
     """
+    types = {"inbound": ["Ingress"], "outbound": ["Egress"]}.get(direction, ["Ingress", "Egress"])
     outward = {"ports": [*_ports("UDP", DNS_PORT), *_ports("TCP", DNS_PORT, RECEIVER_PORT)]}
     inward = {"ports": _ports("TCP", AGENT_PORT)}
     others = [] if peer is None else [_all_but(peer)]
+    rules = {
+        "Ingress": {"ingress": [inward, *({"from": peers} for peers in others)]},
+        "Egress": {"egress": [outward, *({"to": peers} for peers in others)]},
+    }
+    spec = {"podSelector": {"matchLabels": dict([label])}, "policyTypes": types}
+    for type_ in types:
+        spec |= rules[type_]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "podSelector": {"matchLabels": dict([label])},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [inward, *({"from": peers} for peers in others)],
-            "egress": [outward, *({"to": peers} for peers in others)],
-        },
+        "spec": spec,
     }
 
 
