@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from opsassay.agents.ready import with_named_path
+from opsassay.agents.ready import or_a_name, with_named_path
 from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.run import Job
 from opsassay.errors import ConfigError
@@ -23,6 +23,8 @@ DEFAULT_DOMAIN = "sre"
 
 class PlannedAgent(Written):
     """A solver of a plan: a name, an agent.yaml or a method, with the model that it asks."""
+
+    model_config = ConfigDict(json_schema_extra=or_a_name)
 
     name: str = Field(min_length=1)
     model: str | None = None
