@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from opsassay.agents.ready import or_a_name, with_named_path
 from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.run import Job
-from opsassay.errors import ConfigError
+from opsassay.errors import ConfigError, naming
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml, parse_yaml
 
@@ -56,7 +56,8 @@ def load_plan(path: Path) -> list[Job]:
     jobs: list[Job] = []
     for where, part in _parts(path):
         name = str(part.pop("domain", DEFAULT_DOMAIN))
-        jobs += domain_named(name).jobs(part, path.parent, where)
+        with naming(where):
+            jobs += domain_named(name).jobs(part, path.parent, where)
     return jobs
 
 
