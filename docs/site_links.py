@@ -1,7 +1,8 @@
-"""Hooks of the site: the pages of commands in its navigation, and links that lead out of this folder as names of files."""
+"""Hooks of the site: pages of commands in its navigation, JSON Schemas, and links out of this folder as names of files."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,16 @@ def on_config(config: Any) -> Any:
     pages = sorted(Path(config.docs_dir, "commands").glob("*.md"))
     config.nav.append({"Commands": [f"commands/{page.name}" for page in pages]})
     return config
+
+
+def on_post_build(config: Any) -> None:
+    """Write the JSON Schema of every file that people write into the site, made from the models as they are."""
+    from opsassay.cli.schema_command import KINDS, schema_of
+
+    folder = Path(config.site_dir, "schemas")
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in KINDS:
+        (folder / f"{kind}.json").write_text(json.dumps(schema_of(kind), indent=1) + "\n", encoding="utf-8")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

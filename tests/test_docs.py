@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ORDER = (
     "new",
+    "schema",
     "up",
     "logs",
     "faults",

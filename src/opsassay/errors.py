@@ -18,7 +18,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class OpsAssayError(Exception):
@@ -46,6 +47,17 @@ class NotFoundError(UserError):
 
 class ConfigError(UserError):
     """A file written by a person is wrong: the message names file, line and field."""
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Put *where* before what is wrong in the block, unless it names a file itself: raises ConfigError for UserError."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except UserError as error:
+        raise ConfigError(f"{where}: {error}") from error
 
 
 class DatapackError(UserError):

@@ -80,3 +80,25 @@ def test_a_call_in_text_is_answered_by_the_message_after_it_whoever_speaks_betwe
         exchange(3, [user("I am Ada"), {"role": "assistant", "content": said}, user("nothing found")]),
     )
     assert found == [[("nothing found", "ok")], [], []]
+
+
+def system(text):
+    return {"role": "system", "content": text}
+
+
+def agents(*prompts):
+    calls = [exchange(n, [system(prompt), user("go")] if prompt else [user("go")]) for n, prompt in enumerate(prompts)]
+    trace = trace_of(calls, "run")
+    assert [*trace.agent_configuration] == list(dict.fromkeys(step.agent_name for step in trace.steps))
+    return [step.agent_name for step in trace.steps]
+
+
+def test_agents_that_nobody_names_are_told_apart_by_their_system_prompts():
+    plan, write = "Break the task into steps.", "Write code for one step."
+    assert agents(plan, write, plan) == ["agent 1", "agent 2", "agent 1"]
+    assert agents(plan, "You are the Critic. Object.", write) == ["agent 1", "Critic", "agent 2"]
+    assert agents(plan, plan, plan) == agents("", "", "") == ["agent"] * 3
+
+
+def test_a_time_or_an_id_in_a_prompt_makes_no_other_agent():
+    assert agents("It is 10:31. Request 9f3a41bc.", "It is 10:32. Request 77e0d9aa1.") == ["agent"] * 2

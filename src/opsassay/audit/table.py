@@ -20,7 +20,7 @@ def read_table(path: Path) -> pl.DataFrame:
     Raises UserError when it cannot be read, is empty, or is not UTF-8.
     """
     if not path.is_file():
-        raise UserError(f"There is no score table {path}; give a CSV or parquet file.")
+        raise UserError(f"There is no score table {path}; give a CSV or parquet file, or a store of graded runs.")
     try:
         if path.suffix.lower() in {".parquet", ".pq"}:
             table = pl.read_parquet(path)

@@ -16,7 +16,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from opsassay.bench.parallel import map_processes
-from opsassay.errors import ConfigError, OpsAssayError, UserError
+from opsassay.errors import ConfigError, OpsAssayError, UserError, naming
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml, where
 from opsassay.model.incident import FaultPlan, PlannedFault, Target
@@ -97,13 +97,14 @@ class Recorded:
 
 
 def load_plan(path: Path) -> list[PlannedIncident]:
-    """Return the injections of the plan at *path*, all checked before any is run; raises ConfigError, NotFoundError."""
+    """Return the injections of the plan at *path*, all checked before any is run; raises ConfigError."""
     plan = load_yaml(path, CampaignPlan)
     schedule, level = Schedule(plan.warmup_s, plan.normal_s, plan.abnormal_s), choose_level(plan.isolation)
     substrate = load_substrate()
     injections: list[PlannedIncident] = []
     for i, entry in enumerate(plan.systems):
-        system = load_system(entry.system)
+        with naming(where(path, f"systems.{i}.system")):
+            system = load_system(entry.system)
         for j, kind in enumerate(entry.faults):
             for fault, repeat in product(kind.plans(), range(kind.repeats)):
                 substrate.require(system, fault, level, source=path, within=f"systems.{i}.faults.{j}")

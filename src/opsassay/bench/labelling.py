@@ -109,7 +109,8 @@ def agreement(suite: Path) -> KindAgreement:
     names = annotators(suite)
     if len(names) != 2:
         raise UserError(
-            f"{suite} was judged by {len(names)} annotators ({', '.join(names) or 'nobody'}); agreement needs two."
+            f"{suite} was judged by {len(names)} annotators ({', '.join(names) or 'nobody'}); agreement needs two: "
+            f"`opsassay audit-labels {suite} -a NAME` for each."
         )
     first, second = (read_verdicts(suite, name) for name in names)
     both = sorted(first.keys() & second.keys())

@@ -18,6 +18,7 @@ from opsassay.extras import extra_for
 COMMANDS = {
     "demo": "Break a real system, explain the cascade, grade every method, write a report.",
     "new": "Write a working example of an agent, a method, a scenario or a plan.",
+    "schema": "Print the JSON Schema of a file that people write, for editors.",
     "up": "Start a system and leave it running.",
     "down": "Stop running systems.",
     "logs": "Show what the processes of a running system have logged.",

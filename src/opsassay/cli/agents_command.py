@@ -37,7 +37,7 @@ def list_agents(*, as_json: bool) -> None:
         return
     print_table("Agents", ("agent", "source"), [(a.name, a.source) for a in agents])
     columns = ("agent", "program", "installed", "checked")
-    print_table("Ready agents of others", columns, [tuple(str(one[column]) for column in columns) for one in ready])
+    print_table("Ready agents of others", columns, [tuple(one[column] for column in columns) for one in ready])
     echo("Any other command is an agent by its YAML file; see docs/agents.md.")
     echo("External agents run sealed here." if refusal is None else f"External agents run unsealed here: {refusal}")
 

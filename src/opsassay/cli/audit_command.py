@@ -9,7 +9,7 @@ import click
 
 from opsassay.bench.core.tables import percent
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import echo, json_option, print_json, print_table, say, stages
+from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
     from opsassay.audit.audit import AuditReport
@@ -33,7 +33,7 @@ def command() -> None:
 
 @command.command("scores")
 @click.argument("path", metavar="SCORES", type=_FILE)
-@click.option("-o", "--output", required=True, type=_FILE, help="Folder of the report.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the report.")
 @_settings_option
 @_override_option
 @_metric_option

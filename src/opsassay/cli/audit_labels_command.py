@@ -12,7 +12,7 @@ from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 
 @click.command("audit-labels")
-@click.argument("suite", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("suite", type=click.Path(exists=True, path_type=Path, file_okay=False))
 @click.option("-a", "--annotator", help="Serve the pages to this annotator, until Ctrl-C.")
 @click.option("--sample", type=click.IntRange(min=1), help="Judge this many cases, drawn at random; all when left out.")
 @click.option(

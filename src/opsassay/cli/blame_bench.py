@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from opsassay.bench.core.tables import percent
-from opsassay.cli.output import echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, NewFile, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.agents.models.base import Model
@@ -27,7 +27,9 @@ _PATH = click.Path(path_type=Path)
     "--technique", "techniques", multiple=True, help="Beside the rules, which are always there; repeat for more."
 )
 @click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
-@click.option("-o", "--output", type=_PATH, help="Folder that keeps every answer as it ends; it is gone on from there.")
+@click.option(
+    "-o", "--output", type=FOLDER, help="Folder that keeps every answer as it ends; it is gone on from there."
+)
 @click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Questions side by side.")
 @click.option("--budget", type=click.FloatRange(min=0), help="USD that are never passed; needs a price of the model.")
 @click.option("--reruns", type=_PATH, help="YAML of how traces are run again, for the dynamic technique.")
@@ -101,7 +103,7 @@ def bench(
 @click.command("scores")
 @click.argument("answers", type=_PATH)
 @click.argument("folder", type=_PATH)
-@click.option("-o", "--output", type=_PATH, required=True, help="CSV file to write, for `opsassay audit`.")
+@click.option("-o", "--output", type=NewFile(), required=True, help="CSV file to write, for `opsassay audit`.")
 @click.option(
     "--metric",
     type=click.Choice(["agent", "step", "near"]),

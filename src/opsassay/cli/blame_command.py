@@ -10,7 +10,7 @@ import click
 
 from opsassay.cli.blame_bench import bench, scores
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, NewFile, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.blame.operations import Joined
@@ -93,7 +93,7 @@ def trace(
 
 @command.command("view")
 @click.argument("path", type=_PATH)
-@click.option("-o", "--output", type=_PATH, required=True, help="HTML file to write; it opens from disk.")
+@click.option("-o", "--output", type=NewFile(), required=True, help="HTML file to write; it opens from disk.")
 @click.option("--technique", help="What suggests the decisive step: `joined` for a run with findings, else `combined`.")
 @_model_option
 @click.option("--run", "run_dir", type=_PATH, help="Folder of the run, when PATH is not it.")
@@ -125,13 +125,16 @@ def view(
 @command.command("annotate")
 @click.argument("traces", nargs=-1, required=True, type=_PATH)
 @click.option("--annotator", required=True, help="Your name: it names the file that the page saves.")
-@click.option("-o", "--output", type=_PATH, required=True, help="HTML file to write; it opens from disk.")
+@click.option("-o", "--output", type=NewFile(), required=True, help="HTML file to write; it opens from disk.")
 def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
     """Write a page on which to read TRACES beside a form; it saves one file of annotations."""
+    from opsassay.errors import UserError
     from opsassay.proxy.formats import read_traces
     from opsassay.web.trace_page import write_trace_page
     from opsassay.web.trace_view import TracePage
 
+    if not annotator.strip():
+        raise UserError("--annotator is empty; give your name, by which your annotations are told from others'.")
     stems = Counter(path.stem for path in traces)
     pages = [
         TracePage(_name(path, i, twice=stems[path.stem] > 1), t)
@@ -148,7 +151,7 @@ def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
 @click.argument("files", nargs=-1, required=True, type=_PATH)
 @click.option("--resolve", type=_PATH, help="YAML of rounds 2 and 3: resolved (by name) and contested traces.")
 @click.option(
-    "-o", "--output", type=_PATH, help="Folder to write a benchmark to: traces/ and labels/ of what is settled."
+    "-o", "--output", type=FOLDER, help="Folder to write a benchmark to: traces/ and labels/ of what is settled."
 )
 @click.option("--traces", type=_PATH, help="Folder with the annotated traces, for -o.")
 @json_option

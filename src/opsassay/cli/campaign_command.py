@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from opsassay.cli.output import echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say
 
 
 @click.command("campaign")
 @click.argument("plan", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the incident tree.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the incident tree.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Systems side by side.")
 @json_option
 @click.pass_context

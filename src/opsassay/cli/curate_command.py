@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from opsassay.cli.output import echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say
 
 
 @click.command("curate")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="New folder of the suite.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="New folder of the suite.")
 @click.option("--name", help="Name of the suite; that of its folder when left out.")
 @click.option(
     "--per-stratum",

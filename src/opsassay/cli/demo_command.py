@@ -13,6 +13,7 @@ import yaml
 
 from opsassay.bench.core.tables import percent
 from opsassay.cli.output import (
+    FOLDER,
     Stages,
     abnormal_option,
     echo,
@@ -31,7 +32,7 @@ METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "
 
 
 @click.command("demo")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder; opsassay-out/demo-TIME when left out.")
+@click.option("-o", "--output", type=FOLDER, help="Folder; opsassay-out/demo-TIME when left out.")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Chooses the fault; makes names and load repeatable."
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import echo, json_option, print_json, say
+from opsassay.cli.output import FOLDER, NewFile, echo, json_option, print_json, say
 
 _PATH = click.Path(path_type=Path)
 
@@ -22,7 +22,7 @@ def command() -> None:
 
 @command.command("rcabench")
 @click.argument("tree", type=_PATH)
-@click.option("-o", "--output", required=True, type=_PATH, help="Folder of the public-form datapacks.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the public-form datapacks.")
 @json_option
 def rcabench(tree: Path, output: Path, *, as_json: bool) -> None:
     """Write every incident of TREE with its truth in the public form: the folder name tells the answer."""
@@ -42,7 +42,7 @@ def rcabench(tree: Path, output: Path, *, as_json: bool) -> None:
 
 @command.command("rewards")
 @click.argument("store", type=_PATH)
-@click.option("-o", "--output", required=True, type=_PATH, help="File of JSON lines, one per step.")
+@click.option("-o", "--output", required=True, type=NewFile(), help="File of JSON lines, one per step.")
 @click.option("--cases", type=_PATH, help="Tree with incidents and truth; STORE itself when left out.")
 @json_option
 def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> None:
@@ -59,7 +59,8 @@ def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> 
     first = next(lines, None)
     if first is None:
         why = f" ({left_out[0][0]}: {left_out[0][1]})" if left_out else ""
-        raise UserError(f"{store} holds no run of an agent on an incident with a verified cascade{why}.")
+        lacking = f"{store} holds no run of an agent on an incident with a verified cascade{why}"
+        raise UserError(f"{lacking}; annotate the incidents, then `opsassay run` one.")
     runs = Counter[str]()
     output.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(output) as partial, partial.open("w", encoding="utf-8") as file:
@@ -76,7 +77,7 @@ def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> 
 
 @command.command("atif")
 @click.argument("path", type=_PATH)
-@click.option("-o", "--output", required=True, type=_PATH, help="File of the trajectory, as trajectory.json.")
+@click.option("-o", "--output", required=True, type=NewFile(), help="File of the trajectory, as trajectory.json.")
 @json_option
 def atif(path: Path, output: Path, *, as_json: bool) -> None:
     """Write the trace of PATH (a run folder, a recorded session, a trace) in the agent trajectory interchange format."""
@@ -94,7 +95,9 @@ def atif(path: Path, output: Path, *, as_json: bool) -> None:
 
 @command.command("otel")
 @click.argument("store", type=_PATH)
-@click.option("-o", "--output", type=_PATH, help="File of JSON lines, as the collector's file exporter writes them.")
+@click.option(
+    "-o", "--output", type=NewFile(), help="File of JSON lines, as the collector's file exporter writes them."
+)
 @click.option("--otlp", metavar="URL", help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318.")
 @json_option
 def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from opsassay.cli.output import NewFile, cases_apart, echo, json_option, print_json, print_tables, say
 
@@ -44,9 +45,12 @@ def command(
     Every grade is a value, or the reason why there is none.
     """
     from opsassay.bench.core.grading import GradeSettings, choose_stores, grade_stores, problem_lines
+    from opsassay.errors import UserError
     from opsassay.grading.profiles import profile_named
 
     profile_named(profile)
+    if scores is None and context.get_parameter_source("metric") is not ParameterSource.DEFAULT:
+        raise UserError("--metric is that of the score table; say with --scores which file it goes into.")
     stores = choose_stores(runs)
     graded = grade_stores(stores, GradeSettings(cases, profile, judge, truth, say))
     problems = problem_lines(graded)

@@ -43,7 +43,8 @@ def command(context: click.Context, truths: Path, answers: Path, *, as_json: boo
         problems += scores.bad.values()
         found += [scores] if scores.trials else []
     if not found:
-        raise UserError(f"{answers} holds no answer that can be matched: {'; '.join(problems) or 'it is empty'}.")
+        why = "; ".join(problems) or "it has no folder of a scenario."
+        raise UserError(f"{answers} holds no answer that can be matched; give TRUTHS first, then ANSWERS: {why}")
     for problem in problems:
         say(f"opsassay: {problem}")
     if as_json:

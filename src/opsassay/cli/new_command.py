@@ -56,7 +56,7 @@ def examples_folder() -> Path:
 
 
 @click.command("new")
-@click.argument("kind", type=click.Choice(list(TEMPLATES)))
+@click.argument("kind", type=click.Choice(list(TEMPLATES)), metavar="KIND")
 @click.argument("name")
 @click.option(
     "-o", "--output", type=click.Path(file_okay=False, path_type=Path), default=Path(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -14,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
+from opsassay.cli.tables import print_rows
 from opsassay.outside import shown
 
 if TYPE_CHECKING:
@@ -77,14 +77,12 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table; None shows as a dash, fractions are expected to be formatted by the caller."""
-    table = Table(title=Text(shown(title)), title_justify="left", header_style="bold")
-    for column in columns:
-        table.add_column(Text(shown(column)), overflow="fold")
-    for row in rows:
-        table.add_row(*("-" if value is None else Text(shown(str(value))) for value in row))
-    width = None if sys.stdout.isatty() else 120
-    Console(width=width, highlight=False).print(table)
+    """Print a table; None shows as a dash, fractions are expected to be formatted by the caller.
+
+    It is as wide as the terminal or COLUMNS says, 120 characters where neither does.
+    """
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    print_rows(Console(width=None if known else 120, highlight=False), title, columns, rows)
 
 
 def print_tables(tables: Iterable[ResultTable]) -> None:

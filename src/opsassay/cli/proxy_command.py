@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, NewFile, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.model.trajectory import Trace
@@ -30,8 +31,8 @@ def command() -> None:
 @command.command("serve", context_settings={"ignore_unknown_options": False})
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED)
 @click.option("--upstream", required=True, help="URL of the API, or scripted:FILE.yaml for a model without network.")
-@click.option("-o", "--output", "directory", type=_FOLDER, required=True, help="Folder of the record.")
-@click.option("--session", default="run", show_default=True, help="Session that the printed token stands for.")
+@click.option("-o", "--output", "directory", type=FOLDER, required=True, help="Folder of the record.")
+@click.option("--session", help="Session that the printed token stands for, a new one; run, run-2, ... when left out.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--key-env", default="OPSASSAY_UPSTREAM_KEY", show_default=True, help="Variable that holds the real key.")
 @click.option("--replay", type=_FOLDER, help="Recorded session to answer from instead of the upstream.")
@@ -44,7 +45,7 @@ def command() -> None:
 )
 @click.option("--intervene", type=_FOLDER, help="YAML of an edit to one step of the --replay session.")
 def serve(
-    agent: tuple[str, ...], upstream: str, directory: Path, session: str, port: int, key_env: str,
+    agent: tuple[str, ...], upstream: str, directory: Path, session: str | None, port: int, key_env: str,
     replay: Path | None, by: str, intervene: Path | None,
 ) -> int:  # fmt: skip
     """Stand between an agent and its model; run AGENT under it (after --), or serve until interrupted.
@@ -52,27 +53,36 @@ def serve(
     The agent gets its own token as OPENAI_API_KEY and ANTHROPIC_API_KEY, and the proxy as base URL.
     """
     from opsassay.agents.models.scripted import running_upstream
+    from opsassay.errors import UserError
+    from opsassay.proxy.record import RECORD, new_session, session_folder
     from opsassay.proxy.running import running_proxy
     from opsassay.proxy.server import ProxySettings
     from opsassay.proxy.tokens import issue_token
 
     policy = _policy(replay, by, intervene)
+    if agent and shutil.which(agent[0]) is None:
+        raise UserError(f"There is no command {agent[0]}; give the path of a file, or a program that is installed.")
+    name = new_session(directory, session)
     with ExitStack() as stack:
         base = stack.enter_context(running_upstream(upstream))
         settings = ProxySettings(upstream=base, directory=directory, key=os.environ.get(key_env) or None, policy=policy)
-        token = issue_token(directory, session)
+        token = issue_token(directory, name)
         if not agent:
             return _serve_forever(settings, port, token)
         url = stack.enter_context(running_proxy(settings, port=port))
         done = subprocess.run(agent, env={**_without(key_env), **_environment(url, token)}, check=False)
-        folder = directory / "sessions" / session
-        say(f"opsassay: recorded in {folder}; next: `opsassay proxy trace {folder}`.")
+        folder = session_folder(directory, name)
+        if (folder / RECORD).exists():
+            look = f"`opsassay blame view {folder} -o trace.html`, `opsassay blame {folder}`"
+            say(f"opsassay: recorded in {folder}; next: {look}.")
+        else:
+            say(f"opsassay: nothing was recorded: {agent[0]} asked no model at OPENAI_BASE_URL or ANTHROPIC_BASE_URL.")
         return done.returncode
 
 
 @command.command("token")
 @click.argument("session")
-@click.option("-o", "--output", "directory", type=_FOLDER, required=True, help="Folder of the record.")
+@click.option("-o", "--output", "directory", type=FOLDER, required=True, help="Folder of the record.")
 def token(session: str, directory: Path) -> None:
     """Print a new token for SESSION of the proxy that records into the folder."""
     from opsassay.proxy.tokens import issue_token
@@ -82,7 +92,7 @@ def token(session: str, directory: Path) -> None:
 
 @command.command("trace")
 @click.argument("path", type=_FOLDER)
-@click.option("-o", "--output", type=_FOLDER, help="File to write; a summary is printed when left out.")
+@click.option("-o", "--output", type=NewFile(), help="File to write; a summary is printed when left out.")
 @click.option(
     "--to",
     "form",
@@ -109,13 +119,13 @@ def trace(path: Path, output: Path | None, form: str, *, hashes: bool, as_json: 
         print_json("proxy trace", [_step(step) for step in found.steps], system=found.system_name, output=output)
     else:
         _print_steps(found)
-        if output is not None:
-            echo(f"Written: {output}. Next: `opsassay blame view {output} -o trace.html`.")
+        written = f"Written: {output}. " if output is not None else ""
+        echo(f"{written}Next: `opsassay blame view {output or path} -o trace.html`, `opsassay blame {output or path}`.")
 
 
 @command.command("redact")
 @click.argument("path", type=_FOLDER)
-@click.option("-o", "--output", type=_FOLDER, required=True, help="File to write the redacted trace to.")
+@click.option("-o", "--output", type=NewFile(), required=True, help="File to write the redacted trace to.")
 @click.option(
     "--config", type=_FOLDER, help="YAML of what to redact; paths, e-mails, keys and addresses when left out."
 )

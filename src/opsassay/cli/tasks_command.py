@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table
+from opsassay.cli.output import json_option, print_json, print_tables
 
 
 @click.command("tasks")
@@ -16,6 +17,7 @@ from opsassay.cli.output import json_option, print_json, print_table
 def command(paths: tuple[Path, ...], domain: str | None, *, as_json: bool) -> None:
     """List every task: the scenarios that ship, and the incidents and scenarios at PATH (suites, folders, files)."""
     from opsassay.bench.core.domain import DOMAINS, domain_named
+    from opsassay.bench.core.tables import ResultTable
 
     chosen = [domain] if domain is not None else DOMAINS.names()
     tasks = [task for name in chosen for task in domain_named(name).tasks(paths)]
@@ -23,12 +25,8 @@ def command(paths: tuple[Path, ...], domain: str | None, *, as_json: bool) -> No
         items = [task.model_dump(mode="json", by_alias=True) for task in tasks]
         print_json("tasks", items)
         return
-    columns = ("id", "domain", "class", "stratum", "complexity", "oracles")
-    print_table(
-        "Tasks",
-        columns,
-        [
-            (t.id, t.domain, t.task_class, t.stratum, t.complexity and f"{t.complexity:.2f}", ", ".join(t.oracles))
-            for t in sorted(tasks, key=lambda t: (t.domain, t.stratum or "", t.complexity or 0.0, t.id))
-        ],
-    )
+    columns = ("id", "class", "stratum", "complexity", "oracles")
+    ordered = sorted(tasks, key=lambda t: (t.domain, t.stratum or "", t.complexity or 0.0, t.id))
+    for name, group in groupby(ordered, key=lambda t: t.domain):
+        rows = [(t.id, t.task_class, t.stratum, t.complexity and f"{t.complexity:.2f}", len(t.oracles)) for t in group]
+        print_tables([ResultTable(f"Tasks of {name}", columns, tuple(rows))])

@@ -23,7 +23,7 @@ def read_json(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise DatapackError(f"{path} is not UTF-8 text (byte {error.start}); it is no trace.") from error
     except json.JSONDecodeError as error:
-        raise DatapackError(f"{path}:{error.lineno}: not valid JSON: {error.msg}.") from error
+        raise DatapackError(f"{path}:{error.lineno}: not valid JSON: {error.msg}; give the file of a trace.") from error
     except ValueError as error:
         raise DatapackError(f"{path} is no trace: {error}.") from error
 

@@ -23,6 +23,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from opsassay.errors import UserError
 from opsassay.telemetry.clock import boot_id
 
 RECORD = "record.jsonl"
+FIRST_SESSION = "run"
 PIECE_BYTES = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
@@ -43,6 +45,19 @@ def session_folder(directory: Path, session: str) -> Path:
             f"{session!r} cannot name a session; use up to 80 letters, digits, dots, dashes and underscores."
         )
     return directory / "sessions" / session
+
+
+def new_session(directory: Path, name: str | None) -> str:
+    """Return the name of a session of which nothing is recorded yet: *name*, or the first free one of run, run-2, run-3.
+
+    Raises UserError when *name* is no file name, or when there is a record of it: two runs in one would look like one.
+    """
+    if name is None:
+        names = chain([FIRST_SESSION], (f"{FIRST_SESSION}-{number}" for number in count(2)))
+        return next(one for one in names if not (session_folder(directory, one) / RECORD).exists())
+    if (session_folder(directory, name) / RECORD).exists():
+        raise UserError(f"{directory} has a record of the session {name}; give another --session, or leave it out.")
+    return name
 
 
 class SessionLog:

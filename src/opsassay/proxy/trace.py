@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +12,17 @@ from opsassay.proxy.calls import LaterRequests, ModelCall
 from opsassay.proxy.exchanges import Exchange
 from opsassay.proxy.steps import AgentIds, persona, render_messages, speaker
 
+_NUMBERS = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f-]{8,}\b|\d+")
+"""Numbers, dates and ids: an agent's prompt may have the time of the day in it."""
+
 
 def trace_of(exchanges: Sequence[Exchange], session: str) -> Trace:
     """Return the Trace of a recorded session; requests that are no LLM calls are no steps."""
     calls = [_RecordedCall(asked, exchange.answer(), exchange) for exchange in exchanges if (asked := exchange.asked())]
     later, ids = LaterRequests(calls), AgentIds()
     steps = []
-    for number, call in enumerate(calls, 1):
-        name = call.agent()
+    names = _names(calls)
+    for number, (call, name) in enumerate(zip(calls, names, strict=True), 1):
         logs = call.tool_logs(later.results(number - 1)) or call.logs_in_text(later)
         steps.append(call.step(number, name, ids.of(name), logs))
     first = calls[0].asked if calls else None
@@ -26,7 +30,7 @@ def trace_of(exchanges: Sequence[Exchange], session: str) -> Trace:
         task_id=session,
         task_instruction=next((text for role, text in first.messages if role == "user"), "") if first else "",
         system_name=session,
-        agent_configuration=_roster(calls),
+        agent_configuration=_roster(calls, names),
         steps=tuple(steps),
     )
 
@@ -35,11 +39,15 @@ def trace_of(exchanges: Sequence[Exchange], session: str) -> Trace:
 class _RecordedCall(ModelCall):
     exchange: Exchange
 
-    def agent(self) -> str:
-        """Return the name in the request, in the answer's header, or in the system prompt; "agent" when nobody says."""
+    @property
+    def system_prompt(self) -> str:
+        """The first prompt of the system or its developer, '' when there is none."""
+        return next((text for role, text in self.asked.messages if role in {"system", "developer"}), "")
+
+    def agent(self) -> str | None:
+        """Return the name in the request, in the answer's header, or in the system prompt; None when nobody says."""
         spoken = speaker(self.answer.text) if self.answer else None
-        prompt = next((text for role, text in self.asked.messages if role in {"system", "developer"}), "")
-        return self.asked.agent or spoken or persona(prompt) or "agent"
+        return self.asked.agent or spoken or persona(self.system_prompt)
 
     def step(self, number: int, name: str, agent_id: str, logs: tuple[ToolCall, ...]) -> TraceStep:
         """Return the step record."""
@@ -67,11 +75,22 @@ class _RecordedCall(ModelCall):
         return said or self.exchange.error or (None if self.exchange.outcome == "complete" else self.exchange.outcome)
 
 
-def _roster(calls: Sequence[_RecordedCall]) -> dict[str, Any]:
+def _names(calls: Sequence[_RecordedCall]) -> list[str]:
+    """Return the agent of each call: whom the call names, else one for each system prompt, whatever numbers are in it.
+
+    They are called agent 1, agent 2 and so on as they come, and agent where there is one.
+    """
+    named = [call.agent() for call in calls]
+    prompts = [_NUMBERS.sub("0", call.system_prompt) for call in calls]
+    unnamed = list(dict.fromkeys(prompt for prompt, name in zip(prompts, named, strict=True) if name is None))
+    numbered = {prompt: f"agent {number}" for number, prompt in enumerate(unnamed, 1)} if len(unnamed) > 1 else {}
+    return [name or numbered.get(prompt, "agent") for prompt, name in zip(prompts, named, strict=True)]
+
+
+def _roster(calls: Sequence[_RecordedCall], names: Sequence[str]) -> dict[str, Any]:
     """Return each agent's first system prompt, tools and model."""
     roster: dict[str, Any] = {}
-    for call in calls:
-        if call.agent() not in roster:
-            prompt = next((text for role, text in call.asked.messages if role in {"system", "developer"}), "")
-            roster[call.agent()] = {"system_prompt": prompt, "tools": list(call.asked.tools), "model": call.asked.model}
+    for call, name in zip(calls, names, strict=True):
+        about = {"system_prompt": call.system_prompt, "tools": list(call.asked.tools), "model": call.asked.model}
+        roster.setdefault(name, about)
     return roster

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from socket import socket
+from socket import getaddrinfo, socket
 
 import uvicorn
 from procrastinate.exceptions import ConnectorException
@@ -71,16 +71,26 @@ class WorkSettings:
     until_empty: bool = False
 
 
+def require_address(bind: str) -> None:
+    """Raise UserError for what is no address and no name of one."""
+    try:
+        getaddrinfo(bind, None)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--bind {bind}: there is no such address; give one of this machine, as 127.0.0.1.") from error
+
+
 def serve(settings: ServeSettings) -> int:
     """Serve the platform until SIGINT or SIGTERM, or until the command of *settings* has ended; return its exit code.
 
     What was started is ended then. Raises OpsAssayError.
     """
-    state = _state(settings.state)
+    require_address(settings.bind)
     with ExitStack() as stack:
         listener = stack.enter_context(bound(settings.port, settings.bind))
+        if (given := settings.database) is not None:
+            engine_of(given).dispose()  # an address that is none is refused before anything is written
+        state = _state(settings.state)
         address = f"http://{settings.bind}:{listener.getsockname()[1]}"
-        given = settings.database
         url = stack.enter_context(embedded_postgresql(state) if given is None else nullcontext(given))
         engine = engine_of(url)
         stack.callback(engine.dispose)
@@ -129,10 +139,10 @@ def _beside(server: uvicorn.Server, listener: socket, command: Sequence[str], va
 
 def work(settings: WorkSettings) -> str:
     """Run a worker until a signal, or until there is nothing left; return a sentence. Raises OpsAssayError."""
-    state = _state(settings.state)
     domains = [domain_named(name).name for name in settings.domains] or list(DOMAINS.names())
-    configure("worker")
     engine = engine_of(settings.database)
+    state = _state(settings.state)
+    configure("worker")
     try:
         migrate(engine, settings.database)
         worker = Worker(Platform(state, engine, Signer.of(state)), settings.server)

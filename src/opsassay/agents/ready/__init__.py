@@ -92,6 +92,13 @@ def with_named_path(given: Any) -> Any:
     return {"name": named_path(given)} if isinstance(given, str) else given
 
 
+def or_a_name(schema: dict[str, Any]) -> None:
+    """Change the JSON *schema* of a model whose values may be a name alone, so that it says so."""
+    whole = dict(schema)
+    schema.clear()
+    schema["anyOf"] = [{"type": "string", "minLength": 1}, whole]
+
+
 def external_agent(path: Path) -> CommandAgent:
     """Return the external agent that the file at *path* describes; raises ConfigError, UserError."""
     return ReadyAgent(path) if path.absolute().parent == FOLDER else CommandAgent(path)

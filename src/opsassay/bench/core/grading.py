@@ -134,6 +134,8 @@ def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
             chosen[path] = None
         elif (ids := chosen.setdefault(path.resolve().parents[2], frozenset())) is not None:
             chosen[path.resolve().parents[2]] = ids | {run_id(read_run(path))}
+    if (absent := next((path for path in chosen if not path.exists()), None)) is not None:
+        raise UserError(f"There is no {absent}; check the path.")
     if empty := next((root for root in chosen if not any(RunStore(root).runs())), None):
         raise UserError(f"{empty} holds no runs; make some with `opsassay run`, `diagnose` or `trials run`.")
     return chosen

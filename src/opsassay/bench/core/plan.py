@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from opsassay.agents.ready import with_named_path
+from opsassay.agents.ready import or_a_name, with_named_path
 from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.run import Job
-from opsassay.errors import ConfigError
+from opsassay.errors import ConfigError, naming
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml, parse_yaml
 
@@ -23,6 +23,8 @@ DEFAULT_DOMAIN = "sre"
 
 class PlannedAgent(Written):
     """A solver of a plan: a name, an agent.yaml or a method, with the model that it asks."""
+
+    model_config = ConfigDict(json_schema_extra=or_a_name)
 
     name: str = Field(min_length=1)
     model: str | None = None
@@ -54,7 +56,8 @@ def load_plan(path: Path) -> list[Job]:
     jobs: list[Job] = []
     for where, part in _parts(path):
         name = str(part.pop("domain", DEFAULT_DOMAIN))
-        jobs += domain_named(name).jobs(part, path.parent, where)
+        with naming(where):
+            jobs += domain_named(name).jobs(part, path.parent, where)
     return jobs
 
 

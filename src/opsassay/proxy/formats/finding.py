@@ -153,7 +153,9 @@ def _of_lines(path: Path) -> list[Trace]:
         return traces_of_spans(lines, path)
     if lines and all(isinstance(line, dict) and "step_id" in line for line in lines):
         return [_steps(lines, path)]
-    raise DatapackError(f"{path} is in no known format: its lines are neither OTLP spans nor steps of a trace.")
+    raise DatapackError(
+        f"{path} is in no known format: its lines are neither OTLP spans nor steps of a trace; give either."
+    )
 
 
 def _of_payload(payload: Any, path: Path) -> list[Trace]:

@@ -25,11 +25,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from opsassay.agents.command import PLACES, CommandAgent
 from opsassay.agents.limits import Limits, Price
-from opsassay.agents.ready import external_agent, with_named_path
+from opsassay.agents.ready import external_agent, or_a_name, with_named_path
 from opsassay.bench.core.mounts import require_apart
 from opsassay.bench.core.outside import OutsideAgent
 from opsassay.bench.core.ranking import ORACLE
@@ -79,6 +79,8 @@ class TrialAgent(Written):
     runs and, hashed, names their cells, with limits as they were written; a `Setup` hashes limits as they are in force. So
     these are two models.
     """
+
+    model_config = ConfigDict(json_schema_extra=or_a_name)
 
     name: str = Field(min_length=1)
     command: tuple[str, ...] = Field(default=(), description="an external agent and its arguments")

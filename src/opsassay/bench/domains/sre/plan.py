@@ -12,7 +12,7 @@ from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent
 from opsassay.bench.domains.sre.controls import applicable, script_of
 from opsassay.bench.domains.sre.trials import TrialJob
-from opsassay.errors import UserError
+from opsassay.errors import UserError, naming
 from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
 from opsassay.model.scenario import CONTROL, Scenario
@@ -64,9 +64,10 @@ class TrialPlan(Written):
 
 
 def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialJob, ...]]:
-    """Return the plan in the file at *path* and its cells; raises ConfigError, NotFoundError."""
+    """Return the plan in the file at *path* and its cells; raises ConfigError."""
     plan = load_yaml(path, TrialPlan)
-    return plan, cells_of(plan, path.parent)
+    with naming(str(path)):
+        return plan, cells_of(plan, path.parent)
 
 
 def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:

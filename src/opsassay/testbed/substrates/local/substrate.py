@@ -286,7 +286,8 @@ class LocalSubstrate:
         files = [state.dir / "supervisor.log", *sorted((state.dir / "logs").glob("*.log"))]
         found = {path.stem: path.read_text(errors="replace") for path in files if path.exists()}
         if not found:
-            raise NotFoundError("system with logs", name, [each.name for each in all_states()])
+            hint = "Start one with `opsassay up SYSTEM`."
+            raise NotFoundError("system with logs", name, [each.name for each in all_states()], hint)
         return found | observer_log(self.name, name)
 
     def status(self) -> list[SystemStatus]:

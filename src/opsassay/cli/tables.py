@@ -1,0 +1,92 @@
+"""Tables as text of a given width: a grid, closer together, or row by row: the first of these that breaks no word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from opsassay.outside import shown
+
+Rows = Sequence[Sequence[str]]
+_GRID = {"box": box.HEAVY_HEAD}
+_CLOSE = {"box": box.SIMPLE_HEAD, "pad_edge": False, "show_edge": False, "padding": (0, 1, 0, 0)}
+_INDENT = "  "
+
+
+def print_rows(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table on *console* as wide as that is; no word is broken, not even one that is longer than a line."""
+    heads = [shown(column) for column in columns]
+    cells = [["-" if value is None else shown(str(value)) for value in row] for row in rows]
+    console.print(Text(shown(title), style="italic"), soft_wrap=True)
+    for style, borders in ((_GRID, 3 * len(heads) + 1), (_CLOSE, 2 * len(heads) - 2)):
+        if (widths := column_widths(heads, cells, console.width - borders)) is not None:
+            console.print(_grid(heads, cells, widths, style))
+            return
+    _print_stacked(console, heads, cells)
+
+
+def column_widths(heads: Sequence[str], cells: Rows, room: int) -> list[int] | None:
+    """Return how wide each column is when all share *room*, None when a word of one would have to be broken.
+
+    None is narrower than its longest word; what is left goes, cell by cell, to the column that lacks most.
+    """
+    columns = list(zip(heads, *cells, strict=True))
+    widths = [max(map(_longest_word, column)) for column in columns]
+    natural = [max(cell_len(line) for text in column for line in text.splitlines() or [""]) for column in columns]
+    spare = room - sum(widths)
+    if spare < 0:
+        return None
+    for _ in range(min(spare, sum(natural) - sum(widths))):
+        lacking = max(range(len(widths)), key=lambda i: natural[i] - widths[i])
+        widths[lacking] += 1
+    return widths
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=1)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return *text* as lines of *width* cells, cut between words alone; a longer word has a line of its own."""
+    lines: list[str] = []
+    for given in text.splitlines():
+        line = ""
+        for word in given.split():
+            if line and cell_len(line) + 1 + cell_len(word) > width:
+                lines.append(line)
+                line = word
+            else:
+                line = f"{line} {word}" if line else word
+        lines.append(line)
+    return lines or [""]
+
+
+def _grid(heads: Sequence[str], cells: Rows, widths: Sequence[int], style: dict[str, Any]) -> Table:
+    table = Table(header_style="bold", **style)
+    lines = [
+        ["\n".join(wrapped(text, width)) for text, width in zip(row, widths, strict=True)] for row in (heads, *cells)
+    ]
+    for head, width in zip(lines[0], widths, strict=True):
+        table.add_column(Text(head), width=width, no_wrap=True, overflow="ignore")
+    for row in lines[1:]:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _print_stacked(console: Console, heads: Sequence[str], cells: Rows) -> None:
+    """Print each row as lines of its own, the name of the column before each value."""
+    margin = max(map(cell_len, heads)) + 2 * len(_INDENT)
+    for number, row in enumerate(cells):
+        if number:
+            console.print()
+        for head, value in zip(heads, row, strict=True):
+            name = Text(f"{_INDENT}{head:<{margin - len(_INDENT)}}", style="bold")
+            for line in wrapped(value, console.width - margin):
+                console.print(name + Text(line), soft_wrap=True)
+                name = Text(" " * margin)

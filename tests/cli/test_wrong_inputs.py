@@ -1,0 +1,266 @@
+"""Wrong inputs, over all commands: a message with what, where and what to do next; exit code 2; nothing half-written.
+
+A line is (what is typed, what the message names: what is wrong and where, what it says to do next). In the folder where
+it is typed lie the files of `made`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from live import state_folder
+from opsassay.cli import COMMANDS, run
+from telemetry.packs import make_tree
+
+ROOT = Path(__file__).parents[2]
+CALL = ("Usage:", "--help")
+"""What click says of wrong use: how the command is called, and where its help is."""
+
+WRONG = [
+    ("", "Usage", "Commands"),
+    ("gradee tree", "'gradee'", "did you mean 'grade'"),
+    ("--colour", "--colour", "--help"),
+    # new, schema
+    ("new", "KIND", "--help"),
+    ("new agnt x", "'agnt'", "agent"),
+    ("new agent My_Agent", "'My_Agent'", "small letters"),
+    ("new agent x -o text.txt", "text.txt", "is a file"),
+    ("schema agnt", "'agnt'", "agent"),
+    ("schema agent -o nowhere/x.json", "nowhere", "make it"),
+    # systems
+    ("up shp", "'shp'", "did you mean 'shop'"),
+    ("up nowhere.yaml", "nowhere.yaml", "check the path"),
+    ("up shop --rate -3", "--rate", "--help"),
+    ("up shop --seed x", "'x'", "integer"),
+    ("up shop --substrate clouds", "clouds", "local"),
+    ("up bad.yaml", "bad.yaml:2", "not valid YAML"),
+    ("up system.yaml", "system.yaml:2", "did you mean 'services'"),
+    ("up list.yaml", "list.yaml:1", "expected a mapping"),
+    ("up shop --name 'a/b'", "a/b", "letters"),
+    ("down ghost", "'ghost'", "opsassay up SYSTEM"),
+    ("logs ghost", "'ghost'", "opsassay up SYSTEM"),
+    ("logs ghost --level loud", "loud", "info"),
+    ("status --substrate clouds", "clouds", "local"),
+    ("render shp", "'shp'", "did you mean 'shop'"),
+    ("demo --fault PodKil", "PodKil", "did you mean 'PodKill'"),
+    ("demo --normal 1", "--normal", "2"),
+    ("demo --isolation none", "none", "plain"),
+    ("inject nowhere.yaml", "nowhere.yaml", "check the path"),
+    ("inject fault.yaml --on ghost", "ghost", "opsassay up"),
+    ("inject wrong-fault.yaml --on ghost", "wrong-fault.yaml:1", "did you mean 'PodKill'"),
+    ("inject wrong-parameter.yaml --on ghost", "wrong-parameter.yaml", "did you mean 'cores'"),
+    ("inject two-keys.yaml --on ghost", "two-keys.yaml:2", "keep one"),
+    ("record shp fault.yaml -o out", "'shp'", "did you mean 'shop'"),
+    ("record shop nowhere.yaml -o out", "nowhere.yaml", "check the path"),
+    ("record shop fault.yaml", "--output", "--help"),
+    ("record shop no-such-service.yaml -o out", "no-such-service.yaml", "did you mean 'cart'"),
+    ("campaign nowhere.yaml -o out", "nowhere.yaml", "check the path"),
+    ("campaign campaign.yaml -o out", "campaign.yaml:2: systems.0.system", "did you mean 'shop'"),
+    ("campaign fault.yaml -o out", "fault.yaml", "key"),
+    ("campaign binary.yaml -o out", "binary.yaml", "UTF-8"),
+    # data
+    ("import rcabnch tree -o out", "'rcabnch'", "did you mean 'rcabench'"),
+    ("import rcabench nowhere -o out", "nowhere", "folder"),
+    ("import rcabench empty -o out", "empty", "datapack"),
+    ("annotate", "PATH", "--help"),
+    ("annotate nowhere", "nowhere is not there", "expected a folder"),
+    ("annotate empty", "empty", "incident"),
+    ("annotate tree -j 0", "-j", "0"),
+    ("annotate tree --settings nowhere.yaml", "nowhere.yaml", "check the path"),
+    ("annotate tree --settings two-keys.yaml", "two-keys.yaml:2", "keep one"),
+    ("curate tree -o out --per-stratum 0", "--per-stratum", "0"),
+    ("curate tree", "--output", "--help"),
+    ("curate empty -o out", "empty", "incident"),
+    ("audit-labels tree", "tree", "-a"),
+    ("audit-labels nowhere", "nowhere", "--help"),
+    ("export rcabench empty -o out", "empty", "incident"),
+    ("export rcabench tree -o text.txt", "text.txt", "is a file"),
+    ("export rewards tree -o out.json", "tree holds no run", "opsassay run"),
+    ("export otel tree", "-o", "--otlp"),
+    ("export atif nowhere -o out.json", "nowhere", "recorded session"),
+    ("apis nowhere", "nowhere is not a folder", "a datapack is"),
+    ("apis tree --port 99999", "--port", "65535"),
+    # solvers
+    ("diagnose tree -m max-zz", "'max-zz'", "did you mean 'max-z'"),
+    ("diagnose nowhere", "nowhere is not there", "expected a folder"),
+    ("diagnose tree -m method.py:Nothing -o out", "Nothing", "method.py"),
+    ("diagnose tree -m nowhere.py:Own -o out", "nowhere.py", "give MODULE:CLASS"),
+    ("diagnose tree -m broken.py:Own -o out", "broken.py", "line 1"),
+    ("diagnose tree -m baro:windw=5 -o out", "windw", "did you mean 'window'"),
+    ("diagnose tree -m baro:window=many -o out", "window", "number"),
+    ("diagnose tree -m command:./nowhere -o out", "./nowhere", "command"),
+    ("diagnose tree -a nobody -o out", "nobody", "known"),
+    ("diagnose tree -c mask.drp=logs -o out", "mask.drp", "did you mean 'drop'"),
+    ("agents check nobody", "nobody", "known"),
+    ("agents check nowhere/agent.yaml", "nowhere/agent.yaml", "check the path"),
+    ("agents check agent.yaml", "agent.yaml", "beside it"),
+    ("agents check place.yaml", "{gost}", "known: python"),
+    ("agents check max-z", "max-z", "opsassay diagnose"),
+    ("agents check rca --model scripted:nowhere.yaml", "nowhere.yaml", "check"),
+    ("agents check rca -c limits.secnds=3", "limits.secnds", "did you mean 'seconds'"),
+    ("run tree", "--agent", "--help"),
+    ("run nowhere -a constant -o out", "nowhere is not there", "expected a folder"),
+    ("run tree -a nobody -o out", "nobody", "known"),
+    ("run tree -a oracle:rigt -o out", "rigt", "did you mean"),
+    ("run tree -a rca --model scripted:nowhere.yaml -o out", "nowhere.yaml", "check"),
+    ("run tree -a constant --repeats 0 -o out", "--repeats", "1"),
+    ("run tree -a constant -c profile=strict -o out", "strict", "known"),
+    ("run plan.yaml", "store", "-o"),
+    ("run plan.yaml -o out -a constant", "-a", "plan.yaml"),
+    ("run plan.yaml -o out", "plan.yaml: There is no scenario 'bad-relase'", "did you mean 'bad-release'"),
+    ("run domain.yaml -o out", "'finnops'", "did you mean 'finops'"),
+    ("run nowhere.yaml -o out", "nowhere.yaml", "check the path"),
+    ("tasks --domain finnops", "'finnops'", "did you mean 'finops'"),
+    ("tasks nowhere", "nowhere", "--help"),
+    # grades
+    ("grade tree", "tree", "opsassay run"),
+    ("grade nowhere", "nowhere", "check"),
+    ("grade graded --profile strict", "strict", "known"),
+    ("grade graded --metric f1", "--metric", "--scores"),
+    ("table nowhere", "nowhere", "--help"),
+    ("table empty", "empty", "runs"),
+    ("board empty", "empty", "runs"),
+    ("board graded --domain finnops", "finnops", "did you mean 'finops'"),
+    ("regrade graded -c undirectd=true", "undirectd", "did you mean 'undirected'"),
+    ("report tree -o out", "tree", "runs"),
+    ("report graded", "--output", "--help"),
+    ("view nowhere", "nowhere", "opsassay run -o"),
+    ("view text.txt", "text.txt", "opsassay run -o"),
+    ("view graded --port 70000", "--port", "65535"),
+    ("audit nowhere.csv -o out", "nowhere.csv", "give a CSV"),
+    ("audit text.txt -o out", "text.txt", "two methods"),
+    ("audit graded -o out --metric f11", "f11", "did you mean 'f1'"),
+    ("audit verify nowhere.csv", "nowhere.csv", "give a CSV"),
+    ("compare graded nowhere", "nowhere", "a store of graded runs"),
+    ("compare graded graded --metric f11", "f11", "did you mean 'f1'"),
+    ("compare graded graded --junit nowhere/x.xml", "nowhere", "make it"),
+    ("grade graded --tables nowhere/x.md", "nowhere", "make it"),
+    ("board graded --html nowhere/x.html", "nowhere", "make it"),
+    ("compare graded graded --margin -1", "--margin", "0"),
+    ("itbench-sre empty empty", "empty", "TRUTHS first"),
+    ("itbench-ciso nowhere", "nowhere", "--help"),
+    ("curate tree -o text.txt", "text.txt", "is a file"),
+    ("diagnose tree -m max-z -o text.txt", "text.txt", "is a file"),
+    ("run tree -a constant -o text.txt", "text.txt", "is a file"),
+    ("report graded -o text.txt", "text.txt", "is a file"),
+    ("import rcabench tree -o text.txt", "text.txt", "is a file"),
+    ("audit graded -o text.txt", "text.txt", "is a file"),
+    ("campaign campaign.yaml -o text.txt", "text.txt", "is a file"),
+    ("record shop fault.yaml -o text.txt", "text.txt", "choose another folder"),
+    ("discover bad-release -o text.txt", "text.txt", "is a file"),
+    # trials
+    ("trials run nowhere.yaml -o out", "nowhere.yaml", "check the path"),
+    ("trials run plan.yaml -o out", "plan.yaml: There is no scenario 'bad-relase'", "did you mean 'bad-release'"),
+    ("trials run fault.yaml -o out", "fault.yaml:1", "key"),
+    ("trials grade empty", "empty", "trials run"),
+    ("trials table empty 99", "'99'", "--help"),
+    ("trials sweep empty", "empty", "trials run"),
+    ("trials report empty -o out", "empty", "trials run"),
+    ("scenarios check nowhere.yaml", "nowhere.yaml", "check the path"),
+    ("scenarios check fault.yaml", "fault.yaml:1", "key"),
+    ("discover bad-relase -o out", "'bad-relase'", "did you mean 'bad-release'"),
+    ("discover bad-release -o out --target ghost", "ghost", "known"),
+    # model traffic
+    ("proxy --upstream ftp://x -o out", "'ftp://x'", "give a URL"),
+    ("proxy --upstream http://127.0.0.1:1", "--output", "--help"),
+    ("proxy --upstream scripted:nowhere.yaml -o out", "nowhere.yaml", "check"),
+    ("proxy --upstream http://127.0.0.1:1 -o out --intervene fault.yaml", "--intervene", "--replay"),
+    ("proxy --upstream http://127.0.0.1:1 -o out --replay nowhere", "nowhere", "record one with"),
+    ("proxy --upstream scripted:script.yaml -o out -- ./nowhere", "./nowhere", "give the path"),
+    ("proxy redact trace.json -o nowhere/x.json", "nowhere", "make it"),
+    ("blame annotate trace.json --annotator '' -o x.html", "--annotator", "give your name"),
+    ("proxy trace nowhere", "nowhere", "recorded session"),
+    ("proxy trace text.txt", "text.txt:1", "give the file of a trace"),
+    ("proxy trace other.json", "other.json", "known are traces"),
+    ("proxy redact text.txt -o out.json", "text.txt:1", "give the file"),
+    ("proxy token 'a/b' -o out", "a/b", "letters"),
+    ("blame nowhere", "nowhere", "recorded session"),
+    ("blame text.txt", "text.txt:1", "give the file"),
+    ("blame trace.json --technique guess", "guess", "known"),
+    ("blame trace.json --technique dynamic", "'dynamic'", "--model"),
+    ("blame trace.json --technique dynamic --model scripted:script.yaml", "dynamic", "--rerun"),
+    ("blame bench empty -o out", "empty", "traces"),
+    ("blame view text.txt -o out.html", "text.txt:1", "give the file"),
+    ("blame annotate trace.json --annotator x -o nowhere/x.html", "nowhere", "make it"),
+    ("blame agree nowhere.json", "nowhere.json", "annotation page"),
+    # the platform
+    ("serve --port 99999", "--port", "65535"),
+    ("serve --bind not..there", "--bind", "127.0.0.1"),
+    ("serve --database nonsense", "nonsense", "postgresql://"),
+    ("worker --database nonsense --state nowhere", "nonsense", "postgresql://"),
+    ("worker", "--database", "--help"),
+    ("verify-events nowhere.jsonl --key nowhere", "nowhere", "--help"),
+    ("verify-events text.txt --key text.txt", "text.txt", "give a platform's"),
+]
+
+
+STEP = {"step_id": 1, "agent_id": "0", "agent_name": "A", "input_context": "", "output_content": "x"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a folder of wrong files, and of right ones for what is wrong beside them."""
+    folder = tmp_path_factory.mktemp("wrong")
+    make_tree(folder / "tree", count=1)
+    shutil.copytree(ROOT / "tests" / "bench" / "golden" / "diagnosis_store", folder / "graded")
+    (folder / "empty").mkdir()
+    for name, text in {
+        "text.txt": "this is text\n",
+        "script.yaml": "rules: [{reply: x}]\n",
+        "bad.yaml": "system: [shop\n",
+        "list.yaml": "- one\n",
+        "binary.yaml": None,
+        "system.yaml": "system: mine\nservice: {}\n",
+        "fault.yaml": "fault: PodKill\ntarget: {service: cart}\n",
+        "wrong-fault.yaml": "fault: PodKil\ntarget: {service: cart}\n",
+        "wrong-parameter.yaml": "fault: CPUStress\ntarget: {service: cart}\nparameters: {cors: 2}\n",
+        "two-keys.yaml": "fault: PodKill\nfault: PodKill\n",
+        "no-such-service.yaml": "fault: PodKill\ntarget: {service: crt}\n",
+        "campaign.yaml": "campaign: c\nsystems: [{system: shp, faults: [{fault: PodKill, targets: [cart]}]}]\n",
+        "agent.yaml": "agent: mine\ncommand: ['{python}', main.py]\nfiles: [main.py]\n",
+        "place.yaml": "agent: mine\ncommand: ['{gost}']\n",
+        "plan.yaml": "scenarios: [bad-relase]\nagents: ['oracle:*']\n",
+        "domain.yaml": "domain: finnops\nagents: [chance]\n",
+        "method.py": "class Own:\n    pass\n",
+        "broken.py": "class Own(\n",
+        "other.json": "{}",
+        "trace.json": json.dumps(
+            {"schema_version": 1, "task_id": "t", "task_instruction": "", "system_name": "s", "steps": [STEP]}
+        ),
+    }.items():
+        (folder / name).write_bytes(b"\xff\xfe\x00" if text is None else text.encode())
+    return folder
+
+
+def entries(folder):
+    return sorted((str(path), path.stat().st_size) for path in folder.rglob("*") if "__pycache__" not in path.parts)
+
+
+@pytest.mark.parametrize(("typed", "names", "then"), WRONG, ids=[typed or "nothing" for typed, _, _ in WRONG])
+def test_it_is_said_what_is_wrong_where_and_what_to_do_next(typed, names, then, made, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    before = entries(made)
+    with state_folder():
+        code = run(shlex.split(typed))
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+    said = " ".join(err.split())
+    assert names in said
+    assert then in said
+    sentences = [line for line in err.splitlines() if line.strip() and not re.match(r"Usage:|Try |opsassay: |\s", line)]
+    assert len(sentences) == 1 or not typed
+    assert not re.search(r"[^.]\.\.(\s|$)|[?;]\.", said), "punctuation stands twice"
+    assert entries(made) == before
+
+
+def test_there_are_a_hundred_and_every_command_is_among_them():
+    assert len({typed for typed, _, _ in WRONG}) >= 100
+    without = {"faults", "methods"}  # they take no input
+    assert {typed.split()[0] for typed, _, _ in WRONG if typed} - {"gradee", "--colour"} == set(COMMANDS) - without
