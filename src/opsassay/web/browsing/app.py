@@ -13,15 +13,17 @@ from starlette.routing import Route
 
 from opsassay.errors import NotFoundError, OpsAssayError
 from opsassay.outside import one_sentence
-from opsassay.web.browsing.home import FILTERS
+from opsassay.web.browsing.kinds import PageQuery
 from opsassay.web.browsing.rows import run_page
-from opsassay.web.browsing.site import HOME, PageQuery, StorePages
+from opsassay.web.browsing.site import HOME, StorePages
 from opsassay.web.browsing.watching import RunEvent, Watcher
 from opsassay.web.page import content_security_policy, render
 from opsassay.web.plain import plain
 
 MOST_STREAMS = 20
 """Pages that may follow at once."""
+LONGEST_FILTER = 8_000
+"""Characters of a filter, a statement of SQL among them; what is longer is cut."""
 LOOK_S = 0.2
 HEARTBEAT_S = 10.0
 _STYLES = ("static/report.css", "static/browse.css")
@@ -33,9 +35,9 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
 
     def page(request: Request) -> Response:
         address = request.path_params.get("address") or HOME
-        filters = {name: request.query_params.get(name, "")[:200] for name in FILTERS}
+        filters = {name: value[:LONGEST_FILTER] for name, value in request.query_params.items()}
         try:
-            answered = site.answer(address, PageQuery(filters, request.query_params.get("reveal") == "1"))
+            answered = site.answer(address, PageQuery(filters))
         except OpsAssayError as error:
             return _refusal(error, address)
         except OSError as error:  # a store that vanished in the middle of reading it
