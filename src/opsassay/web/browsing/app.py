@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from opsassay.errors import NotFoundError, OpsAssayError
+from opsassay.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.outside import one_sentence
+from opsassay.web.browsing.jobs import cancel_job
 from opsassay.web.browsing.kinds import PageQuery
 from opsassay.web.browsing.rows import run_page
 from opsassay.web.browsing.site import HOME, StorePages
@@ -48,6 +49,15 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
         headers = {"Content-Security-Policy": answered.policy} if answered.policy else {}
         return HTMLResponse(answered.text, headers=headers)
 
+    def end_job(request: Request) -> Response:
+        if not site.allow_run:
+            return _refusal(UserError("These pages only read; start `opsassay view` with --allow-run."), "jobs", 403)
+        try:
+            cancel_job(site.shown(), request.path_params["key"])
+        except OpsAssayError as error:
+            return _refusal(error, "jobs")
+        return RedirectResponse("/jobs.html", status_code=303)
+
     async def events(request: Request) -> Response:
         if len(streams) >= MOST_STREAMS:
             return PlainTextResponse(f"{MOST_STREAMS} pages follow already; close one.", status_code=503)
@@ -57,7 +67,14 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
             _stream(site, watcher, min(after, watcher.last_event), streams), media_type="text/event-stream"
         )
 
-    return Starlette(routes=[Route("/", page), Route("/events", events), Route("/{address:path}", page)])
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/events", events),
+            Route("/jobs/{key}/cancel", end_job, methods=["POST"]),
+            Route("/{address:path}", page),
+        ]
+    )
 
 
 async def _stream(site: StorePages, watcher: Watcher, after: int, streams: set[object]) -> AsyncIterator[str]:
@@ -94,8 +111,8 @@ def _message(site: StorePages, event: RunEvent) -> str:
     return f"id: {event.number}\ndata: {json.dumps(payload)}\n\n"
 
 
-def _refusal(error: OpsAssayError, address: str) -> Response:
-    status = 404 if isinstance(error, NotFoundError) else 409
+def _refusal(error: OpsAssayError, address: str, status: int = 409) -> Response:
+    status = 404 if isinstance(error, NotFoundError) else status
     text = one_sentence(str(error))
     if address.endswith(".json"):
         return Response(json.dumps({"error": text}), status_code=status, media_type="application/json")

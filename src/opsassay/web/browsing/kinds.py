@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opsassay.web import report
-from opsassay.web.browsing import incidents
+from opsassay.web.browsing import incidents, jobs, systems
 from opsassay.web.browsing.beside import beside_view
 from opsassay.web.browsing.catalogue import StoredRun
 from opsassay.web.browsing.comparing import compare_view
@@ -52,7 +52,7 @@ Maker = Callable[[Shown, str, int, PageQuery], Made | None]
 class PageKind:
     """Pages that are *made* alike; *key* says what names one, *filters* what the address may ask for.
 
-    *live*: there is one only where a server can answer, and never among files.
+    *live*: there is one only where a server can answer, and never among files. *paged*: it has rows, a page at a time.
     """
 
     about: str
@@ -60,6 +60,7 @@ class PageKind:
     key: str = ""
     filters: Sequence[str] = ()
     live: bool = False
+    paged: bool = True
 
 
 CLOCK = (("static/clock.js",), ("static/clock.css",))
@@ -158,22 +159,43 @@ def _sql(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
     return Made("browse_sql.html", "SQL over an incident", incidents.sql_view(one, asked.filters.get("sql", "")))
 
 
+def _jobs(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
+    del key, page, asked
+    return Made("browse_jobs.html", "Jobs", jobs.jobs_view(shown))
+
+
+def _systems(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
+    del key, page, asked
+    return Made("browse_systems.html", "Systems", systems.systems_view(shown.systems))
+
+
+def _system(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
+    del page
+    view = systems.system_view(shown.systems, key, reveal=asked.reveal)
+    return Made("browse_system.html", f"System {key}", view)
+
+
 TOP: Mapping[str, PageKind] = {
     "index": PageKind("What runs now, the last results, solvers, stores", _home, filters=FILTERS),
+    "systems": PageKind("Running systems", _systems, live=True, paged=False),
+    "jobs": PageKind("What is being run: progress, estimate, what it spends", _jobs, live=True, paged=False),
     "incidents": PageKind("Recorded incidents", _incidents, filters=incidents.FILTERS),
 }
 """Pages that there is one of."""
 
 KINDS: Mapping[str, PageKind] = {
     "runs": PageKind("One run: its course on one clock, metrics, steps, actions", _run, "STORE.CELL.ATTEMPT"),
-    "truth": PageKind("What was broken", _truth, "STORE.CELL.ATTEMPT", (REVEAL,), live=True),
-    "incidents": PageKind("One incident: alerts, graph, golden signals", _incident, "STORE.ID", (REVEAL,)),
-    "sql": PageKind("One SELECT over the telemetry of an incident", _sql, "STORE.ID", ("sql",), live=True),
+    "truth": PageKind("What was broken", _truth, "STORE.CELL.ATTEMPT", (REVEAL,), live=True, paged=False),
+    "incidents": PageKind("One incident: alerts, graph, golden signals", _incident, "STORE.ID", (REVEAL,), paged=False),
+    "systems": PageKind(
+        "Graph, golden signals and alerts of a running system", _system, "NAME", (REVEAL,), live=True, paged=False
+    ),
+    "sql": PageKind("One SELECT over the telemetry of an incident", _sql, "STORE.ID", ("sql",), live=True, paged=False),
     "tasks": PageKind("All runs of a task", _task, "DOMAIN.TASK"),
     "solvers": PageKind("A solver with its figures and runs", _solver, "DOMAIN.SOLVER"),
-    "boards": PageKind("The board of a domain", _board, "DOMAIN"),
+    "boards": PageKind("The board of a domain", _board, "DOMAIN", paged=False),
     "trials": PageKind("Solvers by rank, and the matrix of task by solver by repeat", _trials, "DOMAIN"),
-    "beside": PageKind("Two solvers on one task, on one time axis", _beside, "DOMAIN.TASK.SOLVER.SOLVER"),
-    "compare": PageKind("Two solvers on their common tasks", _compared, "DOMAIN.SOLVER.SOLVER"),
+    "beside": PageKind("Two solvers on one task, on one time axis", _beside, "DOMAIN.TASK.SOLVER.SOLVER", paged=False),
+    "compare": PageKind("Two solvers on their common tasks", _compared, "DOMAIN.SOLVER.SOLVER", paged=False),
 }
 """Pages that there is one of for each key."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opsassay.web.browsing.catalogue import Catalogue, StoredRun, place_key, slug, status_of
 from opsassay.web.browsing.verdicts import StoredVerdicts
 from opsassay.web.plain import plain, utc
+
+if TYPE_CHECKING:
+    from opsassay.web.browsing.systems import SystemWatches
 
 View = dict[str, Any]
 ROWS = 50
@@ -20,13 +23,16 @@ ROWS = 50
 class Shown:
     """What all pages are made from: the *catalogue* of this moment and the *verdicts* that were read.
 
-    *cases* is the tree with incidents and truth, the runs' own stores when None; *live* tells that there is a server.
+    *cases* is the tree with incidents and truth, the runs' own stores when None. *live* tells that there is a server,
+    *allow_run* that it may end what runs; *systems* looks at those that run.
     """
 
     catalogue: Catalogue
     verdicts: StoredVerdicts
     cases: Path | None = None
     live: bool = True
+    allow_run: bool = False
+    systems: SystemWatches | None = None
 
 
 def run_page(one: StoredRun) -> str:

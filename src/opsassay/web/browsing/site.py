@@ -16,10 +16,12 @@ from markupsafe import Markup
 
 from opsassay.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.model.run_folder import TRACE
+from opsassay.web.browsing import openapi
 from opsassay.web.browsing.catalogue import Catalogue, StoredRun
 from opsassay.web.browsing.kinds import KINDS, TOP, Made, PageQuery, run_named
 from opsassay.web.browsing.lines import size_of
 from opsassay.web.browsing.rows import Shown
+from opsassay.web.browsing.systems import SystemWatches
 from opsassay.web.browsing.truths import whole_page
 from opsassay.web.browsing.verdicts import StoredVerdicts
 from opsassay.web.culprits import LARGEST_TRACE
@@ -50,21 +52,30 @@ class StorePages:
     """The pages over what *catalogue* returns at the moment of asking.
 
     *cases* is the tree with incidents and truth, the run's own store when None. *live*: there is a server, so that pages
-    may have filters, follow what happens, and show truth to whoever asks.
+    may have filters, follow what happens, and show truth to whoever asks. *allow_run*: a job may be ended there.
+    *systems* looks at the systems that run.
     """
 
     catalogue: Callable[[], Catalogue]
     verdicts: StoredVerdicts
     cases: Path | None = None
     live: bool = True
+    allow_run: bool = False
+    systems: SystemWatches | None = None
+
+    def shown(self) -> Shown:
+        """Return what pages are made of now."""
+        return Shown(self.catalogue(), self.verdicts, self.cases, self.live, self.allow_run, self.systems)
 
     def answer(self, address: str, asked: PageQuery | None = None) -> Answered:
         """Return what stands at *address*; raises NotFoundError, and UserError where a page cannot be made."""
+        if address == openapi.ADDRESS and self.live:
+            return Answered(json.dumps(openapi.description(), indent=1) + "\n", "json")
         found = _ADDRESS.fullmatch(address)
         if found is None:
             raise _nothing(address)
         kind, key, form = found["kind"] or "", found["key"], found["form"]
-        asked, shown = asked or PageQuery(), Shown(self.catalogue(), self.verdicts, self.cases, self.live)
+        asked, shown = asked or PageQuery(), self.shown()
         if kind in ("traces", "whole"):
             return self._apart(shown, kind, key, form, asked)
         of = KINDS.get(kind) if kind else TOP.get(key)
@@ -88,7 +99,7 @@ class StorePages:
             links.add(target)
             return up + target
 
-        follows = self.live and address.startswith("index")
+        follows = self.live and address.startswith(("index", "jobs", "systems"))
         scripts, styles = [*made.scripts, *(SCRIPTS if follows else ())], [*STYLES, *made.styles]
         policy = content_security_policy(scripts, styles, forms="'self'" if self.live else "'none'")
         policy = f"{policy}; connect-src 'self'" if follows else policy
