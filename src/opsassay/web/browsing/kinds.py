@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opsassay.web import report
-from opsassay.web.browsing import incidents, jobs, systems
+from opsassay.web.browsing import audits, incidents, jobs, systems
 from opsassay.web.browsing.beside import beside_view
 from opsassay.web.browsing.catalogue import StoredRun
 from opsassay.web.browsing.comparing import compare_view
@@ -35,13 +35,17 @@ class PageQuery:
 
 @dataclass(frozen=True)
 class Made:
-    """A page: what fills *template*, and its *title*; *scripts* and *styles* are those of its own."""
+    """A page: what fills *template*, and its *title*; *scripts* and *styles* are those of its own.
+
+    *drawn* names what of the view only the template needs and JSON has not.
+    """
 
     template: str
     title: str
     view: View
     scripts: Sequence[str] = ()
     styles: Sequence[str] = ()
+    drawn: Sequence[str] = ()
 
 
 Maker = Callable[[Shown, str, int, PageQuery], Made | None]
@@ -148,7 +152,9 @@ def _incident(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | Non
     if one is None:
         return None
     view = incidents.incident_view(shown, one, reveal=reveal)
-    return Made("browse_incident.html", f"Incident {view['name']}", view, report.SCRIPTS, ("vendor/uPlot.min.css",))
+    return Made(
+        "browse_incident.html", f"Incident {view['name']}", view, report.SCRIPTS, ("vendor/uPlot.min.css",), ("inert",)
+    )
 
 
 def _sql(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
@@ -175,6 +181,15 @@ def _system(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
     return Made("browse_system.html", f"System {key}", view)
 
 
+def _audit(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
+    del page, asked
+    domain = shown.catalogue.domain_keys.get(key)
+    if domain is None:
+        return None
+    view, styles = audits.audit_view(shown, domain), ("static/audit.css",)
+    return Made("browse_audit.html", f"Which solver may be chosen, {domain}", view, styles=styles, drawn=("parts",))
+
+
 TOP: Mapping[str, PageKind] = {
     "index": PageKind("What runs now, the last results, solvers, stores", _home, filters=FILTERS),
     "systems": PageKind("Running systems", _systems, live=True, paged=False),
@@ -196,6 +211,7 @@ KINDS: Mapping[str, PageKind] = {
     "boards": PageKind("The board of a domain", _board, "DOMAIN", paged=False),
     "trials": PageKind("Solvers by rank, and the matrix of task by solver by repeat", _trials, "DOMAIN"),
     "beside": PageKind("Two solvers on one task, on one time axis", _beside, "DOMAIN.TASK.SOLVER.SOLVER", paged=False),
+    "audit": PageKind("Which solver may be chosen for which system", _audit, "DOMAIN", paged=False),
     "compare": PageKind("Two solvers on their common tasks", _compared, "DOMAIN.SOLVER.SOLVER", paged=False),
 }
 """Pages that there is one of for each key."""

@@ -12,6 +12,7 @@ from opsassay.web.browsing.catalogue import StoredRun
 from opsassay.web.browsing.rows import (
     Shown,
     View,
+    audit_page,
     board_page,
     outcome_of,
     page_of,
@@ -40,6 +41,7 @@ def trials_view(shown: Shown, domain: str, number: int) -> View:
         "answer": f"{ahead}: {len(tasks):,} tasks, {len(solvers):,} solvers.",
         "name": plain(domain, 60),
         "board": board_page(domain),
+        "audit": audit_page(domain),
         "solvers": columns,
         "solvers_more": over,
         "problem": problem,

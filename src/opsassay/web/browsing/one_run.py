@@ -29,6 +29,7 @@ from opsassay.web.browsing.rows import (
     solver_page,
     task_page,
 )
+from opsassay.web.clock import Span
 from opsassay.web.culprits import LARGEST_TRACE, culprit_of
 from opsassay.web.glossary import word, written
 from opsassay.web.plain import plain
@@ -43,6 +44,7 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
     """Return the page of *one*, with page *number* of its steps and of its actions."""
     verdict, row = shown.verdicts.of(one), run_row(shown, one)
     course = course_of(one)
+    span = course.clock.span if course.clock else None
     (steps, step_count), (actions, action_count) = (
         page_of_lines(one.folder / name, number, ROWS) for name in (TRACE, ACTIONS)
     )
@@ -58,8 +60,8 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
         "clock": course.clock and course.clock.as_item(),
         "dips": [vars(dip) for dip in course.dips],
         "course_note": plain(course.note, 600),
-        "steps": [step_row(step, course.clock.span if course.clock else None) for step in steps],
-        "actions": [_action(one, line) for line in actions],
+        "steps": [step_row(step, span) for step in steps],
+        "actions": [_action(line, span) for line in actions],
         "paging": paging_of(max(step_count, action_count), number, run_page(one)),
         "log": _end_of(one.folder / LOG),
         "trace": f"traces/{one.key}.html" if 0 < size_of(one.folder / TRACE) <= LARGEST_TRACE else None,
@@ -130,12 +132,11 @@ def _claims(one: StoredRun) -> list[str] | None:
     return None
 
 
-def _action(one: StoredRun, line: Mapping[str, Any]) -> View:
+def _action(line: Mapping[str, Any], span: Span | None) -> View:
     started, ended = line.get("started_ns"), line.get("ended_ns")
-    known = isinstance(started, int) and one.run.started_ns > 0
     took = (ended - started) / 1e9 if isinstance(started, int) and isinstance(ended, int) else None
     return {
-        "at_s": round((started - one.run.started_ns) / 1e9, 1) if known and isinstance(started, int) else None,
+        "at_s": span.seconds_of(started) if span and isinstance(started, int) else None,
         "took_s": None if took is None else round(took, 2),
         "tool": plain(line.get("tool", ""), 80),
         "arguments": plain(line.get("arguments", ""), 300),

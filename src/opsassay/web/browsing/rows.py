@@ -60,6 +60,11 @@ def trials_page(domain: str) -> str:
     return f"trials/{slug(domain)}.html"
 
 
+def audit_page(domain: str) -> str:
+    """Return the address of the audit of *domain*."""
+    return f"audit/{slug(domain)}.html"
+
+
 def compare_page(domain: str, one: str, two: str) -> str:
     """Return the address of the one page that compares the solvers *one* and *two*, whichever is named first."""
     first, second = sorted((one, two))

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
-
 from opsassay.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.model.run_folder import TRACE
 from opsassay.web.browsing import openapi
@@ -115,7 +113,7 @@ def _as_json(made: Made) -> Answered:
     payload = {
         "schema_version": 1,
         "title": plain(made.title, 200),
-        **{name: value for name, value in made.view.items() if not isinstance(value, Markup)},
+        **{name: value for name, value in made.view.items() if name not in made.drawn},
     }
     return Answered(json.dumps(payload, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n", "json")
 
