@@ -20,7 +20,8 @@ from opsassay.model.run import RunStatus
 from opsassay.web.browsing import exporting
 from opsassay.web.browsing.catalogue import slug
 from opsassay.web.browsing.exporting import export
-from opsassay.web.browsing.site import PageQuery, StorePages
+from opsassay.web.browsing.kinds import PageQuery
+from opsassay.web.browsing.site import StorePages
 from opsassay.web.browsing.verdicts import StoredVerdicts
 from opsassay.web.browsing.watching import Watcher
 
@@ -182,9 +183,9 @@ def test_what_was_broken_is_on_the_page_that_reveals_it_and_on_no_other(tmp_path
     _, pages = pages_over(root)
     run = data(pages)["results"][0]["page"]
     truth = run.replace("runs/", "truth/")
-    assert fault in pages.answer(truth, PageQuery(reveal=True)).text
-    assert fault in pages.answer(truth.replace(".html", ".json"), PageQuery(reveal=True)).text
-    assert fault in pages.answer(run.replace("runs/", "whole/"), PageQuery(reveal=True)).text
+    assert fault in pages.answer(truth, PageQuery({"reveal": "1"})).text
+    assert fault in pages.answer(truth.replace(".html", ".json"), PageQuery({"reveal": "1"})).text
+    assert fault in pages.answer(run.replace("runs/", "whole/"), PageQuery({"reveal": "1"})).text
     with pytest.raises(NotFoundError):
         pages.answer(run.replace("runs/", "whole/"))
     addresses, waiting = {"index.html"}, ["index.html", truth]
@@ -202,9 +203,9 @@ def test_the_truth_of_a_scenario_is_shown_from_what_the_store_keeps(tmp_path):
     _, pages = pages_over(root)
     run = data(pages)["results"][0]["page"]
     address = run.replace("runs/", "truth/").replace(".html", ".json")
-    assert json.loads(pages.answer(address, PageQuery(reveal=True)).text)["answer"] == "config set {}"
+    assert json.loads(pages.answer(address, PageQuery({"reveal": "1"})).text)["answer"] == "config set {}"
     assert "config set" not in pages.answer(address).text
-    assert 'class="lane' in pages.answer(run.replace("runs/", "whole/"), PageQuery(reveal=True)).text
+    assert 'class="lane' in pages.answer(run.replace("runs/", "whole/"), PageQuery({"reveal": "1"})).text
     assert contents(root) == before
 
 
@@ -216,7 +217,7 @@ def test_an_incident_that_lies_elsewhere_is_found_by_cases(tmp_path):
         shutil.move(root / name, apart / name)
     _, alone = pages_over(root)
     address = data(alone)["results"][0]["page"].replace("runs/", "truth/").replace(".html", ".json")
-    asked = PageQuery(reveal=True)
+    asked = PageQuery({"reveal": "1"})
     assert "--cases" in json.loads(alone.answer(address, asked).text)["problem"]
     _, pages = pages_over(root, cases=apart)
     assert json.loads(pages.answer(address, asked).text)["answer"].startswith("In system chain, HTTPResponseAbort was")

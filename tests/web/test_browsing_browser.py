@@ -47,9 +47,9 @@ def store(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def serving(root):
-    """Serve the pages over *root* while the block runs."""
-    watcher = Watcher([root])
+def serving(*roots):
+    """Serve the pages over *roots* while the block runs."""
+    watcher = Watcher(roots)
     watcher.start()
     pages = StorePages(lambda: watcher.catalogue, StoredVerdicts())
     app = LoopbackOnly(view_app(pages, watcher), PASS)

@@ -35,22 +35,24 @@ def made_view(text="", diagnoses=None, **verification):
 
 def test_lanes_are_the_papers_with_actions_and_probes_above():
     view = made_view()
-    names = [lane.name for lane in view.lanes]
-    assert names == ["actions", "probes", "controller · D4", "network · D3", "workload · D1", "user"]
-    workload = view.lanes[4].boxes
+    names = [lane["name"] for lane in view.clock["lanes"]]
+    assert names == ["steps", "actions", "probes", "controller · D4", "network · D3", "workload · D1", "user"]
+    workload = view.clock["lanes"][5]["boxes"]
     # The record is from 0 to 30.01 s: 100% whole, 90% from 4 s, 55% from 14 s, whole again from 16 s.
-    assert [box.x for box in workload] == pytest.approx([0, 400 / 30.01, 1400 / 30.01, 1600 / 30.01], abs=0.01)
-    assert [box.height for box in workload] == [2.0, 4.0, pytest.approx(18.0), 2.0]
-    assert "D1 55.0%: cart-0, front-0; tick 14 to 15, from 14.0 s" in workload[2].words
-    assert [box.kind for box in view.lanes[1].boxes] == ["probe", "dead", "probe"]
-    assert [box.kind for box in view.lanes[0].boxes] == ["look", "change"]
+    assert [box["x"] for box in workload] == pytest.approx([0, 400 / 30.01, 1400 / 30.01, 1600 / 30.01], abs=0.01)
+    assert [box["height"] for box in workload] == [2.0, 4.0, pytest.approx(18.0), 2.0]
+    assert "ready replicas 55.0%: cart-0, front-0; tick 14 to 15, from 14.0 s" in workload[2]["words"]
+    assert [box["kind"] for box in view.clock["lanes"][2]["boxes"]] == ["probe", "dead", "probe"]
+    assert [box["kind"] for box in view.clock["lanes"][1]["boxes"]] == ["look", "change"]
 
 
 def test_the_deciding_ticks_are_marked_and_the_verdict_is_said_first():
     view = made_view()
     assert view.state == "hidden"
-    cuts = {cut.short: cut.x for cut in view.cuts}
-    assert cuts == pytest.approx({"v_temporal": 1400 / 30.01, "v_blast_radius": 1200 / 30.01}, abs=0.01)
+    cuts = {cut["short"]: cut["x"] for cut in view.clock["cuts"]}
+    assert cuts == pytest.approx(
+        {"Availability on the way": 1400 / 30.01, "Changes within bounds": 1200 / 30.01}, abs=0.01
+    )
     page = render_run_page(view)
     assert "Hidden failure" in page
     assert page.index("Hidden failure") < page.index("v_temporal")
@@ -97,7 +99,7 @@ def test_a_timeline_of_an_hour_is_drawn_by_its_changes():
     recorded, committed = recording(made, deployed=0, triggered=5, started=10, ended=3590), scenario()
     run = Run(cell="c", attempt=1, item="made", item_hash="h", system="s", solver=Solver(name="a"), solver_hash="h")
     view = trial_view(run, committed, recorded, certify(recorded, committed))
-    assert len(view.lanes[-1].boxes) == 3
+    assert len(view.clock["lanes"][-1]["boxes"]) == 3
     assert len(render_run_page(view)) < 40_000
 
 

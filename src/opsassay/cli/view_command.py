@@ -22,13 +22,25 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine; a free one when left out."
 )
+@click.option(
+    "--allow-run", is_flag=True, help="Let the page of jobs end a command that runs; else nothing is changed."
+)
 @click.option("--export", "out", type=FOLDER, help="Write the pages as files into this new folder, and end.")
 @click.pass_context
-def command(context: click.Context, stores: tuple[Path, ...], cases: Path | None, port: int, out: Path | None) -> None:
+def command(
+    context: click.Context,
+    stores: tuple[Path, ...],
+    cases: Path | None,
+    port: int,
+    out: Path | None,
+    *,
+    allow_run: bool,
+) -> None:
     """Show the runs of stores in the browser while they go on: results, boards, comparisons; nothing is written there."""
     from opsassay.errors import UserError
     from opsassay.web.browsing.exporting import export, require_new_folder
     from opsassay.web.browsing.site import StorePages
+    from opsassay.web.browsing.systems import watches_of_this_machine
     from opsassay.web.browsing.verdicts import StoredVerdicts
     from opsassay.web.browsing.watching import Watcher
 
@@ -38,7 +50,10 @@ def command(context: click.Context, stores: tuple[Path, ...], cases: Path | None
     if out is not None:
         require_new_folder(out)
     watcher = Watcher(stores, say)
-    site = StorePages(lambda: watcher.catalogue, StoredVerdicts(), cases, live=out is None)
+    systems = watches_of_this_machine() if out is None else None
+    site = StorePages(
+        lambda: watcher.catalogue, StoredVerdicts(), cases, live=out is None, allow_run=allow_run, systems=systems
+    )
     if out is None:
         _serve(site, watcher, port)
         return
@@ -59,3 +74,5 @@ def _serve(site: StorePages, watcher: Watcher, port: int) -> None:
         serve_on_loopback(app, port, lambda at: say(f"opsassay: {at} (Ctrl-C ends)"), watcher.close)
     finally:
         watcher.close()
+        if site.systems is not None:
+            site.systems.close()

@@ -99,8 +99,9 @@ def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) 
         read_steps,
         recorded_trials,
     )
+    from opsassay.web.culprits import culprit_of
     from opsassay.web.run_page import write_run_page
-    from opsassay.web.run_view import trial_view
+    from opsassay.web.run_view import passed, trial_view
 
     problems = []
     for run_dir in recorded_trials(request.store):
@@ -108,7 +109,8 @@ def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) 
         try:
             scenario = kept_scenario(request.store.root, run.item_hash)
             verdict = grade_trial(run_dir, scenario)
-            view = trial_view(run, scenario, read_recording(run_dir), verdict, read_steps(run_dir))
+            culprit = None if passed(verdict) else culprit_of(run_dir)
+            view = trial_view(run, scenario, read_recording(run_dir), verdict, read_steps(run_dir), culprit)
             written_to(write_run_page(view, request.output / f"{run.item}-{run.cell}.html"))
         except OpsAssayError as error:
             problems.append(f"{run_dir}: {error}")

@@ -1,6 +1,7 @@
 """The page of a trial: the system's trajectory in lanes over one time axis (Figure 1 of "side-effects"), one file.
 
-It opens from disk, asks the network for nothing and needs no script: lanes are drawn in SVG when the page is written.
+It opens from disk and asks the network for nothing. Lanes are drawn in SVG when the page is written; a script alone moves
+the moment that is read off them.
 """
 
 from __future__ import annotations
@@ -8,14 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsassay.web.page import render, write_whole
-from opsassay.web.run_view import TRACK, TrialView
+from opsassay.web.run_view import TrialView
 
-STYLES = ("static/report.css", "static/run.css")
+STYLES = ("static/report.css", "static/clock.css", "static/run.css")
+SCRIPTS = ("static/clock.js",)
 
 
 def render_run_page(view: TrialView) -> str:
     """Return the HTML text; the same view gives the same bytes."""
-    return render("run.html", view.title, styles=STYLES, view=view, track=TRACK)
+    return render("run.html", view.title, styles=STYLES, later=SCRIPTS, view=view)
 
 
 def write_run_page(view: TrialView, out: Path) -> Path:

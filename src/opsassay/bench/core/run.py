@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from opsassay.bench.core.cell import Cell
+from opsassay.bench.core.jobs import at_work
 from opsassay.bench.core.lease import LeasedError, LeaseLostError
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.parallel import heed_interrupts
@@ -102,8 +103,9 @@ def run_jobs(store: RunStore, jobs: Sequence[Job], workers: int = 1, progress: P
     pool = ThreadPoolExecutor(max(1, workers), thread_name_prefix="opsassay-run")
     running = [pool.submit(work) for _ in range(min(max(1, workers), len(jobs)))]
     try:
-        for future in futures:
-            yield future.result()
+        with at_work(store.root, [job.cell.hash for job in jobs], workers):
+            for future in futures:
+                yield future.result()
     finally:
         stopped.set()
         kinds = {type(job): job for job in jobs}.values()

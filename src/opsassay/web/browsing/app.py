@@ -8,20 +8,23 @@ from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from opsassay.errors import NotFoundError, OpsAssayError
+from opsassay.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.outside import one_sentence
-from opsassay.web.browsing.home import FILTERS
+from opsassay.web.browsing.jobs import cancel_job
+from opsassay.web.browsing.kinds import PageQuery
 from opsassay.web.browsing.rows import run_page
-from opsassay.web.browsing.site import HOME, PageQuery, StorePages
+from opsassay.web.browsing.site import HOME, StorePages
 from opsassay.web.browsing.watching import RunEvent, Watcher
 from opsassay.web.page import content_security_policy, render
 from opsassay.web.plain import plain
 
 MOST_STREAMS = 20
 """Pages that may follow at once."""
+LONGEST_FILTER = 8_000
+"""Characters of a filter, a statement of SQL among them; what is longer is cut."""
 LOOK_S = 0.2
 HEARTBEAT_S = 10.0
 _STYLES = ("static/report.css", "static/browse.css")
@@ -33,9 +36,9 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
 
     def page(request: Request) -> Response:
         address = request.path_params.get("address") or HOME
-        filters = {name: request.query_params.get(name, "")[:200] for name in FILTERS}
+        filters = {name: value[:LONGEST_FILTER] for name, value in request.query_params.items()}
         try:
-            answered = site.answer(address, PageQuery(filters, request.query_params.get("reveal") == "1"))
+            answered = site.answer(address, PageQuery(filters))
         except OpsAssayError as error:
             return _refusal(error, address)
         except OSError as error:  # a store that vanished in the middle of reading it
@@ -46,6 +49,15 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
         headers = {"Content-Security-Policy": answered.policy} if answered.policy else {}
         return HTMLResponse(answered.text, headers=headers)
 
+    def end_job(request: Request) -> Response:
+        if not site.allow_run:
+            return _refusal(UserError("These pages only read; start `opsassay view` with --allow-run."), "jobs", 403)
+        try:
+            cancel_job(site.shown(), request.path_params["key"])
+        except OpsAssayError as error:
+            return _refusal(error, "jobs")
+        return RedirectResponse("/jobs.html", status_code=303)
+
     async def events(request: Request) -> Response:
         if len(streams) >= MOST_STREAMS:
             return PlainTextResponse(f"{MOST_STREAMS} pages follow already; close one.", status_code=503)
@@ -55,7 +67,14 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
             _stream(site, watcher, min(after, watcher.last_event), streams), media_type="text/event-stream"
         )
 
-    return Starlette(routes=[Route("/", page), Route("/events", events), Route("/{address:path}", page)])
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/events", events),
+            Route("/jobs/{key}/cancel", end_job, methods=["POST"]),
+            Route("/{address:path}", page),
+        ]
+    )
 
 
 async def _stream(site: StorePages, watcher: Watcher, after: int, streams: set[object]) -> AsyncIterator[str]:
@@ -92,8 +111,8 @@ def _message(site: StorePages, event: RunEvent) -> str:
     return f"id: {event.number}\ndata: {json.dumps(payload)}\n\n"
 
 
-def _refusal(error: OpsAssayError, address: str) -> Response:
-    status = 404 if isinstance(error, NotFoundError) else 409
+def _refusal(error: OpsAssayError, address: str, status: int = 409) -> Response:
+    status = 404 if isinstance(error, NotFoundError) else status
     text = one_sentence(str(error))
     if address.endswith(".json"):
         return Response(json.dumps({"error": text}), status_code=status, media_type="application/json")

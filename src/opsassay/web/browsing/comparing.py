@@ -7,7 +7,8 @@ import numpy as np
 from opsassay.boards.entries import Entry
 from opsassay.boards.separation import LEVEL, intervals, separate
 from opsassay.errors import UserError
-from opsassay.web.browsing.rows import Shown, View, board_page, solver_page, task_page
+from opsassay.web.browsing.beside import beside_page
+from opsassay.web.browsing.rows import Shown, View, board_page, solver_page
 from opsassay.web.plain import plain
 
 SHOWN_METRICS = 5
@@ -29,7 +30,7 @@ def compare_view(shown: Shown, domain: str, one: str, two: str) -> View:
     scores = np.array([[entry.scores[task] for task in tasks] for entry in (first, second)])
     better = separate(scores).better
     flipped = [
-        {"task": plain(task[0], 120), "page": task_page(domain, task[0]), "one": a, "two": b}
+        {"task": plain(task[0], 120), "page": beside_page(domain, task[0], one, two), "one": a, "two": b}
         for task, a, b in zip(tasks, scores[0].tolist(), scores[1].tolist(), strict=True)
         if a != b
     ]

@@ -16,6 +16,7 @@ from opsassay.web.browsing.rows import (
     View,
     board_page,
     compare_page,
+    counted,
     outcome_of,
     page_of,
     run_row,
@@ -38,7 +39,7 @@ def task_view(shown: Shown, place: TaskPlace, number: int) -> View:
     solvers = {shown.catalogue.solver_of(one) for one in runs}
     forms = len({one.run.item_hash for one in runs})
     return {
-        "answer": f"{_tally(outcomes)} on {plain(task, 120)}: {len(runs):,} runs by {_count(len(solvers), 'solver')}.",
+        "answer": f"{_tally(outcomes)} on {plain(task, 120)}: {len(runs):,} runs by {counted(len(solvers), 'solver')}.",
         "name": plain(task, 200),
         "domain": plain(domain, 60),
         "board": board_page(domain),
@@ -96,10 +97,10 @@ def board_page_view(shown: Shown, domain: str) -> View:
 def _solver_answer(solver: str, row: BoardRow | None, runs: int) -> str:
     name = plain(solver, 120)
     if row is None or row.success is None:
-        return f"{name} has {_count(runs, 'run')}, and none that is graded."
+        return f"{name} has {counted(runs, 'run')}, and none that is graded."
     share = f"{100 * row.success.value:.0f}% [{100 * row.success.low:.0f}, {100 * row.success.high:.0f}]"
     rank = f"rank {rank_text(row)}" if row.rank is not None else "not ranked"
-    return f"{name} succeeded on {share} of {_count(row.success.tasks, 'task')}; {rank}."
+    return f"{name} succeeded on {share} of {counted(row.success.tasks, 'task')}; {rank}."
 
 
 def _figures(row: BoardRow) -> list[View]:
@@ -137,8 +138,4 @@ def _tally(outcomes: Counter[str]) -> str:
     judged = outcomes["succeeded"] + outcomes["did not succeed"]
     if not judged:
         return "Nothing is graded yet"
-    return f"{outcomes['succeeded']:,} of {_count(judged, 'graded run')} succeeded"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return f"{outcomes['succeeded']:,} of {counted(judged, 'graded run')} succeeded"

@@ -6,7 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from opsassay.web.browsing.catalogue import StoredRun, StoreState, status_of
-from opsassay.web.browsing.rows import Shown, View, board_page, page_of, run_row, solver_page, spent_words
+from opsassay.web.browsing.rows import (
+    Shown,
+    View,
+    audit_page,
+    board_page,
+    page_of,
+    run_row,
+    solver_page,
+    spent_words,
+    trials_page,
+)
 from opsassay.web.plain import plain
 
 FILTERS = ("domain", "solver", "task", "status", "store")
@@ -85,6 +95,8 @@ def _domain(shown: Shown, domain: str) -> View:
     return {
         "name": plain(domain, 60),
         "board": board_page(domain),
+        "trials": trials_page(domain),
+        "audit": audit_page(domain),
         "tasks": sum(place[0] == domain for place in shown.catalogue.by_task),
         "runs": sum(runs.values()),
         "solvers": [

@@ -1,4 +1,4 @@
-"""The page of one run: what came of it first, then why, what was done, and how the log ended."""
+"""The page of one run: what came of it first, then why and since which step, what was done, and how the log ended."""
 
 from __future__ import annotations
 
@@ -8,31 +8,47 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from opsassay.agents.record import ACTIONS
 from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.core.store import LOG, read_diagnosis
-from opsassay.bench.domains.diagnosis.grades import TRACE
 from opsassay.errors import OpsAssayError
-from opsassay.model.json_lines import whole_lines
 from opsassay.model.run import Metric, MetricStatus
-from opsassay.outside import is_plain, open_plain
+from opsassay.model.run_folder import ACTIONS, TRACE
+from opsassay.outside import open_plain
 from opsassay.web.browsing.catalogue import StoredRun
-from opsassay.web.browsing.rows import Shown, View, board_page, page_of, run_page, run_row, solver_page, task_page
+from opsassay.web.browsing.course import course_of
+from opsassay.web.browsing.lines import page_of_lines, size_of
+from opsassay.web.browsing.rows import (
+    ROWS,
+    Shown,
+    View,
+    board_page,
+    numbered,
+    paging_of,
+    run_page,
+    run_row,
+    solver_page,
+    task_page,
+)
+from opsassay.web.clock import Span
+from opsassay.web.culprits import LARGEST_TRACE, culprit_of
 from opsassay.web.glossary import word, written
 from opsassay.web.plain import plain
+from opsassay.web.step_rows import culprit_view, step_row
 
 LOG_BYTES = 8_000
 """Of a log, the end that is shown."""
-MOST_BYTES = 64 * 2**20
-"""Of a record of actions, the beginning that is read."""
 NEIGHBOURS = 8
 
 
 def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
-    """Return the page of *one*, with page *number* of its actions."""
-    verdict = shown.verdicts.of(one)
-    row = run_row(shown, one)
-    actions, paging = page_of(_actions(one), number, run_page(one))
+    """Return the page of *one*, with page *number* of its steps and of its actions."""
+    verdict, row = shown.verdicts.of(one), run_row(shown, one)
+    course = course_of(one)
+    span = course.clock.span if course.clock else None
+    (steps, step_count), (actions, action_count) = (
+        page_of_lines(one.folder / name, number, ROWS) for name in (TRACE, ACTIONS)
+    )
+    culprit = culprit_view(culprit_of(one.folder)) if row["outcome"] == "did not succeed" else None
     return {
         "answer": _answer(row),
         "run": row,
@@ -40,14 +56,25 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
         "metrics": [_metric(name, metric) for name, metric in (verdict.metrics if verdict else {}).items()],
         "graded": verdict is not None,
         "claims": _claims(one),
-        "actions": [_action(one, line) for line in actions],
-        "paging": paging,
+        "culprit": culprit and culprit | {"page": _page_of_step(one, culprit["step"], number)},
+        "clock": course.clock and course.clock.as_item(),
+        "dips": [vars(dip) for dip in course.dips],
+        "course_note": plain(course.note, 600),
+        "steps": [step_row(step, span) for step in steps],
+        "actions": [_action(line, span) for line in actions],
+        "paging": paging_of(max(step_count, action_count), number, run_page(one)),
         "log": _end_of(one.folder / LOG),
-        "trace": f"traces/{one.key}.html" if is_plain(one.folder / TRACE) else None,
+        "trace": f"traces/{one.key}.html" if 0 < size_of(one.folder / TRACE) <= LARGEST_TRACE else None,
         "truth": f"truth/{one.key}.html",
         "board": board_page(one.domain),
         "across": _across(shown, one),
     }
+
+
+def _page_of_step(one: StoredRun, step: int, number: int) -> str | None:
+    """Return the page of the run that shows *step*, None where it is page *number*."""
+    page = (step - 1) // ROWS + 1
+    return None if page == number else numbered(run_page(one), page)
 
 
 def _answer(row: View) -> str:
@@ -105,22 +132,15 @@ def _claims(one: StoredRun) -> list[str] | None:
     return None
 
 
-def _actions(one: StoredRun) -> list[dict[str, Any]]:
-    with suppress(OpsAssayError, OSError), open_plain(one.folder / ACTIONS) as stream:
-        return list(whole_lines(stream.read(MOST_BYTES)))
-    return []
-
-
-def _action(one: StoredRun, line: Mapping[str, Any]) -> View:
+def _action(line: Mapping[str, Any], span: Span | None) -> View:
     started, ended = line.get("started_ns"), line.get("ended_ns")
-    known = isinstance(started, int) and one.run.started_ns > 0
     took = (ended - started) / 1e9 if isinstance(started, int) and isinstance(ended, int) else None
     return {
-        "at_s": round((started - one.run.started_ns) / 1e9, 1) if known and isinstance(started, int) else None,
+        "at_s": span.seconds_of(started) if span and isinstance(started, int) else None,
         "took_s": None if took is None else round(took, 2),
         "tool": plain(line.get("tool", ""), 80),
         "arguments": plain(line.get("arguments", ""), 300),
-        "status": plain(line.get("status", ""), 80),
+        "status": plain(line.get("status", line.get("error", "")), 80),
         "changes": bool(line.get("mutating")),
         "output": plain(line.get("output", ""), 300),
     }

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from opsassay.web.browsing.catalogue import Catalogue, StoredRun, place_key, slug, status_of
 from opsassay.web.browsing.verdicts import StoredVerdicts
 from opsassay.web.plain import plain, utc
+
+if TYPE_CHECKING:
+    from opsassay.web.browsing.systems import SystemWatches
 
 View = dict[str, Any]
 ROWS = 50
@@ -17,10 +21,18 @@ ROWS = 50
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """What all pages are made from: the *catalogue* of this moment and the *verdicts* that were read."""
+    """What all pages are made from: the *catalogue* of this moment and the *verdicts* that were read.
+
+    *cases* is the tree with incidents and truth, the runs' own stores when None. *live* tells that there is a server,
+    *allow_run* that it may end what runs; *systems* looks at those that run.
+    """
 
     catalogue: Catalogue
     verdicts: StoredVerdicts
+    cases: Path | None = None
+    live: bool = True
+    allow_run: bool = False
+    systems: SystemWatches | None = None
 
 
 def run_page(one: StoredRun) -> str:
@@ -41,6 +53,16 @@ def solver_page(domain: str, solver: str) -> str:
 def board_page(domain: str) -> str:
     """Return the address of the board of *domain*."""
     return f"boards/{slug(domain)}.html"
+
+
+def trials_page(domain: str) -> str:
+    """Return the address of the matrix of *domain*."""
+    return f"trials/{slug(domain)}.html"
+
+
+def audit_page(domain: str) -> str:
+    """Return the address of the audit of *domain*."""
+    return f"audit/{slug(domain)}.html"
 
 
 def compare_page(domain: str, one: str, two: str) -> str:
@@ -96,21 +118,32 @@ def spent_words(spent: Mapping[str, float]) -> str:
 
 def page_of(runs: Sequence[Any], number: int, path: str) -> tuple[Sequence[Any], View]:
     """Return page *number* of *runs*, and where the pages before and behind it are; *path* is the first one's address."""
-    last = max(1, -(-len(runs) // ROWS))
+    paging = paging_of(len(runs), number, path)
+    at = (paging["number"] - 1) * ROWS
+    return runs[at : at + ROWS], paging
+
+
+def paging_of(count: int, number: int, path: str) -> View:
+    """Return where page *number* of *count* rows stands; *path* is the first one's address."""
+    last = max(1, -(-count // ROWS))
     number = min(max(number, 1), last)
     at = (number - 1) * ROWS
-    paging = {
+    return {
         "number": number,
         "last": last,
-        "of": len(runs),
-        "first_row": at + 1 if runs else 0,
-        "last_row": min(at + ROWS, len(runs)),
+        "of": count,
+        "first_row": at + 1 if count else 0,
+        "last_row": min(at + ROWS, count),
         "before": numbered(path, number - 1) if number > 1 else None,
         "behind": numbered(path, number + 1) if number < last else None,
     }
-    return runs[at : at + ROWS], paging
 
 
 def numbered(path: str, number: int) -> str:
     """Return the address of page *number* of what begins at *path*."""
     return path if number == 1 else f"{path.removesuffix('.html')}~{number}.html"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return *number* of a thing in words."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

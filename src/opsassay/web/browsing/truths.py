@@ -120,14 +120,16 @@ def _broken(scenario: Scenario) -> Iterator[str]:
 def _trial_page(one: StoredRun, cases: Path | None) -> str:
     from opsassay.bench.domains.sre.grading import kept_scenario, read_recording, read_steps
     from opsassay.grading.verifiers import certify
+    from opsassay.web.culprits import culprit_of
     from opsassay.web.run_page import render_run_page
-    from opsassay.web.run_view import trial_view
+    from opsassay.web.run_view import passed, trial_view
 
     del cases
     scenario, recording = kept_scenario(one.root, one.run.item_hash), read_recording(one.folder)
     name = f"{one.run.cell}/{one.run.attempt}"
     verdict = certify(recording, scenario, run=name, solver=one.run.solver.name, committed_digest=one.run.item_hash)
-    return render_run_page(trial_view(one.run, scenario, recording, verdict, read_steps(one.folder)))
+    culprit = None if passed(verdict) else culprit_of(one.folder)
+    return render_run_page(trial_view(one.run, scenario, recording, verdict, read_steps(one.folder), culprit))
 
 
 def _cost_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:

@@ -37,10 +37,11 @@ class StoredGrades(GradedRuns):
         return solver_names(self.every)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DomainStanding:
-    """A *board* with the *entries* it was made of, and how many results have no verdict: *ungraded*."""
+    """A *board* with the *entries* and runs it was made of, and how many results have no verdict: *ungraded*."""
 
+    graded: StoredGrades
     board: Board
     entries: dict[str, Entry]
     ungraded: int
@@ -101,7 +102,7 @@ class StoredVerdicts:
         aborted = aborted_cells(over, catalogue.names_of(domain))
         grades = StoredGrades(domain_named(domain), of, {}, aborted, every)
         entries = {entry.name: entry for entry in entries_of(grades)}
-        return DomainStanding(make_board(grades), entries, results - len(of))
+        return DomainStanding(grades, make_board(grades), entries, results - len(of))
 
 
 def _latest(folder: Path) -> Verdict | None:

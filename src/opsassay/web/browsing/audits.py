@@ -1,0 +1,70 @@
+"""The audit of a domain's graded runs: which solver may be chosen for which system, said first."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+
+from opsassay.errors import OpsAssayError, UserError
+from opsassay.web.browsing.rows import Shown, View, board_page, trials_page
+from opsassay.web.browsing.verdicts import DomainStanding
+from opsassay.web.plain import plain
+
+_ONE = threading.Lock()
+"""An audit takes seconds: whoever asks for the same one waits for it."""
+
+
+def audit_view(shown: Shown, domain: str) -> View:
+    """Return the audit of *domain*, or in a sentence why there is none."""
+    view: View = {
+        "name": plain(domain, 60),
+        "board": board_page(domain),
+        "trials": trials_page(domain),
+        "parts": [],
+        "claim": "",
+        "audit": None,
+    }
+    try:
+        standing = shown.verdicts.standing(shown.catalogue, domain)
+        with _ONE:
+            claim, parts, whole, said = _audited(standing)
+    except OpsAssayError as error:
+        return view | {"answer": f"There is no audit: {plain(str(error), 600)}"}
+    return view | {"answer": said, "claim": claim, "parts": parts, "audit": whole}
+
+
+@lru_cache(8)
+def _audited(standing: DomainStanding) -> tuple[str, list[View], View, str]:
+    """Return the claim, the sections, all figures, and the recommendation; raises UserError."""
+    from opsassay.audit.audit import audit_matched
+    from opsassay.audit.export import as_json
+    from opsassay.audit.matched import match
+    from opsassay.audit.settings import AuditSettings, Columns
+    from opsassay.audit.table import long_scores
+    from opsassay.bench.core.ranking import why_not_ranked
+    from opsassay.bench.core.scores import ScoredAnswer, score_table
+    from opsassay.web.audit_view import sections
+
+    graded = [one for one in standing.graded.counted if not why_not_ranked(one.run)]
+    if not graded:
+        raise UserError("no graded run may be ranked; `opsassay grade` grades them.")
+    name, metric = standing.graded.name, _metric(standing)
+    answers = [ScoredAnswer(name(one.run), one.verdict) for one in graded]
+    settings, about = AuditSettings(), f"the runs of {standing.board.domain}"
+    inclusion = match(long_scores(score_table(answers, metric, {}), Columns(), about), settings, about)
+    audit = audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks)
+    advice = "; ".join(recommendation.text.rstrip(".") for recommendation in audit.recommendations[:3])
+    return audit.claim, sections(audit), as_json(audit), f"{plain(advice, 600)}. Scored by {metric.replace('_', ' ')}."
+
+
+def _metric(standing: DomainStanding) -> str:
+    """Return the first metric of the board that every graded run has, else the first."""
+    from opsassay.bench.domains.diagnosis.scores import defined_metric
+
+    if standing.board.domain == "diagnosis":
+        return defined_metric(one.verdict for one in standing.graded.counted)[0]
+    names = [metric.name for metric in standing.board.metrics if not metric.unit and metric.direction == "higher"]
+    if not names:
+        raise UserError("its domain has no metric that is a share.")
+    whole = (name for name in names if all(name in one.verdict.metrics for one in standing.graded.counted))
+    return next(whole, names[0])

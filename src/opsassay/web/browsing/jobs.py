@@ -1,0 +1,88 @@
+"""What is being run into the stores: how far it is, how long it may take, what it spent, and how it is ended."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+from opsassay.bench.core.jobs import JobsAtWork, cancel, jobs_of
+from opsassay.bench.core.store import FINISHED
+from opsassay.errors import NotFoundError
+from opsassay.web.browsing.catalogue import slug
+from opsassay.web.browsing.rows import Shown, View, counted, run_row, seconds_of, spent_words
+from opsassay.web.plain import plain, utc
+
+
+def jobs_view(shown: Shown) -> View:
+    """Return the page of all jobs."""
+    found = [_job(shown, store, key, work) for store, key, work in _jobs(shown)]
+    at_work = [job for job in found if job["state"] == "runs"]
+    done, cells = (sum(job[name] for job in at_work) for name in ("done", "cells"))
+    now = f"{counted(len(at_work), 'command')} at work: {done:,} of {cells:,} runs have a result." if at_work else ""
+    running = [run_row(shown, one) for one in shown.catalogue.running[:50]]
+    return {
+        "answer": now or f"No command tells of its work here; {counted(len(shown.catalogue.running), 'run')} go on.",
+        "jobs": found,
+        "may_cancel": shown.allow_run,
+        "running": running,
+    }
+
+
+def cancel_job(shown: Shown, key: str) -> None:
+    """Interrupt the job *key*; raises NotFoundError, UserError."""
+    for _, known, work in _jobs(shown):
+        if known == key:
+            cancel(work)
+            return
+    raise NotFoundError("job", plain(key, 80), [], "It may have ended; reload the page.")
+
+
+def _jobs(shown: Shown) -> list[tuple[str, str, JobsAtWork]]:
+    return [
+        (store.name, f"{slug(store.name)}.{slug(path.stem)}", work)
+        for store in shown.catalogue.stores
+        for path, work in jobs_of(Path(store.root))
+    ]
+
+
+def _job(shown: Shown, store: str, key: str, work: JobsAtWork) -> View:
+    cells = frozenset(work.cells)
+    over = [
+        one for one in shown.catalogue.runs
+        if one.store == store and one.run.cell in cells and one.run.status in FINISHED
+    ]  # fmt: skip
+    now = [one for one in over if one.run.ended_ns and one.run.ended_ns >= work.started_ns]
+    done, spent = len({one.run.cell for one in over}), Counter[str]()
+    for one in now:
+        for name, value in one.run.spent.items():
+            spent[name] += value  # type: ignore[assignment]
+    left, alive = len(cells) - done, work.runs()
+    took = [seconds for one in now if (seconds := seconds_of(one)) is not None]
+    left_s = left * sum(took) / len(took) / max(1, work.workers) if took else None
+    ahead = {name: value * left / len(now) for name, value in spent.items()} if now else {}
+    return {
+        "key": key,
+        "store": plain(store, 60),
+        "state": {True: "runs", False: "its process is gone", None: "runs on another machine"}[alive],
+        "process": work.pid,
+        "began": utc(work.started_ns),
+        "for_s": round(time.time() - work.started_ns / 1e9),
+        "workers": work.workers,
+        "done": done,
+        "cells": len(cells),
+        "left_s": None if left_s is None else round(left_s),
+        "left": "no run has ended yet" if left_s is None else f"about {_duration(left_s)} more",
+        "spent": spent_words(spent),
+        "ahead": spent_words(ahead),
+    }
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )

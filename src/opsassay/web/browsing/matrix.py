@@ -1,0 +1,103 @@
+"""All trials of a domain: solvers by rank with their intervals, and the matrix of task by solver, each repeat a link."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opsassay.bench.core.ranking import ORACLE
+from opsassay.boards.board import BoardFigure
+from opsassay.boards.tables import rank_text
+from opsassay.errors import OpsAssayError
+from opsassay.web.browsing.catalogue import StoredRun
+from opsassay.web.browsing.rows import (
+    Shown,
+    View,
+    audit_page,
+    board_page,
+    outcome_of,
+    page_of,
+    run_page,
+    solver_page,
+    task_page,
+    trials_page,
+)
+from opsassay.web.plain import plain
+
+MOST_SOLVERS = 24
+"""Columns of the matrix; further solvers are named and linked below it."""
+MOST_REPEATS = 10
+MARKS = {"succeeded": "✓", "did not succeed": "✗", "runs now": "▸", "not graded": "·", "no result": "!"}
+
+
+def trials_view(shown: Shown, domain: str, number: int) -> View:
+    """Return the matrix of *domain*, with page *number* of its tasks."""
+    solvers, problem = _solvers(shown, domain)
+    columns, over = solvers[:MOST_SOLVERS], solvers[MOST_SOLVERS:]
+    tasks = sorted(task for of, task in shown.catalogue.by_task if of == domain)
+    chosen, paging = page_of(tasks, number, trials_page(domain))
+    first = next((one for one in solvers if one["rank"] == "1"), None)
+    ahead = f"{first['name']} stands first, {first['success']}" if first else "Nobody has a rank"
+    return {
+        "answer": f"{ahead}: {len(tasks):,} tasks, {len(solvers):,} solvers.",
+        "name": plain(domain, 60),
+        "board": board_page(domain),
+        "audit": audit_page(domain),
+        "solvers": columns,
+        "solvers_more": over,
+        "problem": problem,
+        "rows": [_row(shown, domain, task, columns) for task in chosen],
+        "paging": paging,
+    }
+
+
+def _solvers(shown: Shown, domain: str) -> tuple[list[View], str]:
+    """Return the solvers of *domain*, the ranked ones first and references last, and why there is no ranking."""
+    rows, problem = {}, ""
+    try:
+        rows = {row.entry.name: row for row in shown.verdicts.standing(shown.catalogue, domain).board.rows}
+    except OpsAssayError as error:
+        problem = plain(str(error), 600)
+    found = []
+    for (of, name), runs in shown.catalogue.by_solver.items():
+        if of == domain:
+            row = rows.get(name)
+            success = row.success if row else None
+            reference = runs[0].run.solver.kind == ORACLE or bool(row and row.entry.baseline)
+            found.append({
+                "key": name, "name": plain(name, 120), "page": solver_page(domain, name), "runs": len(runs),
+                "rank": rank_text(row) if row and row.rank is not None and not reference else "",
+                "order": row.rank if row and row.rank is not None else 10**6, "reference": reference,
+                "success": _interval(success) if success else "–",
+            })  # fmt: skip
+    return sorted(found, key=lambda one: (one["reference"], one["order"], one["name"])), problem
+
+
+def _interval(of: BoardFigure) -> str:
+    return f"{100 * of.value:.0f}% [{100 * of.low:.0f}, {100 * of.high:.0f}]"
+
+
+def _row(shown: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
+    of_task: dict[str, list[StoredRun]] = {}
+    for one in shown.catalogue.by_task[domain, task]:
+        of_task.setdefault(shown.catalogue.solver_of(one), []).append(one)
+    return {
+        "task": plain(task, 120),
+        "page": task_page(domain, task),
+        "cells": [_cell(shown, of_task.get(solver["key"], ())) for solver in solvers],
+    }
+
+
+def _cell(shown: Shown, runs: Sequence[StoredRun]) -> View:
+    repeats = sorted(runs, key=lambda one: (one.run.seed, one.run.arm, one.run.attempt))
+    return {
+        "runs": [
+            {
+                "page": run_page(one),
+                "outcome": (outcome := outcome_of(shown, one)),
+                "mark": MARKS[outcome],
+                "words": f"seed {one.run.seed}, {plain(one.run.arm, 60)}, attempt {one.run.attempt}: {outcome}",
+            }
+            for one in repeats[:MOST_REPEATS]
+        ],
+        "more": max(0, len(runs) - MOST_REPEATS),
+    }
