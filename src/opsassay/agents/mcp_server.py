@@ -38,6 +38,12 @@ class ToolDesk(Protocol):
         """Return the call with what came of it; whatever is wrong with it is reported, never raised."""
 
 
+def incident_specs() -> tuple[ToolSpec, ...]:
+    """Return the tools at the desk of an incident, submit the last."""
+    about = "Hand in the answer, by this contract. A later answer takes the place of an earlier one.\n\n" + contract()
+    return (*tool_specs(), ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
+
+
 class Desk(CountedDesk):
     """The desk of one incident; the last *answer* by the contract counts."""
 
@@ -50,10 +56,7 @@ class Desk(CountedDesk):
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools, submit the last."""
-        about = (
-            "Hand in the answer, by this contract. A later answer takes the place of an earlier one.\n\n" + contract()
-        )
-        return (*tool_specs(), ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
+        return incident_specs()
 
     def submitted(self, given: dict[str, Any]) -> ToolCall:
         """Take an answer by the contract, with what is wrong with it and can be lived with."""

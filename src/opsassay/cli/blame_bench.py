@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from opsassay.bench.core.tables import percent
-from opsassay.cli.output import FOLDER, NewFile, echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.agents.models.base import Model
@@ -103,7 +103,7 @@ def bench(
 @click.command("scores")
 @click.argument("answers", type=_PATH)
 @click.argument("folder", type=_PATH)
-@click.option("-o", "--output", type=NewFile(), required=True, help="CSV file to write, for `opsassay audit`.")
+@click.option("-o", "--output", type=FILE, required=True, help="CSV file to write, for `opsassay audit`.")
 @click.option(
     "--metric",
     type=click.Choice(["agent", "step", "near"]),

@@ -10,7 +10,7 @@ import click
 
 from opsassay.cli.blame_bench import bench, scores
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import FOLDER, NewFile, echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.blame.operations import Joined
@@ -93,7 +93,7 @@ def trace(
 
 @command.command("view")
 @click.argument("path", type=_PATH)
-@click.option("-o", "--output", type=NewFile(), required=True, help="HTML file to write; it opens from disk.")
+@click.option("-o", "--output", type=FILE, required=True, help="HTML file to write; it opens from disk.")
 @click.option("--technique", help="What suggests the decisive step: `joined` for a run with findings, else `combined`.")
 @_model_option
 @click.option("--run", "run_dir", type=_PATH, help="Folder of the run, when PATH is not it.")
@@ -125,7 +125,7 @@ def view(
 @command.command("annotate")
 @click.argument("traces", nargs=-1, required=True, type=_PATH)
 @click.option("--annotator", required=True, help="Your name: it names the file that the page saves.")
-@click.option("-o", "--output", type=NewFile(), required=True, help="HTML file to write; it opens from disk.")
+@click.option("-o", "--output", type=FILE, required=True, help="HTML file to write; it opens from disk.")
 def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
     """Write a page on which to read TRACES beside a form; it saves one file of annotations."""
     from opsassay.errors import UserError
@@ -134,7 +134,7 @@ def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
     from opsassay.web.trace_view import TracePage
 
     if not annotator.strip():
-        raise UserError("--annotator is empty; give your name, by which your annotations are told from others'.")
+        raise UserError("--annotator is empty; give your name, which names the file of your annotations.")
     stems = Counter(path.stem for path in traces)
     pages = [
         TracePage(_name(path, i, twice=stems[path.stem] > 1), t)

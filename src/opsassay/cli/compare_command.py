@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.bench.core.tables import percent
-from opsassay.cli.output import NewFile, echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FILE, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.audit.compare import Comparison, Difference
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @click.option(
     "--margin", type=click.FloatRange(0, 100), help="Fail unless B is shown to lose less than this many points."
 )
-@click.option("--junit", type=NewFile(), help="Write the verdicts as JUnit XML, for a CI gate.")
-@click.option("--markdown", type=NewFile(), help="Write a summary as Markdown, for the page of a CI job.")
+@click.option("--junit", type=FILE, help="Write the verdicts as JUnit XML, for a CI gate.")
+@click.option("--markdown", type=FILE, help="Write a summary as Markdown, for the page of a CI job.")
 @click.option("-c", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c columns.score=acc.")
 @json_option
 @click.pass_context

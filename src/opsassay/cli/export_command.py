@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import FOLDER, NewFile, echo, json_option, print_json, say
+from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, say
 
 _PATH = click.Path(path_type=Path)
 
@@ -42,7 +42,7 @@ def rcabench(tree: Path, output: Path, *, as_json: bool) -> None:
 
 @command.command("rewards")
 @click.argument("store", type=_PATH)
-@click.option("-o", "--output", required=True, type=NewFile(), help="File of JSON lines, one per step.")
+@click.option("-o", "--output", required=True, type=FILE, help="File of JSON lines, one per step.")
 @click.option("--cases", type=_PATH, help="Tree with incidents and truth; STORE itself when left out.")
 @json_option
 def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> None:
@@ -77,7 +77,7 @@ def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> 
 
 @command.command("atif")
 @click.argument("path", type=_PATH)
-@click.option("-o", "--output", required=True, type=NewFile(), help="File of the trajectory, as trajectory.json.")
+@click.option("-o", "--output", required=True, type=FILE, help="File of the trajectory, as trajectory.json.")
 @json_option
 def atif(path: Path, output: Path, *, as_json: bool) -> None:
     """Write the trace of PATH (a run folder, a recorded session, a trace) in the agent trajectory interchange format."""
@@ -95,9 +95,7 @@ def atif(path: Path, output: Path, *, as_json: bool) -> None:
 
 @command.command("otel")
 @click.argument("store", type=_PATH)
-@click.option(
-    "-o", "--output", type=NewFile(), help="File of JSON lines, as the collector's file exporter writes them."
-)
+@click.option("-o", "--output", type=FILE, help="File of JSON lines, as the collector's file exporter writes them.")
 @click.option("--otlp", metavar="URL", help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318.")
 @json_option
 def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -> None:

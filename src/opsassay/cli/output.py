@@ -72,6 +72,8 @@ class NewFile(click.Path):
         return path
 
 
+FILE = click.Path(dir_okay=False, path_type=Path)
+"""The path of a file that is to be written, its folder too if it is not there."""
 FOLDER = click.Path(file_okay=False, path_type=Path)
 """The path of a folder, which need not be there."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import FOLDER, NewFile, echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.model.trajectory import Trace
@@ -92,7 +92,7 @@ def token(session: str, directory: Path) -> None:
 
 @command.command("trace")
 @click.argument("path", type=_FOLDER)
-@click.option("-o", "--output", type=NewFile(), help="File to write; a summary is printed when left out.")
+@click.option("-o", "--output", type=FILE, help="File to write; a summary is printed when left out.")
 @click.option(
     "--to",
     "form",
@@ -125,7 +125,7 @@ def trace(path: Path, output: Path | None, form: str, *, hashes: bool, as_json: 
 
 @command.command("redact")
 @click.argument("path", type=_FOLDER)
-@click.option("-o", "--output", type=NewFile(), required=True, help="File to write the redacted trace to.")
+@click.option("-o", "--output", type=FILE, required=True, help="File to write the redacted trace to.")
 @click.option(
     "--config", type=_FOLDER, help="YAML of what to redact; paths, e-mails, keys and addresses when left out."
 )

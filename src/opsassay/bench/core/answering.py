@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, field_validator
@@ -20,7 +21,7 @@ from opsassay import __version__
 from opsassay.agents.asking import Asker, LimitError
 from opsassay.agents.command import CommandAgent
 from opsassay.agents.limits import Limits, Meter, Price
-from opsassay.agents.models.base import ModelError
+from opsassay.agents.models.base import ModelError, ToolSpec
 from opsassay.agents.models.named import model_named
 from opsassay.agents.ready import external_agent
 from opsassay.agents.record import AgentRecorder
@@ -33,6 +34,7 @@ from opsassay.bench.core.oracles import EVERY_ORACLE
 from opsassay.bench.core.plan import PlannedAgent
 from opsassay.bench.core.processes import kill_sessions
 from opsassay.bench.core.ranking import ORACLE
+from opsassay.bench.core.rehearsal import Rehearsal, ended, isolated, spent, traced
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.errors import NotFoundError, UserError
@@ -182,6 +184,20 @@ class AnswerJob(ABC):
     @abstractmethod
     def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
         """Have the task worked on, what is graded written into *run_dir*, and return how it ended."""
+
+    @abstractmethod
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Return the tools that the agent sees."""
+
+    def rehearse(self, seconds: float | None) -> Rehearsal:
+        """Have the task worked on as it is in a run, in a store that goes again; its limits are its own."""
+        del seconds
+        with TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
+            end = self.run(RunStore(Path(folder)), lambda: False, lambda _: None)
+            assert end.run is not None
+            assert end.run_dir is not None
+            found = [ended(end.run, end.run_dir), traced(end.run_dir), isolated(end.run.isolation), *spent(end.run)]
+        return Rehearsal(self.tools(), tuple(found), end.run.isolation, end.run.spent)
 
     @abstractmethod
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:

@@ -115,13 +115,18 @@ _OWN: Mapping[str, Mapping[str, type[Written]]] = {
 }
 
 
+def tools_of(task: ComplianceTask) -> Mapping[str, type[Written]]:
+    """Return the tools of *task*, which depend on its class."""
+    return {**_FILES, **_OWN.get(task.task_class, _ENFORCED), "git": GitWords, "think": Think}
+
+
 class ComplianceToolbox(Toolbox):
     """The tools of one task over the workspace in *folder*; which there are depends on the class of the task."""
 
     def __init__(self, task: ComplianceTask, folder: Path, examples: int) -> None:
         self._task, self.workspace = task, Workspace(folder)
         self._folder, self._worlds = folder, task.open_worlds(examples)
-        self.tools = {**_FILES, **_OWN.get(task.task_class, _ENFORCED), "git": GitWords, "think": Think}
+        self.tools = tools_of(task)
 
     @property
     def world_names(self) -> list[str]:
@@ -212,6 +217,13 @@ def _said(end: Ended) -> str:
     return f"{end.stdout_tail}\n{end.stderr_tail}".strip()[-MAX_CHARACTERS:] or end.reason
 
 
+def desk_specs(task: ComplianceTask) -> tuple[ToolSpec, ...]:
+    """Return the tools at the desk of *task*, submit the last."""
+    about = "Hand in what lies in the workspace now. A later submission takes the place of an earlier one."
+    empty = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    return (*tool_specs(tools_of(task)), ToolSpec(name=SUBMIT, description=about, parameters=empty))
+
+
 class ComplianceDesk(CountedDesk):
     """The desk of one task; what lies in its workspace when submit is called counts."""
 
@@ -222,9 +234,7 @@ class ComplianceDesk(CountedDesk):
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools, submit the last."""
-        about = "Hand in what lies in the workspace now. A later submission takes the place of an earlier one."
-        empty = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
-        return (*tool_specs(self._toolbox.tools), ToolSpec(name=SUBMIT, description=about, parameters=empty))
+        return desk_specs(self._task)
 
     def places(self) -> str:
         """Return what an agent reads of where it works."""

@@ -9,12 +9,13 @@ from tempfile import TemporaryDirectory
 
 from opsassay.agents.contract import AnswerError
 from opsassay.agents.limits import Meter
+from opsassay.agents.models.base import ToolSpec
 from opsassay.bench.core.answering import AnswerJob, ended_without
 from opsassay.bench.core.attempt import AttemptOutcome
 from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.ciso.answers import collect, place
-from opsassay.bench.domains.ciso.desk import ComplianceDesk, desk_of
+from opsassay.bench.domains.ciso.desk import ComplianceDesk, desk_of, desk_specs
 from opsassay.bench.domains.ciso.grading import grade_run
 from opsassay.bench.domains.ciso.on_cluster.admission import ADMITTED, asking_kyverno
 from opsassay.bench.domains.ciso.on_cluster.place import ClusterPlace
@@ -48,6 +49,10 @@ class ComplianceJob(AnswerJob):
     def examples(self) -> int:
         """How many examples of each kind the agent is shown."""
         return int(self.arm.knob("examples") or EXAMPLES)
+
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Return the tools of the workspace, submit the last."""
+        return desk_specs(self.task)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
         """Grade the run in *run_dir*, by the Kyverno of a cluster where the plan says so."""

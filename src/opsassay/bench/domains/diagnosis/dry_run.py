@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from opsassay.agents import models
-from opsassay.agents.record import TRACE
-from opsassay.bench.core.store import LOG, RunStore, read_diagnosis, read_run
+from opsassay.agents.mcp_server import incident_specs
+from opsassay.bench.core.rehearsal import Check, Rehearsal, ended, isolated, spent, traced
+from opsassay.bench.core.store import RunStore, read_diagnosis, read_run
 from opsassay.bench.domains.diagnosis.agent_runs import Setup, run_agent
 from opsassay.bench.domains.diagnosis.items import IncidentItem
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.incident import Alert, Incident, Window
-from opsassay.model.run import Run, RunStatus
-from opsassay.proxy.formats.finding import read_one
+from opsassay.model.run import Run
 from opsassay.telemetry.content import opaque_id, write_datapack
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql
@@ -29,28 +28,15 @@ _START_NS, _SECOND = 1_767_323_045_000_000_000, 1_000_000_000
 _SECONDS = 30
 
 
-@dataclass(frozen=True)
-class Check:
-    """One promise of the contract: kept, or why not; *passed* None tells something that is no promise."""
-
-    name: str
-    passed: bool | None
-    said: str
-
-
-def check(setup: Setup) -> tuple[list[Check], Run]:
-    """Return what became of one exam of the agent on the made-up incident, and its run."""
+def check(setup: Setup) -> Rehearsal:
+    """Return what became of one exam of the agent on the made-up incident."""
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         incident = tiny_incident(Path(folder) / "incident")
         run_dir = run_agent(RunStore(Path(folder) / "store"), IncidentItem.of(incident), setup)
         run, diagnosis = read_run(run_dir), read_diagnosis(run_dir)
-        found = [_ended(run, run_dir), *_answered(run, diagnosis, incident), _traced(run_dir), _isolated(run)]
+        found = [ended(run, run_dir), *_answered(run, diagnosis, incident), traced(run_dir), isolated(run.isolation)]
         found.append(Check("canary", "canary" not in run.flags, "the false truth beside the view was not repeated"))
-        if run.limits_hit:
-            found.append(Check("limits", None, f"hit: {', '.join(run.limits_hit)}"))
-        spent = ", ".join(f"{name} {value:g}" for name, value in run.spent.items() if value)
-        found.append(Check("spent", None, spent or "nothing was counted"))
-        return found, run
+        return Rehearsal(incident_specs(), (*found, *spent(run)), run.isolation, run.spent)
 
 
 def tiny_incident(path: Path) -> Datapack:
@@ -92,16 +78,6 @@ def _trace(period: str, time_ns: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _ended(run: Run, run_dir: Path) -> Check:
-    if run.status is RunStatus.DONE:
-        return Check("ended", passed=True, said="with an answer")
-    log = run_dir / LOG
-    last = (log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""])[-1] if log.exists() else ""
-    return Check(
-        "ended", passed=False, said=f"{run.status.value}: {run.error}" + (f" (last said: {last[:200]})" if last else "")
-    )
-
-
 def _answered(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> list[Check]:
     if diagnosis is None:
         return [Check("answer", passed=False, said=run.error or "there is none")]
@@ -114,20 +90,3 @@ def _answered(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> list
         wrong = [(s, r) for s in statements if (r := sql.query(s)).status not in ("ok", "empty")]
     said = f"{len(statements)} statements run" if not wrong else f"{wrong[0][1].status}: {wrong[0][1].message[:200]}"
     return [*found, Check("evidence", not wrong, said)]
-
-
-def _traced(run_dir: Path) -> Check:
-    if not (run_dir / TRACE).exists():
-        return Check("trace", passed=False, said="there is none")
-    steps = read_one(run_dir / TRACE).steps
-    calls = sum(len(step.tool_logs) for step in steps)
-    return Check("trace", passed=True, said=f"{len(steps)} steps, {calls} tool calls")
-
-
-def _isolated(run: Run) -> Check:
-    said = {
-        "sealed": "the agent was sealed; its runs may be ranked",
-        "in_process": "an agent of this package; its tools are locked, its runs may be ranked",
-        "unsealed": "the agent was NOT sealed; its runs are marked and never ranked",
-    }
-    return Check("isolation", None, said[run.isolation])

@@ -168,6 +168,16 @@ def submit_spec(task: CostTask) -> ToolSpec:
     return ToolSpec(name=SUBMIT, description=about, parameters=parameters)
 
 
+def looking_specs() -> tuple[ToolSpec, ...]:
+    """Return the tools at a desk of cost data, without submit."""
+    return tuple(
+        spec.model_copy(update={"description": f"{spec.description} The dialect is {DIALECT}."})
+        if "sql" in spec.parameters["properties"]
+        else spec
+        for spec in tool_specs(COST_TOOLS)
+    )
+
+
 class CostDesk(CountedDesk):
     """The desk of a task on cost data; the last *answer* that was handed in and kept the contract counts."""
 
@@ -178,16 +188,11 @@ class CostDesk(CountedDesk):
 
     def looking(self) -> tuple[ToolSpec, ...]:
         """Return the tools without submit."""
-        return tuple(
-            spec.model_copy(update={"description": f"{spec.description} The dialect is {DIALECT}."})
-            if "sql" in spec.parameters["properties"]
-            else spec
-            for spec in tool_specs(COST_TOOLS)
-        )
+        return looking_specs()
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools, submit the last."""
-        return (*self.looking(), submit_spec(self._task))
+        return (*looking_specs(), submit_spec(self._task))
 
     def submitted(self, given: dict[str, Any]) -> ToolCall:
         """Take an answer by the contract."""

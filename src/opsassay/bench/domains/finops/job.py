@@ -10,12 +10,20 @@ from pathlib import Path
 from opsassay.agents.contract import AnswerError
 from opsassay.agents.desks import SUBMIT
 from opsassay.agents.limits import Meter
+from opsassay.agents.models.base import ToolSpec
 from opsassay.bench.core.answering import AnswerJob, ended_without
 from opsassay.bench.core.attempt import AttemptOutcome
 from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops import oracles
 from opsassay.bench.domains.finops.answers import ANSWER, read_object
-from opsassay.bench.domains.finops.desk import CostDesk, cost_tables, desk_of, require_answer
+from opsassay.bench.domains.finops.desk import (
+    CostDesk,
+    cost_tables,
+    desk_of,
+    looking_specs,
+    require_answer,
+    submit_spec,
+)
 from opsassay.bench.domains.finops.grading import grade_answer
 from opsassay.bench.domains.finops.tasks import CostTask
 from opsassay.model.run import Metric, RunStatus
@@ -32,6 +40,10 @@ class CostJob(AnswerJob):
     baselines = tuple(oracles.BASELINES)
 
     task: CostTask
+
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Return the tools over the tables, submit the last."""
+        return (*looking_specs(), submit_spec(self.task))
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
         """Grade the run in *run_dir*."""

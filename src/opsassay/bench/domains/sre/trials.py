@@ -19,6 +19,7 @@ from opsassay.bench.core.attempt import AttemptOutcome, attempt
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.core.commands import refusal_to_seal
 from opsassay.bench.core.processes import run_watched
+from opsassay.bench.core.rehearsal import Rehearsal
 from opsassay.bench.core.run import JobEnd, run_jobs
 from opsassay.bench.core.store import LOG, RunStore, read_run
 from opsassay.bench.domains.sre.contract import BASELINE, REPORT, PromptArm, TrialAgent
@@ -32,6 +33,7 @@ from opsassay.model.run import Metric, Run, RunStatus, Solver
 from opsassay.model.scenario import Scenario
 from opsassay.model.task import Arm
 from opsassay.telemetry.mask import Mask
+from opsassay.testbed.operations.toolbox import Tool
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 PERFORM = "opsassay.bench.domains.sre.perform:perform"
@@ -113,6 +115,18 @@ class TrialJob:
                 return self._graded(run_dir, run, known=run_dir == known)
             say(f"aborted: {run.error}")
         return JobEnd(self, None, run, run.error, f"no result: {run.error}")
+
+    def operator_tools(self) -> Mapping[str, Tool]:
+        """Return the tools that the agent has."""
+        from opsassay.bench.domains.sre.rehearsal import tools_of
+
+        return tools_of(self.scenario)
+
+    def rehearse(self, seconds: float | None) -> Rehearsal:
+        """Have the agent work at its tools with nothing behind them."""
+        from opsassay.bench.domains.sre.rehearsal import rehearse
+
+        return rehearse(self.scenario, self.agent, self.prompt_arm, self.operator_tools(), seconds)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
         """Grade the run in *run_dir* by what was committed, and return its metrics."""

@@ -24,6 +24,8 @@ from opsassay.model.run_folder import COST, COST_CAUSES, PHASES
 from opsassay.model.scenario import Scenario
 from opsassay.model.task import Task
 from opsassay.model.trajectory import Phase
+from opsassay.testbed.operations.cost_tools import COST_TOOLS
+from opsassay.testbed.operations.toolbox import Tool
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 PERFORM = "opsassay.bench.domains.finops.live.perform:perform_cost"
@@ -55,6 +57,10 @@ class LiveCostJob(TrialJob):
     def cell(self) -> Cell:
         """The cell of the trial, in this domain."""
         return replace(super().cell, task=live_head(self.scenario.id))
+
+    def operator_tools(self) -> Mapping[str, Tool]:
+        """Return the tools that the agent has, those of cost among them."""
+        return {**super().operator_tools(), **COST_TOOLS}
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
         """Judge the run in *run_dir*."""
