@@ -87,7 +87,7 @@ def test_annotate_diagnose_grade_report_export_import(items, call, tmp_path):
 
     code, out, _ = call("report", tree.root, "-o", tmp_path / "report")
     assert code == 0
-    assert out.strip().endswith("report.html")
+    assert out.strip().endswith("index.html")
 
     exported, _ = items("export", tree.root, "-o", tmp_path / "public")
     assert len(exported) == 2

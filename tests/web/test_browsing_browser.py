@@ -20,7 +20,8 @@ from opsassay.web.browsing.verdicts import StoredVerdicts
 from opsassay.web.browsing.watching import Watcher
 from opsassay.web.loopback import LoopbackOnly
 
-from .stores import begun, ended, finish, two_solvers
+from .stores import a_trial, begun, ended, finish, two_solvers
+from .test_browsing import GOLDEN
 
 pytestmark = pytest.mark.browser
 
@@ -32,6 +33,12 @@ PAGES = (
     "solvers/finops.good.html",
     "boards/finops.html",
     "compare/finops.good.poor.html",
+    "trials/finops.html",
+    "trials/sre.html",
+    "audit/finops.html",
+    "incidents.html",
+    "jobs.html",
+    "systems.html",
     "nothing.html",
 )
 LONG = "an-agent-with-a-name-that-is-as-long-as-nobody-should-give-one-but-somebody-will-in-the-end"
@@ -43,6 +50,10 @@ def store(tmp_path_factory):
     folder = ended(root, solver=LONG, task="t-05", error="it gave up " * 30, notes=("one", "two"))
     (folder / "solver.log").write_text("x" * 300 + "\nthe last words")
     (folder / "actions.jsonl").write_text('{"tool": "query", "arguments": {"sql": "SELECT 1"}, "status": "ok"}\n' * 60)
+    a_trial(root, solver="rough")
+    a_trial(root, solver="gentle", outage=False, passed=True)
+    for name in ("incidents", "truth"):
+        shutil.copytree(GOLDEN / "diagnosis_store" / name, root / name)
     return root
 
 
@@ -90,12 +101,25 @@ def run_address(tab):
     return tab.get_by_role("link", name="Run of").first.get_attribute("href")
 
 
+def further_pages(tab, address):
+    """Return the addresses of pages whose names follow from what is in the store."""
+    tab.goto(f"{address}/incidents.html")
+    incident = tab.locator("tbody th a").first.get_attribute("href")
+    tab.goto(f"{address}/trials/sre.html")
+    trial = tab.locator("a.mark.did-not-succeed").first.get_attribute("href").removeprefix("../")
+    tab.locator("tbody th a", has_text="gentle").first.click()
+    tab.get_by_role("link", name="rough").first.click()
+    beside = tab.locator("tbody th a[href*=beside]").first.get_attribute("href").removeprefix("../")
+    sql = f"{incident.replace('incidents/', 'sql/')}?sql=SELECT+service_name+FROM+abnormal_traces"
+    return [trial, beside, incident, f"{incident}?reveal=1", sql, f"{trial.replace('runs/', 'whole/')}?reveal=1"]
+
+
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_fits_and_breaks_no_rule_of_its_own(browser, address, width, scheme):
     with a_tab(browser, address, width, scheme) as tab:
         run = run_address(tab)
-        for page in (*PAGES[:-1], run, run.replace("runs/", "truth/")):
+        for page in (*PAGES[:-1], run, run.replace("runs/", "truth/"), *further_pages(tab, address)[:-1]):
             tab.goto(f"{address}/{page}")
             assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), page
             assert tab.locator(".answer").first.bounding_box()["y"] < 200, page
@@ -156,6 +180,58 @@ def test_filters_and_links_work_by_keyboard(browser, address):
         assert tab.problems == []
 
 
+def test_the_moment_is_moved_by_keyboard_and_by_links(browser, address):
+    with a_tab(browser, address) as tab:
+        trial = further_pages(tab, address)[0]
+        tab.goto(f"{address}/{trial}#step-2")
+        assert tab.locator(".moment output").inner_text() == "11.5 s"
+        assert tab.locator(".step-rows li.now").get_attribute("id") == "step-2"
+        tab.locator(".dips a", has_text="12.0 s").click()
+        readings = tab.locator(".readings").inner_text()
+        assert "restart at 12.0 s" in readings
+        assert "ready replicas 50.0%" in readings
+        lane = tab.get_by_role("img", name="workload")
+        lane.focus()
+        tab.keyboard.press("ArrowRight")
+        assert tab.locator(".moment output").inner_text() == "16.0 s"
+        assert "ready replicas 100.0%" in tab.locator(".readings").inner_text()
+        tab.keyboard.press("ArrowLeft")
+        assert tab.locator(".moment output").inner_text() == "12.0 s"
+        slider = tab.get_by_label("Moment")
+        slider.focus()
+        tab.keyboard.press("End")
+        assert slider.get_attribute("aria-valuetext") == "30.0 s"
+        assert tab.problems == []
+
+
+def test_a_moment_is_read_off_both_sides(browser, address):
+    with a_tab(browser, address) as tab:
+        tab.goto(f"{address}/{further_pages(tab, address)[1]}")
+        tab.get_by_label("Moment").first.focus()
+        tab.keyboard.press("End")
+        assert tab.locator(".moment output").all_inner_texts() == ["30.0 s", "30.0 s"]
+
+
+@pytest.mark.slow
+def test_tabs_that_nobody_sees_leave_the_connections_to_others(browser, address):
+    context = browser.new_context()
+    first = context.new_page()
+    first.goto(f"{address}/?key={PASS}")
+    first.evaluate("Object.defineProperty(document, 'visibilityState', {get: () => 'hidden', configurable: true})")
+    tabs = []
+    for _ in range(99):
+        tab = context.new_page()
+        tab.add_init_script(
+            "Object.defineProperty(document, 'visibilityState', {get: () => 'hidden', configurable: true})"
+        )
+        tab.goto(f"{address}/index.html", timeout=10_000)
+        tabs.append(tab)
+    seen = context.new_page()
+    seen.goto(f"{address}/index.html", timeout=10_000)
+    assert seen.locator("#answer").inner_text().startswith("Nothing runs now")
+    context.close()
+
+
 def test_exported_pages_open_from_disk_without_a_request(browser, store, tmp_path):
     watcher = Watcher([store])
     export(StorePages(lambda: watcher.catalogue, StoredVerdicts(), live=False), tmp_path / "out")
@@ -198,7 +274,8 @@ def axe():
 def test_axe_finds_nothing_against_wcag_aa(browser, address, axe, scheme):
     with a_tab(browser, address, scheme=scheme) as tab:
         run = run_address(tab)
-        for page in (*PAGES, run, run.replace("runs/", "truth/"), run.replace("runs/", "truth/") + "?reveal=1"):
+        truth = run.replace("runs/", "truth/")
+        for page in (*PAGES, run, truth, f"{truth}?reveal=1", *further_pages(tab, address)):
             tab.goto(f"{address}/{page}")
             tab.evaluate(axe)  # by the debugger, which no policy of the page holds back
             found = tab.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def command(context: click.Context, store: Path, output: Path, cases: Path | None, profile: str, title: str) -> None:
     """Write HTML about the runs of STORE, of any domain, that opens from disk without network.
 
-    Incidents are one file, trials a page each, and any other domain is a page of its tables.
+    Incidents are one file, trials a page each, any other domain is a page of its tables; index.html leads to all of them.
     """
     from opsassay.bench.core.grading import GradeSettings
     from opsassay.bench.core.store import RunStore

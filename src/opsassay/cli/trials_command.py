@@ -237,12 +237,14 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
 )
 @click.pass_context
 def report(context: click.Context, store: Path, output: Path) -> None:
-    """Write one page per trial of STORE: lanes over one time axis, the deciding ticks, the agent's steps."""
+    """Write one page per trial of STORE, lanes, deciding ticks and steps on one clock, and an index of all trials."""
     from opsassay.bench.core.store import RunStore
     from opsassay.bench.domains.sre.grading import require_trials
-    from opsassay.web.reports import PageRequest, write_trial_pages
+    from opsassay.web.reports import PageRequest, write_index_of, write_trial_pages
 
-    problems = write_trial_pages(PageRequest(RunStore(require_trials(store)), output), click.echo)
+    request = PageRequest(RunStore(require_trials(store)), output, title="Trials")
+    problems = write_trial_pages(request, click.echo)
+    write_index_of(request, click.echo)
     for problem in problems:
         say(problem)
     context.exit(1 if problems else 0)

@@ -43,7 +43,8 @@ def write_run_pages(domain: str, show: Show, request: PageRequest, written_to: C
         except OpsAssayError as error:
             problems.append(f"{one.folder}: {error}")
             continue
-        written_to(write_whole(request.output / f"{one.run.item.replace('@', '-')}-{one.run.cell}.html", page))
+        request.pages[one.folder] = f"{one.run.item.replace('@', '-')}-{one.run.cell}.html"
+        written_to(write_whole(request.output / request.pages[one.folder], page))
     return problems
 
 

@@ -11,7 +11,7 @@ from opsassay.web.plain import plain
 TRACK = 40.0
 """Height of the drawn part of a lane, pixels."""
 MOST_BOXES = 1_000
-"""Of a lane, those that are drawn: more cannot be told apart on a screen."""
+"""Of a lane, those that are drawn: more cannot be distinguished on a screen."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Clock:
+class RunClock:
     """All lanes of a run over its *span*."""
 
     span: Span
@@ -105,7 +105,7 @@ class Clock:
 
 def agent_clock(
     actions: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], seconds: float = 0
-) -> Clock | None:
+) -> RunClock | None:
     """Return the lanes of an agent's *steps* and *actions*, lines of its records, or None where none tells its time.
 
     The axis is *seconds* long at least.
@@ -117,7 +117,7 @@ def agent_clock(
         return None
     first = min(start for start, _ in times)
     span = Span(first, max(*(end for _, end in times), first + int(seconds * 1e9), first + 1))
-    return Clock(span, agent_lanes(done, said, span))
+    return RunClock(span, agent_lanes(done, said, span))
 
 
 Timed = tuple[Mapping[str, Any], tuple[int, int]]

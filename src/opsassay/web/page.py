@@ -43,6 +43,7 @@ def render(
         .render(
             title=plain(title, 200),
             version=version("opsassay"),
+            mark=_mark(),
             policy=policy or content_security_policy([*scripts, *later], styles),
             styles=_inlined(styles),
             scripts=_inlined(scripts),
@@ -55,11 +56,11 @@ def render(
 def content_security_policy(scripts: Sequence[str], styles: Sequence[str], *, forms: str = "'none'") -> str:
     """Return a policy that allows exactly the inlined files *scripts* and *styles* and no request at all.
 
-    *forms* says where forms may be sent to.
+    Images stand in the page itself; *forms* says where forms may be sent to.
     """
     allowed_scripts, allowed_styles = (" ".join(map(_source_hash, names)) or "'none'" for names in (scripts, styles))
     allowed = f"script-src {allowed_scripts}; style-src {allowed_styles}"
-    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action {forms}"
+    return f"default-src 'none'; {allowed}; img-src data:; base-uri 'none'; form-action {forms}"
 
 
 def inert_json(value: Any) -> Markup:
@@ -96,6 +97,12 @@ def write_whole(out: Path, text: str) -> Path:
             Path(temporary).unlink(missing_ok=True)
         raise OperationError(f"The report {out} cannot be written: {error.strerror}; choose another path.") from error
     return out
+
+
+@cache
+def _mark() -> str:
+    """Return OpsAssay's mark as an address that asks nobody: a scale's beam over a line that dips and comes back."""
+    return "data:image/svg+xml;base64," + base64.b64encode(asset("static/mark.svg").encode()).decode()
 
 
 @cache

@@ -6,8 +6,10 @@ A package adds a writer under the entry points ``opsassay.reports``, by the name
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.grading import GradeSettings, problem_lines
@@ -25,7 +27,8 @@ from opsassay.web.plain import plain
 class PageRequest:
     """What pages are asked for: those of *store*, into the folder *output*, with the verdicts of the settings.
 
-    *reproduce* are the commands that make such a page again.
+    *reproduce* are the commands that make such a page again. Writers note in *pages* which address in *output* shows the
+    run in a folder, for the index.
     """
 
     store: RunStore
@@ -33,6 +36,7 @@ class PageRequest:
     settings: GradeSettings = field(default_factory=GradeSettings)
     title: str = "OpsAssay report"
     reproduce: Sequence[str] = ()
+    pages: dict[Path, str] = field(default_factory=dict)
 
 
 PageWriter = Callable[[PageRequest, Callable[[Path], None]], Sequence[str]]
@@ -60,11 +64,20 @@ def write_pages(request: PageRequest, written_to: Callable[[Path], None]) -> lis
     for name in sorted(names, key=lambda name: (name == "diagnosis", name)):
         writer: PageWriter = REPORTS.load(name) if name in REPORTS.names() else _writer_of_tables(name)
         problems += writer(request, written_to)
+    write_index_of(request, written_to)
     return problems
+
+
+def write_index_of(request: PageRequest, written_to: Callable[[Path], None]) -> None:
+    """Write the index of the pages that were written for *request*."""
+    from opsassay.web.report_index import write_index
+
+    write_index(request.store.root, request.output, request.pages, request.title, written_to)
 
 
 def write_incident_report(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
     """Write ``report.html``: every incident with all answers that were given to it; raises UserError without any."""
+    from opsassay.bench.core.store import read_run
     from opsassay.bench.domains.diagnosis.grades import cases_of
     from opsassay.bench.domains.diagnosis.judging import JUDGED
     from opsassay.grading.profiles import profile_named
@@ -82,6 +95,11 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
     reports = case_reports(store, known, settings.profile, request.reproduce, unread)
     if not reports:
         raise UserError(f"{store.root} holds no finished runs of these incidents; make some with `opsassay diagnose`.")
+    shown = {report.incident.id for report in reports}
+    for run_dir in store.runs():
+        with suppress(OpsAssayError):  # what cannot be read has been said
+            if (item := read_run(run_dir).item) in shown:
+                request.pages[run_dir] = f"report.html#{quote(item)}"
     solvers = solver_summaries(reports, known)
     if len(reports) == 1 and all(set(summary.pass_at) <= {1} for summary in solvers):
         solvers = []  # the table of grades says the same
@@ -90,7 +108,7 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
 
 
 def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write a page per trial that counts, ``SCENARIO-CELL.html``."""
+    """Write a page per trial that counts, ``SCENARIO-CELL.html``, and note it for the index."""
     from opsassay.bench.core.store import read_run
     from opsassay.bench.domains.sre.grading import (
         grade_trial,
@@ -111,7 +129,8 @@ def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) 
             verdict = grade_trial(run_dir, scenario)
             culprit = None if passed(verdict) else culprit_of(run_dir)
             view = trial_view(run, scenario, read_recording(run_dir), verdict, read_steps(run_dir), culprit)
-            written_to(write_run_page(view, request.output / f"{run.item}-{run.cell}.html"))
+            request.pages[run_dir] = f"{run.item}-{run.cell}.html"
+            written_to(write_run_page(view, request.output / request.pages[run_dir]))
         except OpsAssayError as error:
             problems.append(f"{run_dir}: {error}")
     return problems
@@ -137,6 +156,7 @@ def _writer_of_tables(name: str) -> PageWriter:
             tables=[shown_table(table) for table in [*graded.results(), runs]], reproduce=request.reproduce,
         )  # fmt: skip
         written_to(write_whole(request.output / f"{name}.html", page))
+        request.pages.update({one.folder: f"{name}.html" for one in graded.graded})
         return problem_lines([graded])
 
     return write

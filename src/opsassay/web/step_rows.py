@@ -14,7 +14,7 @@ View = dict[str, Any]
 
 
 def step_row(step: Mapping[str, Any], span: Span | None) -> View:
-    """Return *step*, a line of a trace, as a row; *span* is the axis that its time is told on."""
+    """Return *step*, a line of a trace, as a row; *span* is the axis that its time is on."""
     calls = [call for call in _list(step.get("tool_logs")) if isinstance(call, Mapping)]
     number, began = step.get("step_id"), step.get("started_at")
     began = began if isinstance(began, int) else None

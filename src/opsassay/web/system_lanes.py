@@ -14,7 +14,7 @@ from opsassay.grading.verifiers import TrajectoryVerdict
 from opsassay.grading.verifiers.evidence import RunEvidence, Series
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import Depth, Phase, TraceStep
-from opsassay.web.clock import TRACK, Box, Clock, Cut, Lane, Span, agent_lanes, timed
+from opsassay.web.clock import TRACK, Box, Cut, Lane, RunClock, Span, agent_lanes, timed
 from opsassay.web.glossary import word
 from opsassay.web.plain import plain
 
@@ -49,9 +49,9 @@ def span_of(evidence: RunEvidence, seconds: float = 0) -> Span:
 
 def trial_clock(
     evidence: RunEvidence, scenario: Scenario, verdict: TrajectoryVerdict, span: Span, steps: Sequence[TraceStep] = ()
-) -> Clock:
+) -> RunClock:
     """Return the lanes of a trial with the moments that decided, its phases and what each stretch of it was."""
-    return Clock(
+    return RunClock(
         span,
         _lanes(evidence, scenario, span, steps),
         cuts=tuple(

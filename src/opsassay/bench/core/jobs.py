@@ -52,7 +52,7 @@ class JobsAtWork(Artefact):
 
 @contextmanager
 def at_work(root: Path, cells: Sequence[str], workers: int) -> Iterator[None]:
-    """Tell in the store at *root* which *cells* are being run while the block runs; a store that cannot be told is not."""
+    """Tell in the store at *root* which *cells* are being run while the block runs, as far as it can be written to."""
     path = root / JOBS / f"{os.getpid()}.{secrets.token_hex(4)}.json"
     work = JobsAtWork(
         pid=os.getpid(), process_started=psutil.Process().create_time(), host=socket.gethostname(), boot_id=boot_id(),

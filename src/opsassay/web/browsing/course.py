@@ -13,7 +13,7 @@ from opsassay.model.run_folder import ACTIONS, TIMELINE, TRACE
 from opsassay.outside import is_plain, open_plain
 from opsassay.web.browsing.catalogue import StoredRun
 from opsassay.web.browsing.lines import size_of
-from opsassay.web.clock import Clock, agent_clock
+from opsassay.web.clock import RunClock, agent_clock
 from opsassay.web.system_lanes import Dip, dips_of, span_of, trial_clock
 
 LARGEST = 16 * 2**20
@@ -24,7 +24,7 @@ LARGEST = 16 * 2**20
 class Course:
     """The lanes of a run, None where nothing tells its times, with the *dips* after each change; *note* says what lacks."""
 
-    clock: Clock | None = None
+    clock: RunClock | None = None
     dips: tuple[Dip, ...] = ()
     note: str = ""
 
@@ -60,7 +60,7 @@ def _of_trial(one: StoredRun, seconds: float) -> Course:
     return Course(clock, dips_of(evidence, span))
 
 
-def _of_agent(one: StoredRun, seconds: float) -> Clock | None:
+def _of_agent(one: StoredRun, seconds: float) -> RunClock | None:
     return agent_clock(_lines(one.folder / ACTIONS), _lines(one.folder / TRACE), seconds)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from opsassay.errors import OpsAssayError, UserError
 from opsassay.model.incident import Incident
+from opsassay.outside import one_sentence
 from opsassay.telemetry.content import INCIDENT
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql, QueryResult
@@ -210,5 +211,5 @@ def _said(result: QueryResult | None) -> str:
         more = f"; there are more, {SQL_ROWS} are shown" if result.truncated else ""
         return f"{len(result.rows):,} row{'' if len(result.rows) == 1 else 's'}{more}."
     return (
-        "No rows." if result.status == "empty" else f"The statement was not carried out: {plain(result.message, 600)}"
+        "No rows." if result.status == "empty" else f"The statement was not carried out: {one_sentence(result.message)}"
     )

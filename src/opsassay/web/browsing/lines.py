@@ -14,7 +14,7 @@ from opsassay.outside import open_plain
 
 BLOCK = 2**20
 LONGEST_LINE = 4 * 2**20
-"""Bytes of a line that is read; of a longer one only its length is told."""
+"""Bytes of a line that is read; of a longer one only its length is given."""
 
 
 def page_of_lines(path: Path, number: int, rows: int) -> tuple[list[dict[str, Any]], int]:

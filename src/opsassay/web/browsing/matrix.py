@@ -62,7 +62,7 @@ def _solvers(shown: Shown, domain: str) -> tuple[list[View], str]:
         if of == domain:
             row = rows.get(name)
             success = row.success if row else None
-            reference = runs[0].run.solver.kind == ORACLE or bool(row and row.entry.baseline)
+            reference = runs[0].run.solver.name.startswith(ORACLE) or bool(row and row.entry.baseline)
             found.append({
                 "key": name, "name": plain(name, 120), "page": solver_page(domain, name), "runs": len(runs),
                 "rank": rank_text(row) if row and row.rank is not None and not reference else "",

@@ -1,14 +1,30 @@
-// Follows what begins and ends, and puts the new parts of this page in place of the old ones.
+// Puts the new parts of this page in place of the old ones: as runs begin and end, or every so often where the page says so.
+// A tab that nobody sees asks for nothing: browsers keep few connections to a server, and a hundred tabs share them.
 (() => {
   "use strict";
+  const GONE = "The server does not answer; this page shows what was last seen.";
+  const OFTEN_MS = 2000;
   const said = document.getElementById("said");
-  let waiting = null;
+  const every = Number(document.querySelector("[data-every]")?.dataset.every ?? 0);
+  let waiting = null, events = null, timer = null;
+
+  function say(text) {
+    if (said && said.textContent !== text) said.textContent = text;
+  }
 
   async function renew() {
     waiting = null;
-    const answer = await fetch(location.href, { cache: "no-store" });
-    if (!answer.ok) throw new Error(`answer ${answer.status}`);
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    try {
+      const answer = await fetch(location.href, { cache: "no-store" });
+      if (!answer.ok) throw new Error(`answer ${answer.status}`);
+      replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      if (said?.textContent === GONE) say("");
+    } catch {
+      say(GONE);
+    }
+  }
+
+  function replace(fresh) {
     const focused = document.activeElement?.getAttribute("href");
     for (const old of document.querySelectorAll("[data-live]")) {
       const part = fresh.getElementById(old.id);
@@ -19,27 +35,38 @@
     }
   }
 
-  const every = document.querySelector("[data-every]")?.dataset.every;
-  if (every) {  // what is read anew with every look has no events
-    const again = () => renew().then(() => said && (said.textContent = ""), () => said && (said.textContent = "The server does not answer; this page shows what was last seen."))
-      .finally(() => setTimeout(again, Number(every)));
-    setTimeout(again, Number(every));
-    return;
+  function poll(after) {
+    timer = setTimeout(() => renew().then(() => timer === null || poll(after)), after);
   }
 
-  const events = new EventSource(`${document.querySelector("nav.ways a").getAttribute("href").replace("index.html", "")}events`);
-  events.addEventListener("message", (message) => {
-    const run = JSON.parse(message.data);
-    said.textContent = `${run.solver} ${run.event === "begun" ? "has begun" : `has ended as ${run.status}`}: ${run.task}`;
-    waiting ??= setTimeout(() => renew().catch(() => {}), 200);
+  function follow() {
+    events = new EventSource("events");
+    events.addEventListener("message", (message) => {
+      const run = JSON.parse(message.data);
+      say(`${run.solver} ${run.event === "begun" ? "has begun" : `has ended as ${run.status}`}: ${run.task}`);
+      waiting ??= setTimeout(renew, 200);
+    });
+    events.addEventListener("error", () => {
+      if (events?.readyState === EventSource.CLOSED && timer === null) poll(OFTEN_MS);  // too many follow: looked at by itself
+      else say(GONE);
+    });
+    events.addEventListener("open", () => { if (said?.textContent === GONE) waiting ??= setTimeout(renew, 200); });
+  }
+
+  function stop() {
+    events?.close();
+    clearTimeout(timer);
+    events = timer = null;
+  }
+
+  function start() {
+    if (every) poll(every);
+    else follow();
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    stop();
+    if (document.visibilityState === "visible") renew().then(start);
   });
-  events.addEventListener("error", () => {
-    said.textContent = "The server does not answer; this page shows what was last seen.";
-  });
-  events.addEventListener("open", () => {
-    if (said.textContent.startsWith("The server")) {
-      said.textContent = "";
-      waiting ??= setTimeout(() => renew().catch(() => {}), 200);
-    }
-  });
+  if (document.visibilityState === "visible") start();
 })();
