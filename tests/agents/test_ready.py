@@ -19,8 +19,14 @@ from opsassay.bench.domains.sre.contract import TrialAgent
 from opsassay.errors import NotFoundError, UserError
 from opsassay.model.files import load_yaml
 
-NAMES = ("claude-code", "codex", "holmes", "mini-swe-agent", "opencode")
-PREFIXES = {"claude-code": "mcp__opsassay__", "codex": "mcp__opsassay.", "opencode": "opsassay_"}
+NAMES = ("a2a", "claude-code", "codex", "gemini-cli", "holmes", "http", "mcp", "mini-swe-agent", "opencode")
+PREFIXES = {
+    "claude-code": "mcp__opsassay__",
+    "codex": "mcp__opsassay.",
+    "gemini-cli": "mcp_opsassay_",
+    "opencode": "opsassay_",
+}
+TARGETED = ("a2a", "http", "mcp")
 PLACES = {"work": "/work", "prompt": "/work/prompt.md", "mcp": "/work/mcp.json", "tools": "/run/opsassay/tools.sock",
           "python": "/usr/bin/python3", "model": 'gpt "5"', "model_url": "http://127.0.0.1:8000/v1"}  # fmt: skip
 
@@ -84,10 +90,10 @@ def test_each_is_described_whole():
         file = load_yaml(path, ReadyFile)
         assert file.agent == name
         assert file.documentation.startswith("https://")
-        assert "{program}" in file.command[0]
+        assert file.target or "{program}" in file.command[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(TARGETED)))
 def test_a_program_that_is_not_there_is_one_sentence_before_anything_runs(name, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     file = load_yaml(ready_files()[name], ReadyFile)

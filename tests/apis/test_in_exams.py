@@ -149,5 +149,5 @@ def test_an_agent_that_does_not_need_them_has_none(examined):
 
 def test_where_no_apis_are_served_an_agent_that_needs_them_is_refused(tmp_path):
     outside = OutsideAgent.of(CommandAgent(EXAMPLE), None)
-    with pytest.raises(UserError, match="served for recorded incidents alone"):
+    with pytest.raises(UserError, match="no telemetry here to serve"):
         run_outside(outside, OutsideTask(tmp_path, lambda _: ""), tmp_path, tmp_path, None, sealed=False)

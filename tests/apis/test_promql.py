@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from apis.recordings import START_S, every, recorded
+from opsassay.apis import views
 from opsassay.apis.encoding import matrix_json, number_text
 from opsassay.apis.promql.evaluating import Evaluation
 from opsassay.apis.promql.parsing import FUNCTIONS, parse
 from opsassay.apis.promql.values import PromqlError, Vectors
+from opsassay.apis.promql.windows import RANGE_FUNCTIONS
 from opsassay.apis.series import read_series
 
 MINUTES = 60
@@ -44,7 +46,7 @@ def store(tmp_path_factory):
         ("odd", {"attr.n": "1"}, every(10, 3, math.nan, 5)), ("odd", {"attr.n": "2"}, every(10, math.nan, math.nan, 7)),
         ("gone", {}, {0: 1.0}), *jobs,
     ]  # fmt: skip
-    return read_series(recorded(tmp_path_factory.mktemp("r") / "incident", series))
+    return read_series(views.recorded(recorded(tmp_path_factory.mktemp("r") / "incident", series)))
 
 
 def evaluated(store, query, *at_s, key=None):
@@ -121,6 +123,54 @@ def instant(store, query, at_s):
         ('work{job!="api",group=~"prod.*",none=""}', 50, {"production/0/app": 500, "production/1/app": 600}),
         ('{__name__=~"gon.|agai"}', 1, {"": 1}),
         ("vector(2) * 3", 50, {"": 6}),
+        ('work{job="api"} and on(instance) work{instance="1",group="canary"}', 50,
+         {"production/1/api": 200, "canary/1/api": 400}),
+        ('work{job="api"} unless on(instance) work{instance="1"}', 50, {"production/0/api": 100, "canary/0/api": 300}),
+        ('work{group="canary",job="api"} or work{job="api"}', 50,
+         {"canary/0/api": 300, "canary/1/api": 400, "production/0/api": 100, "production/1/api": 200}),
+        ('work{job="api",instance="0"} or on() vector(7)', 50, {"production/0/api": 100, "canary/0/api": 300}),
+        ('nothing or vector(7)', 50, {"": 7}),
+        ('nothing and work', 50, {}),
+        ('work{job="api"} / on(job) group_left sum by (job) (work)', 50,
+         {"production/0/api": 0.1, "production/1/api": 0.2, "canary/0/api": 0.3, "canary/1/api": 0.4}),
+        ('sum by (job) (work) / on(job) group_right work{job="api",group="canary"}', 50,
+         {"canary/0/api": 1000 / 300, "canary/1/api": 2.5}),
+        ('sum by (job) (work) * on(job) group_left(group) max by (job, group) (work{group="canary",job="api"})', 50,
+         {"canary/api": 400_000}),
+        ('work{job="api"} > on(job) group_left avg by (job) (work)', 50, {"canary/0/api": 300, "canary/1/api": 400}),
+        ("hits @ 0", 50, {}),
+        (f'hits{{path="foo"}} @ {START_S + 1500}', 50, {"foo": 50}),
+        ('hits{path="foo"} @ end() - hits{path="foo"} @ start()', 50, {"foo": 0}),
+        (f'rate(hits{{path="foo"}}[10m] @ {START_S + 1500} offset 5m)', 50, {"foo": 10 / 300}),
+        ('max_over_time(rate(hits{path="foo"}[10m])[20m:5m])', 50, {"foo": 10 / 300}),
+        ("sum_over_time(level[20m:5m])", 20, {"up": 300, "down": 500}),  # steps are multiples of 5 min of the clock
+        ("count_over_time(vector(1)[5m:1m])", 50, {"": 5}),
+        ("count_over_time(vector(1)[5m:])", 50, {"": 5}),
+        ("avg_over_time(level[10m:5m] offset 5m)", 20, {"up": 75, "down": 125}),
+        ("stddev(work) by (job)", 50, {"api": 12500**0.5, "app": 12500**0.5}),
+        ("stdvar(work) by (job)", 50, {"api": 12500, "app": 12500}),
+        ("group(work) by (job)", 50, {"api": 1, "app": 1}),
+        ("quantile(0.5, work)", 50, {"": 450}),
+        ("quantile by (job) (1, work)", 50, {"api": 400, "app": 800}),
+        ("quantile by (job) (2, work)", 50, {"api": math.inf, "app": math.inf}),
+        ("clamp(level, 20, 100)", 20, {"up": 100, "down": 20}),
+        ("clamp(level, 100, 20)", 20, {}),
+        ("clamp_min(level, 20)", 20, {"up": 200, "down": 20}),
+        ("clamp_max(level, 20)", 20, {"up": 20, "down": 0}),
+        ("round(level / 70)", 20, {"up": 3, "down": 0}),
+        ("round(level, 30)", 20, {"up": 210, "down": 0}),
+        ("floor(level / 70)", 20, {"up": 2, "down": 0}),
+        ("ceil(level / 70)", 20, {"up": 3, "down": 0}),
+        ("log2(level)", 20, {"up": math.log2(200), "down": -math.inf}),
+        ('scalar(level{path="up"}) + vector(1)', 20, {"": 201}),
+        ("vector(scalar(level))", 20, {"": math.nan}),
+        ('absent(nothing{job="a",group=~"b"})', 20, {"a": 1}),
+        ("absent(level)", 20, {}),
+        ("stddev_over_time(level[20m])", 20, {"up": 3125**0.5, "down": 3125**0.5}),
+        ("changes(again[31m])", 30, {"": 6}),
+        ("resets(again[31m])", 30, {"": 1}),
+        ("idelta(again[31m])", 20, {"": -1}),
+        ("present_over_time(gone[5m])", 2, {"": 1}),
     ],
 )  # fmt: skip
 def test_what_a_query_gives_at_an_instant(store, query, at_min, expected):
@@ -140,7 +190,9 @@ def test_time_is_that_of_each_step(store):
 
 
 def test_a_range_is_evaluated_at_every_step_as_at_an_instant(store):
-    queries = ("rate(hits[12m])", "sum by (path) (level)", "topk(1, hits)", "max_over_time(level[7m]) > 60")
+    queries = ("rate(hits[12m])", "sum by (path) (level)", "topk(1, hits)", "max_over_time(level[7m]) > 60",
+               "max_over_time(rate(hits[12m])[10m:90s])", "level or hits", "hits unless level > 60", "absent(gone)",
+               'quantile(0.3, work)', "work * on(job) group_left sum by (job) (work)", "stddev(hits)")  # fmt: skip
     for query in queries:
         steps = range(0, 3600, 77)
         found = evaluated(store, query, *steps)
@@ -168,12 +220,12 @@ def test_a_name_stays_with_what_is_selected_and_goes_with_what_is_computed(store
         ("", "parse error: no expression found in input"),
         ("nosuch(hits)", "unknown function with name 'nosuch'"),
         ("rate(hits)", "expected type matrix"),
-        ("hits[5m:1m]", "a subquery is outside the subset"),
-        ("rate(hits[5m:1m])", "a subquery is outside the subset"),
-        ("hits @ 5", "the modifier @ is outside the subset"),
-        ("hits and hits", "the operator and is outside the subset"),
-        ("hits * on(path) group_left work", "matching of many to one is outside the subset"),
-        ("stddev(hits)", "the aggregation stddev() is outside the subset"),
+        ("rate(hits[5m:0s])", "duration must be greater than 0"),
+        ("rate(hits[100y:1ms])", "too many samples"),
+        ("count_over_time(hits[5m:1e300])", "parse error"),
+        ("hits atan2 hits", "the operator atan2 is outside the subset"),
+        ("hits * on(none) group_left work", "matching labels must be unique on one side"),
+        ("count_values('v', hits)", "the aggregation count_values() is outside the subset"),
         ("histogram_quantile(0.9, hits)", "the function histogram_quantile() is outside the subset"),
         ('{path="a" or job="b"}', "'or' between matchers is outside the subset"),
         ("hits * on(nothing) work", "many-to-many matching not allowed"),
@@ -217,8 +269,10 @@ def test_every_function_of_the_subset_is_on_its_page_and_evaluated(store):
     page = (ROOT / "docs" / "adapters.md").read_text()
     assert [name for name in FUNCTIONS if f"`{name}`" not in page and f"`{name}()`" not in page] == []
     for name in FUNCTIONS:
-        argument = {"time": "", "vector": "1", "abs": "hits"}.get(name, "hits[10m]")
-        evaluated(store, f"{name}({argument})", 600)
+        argument = {"time": "", "vector": "1", "clamp": "hits, 1, 2", "clamp_min": "hits, 1", "clamp_max": "hits, 1"}
+        if name not in argument:
+            argument[name] = "hits[10m]" if name in RANGE_FUNCTIONS else "hits"
+        evaluated(store, f"{name}({argument[name]})", 600)
 
 
 def test_numbers_of_a_range_are_written_one_way_whatever_stands_beside_them():

@@ -59,6 +59,35 @@ def test_what_is_said_holds_nothing_to_fetch(path: str, what: str) -> None:
     assert refusal("POST", f"/v1{path}", json.dumps({**PLAIN[path], where: plain}).encode(), MODEL) is None
 
 
+GEMINI_MORE = {
+    "many answers": {"generationConfig": {"candidateCount": 8}}, "many answers, spelt otherwise": {"generationConfig": {"candidate_count": 8}},
+    "speech": {"generationConfig": {"responseModalities": ["AUDIO"]}}, "speech, spelt otherwise": {"generationConfig": {"response_modalities": ["AUDIO"]}},
+    "a setting of tomorrow": {"generationConfig": {"browse": True}}, "a search": {"tools": [{"googleSearch": {}}]},
+    "a search, spelt otherwise": {"tools": [{"google_search": {}}]}, "code": {"tools": [{"functionDeclarations": [], "codeExecution": {}}]},
+    "what was kept": {"cachedContent": "c"}, "what was kept, spelt otherwise": {"cached_content": "c"},
+    "a file": {"contents": [{"parts": [{"fileData": {"fileUri": "https://x/?k"}}]}]},
+    "a file, spelt otherwise": {"contents": [{"parts": [{"file_data": {"file_uri": "https://x/?k"}}]}]},
+    "a file of the system": {"systemInstruction": {"parts": [{"fileData": {"fileUri": "https://x/?k"}}]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", GEMINI_MORE)
+def test_a_request_to_gemini_holds_what_is_named(what: str) -> None:
+    path, plain = (
+        "/v1beta/models/model-1:generateContent",
+        {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]},
+    )
+    assert refusal("POST", path, json.dumps({**plain, **GEMINI_MORE[what]}).encode(), "model-1")
+    assert refusal("POST", path, json.dumps({**plain, "generationConfig": {"topP": 1}}).encode(), "model-1") is None
+    for other in (
+        "model-2:generateContent",
+        "model-1:batchGenerateContent",
+        "../files:generateContent",
+        "model-1%2f..:generateContent",
+    ):
+        assert refusal("POST", f"/v1beta/models/{other}", json.dumps(plain).encode(), "model-1")
+
+
 PATHS = (
     "/v1/{p}/../files", "/v1/%2e%2e/files", "/v1/{p}/%2e%2e/files", "/v1//{p}", "//v1/{p}", "/v1/./{p}", "/v1/{p}/", "/v1/{p}%00",
     "/v1/{p};x", "/v1/{p}%2f..%2ffiles", "/V1/{p}", "/v1/{p}\\..\\files", "/v1/{p}#x", "/v1/v1/{p}", "http://x/v1/{p}", "/v1/{p}?x=1",

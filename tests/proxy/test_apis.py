@@ -1,4 +1,4 @@
-"""The three APIs read whatever an agent or an upstream sends: no JSON value makes them fail."""
+"""The APIs read whatever an agent or an upstream sends: no JSON value makes them fail."""
 
 from __future__ import annotations
 
@@ -50,6 +50,17 @@ WORDS = [
     "call_id",
     "stream",
     "refusal",
+    "contents",
+    "parts",
+    "candidates",
+    "functionCall",
+    "functionResponse",
+    "args",
+    "thought",
+    "usageMetadata",
+    "promptTokenCount",
+    "candidatesTokenCount",
+    "systemInstruction",
 ]
 TYPES = [
     "text",
@@ -96,8 +107,9 @@ def test_any_json_can_be_read_assembled_edited_and_made_a_step(api, asked, event
     api.add_message(api.edit_text(asked, str.upper), "system", "more")
     stream = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
     assert sse.events(stream) == events
+    suffix = api.suffix if isinstance(api.suffix, str) else api.suffix[0]
     exchange = Exchange(
-        id="1", method="POST", path=f"/v1{api.suffix}", request_headers=(), request_body=json.dumps(asked).encode(),
+        id="1", method="POST", path=f"/v1{suffix}", request_headers=(), request_body=json.dumps(asked).encode(),
         sent_body=None, status=200, reason="", headers=(("Content-Type", "text/event-stream"),), chunks=((1, stream),),
         started_ns=1, ended_ns=2, outcome="complete", error=None,
     )  # fmt: skip

@@ -53,6 +53,7 @@ class AgentFile(Written):
         default=(), description="folders or files of the machine that it sees in the seal, by their absolute paths"
     )
     needs: tuple[Literal["model", "mcp", "apis"], ...] = Field(default=(), description="what is offered to it")
+    remote: bool = Field(default=False, description="it hands the task on to an agent elsewhere, and runs unsealed")
     source: str = Field(default="", description="where it comes from")
     environment: dict[str, str] = Field(
         default_factory=dict, description="further variables; no keys: they are readable"

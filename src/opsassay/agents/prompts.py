@@ -70,17 +70,26 @@ def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -
             "- An MCP server offers list_tables, get_schema, query_sql (DuckDB) and think over the same tables, and submit "
             f"for the answer: {places['mcp']} describes it in the usual form."
         )
-    if "prometheus" in places:
-        lines.append(
-            f"- The same telemetry is served read-only by the HTTP APIs of Prometheus at {places['prometheus']}, of Jaeger "
-            f"at {places['jaeger']}, of Loki at {places['loki']}, of Alertmanager at {places['alertmanager']} and of Tempo "
-            f"at {places['tempo']}; a query without a time is asked of the end of the recording."
-        )
+    lines += [
+        f"- {said[:-1]}; a query without a time is asked of the end of the recording." for said in apis_prompt(places)
+    ]
     lines.append(f"- Write the answer to {places['answer']}, or print it as all that you print, or submit it by MCP.")
     return _TASK.format(
         date=_date(incident), incident=describe(incident), places="\n".join(lines), columns=_columns(),
         contract=contract(), seconds=limits.seconds, budget=limits.tool_budget, cap=limits.tool_calls,
     )  # fmt: skip
+
+
+def apis_prompt(places: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the sentence on where backends' APIs are, nothing where none are served."""
+    if "prometheus" not in places:
+        return ()
+    said = (
+        f"The same telemetry is served read-only by the HTTP APIs of Prometheus at {places['prometheus']}, of Jaeger "
+        f"at {places['jaeger']}, of Loki at {places['loki']}, of Alertmanager at {places['alertmanager']} and of Tempo "
+        f"at {places['tempo']}."
+    )
+    return (said,)
 
 
 def _date(incident: Incident) -> str:

@@ -1,4 +1,4 @@
-"""Alertmanager's API v2 over one recording: its alerts as Alertmanager has them at the end of the recording.
+"""Alertmanager's API v2 over one view: its alerts as Alertmanager has them now.
 
 Shapes, orders and errors are those of Alertmanager 0.25, which the tests run beside this where it is installed.
 """
@@ -15,10 +15,10 @@ from opsassay.apis.matching import Matcher, RegexError, require_regex
 from opsassay.apis.requests import ApiCall, ApiReply
 from opsassay.apis.rules import alert_annotations, alert_labels, rfc3339
 from opsassay.apis.series import Labels
+from opsassay.apis.views import View
 from opsassay.errors import UserError
-from opsassay.model.incident import Alert, Incident
+from opsassay.model.incident import Alert
 
-RECEIVER = "recorded"
 _VERSION = "0.25.0"
 _RESOLVE_NS = 5 * 60 * 10**9
 _FILTER = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(=~|=|!=|!~)\s*(.*?)\s*", re.ASCII | re.DOTALL)
@@ -33,13 +33,12 @@ class AlertmanagerError(UserError):
 class AlertmanagerApi:
     """Answers what stands below /api/v2; nothing is silenced, and alerts are read only."""
 
-    def __init__(self, incident: Incident) -> None:
-        now_ns = incident.abnormal.end_ns
-        self._alerts = _alerts(incident.alerts, now_ns)
-        self._began_ns = incident.normal.start_ns
+    def __init__(self, view: View) -> None:
+        self._receiver, self._began_ns = view.kind, view.began_ns
+        self._alerts = _alerts(view.alerts, view.now_ns, self._receiver)
         self._endpoints: dict[str, Callable[[ApiCall], ApiReply]] = {
             "alerts": lambda call: _json(self._asked(call)), "alerts/groups": self._groups, "status": self._status,
-            "receivers": lambda _call: _json([{"name": RECEIVER}]), "silences": lambda _call: _json([]),
+            "receivers": lambda _call: _json([{"name": self._receiver}]), "silences": lambda _call: _json([]),
         }  # fmt: skip
 
     def answer(self, call: ApiCall) -> ApiReply | None:
@@ -59,7 +58,9 @@ class AlertmanagerApi:
     def _asked(self, call: ApiCall) -> list[dict[str, Any]]:
         matchers = [_matcher(text) for text in call.parameters.get("filter", ())]
         receiver = _whole_regex(call.first("receiver") or ".*", "failed to parse receiver param: ")
-        shown = call.parameters.get("active", ("true",))[0].lower() in _TRUE and receiver.test([RECEIVER])(RECEIVER)
+        shown = call.parameters.get("active", ("true",))[0].lower() in _TRUE and receiver.test([self._receiver])(
+            self._receiver
+        )
         return [alert for alert in self._alerts if shown and _fits(alert["labels"], matchers)]
 
     def _groups(self, call: ApiCall) -> ApiReply:
@@ -68,7 +69,7 @@ class AlertmanagerApi:
             groups.setdefault(alert["labels"]["alertname"], []).append(alert)
         return _json(
             [
-                {"alerts": groups[name], "labels": {"alertname": name}, "receiver": {"name": RECEIVER}}
+                {"alerts": groups[name], "labels": {"alertname": name}, "receiver": {"name": self._receiver}}
                 for name in sorted(groups)
             ]
         )
@@ -78,7 +79,8 @@ class AlertmanagerApi:
             "branch": "", "buildDate": "", "buildUser": "", "goVersion": "", "revision": f"opsassay-{__version__}",
             "version": _VERSION,
         }  # fmt: skip
-        config = f"route:\n  receiver: {RECEIVER}\n  group_by:\n  - alertname\nreceivers:\n- name: {RECEIVER}\n"
+        name = self._receiver
+        config = f"route:\n  receiver: {name}\n  group_by:\n  - alertname\nreceivers:\n- name: {name}\n"
         return _json(
             {
                 "cluster": {"peers": [], "status": "disabled"}, "config": {"original": config},
@@ -96,7 +98,7 @@ def fingerprint(labels: Labels) -> str:
     return f"{value:016x}"
 
 
-def _alerts(alerts: Sequence[Alert], now_ns: int) -> list[dict[str, Any]]:
+def _alerts(alerts: Sequence[Alert], now_ns: int, receiver: str) -> list[dict[str, Any]]:
     """Return one alert for each set of labels, by fingerprint: from its first time on, annotated as the last time."""
     found: dict[str, dict[str, Any]] = {}
     for alert in sorted(alerts, key=lambda one: one.time_ns):
@@ -105,7 +107,7 @@ def _alerts(alerts: Sequence[Alert], now_ns: int) -> list[dict[str, Any]]:
         started = found[key]["startsAt"] if key in found else rfc3339(alert.time_ns)
         found[key] = {
             "annotations": alert_annotations(alert), "endsAt": rfc3339(now_ns + _RESOLVE_NS), "fingerprint": key,
-            "receivers": [{"name": RECEIVER}], "startsAt": started,
+            "receivers": [{"name": receiver}], "startsAt": started,
             "status": {"inhibitedBy": [], "silencedBy": [], "state": "active"}, "updatedAt": rfc3339(now_ns),
             "labels": labels,
         }  # fmt: skip

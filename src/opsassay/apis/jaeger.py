@@ -1,4 +1,4 @@
-"""Jaeger's query API over one recording: services, operations, traces, dependencies. Now is the end of the recording."""
+"""Jaeger's query API over one view: services, operations, traces, dependencies. Now is its latest span."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from opsassay.apis.matching import Matcher
 from opsassay.apis.naming import apart, otlp_label_name
 from opsassay.apis.promql.values import Present
 from opsassay.apis.series import Labels, Times
-from opsassay.telemetry.datapack import Datapack
+from opsassay.apis.views import View
 
 _NO_LABELS = {"time", "message", "period"}
 _KEY, _NUMBER = "label:", "number:"
@@ -80,9 +80,9 @@ class LogStore:
         return slice(low, max(low, high))
 
 
-def read_logs(view: Datapack) -> LogStore:
+def read_logs(view: View) -> LogStore:
     """Return the logs of *view*; raises DatapackError when a table is damaged."""
-    frame = view.both("logs")
+    frame = view.rows("logs")
     schema = frame.collect_schema()
     columns = [name for name in schema.names() if name not in _NO_LABELS and not schema[name].is_nested()]
     named = dict(zip(columns, apart(otlp_label_name(column) for column in columns), strict=True))

@@ -1,4 +1,4 @@
-"""Loki's HTTP API over one recording: logs, labels, series, and counts over them. Now is the end of the recording."""
+"""Loki's HTTP API over one view: logs, labels, series, and counts over them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opsassay.apis.naming import is_label_name
 from opsassay.apis.promql.values import PromqlError, key_of
 from opsassay.apis.requests import TEXT, ApiCall, ApiReply, duration_ns, duration_s, number_in
 from opsassay.apis.series import Times
-from opsassay.telemetry.datapack import Datapack
+from opsassay.apis.views import View
 
 DEFAULT_ENTRIES = 100
 MOST_ENTRIES = 5000
@@ -38,13 +38,13 @@ _SELECTORS = ("match", "match[]")
 
 
 class LokiApi:
-    """Answers what stands below /loki/api/v1; queries are evaluated one at a time, so memory is bounded."""
+    """Answers what stands below /loki/api/v1; queries are evaluated one at a time, by *turn*, so memory is bounded."""
 
-    def __init__(self, view: Datapack) -> None:
+    def __init__(self, view: View, turn: threading.Lock) -> None:
         self.store: LogStore = read_logs(view)
         last_ns = int(self.store.ns[-1]) + 1 if len(self.store.ns) else 0
-        self._now_ns = max(view.incident.abnormal.end_ns, last_ns)
-        self._one_query = threading.Lock()
+        self._now_ns = max(view.now_ns, last_ns)
+        self._one_query = turn
         self._endpoints: dict[str, Endpoint] = {
             "query": self._query, "query_range": self._query_range, "labels": self._labels, "label": self._labels,
             "series": self._series, "status/buildinfo": _buildinfo,

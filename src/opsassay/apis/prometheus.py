@@ -1,7 +1,4 @@
-"""Prometheus' HTTP API over one recording: its answers, its errors, its bounds.
-
-Now is the end of the recording: a query without a time is asked of its last sample.
-"""
+"""Prometheus' HTTP API over one view: its answers, its errors, its bounds."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from opsassay.apis.promql.values import PromqlError, Vectors
 from opsassay.apis.requests import TEXT, ApiCall, ApiReply, duration_s, ms_in
 from opsassay.apis.rules import alerts_of, rules_of
 from opsassay.apis.series import SeriesStore, Times, read_series
-from opsassay.telemetry.datapack import Datapack
+from opsassay.apis.views import View
 
 MOST_POINTS = 11_000
 """Of a series in one answer, as with Prometheus."""
@@ -35,20 +32,18 @@ _VERSION = "3.0.0"
 
 
 class PrometheusApi:
-    """Answers what stands below /api/v1 of Prometheus; queries are evaluated one at a time, so memory is bounded."""
+    """Answers what stands below /api/v1 of Prometheus; queries are evaluated one at a time, by *turn*."""
 
-    def __init__(self, view: Datapack) -> None:
+    def __init__(self, view: View, turn: threading.Lock) -> None:
         self.store: SeriesStore = read_series(view)
-        self._alerts = view.incident.alerts
-        self._now_ms = view.incident.abnormal.end_ns // 10**6
-        self._one_query = threading.Lock()
+        self._view, self._now_ms, self._one_query = view, view.now_ns // 10**6, turn
         self._plain = {
             ("-", "healthy"): "Prometheus Server is Healthy.\n",
             ("-", "ready"): "Prometheus Server is Ready.\n",
         }
         self._endpoints = {
             "query": self._query, "query_range": self._query_range, "series": self._series, "labels": self._labels,
-            "metadata": self._metadata, "rules": self._rules, "alerts": lambda _call: _data(alerts_of(self._alerts)),
+            "metadata": self._metadata, "rules": self._rules, "alerts": lambda _call: _data(alerts_of(view.alerts)),
             "status/buildinfo": _buildinfo,
         }  # fmt: skip
 
@@ -75,7 +70,7 @@ class PrometheusApi:
             return _result("string", f"[{seconds_text(at_ms)},{json.dumps(expression.val, ensure_ascii=False)}]")
         with _turn(self._one_query, _deadline(call)) as deadline:
             evaluation = Evaluation(self.store, np.array([at_ms], dtype=np.int64), deadline)
-            if isinstance(expression, promql.MatrixSelector):
+            if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr):
                 return _result("matrix", samples_json(evaluation.samples(expression)))
             found = evaluation.evaluate(expression)
             if isinstance(found, Vectors):
@@ -85,8 +80,8 @@ class PrometheusApi:
     def _query_range(self, call: ApiCall) -> ApiReply:
         steps_ms = _steps(call)
         expression = _top(parse(call.first("query") or ""))
-        if isinstance(expression, promql.MatrixSelector | promql.StringLiteral):
-            kind = "range vector" if isinstance(expression, promql.MatrixSelector) else "string"
+        if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr | promql.StringLiteral):
+            kind = "string" if isinstance(expression, promql.StringLiteral) else "range vector"
             raise PromqlError(
                 f'invalid parameter "query": invalid expression type "{kind}" for range query, must be Scalar or '
                 "instant Vector"
@@ -135,7 +130,7 @@ class PrometheusApi:
         kind = call.first("type")
         if kind not in {None, "alert", "record"}:
             raise PromqlError(f'invalid parameter "type": not supported value "{str(kind)[:200]}"')
-        return _data(rules_of(self._alerts if kind != "record" else (), self._now_ms))
+        return _data(rules_of(self._view) if kind != "record" else {"groups": []})
 
 
 def failed(error: PromqlError) -> ApiReply:
@@ -166,11 +161,12 @@ def _top(expression: promql.Expr) -> promql.Expr:
 
 
 def _order(expression: promql.Expr) -> Any:
-    """Return by what the series of an instant answer are sorted: topk and bottomk say the first ones first."""
-    match str(expression.op) if isinstance(expression, promql.AggregateExpr) else "":
-        case "topk":
+    """Return by what the series of an instant answer are sorted: topk, bottomk and sorts say the first ones first."""
+    named = expression.op if isinstance(expression, promql.AggregateExpr) else ""
+    match expression.func.name if isinstance(expression, promql.Call) else str(named):
+        case "topk" | "sort_desc":
             return lambda value: (value != value, -value)  # noqa: PLR0124 - NaN comes last
-        case "bottomk":
+        case "bottomk" | "sort":
             return lambda value: (value != value, value)  # noqa: PLR0124
     return None
 

@@ -1,4 +1,4 @@
-"""The alerts of an incident as Prometheus lists them; what their rules were is not recorded but for the threshold."""
+"""Alerts and their rules as Prometheus lists them; what a rule asks is not said: ours are over spans and states."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from opsassay.apis.encoding import exponent_text, number_text
 from opsassay.apis.series import Labels
+from opsassay.apis.views import View
 from opsassay.model.incident import Alert
 
 _EPOCH = "1970-01-01T00:00:00Z"
@@ -31,24 +32,25 @@ def alert_annotations(alert: Alert) -> Labels:
 
 
 def alerts_of(alerts: Sequence[Alert]) -> dict[str, Any]:
-    """Return the answer of ``/api/v1/alerts``: every alert of the recording fires until its end."""
+    """Return the answer of ``/api/v1/alerts``."""
     return {"alerts": [_alert(alert) for alert in alerts]}
 
 
-def rules_of(alerts: Sequence[Alert], now_ms: int) -> dict[str, Any]:
-    """Return the answer of ``/api/v1/rules``: one rule for each signal that fired, without the query, which is unknown."""
-    signals = sorted({alert.signal for alert in alerts})
-    evaluated = rfc3339(now_ms * 10**6) if now_ms else _EPOCH
+def rules_of(view: View) -> dict[str, Any]:
+    """Return the answer of ``/api/v1/rules``: one rule for each signal, without its query."""
+    evaluated = rfc3339(view.now_ns) if view.now_ns else _EPOCH
     rules = [
         {
-            "state": "firing", "name": signal, "query": "", "duration": 0, "keepFiringFor": 0, "labels": {},
-            "annotations": {}, "alerts": [_alert(alert) for alert in alerts if alert.signal == signal],
-            "health": "ok", "evaluationTime": 0, "lastEvaluation": evaluated, "type": "alerting",
+            "state": "firing" if firing else "inactive", "name": signal, "query": "", "duration": rule.for_s,
+            "keepFiringFor": 0, "labels": {"severity": rule.severity} if rule.severity else {},
+            "annotations": {"description": f"of a {rule.about}"} if rule.about else {}, "alerts": firing, "health": "ok",
+            "evaluationTime": 0, "lastEvaluation": evaluated, "type": "alerting",
         }
-        for signal in signals
+        for signal, rule in sorted(view.rules.items())
+        for firing in ([_alert(alert) for alert in view.alerts if alert.signal == signal],)
     ]  # fmt: skip
     group = {
-        "name": "recorded", "file": "recorded", "rules": rules, "interval": 0, "limit": 0, "evaluationTime": 0,
+        "name": view.kind, "file": view.kind, "rules": rules, "interval": 0, "limit": 0, "evaluationTime": 0,
         "lastEvaluation": evaluated,
     }  # fmt: skip
     return {"groups": [group] if rules else []}

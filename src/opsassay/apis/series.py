@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from opsassay.apis.naming import apart, label_name, metric_name
-from opsassay.telemetry.datapack import Datapack
+from opsassay.apis.views import View
 from opsassay.telemetry.schema import REQUIRED
 
 NAME = "__name__"
@@ -92,7 +92,7 @@ class SeriesStore:
         return numbers * span + (self.ms - self.first_ms)
 
 
-def read_series(view: Datapack) -> SeriesStore:
+def read_series(view: View) -> SeriesStore:
     """Return the series of *view*; raises DatapackError when a table is damaged.
 
     Gauges and sums are as they were recorded. A histogram ``x`` becomes the counters ``x_count`` and ``x_sum``, added up
@@ -130,8 +130,8 @@ class _SeriesPart:
     values: Values
 
 
-def _parts(view: Datapack, table: str) -> list[_SeriesPart]:
-    frame = view.both(table)
+def _parts(view: View, table: str) -> list[_SeriesPart]:
+    frame = view.rows(table)
     columns = frame.collect_schema()
     keys = [name for name in columns.names() if name not in _NUMBERS and not columns[name].is_nested()]
     numbers = [name for name in ("value", "count", "sum", "min", "max") if name in columns]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from socket import socket as Socket  # noqa: N812 - the class; the argument of that name is a path
 from typing import Protocol
@@ -20,6 +22,7 @@ from opsassay.apis.promql.values import PromqlError
 from opsassay.apis.requests import TEXT, ApiCall, ApiReply, read_call
 from opsassay.apis.spans import read_spans
 from opsassay.apis.tempo import TempoApi
+from opsassay.apis.views import View, recorded
 from opsassay.bounded_http.acceptor import Acceptor, listen_on_port, listen_on_socket
 from opsassay.bounded_http.one_request import (
     REQUEST_TIMEOUT_S,
@@ -29,6 +32,7 @@ from opsassay.bounded_http.one_request import (
     read_head,
     send_content,
 )
+from opsassay.errors import OperationError
 from opsassay.outside import require_socket_path
 from opsassay.telemetry.datapack import Datapack
 
@@ -37,8 +41,11 @@ _LOG = logging.getLogger(__name__)
 TEMPO = "tempo"
 """The part of the path below which Tempo stands on the port of all APIs: its traces have the paths of Jaeger's."""
 
+REFRESH_S = 1.0
+"""What is answered of a running system is so old at most."""
+
 _INDEX = (
-    "Read-only APIs over one recording: Prometheus below /api/v1, Jaeger below /api, Loki below /loki/api/v1, "
+    "Read-only APIs over one view: Prometheus below /api/v1, Jaeger below /api, Loki below /loki/api/v1, "
     "Alertmanager below /api/v2, Tempo below /tempo.\n"
 )
 
@@ -50,23 +57,60 @@ class BackendApi(Protocol):
         """Return the reply to *call*."""
 
 
-class ApiServer:
-    """Answers the requests of connections out of *backends*."""
+class Turns:
+    """Whose turn it is among the queries of one server, whatever view they are over."""
 
-    def __init__(self, backends: Sequence[BackendApi], below: Mapping[str, BackendApi] | None = None) -> None:
-        """*below* are backends that have all paths below the one name, whose paths others have too."""
-        self._backends, self._below = backends, dict(below or {})
+    def __init__(self) -> None:
+        self.prometheus, self.loki = threading.Lock(), threading.Lock()
+
+
+class Backends:
+    """All APIs over one *view*, each made when it is first asked; `named` raises DatapackError for a damaged table."""
+
+    def __init__(self, view: View, turns: Turns) -> None:
+        self._made: dict[str, BackendApi] = {}
+        self._lock = threading.Lock()
+        self._spans = cache(lambda: read_spans(view))
+        self._makers: Mapping[str, Callable[[], BackendApi]] = {
+            "prometheus": lambda: PrometheusApi(view, turns.prometheus), "loki": lambda: LokiApi(view, turns.loki),
+            "alertmanager": lambda: AlertmanagerApi(view), "jaeger": lambda: JaegerApi(self._spans()),
+            TEMPO: lambda: TempoApi(self._spans()),
+        }  # fmt: skip
+
+    def named(self, name: str) -> BackendApi:
+        """Return the API called *name*."""
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = self._makers[name]()
+            return self._made[name]
+
+    def read(self) -> Backends:
+        """Return itself with every API made."""
+        for name in self._makers:
+            self.named(name)
+        return self
+
+
+class ApiServer:
+    """Answers the requests of connections out of the backends that *current* gives, all of them or one *alone*."""
+
+    def __init__(self, current: Callable[[], Backends], alone: str | None = None) -> None:
+        self._current, self._alone = current, alone
 
     @classmethod
-    def over(cls, view: Datapack) -> ApiServer:
-        """Return the server of all APIs over *view*, whose tables are read now; raises DatapackError."""
-        spans = read_spans(view)
-        shared = (PrometheusApi(view), LokiApi(view), AlertmanagerApi(view.incident), JaegerApi(spans))
-        return cls(shared, {TEMPO: TempoApi(spans)})
+    def over(cls, pack: Datapack) -> ApiServer:
+        """Return the server of all APIs over *pack*, whose tables are read now; raises DatapackError."""
+        backends = Backends(recorded(pack), Turns()).read()
+        return cls(lambda: backends)
+
+    @classmethod
+    def live(cls, now: Callable[[], View]) -> ApiServer:
+        """Return the server of all APIs over what *now* sees of a running system, asked once in `REFRESH_S` at most."""
+        return cls(_Latest(now))
 
     def alone(self, name: str) -> ApiServer:
-        """Return a server of the backend below *name* alone, at the root of its paths."""
-        return ApiServer((self._below[name],))
+        """Return a server of the backend called *name* alone, at the root of its paths."""
+        return ApiServer(self._current, name)
 
     def serve(self, connection: Socket) -> None:
         """Answer the one request of *connection*; one whose client hangs up ends with it."""
@@ -83,23 +127,21 @@ class ApiServer:
                 send_content(connection, reply.status, content, reply.kind)
 
     def reply(self, call: ApiCall) -> ApiReply:
-        """Return the reply to *call*: of the first backend that has the path, else that there is no such page."""
+        """Return the reply to *call*: of the backend that has the path, else that there is no such page."""
         if call.method not in {"GET", "HEAD", "POST"}:
             return ApiReply(405, b"Method Not Allowed\n", TEXT)
         if call.path == ("",):
             return ApiReply(200, _INDEX.encode(), TEXT)
-        backends = self._backends
-        if call.path[0] in self._below:
-            backends, call = (self._below[call.path[0]],), call._replace(path=call.path[1:])
-        for backend in backends:
-            try:
-                reply = backend.answer(call)
-            except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - our fault, which the log explains
-                _LOG.exception("a request could not be answered")
-                return failed(PromqlError("internal error", "internal", 500))
-            if reply is not None:
-                return reply
-        return ApiReply(404, b"404 page not found\n", TEXT)
+        name, call = (self._alone, call) if self._alone is not None else _backend_of(call)
+        try:
+            reply = self._current().named(name).answer(call) if name is not None else None
+        except OperationError:
+            _LOG.warning("what is served cannot be asked any more")
+            return failed(PromqlError("the telemetry cannot be had now", "unavailable", 503))
+        except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - our fault, which the log explains
+            _LOG.exception("a request could not be answered")
+            return failed(PromqlError("internal error", "internal", 500))
+        return reply if reply is not None else ApiReply(404, b"404 page not found\n", TEXT)
 
     def _heard(self, connection: Socket) -> tuple[ApiCall | None, bool]:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
@@ -112,6 +154,38 @@ class ApiServer:
             return read_call(head.method, head.path, head.query_text, form), head.method != "HEAD"
         except ValueError as error:
             raise UnreadableError(400, str(error)) from error
+
+
+class _Latest:
+    """The backends over the latest view, which is looked at anew when it is older than `REFRESH_S`."""
+
+    def __init__(self, now: Callable[[], View]) -> None:
+        self._now, self._turns, self._lock = now, Turns(), threading.Lock()
+        self._backends: Backends | None = None
+        self._seen_s = 0.0
+
+    def __call__(self) -> Backends:
+        with self._lock:
+            if self._backends is None or time.monotonic() - self._seen_s > REFRESH_S:
+                self._seen_s = time.monotonic()
+                self._backends = Backends(self._now(), self._turns)
+            return self._backends
+
+
+def _backend_of(call: ApiCall) -> tuple[str | None, ApiCall]:
+    """Return whose path *call* has, None for nobody's, and the call as that backend has it."""
+    match call.path:
+        case ("api", "v1", *_) | ("-", *_):
+            return "prometheus", call
+        case ("api", "v2", *_):
+            return "alertmanager", call
+        case ("loki", *_) | ("ready",):
+            return "loki", call
+        case ("api", *_):
+            return "jaeger", call
+        case (first, *rest) if first == TEMPO:
+            return TEMPO, call._replace(path=tuple(rest))
+    return None, call
 
 
 def api_urls(url: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from opsassay.telemetry.datapack import Datapack
+from opsassay.apis.views import View
 
 TAG, PROCESS = "tag:", "process:"
 DERIVED = frozenset({"span.kind", "error", "otel.status_code"})
@@ -86,9 +86,9 @@ class SpanStore:
         )
 
 
-def read_spans(view: Datapack) -> SpanStore:
+def read_spans(view: View) -> SpanStore:
     """Return the spans of *view*; raises DatapackError when a table is damaged."""
-    frame = view.both("traces")
+    frame = view.rows("traces")
     schema = frame.collect_schema()
     attributes = [name for name in schema.names() if name.startswith("attr.") and not schema[name].is_nested()]
     special = {"attr.span_kind", "attr.status_code"}

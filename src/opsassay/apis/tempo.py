@@ -1,4 +1,4 @@
-"""Tempo's HTTP API over one recording: searches by tags or TraceQL, traces, tags. Now is the end of the recording."""
+"""Tempo's HTTP API over one view: searches by tags or TraceQL, traces, tags."""
 
 from __future__ import annotations
 

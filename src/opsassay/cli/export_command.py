@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.default_group import DefaultGroup
-from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, say
+from opsassay.cli.output import FILE, FOLDER, echo, json_option, otlp_option, print_json, say
 
 _PATH = click.Path(path_type=Path)
 
@@ -96,7 +96,7 @@ def atif(path: Path, output: Path, *, as_json: bool) -> None:
 @command.command("otel")
 @click.argument("store", type=_PATH)
 @click.option("-o", "--output", type=FILE, help="File of JSON lines, as the collector's file exporter writes them.")
-@click.option("--otlp", metavar="URL", help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318.")
+@otlp_option
 @json_option
 def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -> None:
     """Write or send the graded runs of STORE as gen_ai spans, with an evaluation event for each metric."""

@@ -43,6 +43,9 @@ isolation_option = click.option(
     callback=lambda _context, _option, value: None if value == "auto" else value,
     help="Isolation level of the system; auto is the best that this machine has.",
 )
+otlp_option = click.option(
+    "--otlp", metavar="URL", help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opsassay.cli.output import abnormal_option, echo, json_option, normal_option, print_json, stages
+from opsassay.cli.output import abnormal_option, echo, json_option, normal_option, otlp_option, print_json, stages
 from opsassay.cli.substrates import fresh_option, split_level, substrate_of
 
 if TYPE_CHECKING:
@@ -26,18 +26,21 @@ if TYPE_CHECKING:
 @click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes names, load and windows repeatable.")
 @fresh_option
+@otlp_option
 @json_option
 def command(
     system: str, fault: Path, output: Path, name: str | None, normal_s: float, abnormal_s: float, warmup_s: float,
-    seed: int, substrate: str, *, as_json: bool,
+    seed: int, substrate: str, otlp: str | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Record one incident: SYSTEM (name or YAML file) broken by the fault of the YAML file FAULT.
 
-    Writes OUTPUT/incidents/ID (what a solver may see) and OUTPUT/truth/ID.
+    Writes OUTPUT/incidents/ID (what a solver may see) and OUTPUT/truth/ID. With --otlp all telemetry goes to a receiver
+    too, while it is recorded.
     """
     from opsassay.errors import UserError
     from opsassay.model.files import load_yaml
     from opsassay.model.incident import FaultPlan
+    from opsassay.telemetry.otlp.pushing import require_url
     from opsassay.telemetry.tree import Tree
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.record import Schedule, check_output, record
@@ -45,6 +48,8 @@ def command(
     app, plan = load_system(system), load_yaml(fault, FaultPlan)
     where, isolation = split_level(substrate)
     chosen = substrate_of(where)
+    if otlp is not None:
+        require_url(otlp)
     tree = Tree(output)
     running = None if name is None else chosen.running(name)
     if running is None:
@@ -62,7 +67,7 @@ def command(
             if recorded.status().system != app.system:
                 raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")
             schedule = Schedule(warmup_s, normal_s, abnormal_s)
-            id_ = record(recorded, app, plan, tree, schedule, seed=seed, progress=shown)
+            id_ = record(recorded, app, plan, tree, schedule, seed=seed, otlp=otlp, progress=shown)
             shown.started("finishing")
     truth = tree.truth(id_)
     affected = truth.affected()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, print_json, print_tables, say
+from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, otlp_option, print_json, print_tables, say
 
 if TYPE_CHECKING:
     from opsassay.bench.core.run import JobEnd
+    from opsassay.bench.core.store import RunStore
     from opsassay.bench.domains.diagnosis.exams import RunSettings
     from opsassay.bench.domains.diagnosis.repeats import SolverSummary
     from opsassay.telemetry.tree import Case
@@ -34,19 +37,23 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="A setting, as in mask.drop=logs, or a parameter of a method, as in alert-count.z=2.5.",
 )
+@otlp_option
 @json_option
 @click.pass_context
 def command(
     context: click.Context, suite: Path, agents: tuple[str, ...], model: str | None, repeats: int, jobs: int,
-    output: Path | None, sweeps: tuple[str, ...], changes: tuple[str, ...], *, as_json: bool,
+    output: Path | None, sweeps: tuple[str, ...], changes: tuple[str, ...], otlp: str | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Run agents over the incidents of SUITE, or all that the file PLAN says, of any domain; what has a result is kept.
 
-    SUITE is a suite or any folder of incidents.
+    SUITE is a suite or any folder of incidents. With --otlp every step of an agent goes to a receiver as a gen_ai span, and
+    with its grades the events of the evaluation.
     """
     if suite.suffix in (".yaml", ".yml"):
         given = {"-a": agents, "--model": model, "--sweep": sweeps, "-c": changes, "--repeats": repeats > 1}
-        context.exit(_run_plan(suite, output, jobs, [name for name, value in given.items() if value], as_json=as_json))
+        context.exit(
+            _run_plan(suite, output, jobs, [name for name, value in given.items() if value], otlp, as_json=as_json)
+        )
     if not agents:
         raise click.UsageError("Missing option '-a' / '--agent'.", context)
     from opsassay.bench.core.run import run_jobs
@@ -74,10 +81,11 @@ def command(
     if any(isinstance(solver, Setup) and solver.paid for solver in solvers):
         expected = estimate(store, work, settings.price, again=settings.again)
         say(f"opsassay: {expected.sentence()}.")
-    with run_table(len(work)) as table:
+    with _traces_sent(store, otlp) as events, run_table(len(work)) as table:
         made = list(run_jobs(store, work, jobs, table))
     cases = [case for case, _ in opened]
     summaries, verdicts = _graded(store, cases, made, settings, repeats)
+    events()
     items = [_item(one) for one in made]
     if as_json:
         print_json("run", items, summary=[s.as_item() for s in summaries], problems=problems, profile=settings.profile)
@@ -91,7 +99,9 @@ def command(
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
-def _run_plan(path: Path, output: Path | None, workers: int, stray: list[str], *, as_json: bool) -> int:
+def _run_plan(
+    path: Path, output: Path | None, workers: int, stray: list[str], otlp: str | None, *, as_json: bool
+) -> int:
     """Run the plan at *path* into the store *output*; return the exit code."""
     from opsassay.bench.core.plan import load_plan
     from opsassay.bench.core.results import row_of, solver_tables
@@ -106,14 +116,27 @@ def _run_plan(path: Path, output: Path | None, workers: int, stray: list[str], *
         raise UserError("A plan is run into a store of its own; name its folder with -o DIR.")
     jobs = load_plan(path)
     store = RunStore(output)
-    with run_table(len(jobs)) as table:
+    with _traces_sent(store, otlp) as events, run_table(len(jobs)) as table:
         rows = [row_of(end) for end in run_jobs(store, jobs, workers, table)]
+    events()
     if as_json:
         print_json("run", [row.as_item() for row in rows], plan=str(path))
     else:
         print_tables(solver_tables(rows))
         echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
+
+
+@contextmanager
+def _traces_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
+    """Send the traces of the runs of the block to *url*, if one is given, and yield what sends their grades after it."""
+    if url is None:
+        yield lambda: None
+        return
+    from opsassay.bench.core.trace_push import TracePush
+
+    with TracePush(store, url, lambda problem: say(f"opsassay: {problem}")) as push:
+        yield push.graded
 
 
 def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:

@@ -65,7 +65,7 @@ class Exchange:
         """Return what the request asks, None when it is no readable LLM request."""
         plain = decoded(self.request_body, _header(self.request_headers, "content-encoding"))
         body = json_object(plain if self.sent_body is None else self.sent_body)
-        return self.api.read_request(body) if self.api and body is not None else None
+        return self.api.asked(self.path, body) if self.api and body is not None else None
 
     def message(self) -> dict[str, Any] | None:
         """Return the answer as one object, a stream put together; None when it is no JSON at all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 from aiohttp import HttpVersion11, web
 from multidict import CIMultiDict
@@ -13,7 +14,7 @@ from opsassay.proxy.codings import readable
 
 MAX_HEADER_BYTES = 64 * 1024
 _LARGE_BYTES = 512 * 1024
-_KEY_HEADERS = ("x-api-key", "api-key")
+_KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
 _NOT_SENT_ON = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "te", "trailer", "transfer-encoding", "upgrade", "host",
      "authorization", "proxy-authorization", "content-length", "expect", *_KEY_HEADERS}
@@ -90,7 +91,11 @@ def problem(api: ModelApi | None, status: int, message: str) -> web.Response:
     SDKs are asked not to try again, but where they would on a direct connection: when the upstream cannot be reached.
     """
     error = {"type": "opsassay_proxy", "message": message}
-    body = {"type": "error", "error": error} if api is not None and api.name == "messages" else {"error": error}
+    body: dict[str, Any] = {"error": error}
+    if api is not None and api.name == "messages":
+        body = {"type": "error", "error": error}
+    elif api is not None and api.name == "gemini":
+        body = {"error": {"code": status, "message": message, "status": "FAILED_PRECONDITION"}}
     headers = {"Content-Type": "application/json", "X-OpsAssay-Proxy": "own"}
     if status not in _RETRIED_LIKE_A_LOST_CONNECTION:
         headers["x-should-retry"] = "false"

@@ -15,6 +15,11 @@ FUNCTION = {
 SAID = [{"role": "user", "content": "see http://127.0.0.1/ in the logs"}]
 
 
+def generated(**body):
+    called = {"functionCall": {"name": "fetch", "args": {"url": "http://127.0.0.1/"}}}
+    return json.dumps({"contents": [{"role": "user", "parts": [{"text": "see"}, called]}], **body}).encode()
+
+
 def asked(**body):
     return json.dumps({"model": "m", **body}).encode()
 
@@ -33,6 +38,9 @@ def asked(**body):
         ("POST", "/v1/messages?beta=true", asked(messages=SAID, output_config={"effort": "high"})),
         ("POST", "/v1/responses", asked(input="x", client_metadata={"session": "1"}, tools=[
             {"type": "namespace", "name": "mcp", "tools": [{"type": "function", "name": "q"}]}])),
+        ("POST", "/v1beta/models/m:streamGenerateContent?alt=sse", generated(tools=[{"functionDeclarations": [FUNCTION]}])),
+        ("POST", "/v1beta/models/m:generateContent", generated(generationConfig={"candidateCount": 1, "topK": 3})),
+        ("POST", "/v1beta/models/m:countTokens", generated()),
     ],
 )  # fmt: skip
 def test_plain_inference_passes(method, path, body):
@@ -64,6 +72,19 @@ def test_plain_inference_passes(method, path, body):
         ("POST", "/v1/chat/completions", asked(messages=[{"role": "user", "content": [
             {"type": "image_url", "image_url": {"url": "https://out.example/?leak"}}]}]), "would fetch 'https://out"),
         ("POST", "/v1/responses", asked(input=[{"content": [{"type": "input_file", "file_id": "file-1"}]}]), "file-1"),
+        ("POST", "/v1beta/models/m:generateContent?key=k", generated(), "alt=sse"),
+        ("POST", "/v1beta/models/../files:generateContent", generated(), "no other"),
+        ("POST", "/v1beta/models/m:embedContent", generated(), "is no inference"),
+        ("GET", "/v1beta/models/m:generateContent", b"", "is no inference"),
+        ("POST", "/v1beta/cachedContents", generated(), "is no inference"),
+        ("POST", "/v1beta/models/m:generateContent", generated(cachedContent="cachedContents/1"), "cachedContent"),
+        ("POST", "/v1beta/models/m:generateContent", generated(tools=[{"googleSearch": {}}]), "'googleSearch' is carried"),
+        ("POST", "/v1beta/models/m:generateContent", generated(tools=[{"functionDeclarations": [], "codeExecution": {}}]),
+         "'codeExecution' is carried"),
+        ("POST", "/v1beta/models/m:generateContent", generated(tools=["x"]), "a list of objects"),
+        ("POST", "/v1beta/models/m:generateContent", generated(generationConfig={"candidateCount": 8}), "candidateCount"),
+        ("POST", "/v1beta/models/m:generateContent", generated(contents=[{"parts": [{"functionResponse": {"parts": [
+            {"fileData": {"fileUri": "https://out"}}]}}]}]), "would fetch 'https://out"),
         ("POST", "/v1/chat/completions", b"not json", "no JSON"),
         ("POST", "/v1/chat/completions", b"[1]", "no JSON object"),
     ],

@@ -1,4 +1,4 @@
-"""A scripted model behind real HTTP: OpenAI chat completions and responses and Anthropic messages, streamed or not.
+"""A scripted model behind real HTTP: OpenAI chat completions and responses, Anthropic messages, Gemini, streamed or not.
 
 ``python -m opsassay.agents.models.server SCRIPT.yaml --port 8000`` serves a script; agents under test need their base URL
 changed and nothing else. Equal requests get equal bytes.
@@ -52,7 +52,8 @@ class ScriptedServer:
                 {"error": {"message": f"no such path: {request.method} {request.path}"}}, status=404
             )
         id_ = request_hash(request.method, request.path_qs, body)[:24]
-        messages = _messages(api, asked)
+        said = api.asked(request.path_qs, asked)
+        messages = [Message(role=_ROLES.get(role, "user"), content=text) for role, text in said.messages]
         try:
             reply = counted(self._respond(messages, ()), messages)
         except OperationError as error:
@@ -61,7 +62,7 @@ class ScriptedServer:
             return web.json_response(
                 problem(api.name, reply.error_status, "played by the script"), status=reply.error_status
             )
-        model, streamed = str(asked.get("model", "")), bool(asked.get("stream"))
+        model, streamed = said.model or "", said.stream
         if reply.broken is not None:
             return await self._broken(request, api, reply, model, id_, streamed=streamed)
         return await self._whole(request, api, reply, model, id_, streamed=streamed)
@@ -145,10 +146,6 @@ def running_server(respond: Respond, pause_s: float = 0.0) -> Iterator[str]:
         loop.call_soon_threadsafe(until.set)
         thread.join(10)
         loop.close()
-
-
-def _messages(api: ModelApi, body: dict[str, Any]) -> list[Message]:
-    return [Message(role=_ROLES.get(role, "user"), content=text) for role, text in api.read_request(body).messages]
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Answers as the three LLM APIs write them, whole and as the events of a stream; ids are those of the request's hash."""
+"""Answers as the LLM APIs write them, whole and as the events of a stream; ids are those of the request's hash."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ _PIECE = 24
 
 
 def whole(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return the body of an answer that is not streamed; *api* is chat, responses or messages."""
-    return {"chat": _chat, "responses": _response, "messages": _message}[api](reply, model, id_)
+    """Return the body of an answer that is not streamed; *api* is chat, responses, messages or gemini."""
+    return {"chat": _chat, "responses": _response, "messages": _message, "gemini": _generated}[api](reply, model, id_)
 
 
 def stream(api: str, reply: Reply, model: str, id_: str) -> Iterator[bytes]:
     """Yield the server-sent events of a streamed answer."""
-    return {"chat": _chat_events, "responses": _response_events, "messages": _message_events}[api](reply, model, id_)
+    makers = {"chat": _chat_events, "responses": _response_events, "messages": _message_events, "gemini": _parts_events}
+    return makers[api](reply, model, id_)
 
 
 def problem(api: str, status: int, message: str) -> dict[str, Any]:
     """Return the body of an error."""
     kind = "rate_limit_error" if status == 429 else "api_error"
+    if api == "gemini":
+        return {"error": {"code": status, "message": message, "status": "INTERNAL" if status >= 500 else "UNAVAILABLE"}}
     error = {"type": kind, "message": message}
     return {"type": "error", "error": error} if api == "messages" else {"error": {**error, "param": None, "code": None}}
 
@@ -194,6 +197,29 @@ def _block_events(index: int, block: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _stop_reason(reply: Reply) -> str:
     return "tool_use" if reply.tool_requests else "end_turn"
+
+
+def _generated(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+    calls = [{"functionCall": {"id": r.id, "name": r.tool, "args": r.arguments}} for r in reply.tool_requests]
+    parts = ([{"text": reply.text}] if reply.text or not calls else []) + calls
+    usage = {
+        "promptTokenCount": reply.input_tokens, "candidatesTokenCount": reply.output_tokens,
+        "totalTokenCount": reply.input_tokens + reply.output_tokens,
+    }  # fmt: skip
+    return _parts_head(parts, model, id_, "STOP") | {"usageMetadata": usage}
+
+
+def _parts_head(parts: list[dict[str, Any]], model: str, id_: str, finish: str | None = None) -> dict[str, Any]:
+    candidate = {"index": 0, "content": {"role": "model", "parts": parts}}
+    ended = {"finishReason": finish} if finish else {}
+    return {"candidates": [candidate | ended], "modelVersion": model, "responseId": id_}
+
+
+def _parts_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
+    """Yield the text in pieces; the last event has the calls, the reason of the end and the tokens."""
+    for piece in _pieces(reply.text):
+        yield _event(_parts_head([{"text": piece}], model, id_))
+    yield _event(_generated(reply.model_copy(update={"text": ""}), model, id_))
 
 
 def _pieces(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from opsassay.apis.promql.values import PromqlError, Vectors, key_of, unnamed
+from opsassay.apis.promql.values import Present, PromqlError, Vectors, key_of, unnamed
 from opsassay.apis.series import Labels, Times, Values
 
 Grouping = Callable[[Labels], Labels]
@@ -14,7 +14,7 @@ Grouping = Callable[[Labels], Labels]
 
 
 def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | None) -> Vectors:
-    """Return *vectors* aggregated by *op*; *limit* are the k of topk and bottomk at each step. Raises PromqlError."""
+    """Return *vectors* aggregated by *op*; *limit* is k or the quantile at each step. Raises PromqlError."""
     groups: dict[tuple[tuple[str, str], ...], int] = {}
     owners = np.array([groups.setdefault(key_of(grouping(one)), len(groups)) for one in vectors.labels], dtype=np.int64)
     if op in {"topk", "bottomk"}:
@@ -23,7 +23,13 @@ def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | Non
     shape = (len(groups), vectors.values.shape[1])
     counts = np.zeros(shape)
     np.add.at(counts, owners, vectors.present.astype(np.float64))
-    values = counts if op == "count" else _combined(op, vectors, owners, shape, counts)
+    if op == "quantile":
+        assert limit is not None
+        values = _quantiles(vectors, owners, shape, limit)
+    elif op in {"count", "group"}:
+        values = counts if op == "count" else np.ones(shape)
+    else:
+        values = _combined(op, vectors, owners, shape, counts)
     return Vectors([dict(key) for key in groups], values, counts > 0)
 
 
@@ -32,9 +38,37 @@ def _combined(op: str, vectors: Vectors, owners: Times, shape: tuple[int, int], 
         found = np.full(shape, np.nan)  # passed over by fmin and fmax wherever there is a number
         (np.fmin if op == "min" else np.fmax).at(found, owners, np.where(vectors.present, vectors.values, np.nan))
         return found
+    found = _summed(vectors.values, vectors.present, owners, shape)
+    if op in {"avg", "sum"}:
+        return found / counts if op == "avg" else found
+    away = vectors.values - (found / counts)[owners]
+    variance = _summed(away * away, vectors.present, owners, shape) / counts
+    return variance if op == "stdvar" else np.sqrt(variance)
+
+
+def _summed(values: Values, present: Present, owners: Times, shape: tuple[int, int]) -> Values:
     found = np.zeros(shape)
-    np.add.at(found, owners, np.where(vectors.present, vectors.values, 0.0))
-    return found / counts if op == "avg" else found
+    np.add.at(found, owners, np.where(present, values, 0.0))
+    return found
+
+
+def _quantiles(vectors: Vectors, owners: Times, shape: tuple[int, int], wanted: Values) -> Values:
+    """Return the quantile *wanted* at each step of each group, between ranks linearly; infinite outside of 0 to 1."""
+    found = np.full(shape, np.nan)
+    for group in range(shape[0]):
+        rows = np.flatnonzero(owners == group)
+        ordered = np.sort(np.where(vectors.present[rows], vectors.values[rows], np.inf), axis=0)
+        count = vectors.present[rows].sum(axis=0)
+        rank = np.clip(np.nan_to_num(wanted), 0, 1) * np.maximum(count - 1, 0)
+        low = np.floor(rank).astype(np.int64)
+        high = np.minimum(low + 1, np.maximum(count - 1, 0))
+        at = np.arange(shape[1])
+        share = rank - low
+        found[group] = np.where(
+            share == 0, ordered[low, at], ordered[low, at] * (1 - share) + ordered[high, at] * share
+        )
+    found = np.where(wanted < 0, -np.inf, np.where(wanted > 1, np.inf, found))
+    return np.where(np.isnan(wanted), np.nan, found)
 
 
 def grouping_by(names: Iterable[str]) -> Grouping:

@@ -9,14 +9,18 @@ import numpy as np
 import promql_parser as promql
 
 from opsassay.apis.promql.aggregating import Grouping, aggregate, grouping_by, grouping_without
+from opsassay.apis.promql.elementwise import applied, as_number
 from opsassay.apis.promql.operators import Operand, operate
 from opsassay.apis.promql.selecting import select
 from opsassay.apis.promql.values import TIMED_OUT, PromqlError, Vectors, require_distinct, too_many_samples
 from opsassay.apis.promql.windows import RANGE_FUNCTIONS, Windows, last_sample
-from opsassay.apis.series import SeriesStore, Times, Values
+from opsassay.apis.series import NAME, Labels, SeriesStore, Times, Values
 
 LOOKBACK_MS = 5 * 60 * 1000
 """A sample counts for so long at an instant, as with Prometheus' default."""
+
+DEFAULT_STEP_MS = 60 * 1000
+"""Of a subquery that says none, as Prometheus' evaluation interval."""
 
 MOST_CELLS = 4_000_000
 """Series times steps of one vector."""
@@ -29,6 +33,8 @@ class Evaluation:
     store: SeriesStore
     steps_ms: Times
     deadline: float
+    span_ms: tuple[int, int] | None = None
+    """Start and end of the whole query, where these are but steps of a subquery in it."""
 
     def evaluate(self, expression: promql.Expr) -> Operand:
         """Return a vector at all steps, or a number at each. Raises PromqlError, also when it takes too long."""
@@ -36,15 +42,16 @@ class Evaluation:
             found = self._evaluate(expression)
         return require_distinct(found) if isinstance(found, Vectors) else found
 
-    def samples(self, selector: promql.MatrixSelector) -> list[tuple[dict[str, str], Times, Values]]:
-        """Return labels, times and values of the samples of a range selector at the first step."""
-        numbers, windows = self._windows(selector)
+    def samples(self, selector: promql.Expr) -> list[tuple[dict[str, str], Times, Values]]:
+        """Return labels, times and values of the samples of a range selector or subquery at the first step."""
+        with np.errstate(all="ignore"):
+            numbers, windows = self._windows(selector)
         if int(windows.counts.sum()) > MOST_CELLS:
             raise too_many_samples()
-        found = []
+        store, found = windows.store, []
         for number, low, high in zip(numbers.tolist(), windows.low[:, 0], windows.high[:, 0], strict=True):
             if high > low:
-                found.append((self.store.labels[number], self.store.ms[low:high], self.store.values[low:high]))
+                found.append((store.labels[number], store.ms[low:high], store.values[low:high]))
         return found
 
     def _evaluate(self, expression: promql.Expr) -> Operand:  # noqa: PLR0911 - one for each kind of expression
@@ -79,15 +86,26 @@ class Evaluation:
             return self.steps_ms / 1000
         if name in RANGE_FUNCTIONS:
             numbers, windows = self._windows(call.args[0])
-            labels = [self.store.labels[number] for number in numbers.tolist()]
+            labels = [windows.store.labels[number] for number in numbers.tolist()]
             found = Vectors(labels, *RANGE_FUNCTIONS[name](windows))
             return found if name == "last_over_time" else require_distinct(found.without_name())
-        inner = self._evaluate(call.args[0])
+        return self._of_values(name, call)
+
+    def _of_values(self, name: str, call: promql.Call) -> Operand:
+        inner, *others = (self._evaluate(argument) for argument in call.args)
         if name == "vector":
             assert not isinstance(inner, Vectors)
             return Vectors([{}], inner[None, :], np.ones((1, len(inner)), dtype=bool))
         assert isinstance(inner, Vectors)
-        return Vectors(inner.labels, np.abs(inner.values), inner.present).without_name()
+        match name:
+            case "scalar":
+                return as_number(inner)
+            case "absent":
+                missing = ~inner.present.any(axis=0)
+                return Vectors([_equal_labels(call.args[0])], np.ones((1, len(missing))), missing[None, :])
+            case "sort" | "sort_desc":
+                return inner
+        return applied(name, inner, [other for other in others if not isinstance(other, Vectors)])
 
     def _aggregated(self, expression: promql.AggregateExpr) -> Vectors:
         vectors = self._evaluate(expression.expr)
@@ -97,15 +115,37 @@ class Evaluation:
         return aggregate(str(expression.op), _grouping(expression.modifier), vectors, limit)
 
     def _windows(self, selector: promql.Expr) -> tuple[Times, Windows]:
+        """Return the series that *selector* means, by their numbers in the store of the windows, and these."""
         while isinstance(selector, promql.ParenExpr):
             selector = selector.expr
+        if isinstance(selector, promql.SubqueryExpr):
+            return self._subquery(selector)
         assert isinstance(selector, promql.MatrixSelector)
         inner = selector.vector_selector
-        range_ms = round(selector.range.total_seconds() * 1000)
-        if range_ms < 1:
-            raise PromqlError('invalid parameter "query": parse error: duration must be greater than 0')
         numbers = self._numbers(inner)
-        return numbers, Windows.of(self.store, numbers, self._ends(inner), range_ms)
+        return numbers, Windows.of(self.store, numbers, self._ends(inner), _range_ms(selector))
+
+    def _subquery(self, query: promql.SubqueryExpr) -> tuple[Times, Windows]:
+        """Return the windows over what the inner expression is at each multiple of the subquery's step."""
+        range_ms, ends = _range_ms(query), self._ends(query)
+        step_ms = round(query.step.total_seconds() * 1000) if query.step is not None else DEFAULT_STEP_MS
+        if step_ms < 1:
+            raise PromqlError('invalid parameter "query": parse error: duration must be greater than 0')
+        first = (int(ends.min()) - range_ms) // step_ms * step_ms + step_ms
+        count = max(0, (int(ends.max()) - first) // step_ms + 1)
+        if count > MOST_CELLS:
+            raise too_many_samples()
+        steps = first + step_ms * np.arange(count, dtype=np.int64)
+        span = self.span_ms or (int(self.steps_ms[0]), int(self.steps_ms[-1]))
+        within = Evaluation(self.store, steps, self.deadline, span)
+        found = within._evaluate(query.expr)
+        if not isinstance(found, Vectors):
+            found = Vectors([{}], found[None, :], np.ones((1, len(found)), dtype=bool))
+        store = series_at(require_distinct(found), steps)
+        numbers = np.arange(len(store.labels), dtype=np.int64)
+        if len(numbers) * len(ends) > MOST_CELLS:
+            raise too_many_samples()
+        return numbers, Windows.of(store, numbers, ends, range_ms)
 
     def _numbers(self, selector: promql.VectorSelector) -> Times:
         numbers = select(self.store, selector)
@@ -113,9 +153,43 @@ class Evaluation:
             raise too_many_samples()
         return numbers
 
-    def _ends(self, selector: promql.VectorSelector) -> Times:
+    def _ends(self, selector: promql.VectorSelector | promql.SubqueryExpr) -> Times:
+        ends = self.steps_ms
+        if selector.at is not None:
+            first, last = self.span_ms or (int(ends[0]), int(ends[-1]))
+            at = selector.at
+            edge = first if at.type == promql.AtModifierType.Start else last
+            ends = np.full_like(ends, edge if at.at is None else round(at.at.timestamp() * 1000))
         offset = selector.offset
-        return self.steps_ms - (round(offset.total_seconds() * 1000) if offset is not None else 0)
+        return ends - (round(offset.total_seconds() * 1000) if offset is not None else 0)
+
+
+def series_at(vectors: Vectors, steps_ms: Times) -> SeriesStore:
+    """Return *vectors* as series with a sample at each step at which they are present; one without any is left out."""
+    kept = np.flatnonzero(vectors.present.any(axis=1))
+    present = vectors.present[kept]
+    bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(present.sum(axis=1))])
+    times = np.broadcast_to(steps_ms, present.shape)[present]
+    labels = [vectors.labels[row] for row in kept.tolist()]
+    return SeriesStore(labels, bounds, times, vectors.values[kept][present], {})
+
+
+def _range_ms(selector: promql.MatrixSelector | promql.SubqueryExpr) -> int:
+    range_ms = round(selector.range.total_seconds() * 1000)
+    if range_ms < 1:
+        raise PromqlError('invalid parameter "query": parse error: duration must be greater than 0')
+    return range_ms
+
+
+def _equal_labels(expression: promql.Expr) -> Labels:
+    """Return the labels that a selector says to be equal to something, as `absent` has them."""
+    while isinstance(expression, promql.ParenExpr):
+        expression = expression.expr
+    if not isinstance(expression, promql.VectorSelector):
+        return {}
+    given = [(one.name, one.value) for one in expression.matchers.matchers if one.op == promql.MatchOp.Equal]
+    names = [one.name for one in expression.matchers.matchers]
+    return {name: value for name, value in given if name != NAME and names.count(name) == 1 and value}
 
 
 def _grouping(modifier: promql.AggModifier | None) -> Grouping:

@@ -1,4 +1,4 @@
-"""Arithmetic and comparison: between numbers, between a vector and a number, and between vectors one to one."""
+"""Arithmetic, comparison and sets: between numbers, between a vector and a number, and between vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import promql_parser as promql
 
-from opsassay.apis.promql.values import PromqlError, Vectors, key_of, unnamed
+from opsassay.apis.promql.matching_sets import combined, one_of, pairs_of, with_labels_of
+from opsassay.apis.promql.values import Vectors
 from opsassay.apis.series import NAME, Labels, Values
 
 Operation = Callable[[Any, Any], Any]
@@ -18,6 +19,9 @@ ARITHMETIC: Mapping[str, Operation] = {
 COMPARISON: Mapping[str, Operation] = {
     "==": np.equal, "!=": np.not_equal, ">": np.greater, "<": np.less, ">=": np.greater_equal, "<=": np.less_equal,
 }  # fmt: skip
+
+SETS = frozenset({"and", "or", "unless"})
+_ONE_TO_ONE = promql.VectorMatchCardinality.OneToOne
 
 Operand = Vectors | Values
 
@@ -55,7 +59,13 @@ def _between_vectors(
     def signature(labels: Labels) -> Labels:
         return {name: value for name, value in labels.items() if (name in named if on else name not in named | {NAME})}
 
-    ours, theirs = _by_signature(left, signature, "left"), _by_signature(right, signature, "right")
+    if op in SETS:
+        return combined(op, left, right, signature)
+    card = modifier.card if modifier is not None else _ONE_TO_ONE
+    if card != _ONE_TO_ONE:
+        assert modifier is not None
+        return _many(op, modifier, left, right, signature, as_bool=as_bool)
+    ours, theirs = one_of(left, signature, "left"), one_of(right, signature, "right")
     pairs = [(number, theirs[key]) for key, number in ours.items() if key in theirs]
     first, second = left.rows([one for one, _ in pairs]), right.rows([other for _, other in pairs])
     both = Vectors(first.labels, first.values, first.present & second.present)
@@ -66,18 +76,27 @@ def _between_vectors(
     return Vectors(kept, found.values, found.present)
 
 
-def _by_signature(
-    vectors: Vectors, signature: Callable[[Labels], Labels], side: str
-) -> dict[tuple[tuple[str, str], ...], int]:
-    found: dict[tuple[tuple[str, str], ...], int] = {}
-    for number, labels in enumerate(vectors.labels):
-        key = key_of(signature(labels))
-        if key in found:
-            raise PromqlError(
-                f"found duplicate series for the match group {dict(key)} on the {side} hand-side of the operation: "
-                f"{unnamed(labels)}; many-to-many matching not allowed: matching labels must be unique on one side",
-                "execution",
-                422,
-            )
-        found[key] = number
-    return found
+def _many(
+    op: str,
+    modifier: promql.BinModifier,
+    left: Vectors,
+    right: Vectors,
+    signature: Callable[[Labels], Labels],
+    *,
+    as_bool: bool,
+) -> Vectors:
+    """Return the operation of each series of the side with many with the one on the other side that fits it."""
+    left_has_many = modifier.card == promql.VectorMatchCardinality.ManyToOne
+    many, ones, side = (left, right, "right") if left_has_many else (right, left, "left")
+    numbers, others = pairs_of(many, one_of(ones, signature, side), signature)
+    some, one = many.rows(numbers), ones.rows(others)
+    first, second = (some, one) if left_has_many else (one, some)
+    both = Vectors(some.labels, first.values, some.present & one.present)
+    found = _applied(op, both, first.values, second.values, as_bool=as_bool)
+    taken = list(modifier.group_labels or ())
+    labels = [with_labels_of(ours, theirs, taken) for ours, theirs in zip(some.labels, one.labels, strict=True)]
+    if op in COMPARISON and not as_bool:
+        labels = [
+            one | ({NAME: ours[NAME]} if NAME in ours else {}) for one, ours in zip(labels, some.labels, strict=True)
+        ]
+    return Vectors(labels, found.values, found.present)

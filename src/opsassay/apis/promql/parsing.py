@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import promql_parser as promql
 
+from opsassay.apis.promql.elementwise import ELEMENTWISE
+from opsassay.apis.promql.operators import ARITHMETIC, COMPARISON, SETS
 from opsassay.apis.promql.values import PromqlError
 
 MOST_QUERY_CHARACTERS = 4096
@@ -19,11 +21,14 @@ MOST_DEPTH = 64
 FUNCTIONS = frozenset(
     {
         "rate", "irate", "increase", "delta", "avg_over_time", "min_over_time", "max_over_time", "sum_over_time",
-        "count_over_time", "last_over_time", "abs", "time", "vector",
+        "count_over_time", "last_over_time", "stddev_over_time", "present_over_time", "changes", "resets", "idelta",
+        "time", "vector", "scalar", "absent", "sort", "sort_desc", *ELEMENTWISE,
     }
 )  # fmt: skip
-AGGREGATIONS = frozenset({"sum", "avg", "min", "max", "count", "topk", "bottomk"})
-OPERATORS = frozenset({"+", "-", "*", "/", "%", "^", "==", "!=", ">", "<", ">=", "<="})
+AGGREGATIONS = frozenset(
+    {"sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "topk", "bottomk"}
+)
+OPERATORS = frozenset({*ARITHMETIC, *COMPARISON, *SETS})
 
 
 def parse(text: str) -> promql.Expr:
@@ -58,7 +63,7 @@ def _require_subset(top: promql.Expr) -> None:
             raise _wrong(f"expressions may stand {MOST_DEPTH} deep within one another here")
         _require_durations(expression)
         if (what := _outside(expression)) is not None:
-            raise _wrong(f"{what} is outside the subset of PromQL that is evaluated over recordings")
+            raise _wrong(f"{what} is outside the subset of PromQL that is evaluated here")
         left += [(inner, depth + 1) for inner in _inner(expression)]
 
 
@@ -69,38 +74,34 @@ def _require_durations(expression: promql.Expr) -> None:
             _ = expression.offset
         case promql.MatrixSelector():
             _ = expression.range
+        case promql.SubqueryExpr():
+            _ = expression.range, expression.step, expression.offset
 
 
-def _outside(expression: promql.Expr) -> str | None:  # noqa: PLR0911 - one for each kind of expression
+def _outside(expression: promql.Expr) -> str | None:
     """Return what of *expression* itself is not evaluated here, None when all is."""
     match expression:
-        case promql.SubqueryExpr():
-            return "a subquery"
-        case promql.VectorSelector() if expression.at is not None:
-            return "the modifier @"
         case promql.VectorSelector() if expression.matchers.or_matchers:
             return "'or' between matchers"
         case promql.Call() if expression.func.name not in FUNCTIONS:
             return f"the function {expression.func.name}()"
         case promql.AggregateExpr() if str(expression.op) not in AGGREGATIONS:
             return f"the aggregation {expression.op}()"
-        case promql.BinaryExpr():
-            return _outside_binary(expression)
+        case promql.BinaryExpr() if str(expression.op) not in OPERATORS:
+            return f"the operator {expression.op}"
+        case promql.BinaryExpr() if expression.modifier is not None and _fills(expression.modifier):
+            return "the modifier fill"
     return None
 
 
-def _outside_binary(expression: promql.BinaryExpr) -> str | None:
-    if str(expression.op) not in OPERATORS:
-        return f"the operator {expression.op}"
-    modifier = expression.modifier
-    if modifier is not None and modifier.card != promql.VectorMatchCardinality.OneToOne:
-        return "matching of many to one"
-    return None
+def _fills(modifier: promql.BinModifier) -> bool:
+    filled = modifier.fill_values
+    return filled.lhs is not None or filled.rhs is not None
 
 
 def _inner(expression: promql.Expr) -> Iterator[promql.Expr]:
     match expression:
-        case promql.ParenExpr() | promql.UnaryExpr():
+        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
             yield expression.expr
         case promql.MatrixSelector():
             yield expression.vector_selector

@@ -108,6 +108,41 @@ def last_sample(windows: Windows) -> Result:
     return windows.at(windows.high - 1)[1], windows.counts > 0
 
 
+def deviation_over_time(windows: Windows) -> Result:
+    """Return the standard deviation of the samples of each range, of all and not of a sample of them."""
+    values = windows.store.values
+    base = values[np.isfinite(values)].mean() if np.isfinite(values).any() else 0.0  # so that squares stay small
+    away = values - base
+    mean = windows.reduced(away, np.add.reduceat) / windows.counts
+    squares = windows.reduced(away * away, np.add.reduceat) / windows.counts
+    return np.sqrt(np.maximum(squares - mean * mean, 0.0)), windows.counts > 0
+
+
+def instant_delta(windows: Windows) -> Result:
+    """Return the difference of the last two samples of each range."""
+    return windows.at(windows.high - 1)[1] - windows.at(windows.high - 2)[1], windows.counts >= 2
+
+
+def counted_steps(is_one: Callable[[Values, Values], Present]) -> Callable[[Windows], Result]:
+    """Return the function that counts, in each range, samples that differ from the one before as *is_one* says."""
+
+    def count(windows: Windows) -> Result:
+        values = windows.store.values
+        ones = np.zeros(len(values))
+        ones[1:] = is_one(values[:-1], values[1:])
+        return windows.reduced(ones, np.add.reduceat, skip=1), windows.counts > 0
+
+    return count
+
+
+def _changed(before: Values, after: Values) -> Present:
+    return (before != after) & ~(np.isnan(before) & np.isnan(after))
+
+
+def _present(windows: Windows) -> Result:
+    return np.ones(windows.counts.shape), windows.counts > 0
+
+
 def _counted(windows: Windows) -> Result:
     counts: npt.NDArray[np.float64] = windows.counts.astype(np.float64)
     return counts, windows.counts > 0
@@ -124,4 +159,9 @@ RANGE_FUNCTIONS: Mapping[str, Callable[[Windows], Result]] = {
     "max_over_time": over_time(np.fmax.reduceat),
     "count_over_time": _counted,
     "last_over_time": last_sample,
+    "stddev_over_time": deviation_over_time,
+    "present_over_time": _present,
+    "changes": counted_steps(_changed),
+    "resets": counted_steps(np.greater),
+    "idelta": instant_delta,
 }

@@ -168,7 +168,9 @@ class AnswerJob(ABC):
         if self.command is not None:
             require_apart(self.command, [store.root])
         self.task.keep(store.root)
-        sealed = self.command is not None and refusal_to_seal(self.settings.sealing) is None
+        sealed = (
+            self.command is not None and refusal_to_seal(self.settings.sealing, remote=self.command.file.remote) is None
+        )
         isolation: Isolation = "in_process"
         if self.command is not None:
             isolation = "sealed" if sealed else "unsealed"

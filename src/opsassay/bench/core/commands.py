@@ -25,8 +25,10 @@ _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 _ENDING_S = 2.0
 
 
-def refusal_to_seal(sealing: Literal["auto", "required", "off"]) -> str | None:
-    """Return why a command is not sealed here, None when it is."""
+def refusal_to_seal(sealing: Literal["auto", "required", "off"], *, remote: bool = False) -> str | None:
+    """Return why a command is not sealed here, None when it is; one that hands its task on is *remote*."""
+    if remote:
+        return "it hands its task on to an agent elsewhere"
     return "switched off" if sealing == "off" else sealing_refusal()
 
 

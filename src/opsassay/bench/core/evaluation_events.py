@@ -5,26 +5,21 @@ Events are log records that belong to the span of the whole agent, as the semant
 
 from __future__ import annotations
 
-import os
-import urllib.error
-import urllib.request
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from opsassay.agents.record import TRACE
 from opsassay.bench.core.store import RunStore, read_run, read_verdicts
-from opsassay.errors import OperationError, OpsAssayError, UserError
+from opsassay.errors import OpsAssayError
 from opsassay.model.run import Metric, MetricStatus, Verdict
 from opsassay.proxy.formats import read_one
 from opsassay.proxy.formats.gen_ai import export_otlp
+from opsassay.telemetry.otlp.pushing import post
 
 EVENT = "gen_ai.evaluation.result"
-HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
-PUSH_TIMEOUT_S = 20.0
 _INFO = 9
 _IDS = frozenset({"traceId", "spanId", "parentSpanId"})
 
@@ -39,9 +34,16 @@ class ExportedRun:
     metrics: int
 
 
-def exported_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> Iterator[ExportedRun]:
-    """Yield every run of *store* that has a trace and a verdict; *on_left_out* hears of every other, with the reason."""
+def exported_runs(
+    store: RunStore, on_left_out: Callable[[Path, str], None], *, only: Container[Path] | None = None
+) -> Iterator[ExportedRun]:
+    """Yield every run of *store* that has a trace and a verdict; *on_left_out* hears of every other, with the reason.
+
+    *only* are the folders of those that are meant, all when None.
+    """
     for run_dir in store.runs():
+        if only is not None and run_dir not in only:
+            continue
         try:
             verdicts = read_verdicts(run_dir)
             if not (run_dir / TRACE).exists():
@@ -55,22 +57,27 @@ def exported_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> 
 
 
 def push(run: ExportedRun, url: str) -> None:
-    """Send *run* to the OTLP/HTTP receiver at *url*, as protobuf; raises UserError for a refusal, OperationError for none.
+    """Send *run* to the OTLP/HTTP receiver at *url*, as protobuf; raises as `post`."""
+    push_spans(run.spans, url)
+    push_events(run.events, url)
 
-    Headers, of authorization for instance, come from OTEL_EXPORTER_OTLP_HEADERS (``name=value,name=value``).
-    """
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+def push_spans(spans: Mapping[str, Any], url: str) -> None:
+    """Send *spans*, an export in JSON, to the receiver at *url*; raises as `post`."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    for signal, content, message in (
-        ("traces", run.spans, ExportTraceServiceRequest()),
-        ("logs", run.events, ExportLogsServiceRequest()),
-    ):
-        _post(f"{url.rstrip('/')}/v1/{signal}", _protobuf(content, message))
+    post(url, "traces", _protobuf(spans, ExportTraceServiceRequest()))
+
+
+def push_events(events: Mapping[str, Any], url: str) -> None:
+    """Send *events*, an export in JSON, to the receiver at *url*; raises as `post`."""
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+    post(url, "logs", _protobuf(events, ExportLogsServiceRequest()))
 
 
 def _exported(run_dir: Path, verdicts: list[Verdict]) -> ExportedRun:
-    spans, run = export_otlp(read_one(run_dir)), read_run(run_dir)
+    spans, run = export_otlp(read_one(run_dir), verdicts[0].run), read_run(run_dir)
     root = spans["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     about = {"opsassay.run": verdicts[0].run, "opsassay.item": verdicts[0].item, "opsassay.solver": run.solver.label}
     records = [
@@ -120,26 +127,3 @@ def with_base64(value: Any) -> Any:
             for key, inner in value.items()
         }
     return [with_base64(one) for one in value] if isinstance(value, list) else value
-
-
-def _post(url: str, body: bytes) -> None:
-    headers = {"Content-Type": "application/x-protobuf", **_headers()}
-    try:
-        request = urllib.request.Request(url, body, headers)  # noqa: S310 - whose user names it
-        with urllib.request.urlopen(request, timeout=PUSH_TIMEOUT_S):  # noqa: S310
-            return
-    except urllib.error.HTTPError as error:
-        raise UserError(
-            f"{url} answered {error.code}: {error.reason}; check the URL and {HEADERS_VARIABLE}."
-        ) from error
-    except ValueError as error:
-        raise UserError(f"{url} is no URL of an OTLP/HTTP receiver; give one such as http://localhost:4318.") from error
-    except OSError as error:
-        raise OperationError(
-            f"Nobody takes telemetry at {url} ({error}); start the receiver or check the URL."
-        ) from error
-
-
-def _headers() -> dict[str, str]:
-    pairs = (pair.partition("=") for pair in os.environ.get(HEADERS_VARIABLE, "").split(",") if "=" in pair)
-    return {name.strip(): unquote(value.strip()) for name, _, value in pairs}

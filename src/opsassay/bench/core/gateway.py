@@ -43,6 +43,8 @@ class Gateway:
             "OPENAI_API_KEY": self.token,
             "ANTHROPIC_BASE_URL": base,
             "ANTHROPIC_API_KEY": self.token,
+            "GOOGLE_GEMINI_BASE_URL": base,
+            "GEMINI_API_KEY": self.token,
             "OPENAI_MODEL": model,
         }
 

@@ -14,6 +14,9 @@ from typing import Any
 
 from opsassay.outside import read_json
 
+GEMINI = "/v1beta/models/MODEL:generateContent"
+"""Stands for all paths of Gemini's API; the model is in the path there."""
+_GEMINI = re.compile(r"/v1beta/models/(?P<model>[^?#]{1,300}):(?:generateContent|streamGenerateContent|countTokens)")
 _COMMON = frozenset({"model", "tools", "tool_choice", "temperature", "top_p", "stream", "metadata", "service_tier"})
 _OPENAI = _COMMON | {
     *("parallel_tool_calls", "stream_options", "store", "user", "seed", "top_logprobs", "prompt_cache_key"),
@@ -41,6 +44,9 @@ KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
         "/messages": _COMMON
         | {"messages", "system", "max_tokens", "top_k", "stop_sequences", "thinking", "output_config"},
         "/messages/count_tokens": _COMMON | {"messages", "system", "thinking"},
+        GEMINI: frozenset(
+            {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings"}
+        ),
     }
 )
 """What a request may hold, by its path; what is not named does not go to the provider."""
@@ -61,7 +67,16 @@ HEADERS = frozenset(
             "content-length",
             "content-type",
         ),
-        *("host", "transfer-encoding", "user-agent", "x-api-key", "anthropic-version", "expect", "keep-alive"),
+        *(
+            "host",
+            "transfer-encoding",
+            "user-agent",
+            "x-api-key",
+            "x-goog-api-key",
+            "anthropic-version",
+            "expect",
+            "keep-alive",
+        ),
     }
 )
 """Headers that go to the provider; beta features, organisations, projects and routes are named by others."""
@@ -74,6 +89,17 @@ ADDRESSES = ("url", "image_url", "file_url", "file_id")
 """Keys whose text a provider fetches or looks up, in any case: servers in Go take ``URL`` for ``url``."""
 STORED = "item_reference"
 """The type of an input by which a provider takes up what it kept of another conversation."""
+GEMINI_ADDRESSES = ("fileuri", "file_uri")
+"""The same for Gemini, whose readers take both spellings of a name."""
+_CONFIG: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {"candidateCount": (None, 1), "responseModalities": (None, ["TEXT"])}
+)
+_CONFIG_KEYS = frozenset(_CONFIG) | {
+    *("stopSequences", "maxOutputTokens", "temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"),
+    *("responseMimeType", "responseSchema", "responseJsonSchema", "responseLogprobs", "logprobs", "thinkingConfig"),
+    "mediaResolution",
+}
+_NO_OBJECT = "the request is no JSON object in which each key stands once"
 _QUERY = re.compile(r"(?:beta=true|api-version=[0-9A-Za-z.-]{1,40})(?:&(?:beta=true|api-version=[0-9A-Za-z.-]{1,40}))*")
 
 
@@ -83,6 +109,8 @@ def refusal(method: str, path: str, body: bytes, model: str | None = None) -> st
     The path is compared as it came, byte for byte, with or without ``/v1``: what needs to be normalised is refused.
     """
     place, _, query = path.partition("?")
+    if (gemini := _GEMINI.fullmatch(place)) is not None and method == "POST":
+        return _gemini_refusal(gemini["model"], query, body, model)
     where = place.removeprefix("/v1")
     if query and not _QUERY.fullmatch(query):
         return "its query is none of beta=true and api-version"
@@ -90,17 +118,21 @@ def refusal(method: str, path: str, body: bytes, model: str | None = None) -> st
         return None
     if method != "POST" or where not in KEYS:
         return f"{method} {place[:200]} is no inference; a sealed agent may only ask {', '.join(KEYS)}"
-    try:
-        asked = read_json(body)
-    except ValueError:
-        return "the request is no JSON"
-    if not isinstance(asked, dict) or not _is_unambiguous(body):
-        return "the request is no JSON object in which each key stands once"
-    return _of_request(asked, KEYS[where], model)
+    asked = _object(body)
+    return _of_request(asked, KEYS[where], model) if asked is not None else _NO_OBJECT
 
 
-def _is_unambiguous(body: bytes) -> bool:
-    """Return whether no object of the request has a key twice, of which readers take different ones."""
+def _gemini_refusal(named: str, query: str, body: bytes, model: str | None) -> str | None:
+    if query not in {"", "alt=sse"}:
+        return "its query is not alt=sse"
+    if ".." in named or model not in {None, named}:
+        return f"the model of this run is {model}, and no other"
+    asked = _object(body)
+    return _of_gemini(asked) if asked is not None else _NO_OBJECT
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in *body*, None for what is none or has a key twice, of which readers take different ones."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
@@ -108,24 +140,45 @@ def _is_unambiguous(body: bytes) -> bool:
         return dict(pairs)
 
     try:
-        json.loads(body, object_pairs_hook=once)
+        read_json(body)
+        asked = json.loads(body, object_pairs_hook=once)
     except ValueError:
-        return False
-    return True
+        return None
+    return asked if isinstance(asked, dict) else None
 
 
 def _of_request(asked: dict[str, Any], keys: frozenset[str], model: str | None) -> str | None:
-    if unknown := sorted(asked.keys() - keys):
-        return f"`{unknown[0][:40]}` is not among what a request may hold: {', '.join(sorted(keys))}"
     if model is not None and asked.get("model") != model:
         return f"the model of this run is {model}, and no other"
-    for key, allowed in VALUES.items():
+    said = [asked.get(key) for key in ("messages", "input", "system", "instructions")]
+    return _beyond(asked, keys, VALUES) or _reaching(_provided(asked.get("tools") or []), _addresses(said, ADDRESSES))
+
+
+def _of_gemini(asked: dict[str, Any]) -> str | None:
+    config, tools = asked.get("generationConfig") or {}, asked.get("tools") or []
+    if not isinstance(config, dict) or not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
+        return "generationConfig has to be an object, and tools a list of objects"
+    provided = (kind for tool in tools for kind in sorted(tool.keys() - {"functionDeclarations"}))
+    return (
+        _beyond(asked, KEYS[GEMINI], {})
+        or _beyond(config, _CONFIG_KEYS, _CONFIG)
+        or _reaching(provided, _addresses([asked.get("contents"), asked.get("systemInstruction")], GEMINI_ADDRESSES))
+    )
+
+
+def _beyond(asked: dict[str, Any], keys: frozenset[str], values: Mapping[str, tuple[Any, ...]]) -> str | None:
+    if unknown := sorted(asked.keys() - keys):
+        return f"`{unknown[0][:40]}` is not among what a request may hold: {', '.join(sorted(keys))}"
+    for key, allowed in values.items():
         if asked.get(key) not in allowed:
             return f"`{key}` may only be one of {', '.join(map(str, allowed))}"
-    if (kind := next(_provided(asked.get("tools") or []), None)) is not None:
+    return None
+
+
+def _reaching(provided: Iterator[str], addresses: Iterator[str]) -> str | None:
+    if (kind := next(provided, None)) is not None:
         return f"a tool of type {kind!r} is carried out by the provider; offer functions"
-    said = (asked.get(key) for key in ("messages", "input", "system", "instructions"))
-    address = next((one for part in said for one in _addresses(part)), None)
+    address = next(addresses, None)
     return f"the provider would fetch {address[:80]!r}; put what it is to see into the request" if address else None
 
 
@@ -142,17 +195,17 @@ def _provided(tools: Any) -> Iterator[str]:
             yield str(tool["type"])
 
 
-def _addresses(value: Any) -> Iterator[str]:
-    """Yield what stands where a provider looks for an address or a stored file; what is inlined is none."""
+def _addresses(value: Any, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield what stands below *names*, where a provider looks for an address or a stored file; what is inlined is none."""
     if isinstance(value, dict):
         for key, inner in value.items():
             name = key.casefold()
-            if name in ADDRESSES and isinstance(inner, str) and not inner.lower().startswith("data:"):
+            if name in names and isinstance(inner, str) and not inner.lower().startswith("data:"):
                 yield inner
             elif name == "type" and inner == STORED:
                 yield STORED
             else:
-                yield from _addresses(inner)
+                yield from _addresses(inner, names)
     elif isinstance(value, list):
         for inner in value:
-            yield from _addresses(inner)
+            yield from _addresses(inner, names)

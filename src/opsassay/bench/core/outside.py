@@ -159,7 +159,7 @@ def run_outside(
 def no_apis(name: str) -> UserError:
     """Return the error for the agent *name*, which needs APIs where none are served."""
     return UserError(
-        f"The agent {name} needs apis, which are served for recorded incidents alone; leave apis out of its needs here."
+        f"The agent {name} needs apis, and there is no telemetry here to serve by them; leave apis out of its needs here."
     )
 
 

@@ -1,15 +1,16 @@
-"""The three LLM APIs as the recorder sees them: what a request asked and what an answer, streamed or not, said."""
+"""The LLM APIs as the recorder sees them: what a request asked and what an answer, streamed or not, said."""
 
 from __future__ import annotations
 
 from opsassay.proxy.apis.base import Asked, ModelAnswer, ModelApi, ToolResult, ToolUse
 from opsassay.proxy.apis.chat import CHAT
+from opsassay.proxy.apis.gemini import GEMINI
 from opsassay.proxy.apis.messages import MESSAGES
 from opsassay.proxy.apis.responses import RESPONSES
 
 __all__ = ["APIS", "Asked", "ModelAnswer", "ModelApi", "ToolResult", "ToolUse", "api_of"]
 
-APIS: tuple[ModelApi, ...] = (CHAT, RESPONSES, MESSAGES)
+APIS: tuple[ModelApi, ...] = (CHAT, RESPONSES, MESSAGES, GEMINI)
 
 
 def api_of(method: str, path: str) -> ModelApi | None:

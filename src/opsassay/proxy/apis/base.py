@@ -53,15 +53,23 @@ class ModelAnswer:
 
 @dataclass(frozen=True)
 class ModelApi:
-    """One API: how its path ends, how requests and answers are read, how stream events become the whole answer."""
+    """One API: how its path ends, how requests and answers are read, how stream events become the whole answer.
+
+    *read_path* returns what the path says beside the body, by the names of its fields.
+    """
 
     name: str
-    suffix: str
+    suffix: str | tuple[str, ...]
     read_request: Callable[[dict[str, Any]], Asked]
     read_answer: Callable[[dict[str, Any]], ModelAnswer]
     assemble: Callable[[Sequence[dict[str, Any]]], dict[str, Any]]
     edit_text: Callable[[dict[str, Any], Callable[[str], str]], dict[str, Any]]
     add_message: Callable[[dict[str, Any], str, str], dict[str, Any]]
+    read_path: Callable[[str], dict[str, Any]] = lambda _path: {}
+
+    def asked(self, path: str, body: dict[str, Any]) -> Asked:
+        """Return what the request to *path* asks."""
+        return self.read_request({**self.read_path(path), **body})
 
 
 def arguments_of(text: Any) -> dict[str, Any]:

@@ -62,14 +62,45 @@ def traces_of_spans(exports: Sequence[Any], path: Path) -> list[Trace]:
     return found
 
 
-def export_otlp(trace: Trace) -> dict[str, Any]:
-    """Return *trace* as an OTLP JSON export: a span of the workflow, one per step, one per tool call; ids are hashes."""
-    trace_id = _hash(trace.canonical_json(), 32)
-    root = _hash(trace_id + "root", 16)
+def export_otlp(trace: Trace, run: str | None = None) -> dict[str, Any]:
+    """Return *trace* as an OTLP JSON export: a span of the workflow, one per step, one per tool call.
+
+    Ids are hashes, of the name of the *run* where there is one: then they are known before the trace has ended.
+    """
+    trace_id = _hash(trace.canonical_json() if run is None else run, 32)
+    return _export([_root(trace, trace_id), *_spans_of(trace.steps, trace_id)], trace.system_name)
+
+
+def export_root(trace: Trace, run: str) -> dict[str, Any]:
+    """Return the span of the workflow alone, with the ids of *run*."""
+    return _export([_root(trace, _hash(run, 32))], trace.system_name)
+
+
+def export_steps(steps: Sequence[TraceStep], run: str, system_name: str) -> dict[str, Any]:
+    """Return the spans of *steps* of the trace that *run* makes, whose root comes when it has ended."""
+    return _export(_spans_of(steps, _hash(run, 32)), system_name)
+
+
+def _export(spans: list[dict[str, Any]], system_name: str) -> dict[str, Any]:
+    scope = {"scope": {"name": "opsassay"}, "spans": spans}
+    resource = {"attributes": _attributes({"service.name": system_name})}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
+
+
+def _spans_of(steps: Sequence[TraceStep], trace_id: str) -> list[dict[str, Any]]:
+    return [span for step in steps for span in _step_spans(step, trace_id, _root_id(trace_id))]
+
+
+def _root_id(trace_id: str) -> str:
+    return _hash(trace_id + "root", 16)
+
+
+def _root(trace: Trace, trace_id: str) -> dict[str, Any]:
     ends = [step.ended_at or 0 for step in trace.steps]
     starts = [step.started_at or 0 for step in trace.steps]
-    spans = [
-        _span(trace_id, root, "", f"invoke_agent {trace.system_name}", min(starts, default=0), max(ends, default=0), {
+    return _span(
+        trace_id, _root_id(trace_id), "", f"invoke_agent {trace.system_name}", min(starts, default=0),
+        max(ends, default=0), {
             "gen_ai.operation.name": "invoke_agent",
             "opsassay.task_id": trace.task_id,
             "opsassay.task_instruction": trace.task_instruction,
@@ -78,13 +109,8 @@ def export_otlp(trace: Trace) -> dict[str, Any]:
             "opsassay.system_architecture": trace.system_architecture,
             "opsassay.outcome": trace.outcome,
             "opsassay.reference_answer": trace.reference_answer,
-        })
-    ]  # fmt: skip
-    for step in trace.steps:
-        spans += _step_spans(step, trace_id, root)
-    scope = {"scope": {"name": "opsassay"}, "spans": spans}
-    resource = {"attributes": _attributes({"service.name": trace.system_name})}
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
+        },
+    )  # fmt: skip
 
 
 def _spans(export: dict[str, Any]) -> Iterator[_Span]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,6 +40,8 @@ class AlertWatch:
         It is replaced as a whole, so that whoever asks from another thread sees one evaluation and not half of the next.
         """
         self._last_fired_ns: Mapping[Rule, int] = {}
+        self.firing: tuple[Alert, ...] = ()
+        """What fires by the latest reading, each since its time."""
         self.failure: OpsAssayError | None = None
         """Why it gave up."""
         self.unread: OpsAssayError | None = None
@@ -96,12 +98,17 @@ class AlertWatch:
             due = max(due + TICK_S, time.monotonic())
             self._ended.wait(due - time.monotonic())
 
-    def _note(self, at_ns: int, found: Iterable[Alert]) -> None:
+    def _note(self, at_ns: int, found: Sequence[Alert]) -> None:
         firing = {(alert.service, alert.signal) for alert in found}
         now, former = time.monotonic(), self.quiet_since
         quiet = {rule: (now if since == math.inf else since) for rule, since in former.items() if rule not in firing}
         self.quiet_since = {**quiet, **dict.fromkeys(firing, math.inf)}
         self._last_fired_ns = {**self._last_fired_ns, **dict.fromkeys(firing, at_ns)}
+        since = {(alert.service, alert.signal): alert.time_ns for alert in self.firing}
+        self.firing = tuple(
+            alert.model_copy(update={"time_ns": since.get((alert.service, alert.signal), alert.time_ns)})
+            for alert in found
+        )
 
 
 def _is(rule: Rule, alert: Rule) -> bool:

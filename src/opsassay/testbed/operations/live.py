@@ -19,7 +19,7 @@ from opsassay.telemetry.otlp.metrics import MetricColumns
 from opsassay.telemetry.otlp.requests import parse, unpack
 from opsassay.telemetry.otlp.spool import Kind, frames_after, spool_path
 from opsassay.telemetry.otlp.traces import TraceColumns
-from opsassay.telemetry.schema import empty
+from opsassay.telemetry.schema import MODALITIES, empty
 from opsassay.testbed.core.substrate import Receiver
 from opsassay.testbed.recording.alerts import TICK_S, firing, usual_values
 
@@ -27,7 +27,6 @@ KEPT_S = 900.0
 """How far back the tables go."""
 ARRIVAL_S = 2.0
 """What ended longer ago than this has arrived: replicas send twice a second. Alerts are reported that much late."""
-READ = ("traces", "logs", "metrics", "metrics_sum")
 _COLUMNS = {"traces": TraceColumns, "logs": LogColumns, "metrics": MetricColumns}
 
 
@@ -42,7 +41,7 @@ class LiveTelemetry:
         self._receiver, self._folder = receiver, folder
         self._offsets = dict.fromkeys(_COLUMNS, 0)
         self._columns: dict[str, Any] = {signal: make() for signal, make in _COLUMNS.items()}
-        self._tables = {modality: empty(modality) for modality in READ}
+        self._tables = {modality: empty(modality) for modality in MODALITIES}
         self._lock = threading.Lock()
         self._asked_ns = self.since_ns = 0
         self.clock_ahead_s = 0.0
@@ -61,9 +60,9 @@ class LiveTelemetry:
             self._receiver.close_session(self._folder.name)
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Return traces, logs, metrics and metrics_sum as far as they have arrived, in the datapack's columns.
+        """Return all modalities as far as they have arrived, in the datapack's columns.
 
-        Raises OpsAssayError when the receiver cannot be asked.
+        Histograms are as they came, for `histogram_deltas`. Raises OpsAssayError when the receiver cannot be asked.
         """
         with self._lock:
             self._receiver.refresh(self._folder.name)
@@ -84,10 +83,9 @@ class LiveTelemetry:
             return
         batch = columns.take()
         for modality, fresh in (batch if isinstance(batch, dict) else {signal: batch}).items():
-            if modality in self._tables:
-                oldest = time.time_ns() - int(KEPT_S * 1e9)
-                both = pl.concat([self._tables[modality], fresh], how="diagonal_relaxed")
-                self._tables[modality] = both.filter(pl.col("time").cast(pl.Int64) >= oldest)
+            oldest = time.time_ns() - int(KEPT_S * 1e9)
+            both = pl.concat([self._tables[modality], fresh], how="diagonal_relaxed")
+            self._tables[modality] = both.filter(pl.col("time").cast(pl.Int64) >= oldest)
 
 
 class LiveAlerts:

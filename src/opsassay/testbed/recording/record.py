@@ -22,6 +22,7 @@ from opsassay.telemetry.clock import boot_id
 from opsassay.telemetry.content import opaque_id, write_datapack
 from opsassay.telemetry.leaks import leak_notes
 from opsassay.telemetry.otlp.counts import SessionStats
+from opsassay.telemetry.otlp.forwarding import Forwarder
 from opsassay.telemetry.otlp.seal import decode_spool, split_windows
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.core.state import all_states
@@ -81,6 +82,7 @@ class _Captured:
     outcome: _Outcome
     stats: SessionStats
     looks: tuple[Look, ...]
+    unsent: tuple[str, ...] = ()
 
 
 def spool_of(tree: Tree, id_: str) -> Path:
@@ -108,31 +110,35 @@ def record(
     *,
     seed: int = 0,
     id_: str | None = None,
+    otlp: str | None = None,
     progress: Progress = SILENT,
 ) -> str:
     """Record one incident on the *running* system into *tree* and return its id.
 
     A plan that cannot be carried out is refused before anything else (NotFoundError, RefusedError, UserError). Truth is
     written first, then the incident appears whole; on any other end neither does, and a note on the exception names the
-    folder with what the receiver had acknowledged by then.
+    folder with what the receiver had acknowledged by then. All that is recorded goes on to the OTLP/HTTP receiver at *otlp*
+    too, where one is given; the truth notes what it did not take.
     """
     plan = plan.model_copy(update={"duration_s": schedule.abnormal_s})
     running.require(plan)
     check_output(tree)
     id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
     chance = random.Random(f"{seed}:{plan.model_dump_json()}")  # noqa: S311
-    captured = _capture(running, plan, spool_of(tree, id_), schedule, progress)
+    captured = _capture(running, plan, spool_of(tree, id_), schedule, progress, otlp)
     _seal(id_, captured, running, system, tree, chance)
     shutil.rmtree(captured.spool, ignore_errors=True)
     return id_
 
 
-def _capture(running: RunningSystem, plan: FaultPlan, spool: Path, schedule: Schedule, progress: Progress) -> _Captured:
+def _capture(
+    running: RunningSystem, plan: FaultPlan, spool: Path, schedule: Schedule, progress: Progress, otlp: str | None
+) -> _Captured:
     """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards."""
     with MachineWatch(running.status().name, _running_systems) as watch:
         with piece(progress, "warm-up", schedule.warmup_s):
             time.sleep(schedule.warmup_s)
-        with _session(running, spool) as finish:
+        with _session(running, spool) as finish, _sent_on(running, spool, otlp) as forwarder:
             start_ns = time.time_ns()
             with piece(progress, "normal window", schedule.normal_s):
                 time.sleep(schedule.normal_s)
@@ -142,7 +148,18 @@ def _capture(running: RunningSystem, plan: FaultPlan, spool: Path, schedule: Sch
                 time.sleep(SETTLE_S)
                 stats = finish()
     usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
-    return _Captured(spool, usual, outcome, stats, tuple(watch.looks))
+    unsent = forwarder.notes() if forwarder is not None else ()
+    return _Captured(spool, usual, outcome, stats, tuple(watch.looks), unsent)
+
+
+@contextmanager
+def _sent_on(running: RunningSystem, spool: Path, url: str | None) -> Iterator[Forwarder | None]:
+    """Send what is recorded in *spool* on to *url*, if one is given, until the block has ended."""
+    if url is None:
+        yield None
+        return
+    with Forwarder(spool, url, lambda: running.receiver.refresh(spool.name)) as forwarder:
+        yield forwarder
 
 
 def _running_systems() -> list[str]:
@@ -185,7 +202,12 @@ def _flag_leaks(tree: Tree, truth: Truth) -> None:
 
 def _notes(captured: _Captured, ended: Sequence[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:
     """Return what a reader of the incident should know about how it was recorded; *ended* are unexpected exits."""
-    found = [*captured.outcome.notes, *sentences(ended, captured.usual.start_ns), *machine.notes(captured.looks)]
+    found = [
+        *captured.outcome.notes,
+        *sentences(ended, captured.usual.start_ns),
+        *machine.notes(captured.looks),
+        *captured.unsent,
+    ]
     if early_alerts:
         found.append(f"{early_alerts} alerts fired before the abnormal window")
     if captured.stats.drop_rate:

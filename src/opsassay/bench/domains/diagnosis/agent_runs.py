@@ -20,6 +20,7 @@ from opsassay.agents.ready import external_agent
 from opsassay.agents.record import ACTIONS, TRACE
 from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt, keep_end, never
 from opsassay.bench.core.cell import Cell
+from opsassay.bench.core.commands import refusal_to_seal
 from opsassay.bench.core.mounts import kept_of, mounts_of, require_apart
 from opsassay.bench.core.outside import APIS
 from opsassay.bench.core.store import LOG, RunStore
@@ -30,7 +31,6 @@ from opsassay.bench.domains.diagnosis.solver import sources_of
 from opsassay.bench.domains.diagnosis.views import Canary, arm_of, masked, opaque_view
 from opsassay.bench.domains.diagnosis.worker import ANSWER
 from opsassay.bench.domains.diagnosis.workers import shared_workers
-from opsassay.bench.sealing import sealing_refusal
 from opsassay.errors import LostError, RefusedError, UserError
 from opsassay.model.run import RunStatus, Solver
 from opsassay.model.trajectory import Trace
@@ -61,6 +61,13 @@ class Setup:
     def is_command(self) -> bool:
         """Whether it is an external agent."""
         return isinstance(self.agent, CommandAgent)
+
+    @property
+    def refusal_to_seal(self) -> str | None:
+        """Why it is not sealed here, None when it is."""
+        if not isinstance(self.agent, CommandAgent):
+            return "it is an agent of the package"
+        return refusal_to_seal(self.sealing, remote=self.agent.file.remote)
 
     @property
     def asks_model(self) -> bool:
@@ -137,8 +144,9 @@ def setup_of(
         raise UserError(
             "A limit of money needs prices: give -c price.input=USD -c price.output=USD per million tokens."
         )
-    if sealing == "required" and setup.is_command and (why := sealing_refusal()):
-        raise RefusedError(f"This machine cannot seal: {why} Leave out sealing=required to run unsealed and unranked.")
+    if sealing == "required" and setup.is_command and (why := setup.refusal_to_seal):
+        how = "Leave out sealing=required to run unsealed and unranked."
+        raise RefusedError(f"{setup.agent.name} cannot be sealed here: {why.rstrip('.')}. {how}")
     return setup
 
 
@@ -166,7 +174,7 @@ def run_agent(
     mask = mask or Mask()
     if isinstance(setup.agent, CommandAgent):
         require_apart(setup.agent, [store.root, *kept_of([item.datapack.path])])
-    sealed = setup.is_command and setup.sealing != "off" and sealing_refusal() is None
+    sealed = setup.refusal_to_seal is None
     isolation: Isolation = "in_process"
     if setup.is_command or not _is_ours(setup.name):
         isolation = "sealed" if sealed else "unsealed"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.model.scenario import Scenario
+from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.stage import as_it_is
 
 
@@ -24,3 +25,5 @@ class Assignment:
     """Puts the names that the scenario leaves open in their places, in texts and what holds texts."""
     kubeconfig: Path | None = None
     """On a cluster: the agent's own way in, limited to what its scenario grants."""
+    watch: AlertWatch | None = None
+    """What knows which alerts fire."""

@@ -137,6 +137,11 @@ class TrialAgent(Written):
         """Whether an external agent is sealed."""
         return self.own_settings.sealing
 
+    @property
+    def remote(self) -> bool:
+        """Whether it hands its task on to an agent elsewhere."""
+        return self._described is not None and self._described.file.remote
+
     @cached_property
     def _described(self) -> CommandAgent | None:
         return None if self.command or not self.is_outside else external_agent(Path(self.name))

@@ -7,14 +7,15 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opsassay.agents.limits import Limits, Meter
 from opsassay.agents.models.base import ToolSpec
+from opsassay.agents.prompts import apis_prompt
 from opsassay.agents.sre_lint import lint
 from opsassay.bench.core.attempt import reading_what_was_left
 from opsassay.bench.core.commands import refusal_to_seal
-from opsassay.bench.core.outside import OutsideTask, output_of, run_outside
+from opsassay.bench.core.outside import APIS, OutsideAgent, OutsideTask, output_of, run_outside
 from opsassay.bench.domains.sre.assignment import Assignment
 from opsassay.bench.domains.sre.contract import REPORT, TrialAgent
 from opsassay.bench.domains.sre.desk import OpsDesk
@@ -22,6 +23,9 @@ from opsassay.bench.domains.sre.diagnosing import REPORT_DIAGNOSIS, Diagnoses
 from opsassay.errors import UserError
 from opsassay.model.trajectory import ToolCall
 from opsassay.testbed.operations.toolbox import CALLS_LIMIT, BaseToolbox, kept
+
+if TYPE_CHECKING:
+    from opsassay.apis.serving import ApiServer
 
 LOG = "agent.log"
 
@@ -76,7 +80,7 @@ def operate(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
     Words of the command may also name {tools}, the tools' socket, and {kubeconfig}: on a cluster, unsealed, its own access.
     """
     outside = agent.outside()
-    refusal = refusal_to_seal(agent.sealing)
+    refusal = refusal_to_seal(agent.sealing, remote=agent.remote)
     if refusal is not None and agent.sealing == "required":
         raise UserError(f"The agent {agent.solver_name} is to be sealed, and no seal can be made here: {refusal}")
     sealed = refusal is None
@@ -87,8 +91,9 @@ def operate(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
         (folder / "view").mkdir()
         handed = OutsideTask(
             folder / "view",
-            lambda _: task.prompt + "\n",
+            lambda places: "\n\n".join((task.prompt, *apis_prompt(places))) + "\n",
             desk,
+            apis=_apis(outside, task, toolbox),
             further=lambda work, is_sealed: {"kubeconfig": _access(task.kubeconfig, work, sealed=is_sealed)},
         )
         with reading_what_was_left():
@@ -101,6 +106,15 @@ def operate(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
         "ended": ended.reason, "sealed": sealed, "why_not": refusal, "spent": meter.spent(), "limits_hit": meter.hit,
     }  # fmt: skip
     (task.run_dir / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def _apis(outside: OutsideAgent, task: Assignment, toolbox: BaseToolbox) -> ApiServer | None:
+    """Return the APIs over what the tools see, None for an agent that needs none and where no telemetry is sent."""
+    if APIS not in outside.needs or toolbox.sight is None:
+        return None
+    from opsassay.bench.domains.sre.live_apis import live_apis
+
+    return live_apis(toolbox.sight, task.watch)
 
 
 def _access(kubeconfig: Path | None, work: Path, *, sealed: bool) -> str:

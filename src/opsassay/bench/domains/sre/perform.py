@@ -213,7 +213,7 @@ def _work(
     stage.start_agent()
     mark_phase(run_dir, "agent_started")
     prompt, timeout_s = desk.fill(scenario.prompt(arm)), scenario.environment.agent_timeout_s
-    task = Assignment(scenario, prompt, timeout_s, seed, run_dir, desk.fill, desk.kubeconfig)
+    task = Assignment(scenario, prompt, timeout_s, seed, run_dir, desk.fill, desk.kubeconfig, desk.watch)
     over = threading.Timer(timeout_s, desk.toolbox.close)
     over.daemon = True
     if agent.oracle is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opsassay.agents.models.named import model_named, require_endpoint
-from opsassay.bench.core.outside import APIS, no_apis
+from opsassay.bench.core.commands import refusal_to_seal
+from opsassay.bench.core.outside import APIS
 from opsassay.bench.domains.sre.contract import TrialAgent
 from opsassay.bench.domains.sre.trials import TrialJob
-from opsassay.bench.sealing import sealing_refusal
 from opsassay.errors import RefusedError, UserError
 from opsassay.testbed.scenarios import system_of
 
@@ -33,8 +33,8 @@ def _require_agent(agent: TrialAgent) -> None:
         if "model" in outside.needs and agent.model is None:
             raise UserError(f"The agent {outside.name} asks a model: name one with `model:` in the plan.")
         if APIS in outside.needs:
-            raise no_apis(outside.name)
-        if agent.sealing == "required" and (refusal := sealing_refusal()) is not None:
+            import opsassay.apis.serving  # noqa: F401 - what is not installed is missed now
+        if agent.sealing == "required" and (refusal := refusal_to_seal("required", remote=agent.remote)) is not None:
             raise UserError(f"The agent {outside.name} is to be sealed, and no seal can be made here: {refusal}")
     if asks_model and agent.model is not None:
         model_named(agent.model)

@@ -149,7 +149,8 @@ class TrialJob:
             lambda run_dir, stop: self._perform(run_dir, timeout_s, stop),
             isolation="unsealed" if self.agent.is_outside else "in_process",
             limits={"timeout_s": timeout_s, "agent_timeout_s": self.scenario.environment.agent_timeout_s},
-            can_be_sealed=self.agent.is_outside and refusal_to_seal(self.agent.sealing) is None,
+            can_be_sealed=self.agent.is_outside
+            and refusal_to_seal(self.agent.sealing, remote=self.agent.remote) is None,
             given_up=given_up,
         )
 

@@ -1,0 +1,77 @@
+"""Post a task to an agent behind HTTP, poll for its answer, and print it. Standard library alone.
+
+``python post_task.py URL PROMPT_FILE``: the request is ``{"task": TEXT}``. A reply 202 is not the answer yet: its Location
+is asked again, as often as its Retry-After says, until the reply is another one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+MOST_BYTES = 16 * 2**20
+PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+
+
+def main() -> None:
+    """Ask the agent at the URL of the first argument, and print what it answered."""
+    url, prompt = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
+    request = urllib.request.Request(  # noqa: S310
+        url, data=json.dumps({"task": prompt}).encode(), headers={"Content-Type": "application/json"}
+    )
+    try:
+        print(answer_in(_answered(request)))
+    except (OSError, ValueError) as error:
+        sys.exit(f"The agent at {url} did not answer: {error}")
+
+
+def answer_in(body: bytes) -> str:
+    """Return the answer in the *body* of a reply: its member ``answer`` if it has one, else all of it."""
+    text = body.decode("utf-8", "replace")
+    try:
+        read = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(read, dict) or "answer" not in read:
+        return text
+    answer = read["answer"]
+    return answer if isinstance(answer, str) else json.dumps(answer)
+
+
+def _answered(request: urllib.request.Request) -> bytes:
+    while True:
+        with urllib.request.urlopen(request) as reply:  # noqa: S310 - the user's own URL
+            if reply.status != 202:
+                return bytes(reply.read(MOST_BYTES))
+            place = _place(request.full_url, reply.headers.get("Location"))
+            pause_s = _pause_s(reply.headers.get("Retry-After"))
+        time.sleep(pause_s)
+        request = urllib.request.Request(place)  # noqa: S310
+
+
+def _place(url: str, location: str | None) -> str:
+    """Return where to ask again; raises ValueError for what is not below the same scheme and host."""
+    if not location:
+        return url
+    place = urljoin(url, location)
+    if urlsplit(place)[:2] != urlsplit(url)[:2]:
+        raise ValueError(f"it sends on to {place}, which is another server")
+    return place
+
+
+def _pause_s(text: Any) -> float:
+    try:
+        return min(max(float(text), 0.05), LONGEST_PAUSE_S)
+    except (TypeError, ValueError):
+        return PAUSE_S
+
+
+if __name__ == "__main__":
+    main()

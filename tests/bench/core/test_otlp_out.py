@@ -1,0 +1,155 @@
+"""What is recorded and what agents do, sent to another receiver while it happens; the receivers are real."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from opsassay.agents.models.base import Message, Reply
+from opsassay.agents.record import AgentRecorder
+from opsassay.bench.core.ranking import run_id
+from opsassay.bench.core.store import RunStore, read_run
+from opsassay.bench.core.trace_push import TracePush
+from opsassay.cli import run
+from opsassay.errors import UserError
+from opsassay.model.run import RunStatus
+from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
+from opsassay.telemetry.otlp.forwarding import Forwarder
+from opsassay.telemetry.otlp.requests import parse
+from opsassay.telemetry.otlp.seal import decode_spool
+from opsassay.telemetry.otlp.spool import Kind, read_frames, spool_path
+from telemetry.packs import make_tree
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "diagnosis_store"
+
+
+@contextmanager
+def receiver(folder):
+    """Run a receiver with an open session in *folder*; yields its control and its URL."""
+    process = start_receiver(folder / "state")
+    try:
+        control = ReceiverControl(folder / "state")
+        control.open_session(folder / "session", "s")
+        yield control, f"http://127.0.0.1:{control.port}"
+        process.stdin.close()
+        process.wait(20)
+    finally:
+        process.kill()
+        process.wait(20)
+
+
+def sent_spans(number):
+    request = ExportTraceServiceRequest()
+    scope = request.resource_spans.add().scope_spans.add()
+    now = time.time_ns()
+    scope.spans.add(trace_id=bytes([number] * 16), span_id=bytes([number] * 8), name=f"s{number}",
+                    start_time_unix_nano=now, end_time_unix_nano=now + 1)  # fmt: skip
+    return request.SerializeToString()
+
+
+def posted(url, body):
+    request = urllib.request.Request(f"{url}/v1/traces", body, {"Content-Type": "application/x-protobuf"})
+    urllib.request.urlopen(request, timeout=9).close()
+
+
+def bodies(folder):
+    return [frame.payload for frame in read_frames(spool_path(folder, "traces")) if frame.kind != Kind.OPENED]
+
+
+def awaited(condition, timeout_s=20):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_what_a_session_accepts_goes_on_byte_for_byte_while_it_is_recorded(tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    with receiver(ours) as (control, here), receiver(theirs) as (_, there):
+        with Forwarder(ours / "session", there, lambda: control.refresh("s")) as forwarder:
+            posted(here, sent_spans(1))
+            awaited(lambda: len(bodies(theirs / "session")) == 1)  # the session is still open
+            posted(here, sent_spans(2))
+        assert (forwarder.sent, forwarder.refused, forwarder.notes()) == (2, 0, ())
+        assert bodies(theirs / "session") == bodies(ours / "session")
+        assert len(parse("traces", bodies(theirs / "session")[0]).resource_spans) == 1
+
+
+def test_a_receiver_that_is_not_there_is_noted_and_keeps_nobody_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr("opsassay.telemetry.otlp.forwarding.LAST_S", 0.5)
+    nowhere = "http://127.0.0.1:9"
+    with receiver(tmp_path) as (_, here), Forwarder(tmp_path / "session", nowhere) as forwarder:
+        posted(here, sent_spans(1))
+        awaited(lambda: forwarder.problem is not None)
+    assert forwarder.sent == 0
+    assert forwarder.notes()[0].startswith("not all of the telemetry was sent on: Nobody takes telemetry at http")
+    with pytest.raises(UserError, match="is no URL of an OTLP/HTTP receiver"):
+        Forwarder(tmp_path, "localhost:4318")
+
+
+def begun(store, golden):
+    return store.begin(golden.model_copy(update={"cell": "ab" * 8, "status": RunStatus.RUNNING, "attempt": 1}))
+
+
+def test_a_step_is_there_before_its_run_has_ended(tmp_path):
+    golden = next(
+        run for path in RunStore(GOLDEN).runs() if (path / "trace.jsonl").exists() for run in (read_run(path),)
+    )
+    store, problems = RunStore(tmp_path / "store"), []
+    store.root.mkdir()
+    with receiver(tmp_path) as (_, url):
+        with TracePush(store, url, problems.append):
+            folder, running = begun(store, golden)
+            recorder = AgentRecorder(folder)
+            said = [Message(role="user", content="what is it?")]
+            recorder.step("rca", said, Reply(text="one"), model="m", started_ns=1, ended_ns=2)
+            awaited(lambda: len(bodies(tmp_path / "session")) == 1)
+            recorder.step("rca", said, Reply(text="two"), model="m", started_ns=3, ended_ns=4)
+            store.end(folder, running.model_copy(update={"status": golden.status}))
+        assert problems == []
+    spans = decode_spool(tmp_path / "session")["traces"]
+    names = spans["span_name"].to_list()
+    assert names[:2] == ["chat m", "chat m"]
+    assert names[2].startswith("invoke_agent")
+    assert spans["trace_id"].n_unique() == 1
+    root = spans.row(2, named=True)["span_id"]
+    assert spans["parent_span_id"].to_list() == [root, root, ""]
+    assert run_id(running) == f"{'ab' * 8}/1"
+
+
+def test_a_graded_run_has_its_events_on_the_span_that_was_sent(tmp_path, capsys):
+    tree = make_tree(tmp_path / "tree", count=1)
+    (tmp_path / "model.yaml").write_text('rules:\n  - reply: \'{"root_causes": [], "propagation": []}\'\n')
+    with receiver(tmp_path) as (_, url):
+        words = [
+            "run",
+            str(tree.root),
+            "-a",
+            "rca",
+            "--model",
+            f"scripted:{tmp_path}/model.yaml",
+            "--otlp",
+            url,
+            "--json",
+        ]
+        assert run(words) == 0, capsys.readouterr().err
+        assert json.loads(capsys.readouterr().out)["items"][0]["status"] == "done"
+    tables = decode_spool(tmp_path / "session")
+    roots = tables["traces"].filter(tables["traces"]["parent_span_id"] == "")
+    assert roots.height == 1
+    assert tables["traces"].height > 1
+    assert set(tables["logs"]["span_id"]) == set(roots["span_id"])
+    assert set(tables["logs"]["message"]) == {"gen_ai.evaluation.result"}
+
+
+def test_no_url_is_refused_before_anything_runs(tmp_path, capsys):
+    tree = make_tree(tmp_path / "tree", count=1)
+    assert run(["run", str(tree.root), "-a", "alert-count", "--otlp", "nowhere"]) == 2
+    assert "is no URL of an OTLP/HTTP receiver" in capsys.readouterr().err
+    assert not (tree.root / "runs").exists()
