@@ -12,7 +12,8 @@ from opsassay.cli.output import echo, json_option, print_json, print_table, prin
 if TYPE_CHECKING:
     from opsassay.bench.domains.sre.rows import Trials
 
-_NUMBERS = [str(number) for number in (4, *range(8, 16), 17)]
+_FIGURES = {"figure5": "Figure 5.", "figure6": "Figure 6.", "pass@k": "pass@k"}
+_NUMBERS = [*map(str, (4, *range(8, 16), *range(17, 22))), *_FIGURES]
 STORE = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
 
@@ -159,7 +160,7 @@ def grade(context: click.Context, store: Path, profile: Any, file: str | None, *
 def table(context: click.Context, store: Path, number: tuple[str, ...], *, as_json: bool) -> None:
     """Print Tables 8 to 15 of "Side Effects Are the Output" over the trials of STORE, or those that are numbered.
 
-    Tables 4 and 17 are those of ITBench.
+    Tables 4 and 17 to 21 are those of ITBench, as are pass@k and what its Figures 5 and 6 show.
     """
     from opsassay.bench.core.grading import GradeSettings
     from opsassay.bench.domains.sre.domain import SRE_DOMAIN
@@ -167,7 +168,12 @@ def table(context: click.Context, store: Path, number: tuple[str, ...], *, as_js
     graded = SRE_DOMAIN.grade({store: None}, GradeSettings())
     for folder, problem in graded.problems.items():
         say(f"{folder}: {problem}")
-    found = [one for one in graded.results() if not number or str(one.number) in number]
+    titles = tuple(_FIGURES[name] for name in number if name in _FIGURES)
+    found = [
+        one
+        for one in graded.results()
+        if not number or str(one.number) in number or (titles and one.title.startswith(titles))
+    ]
     if as_json:
         print_json("trials table", [one.as_item() for one in found], problems=graded.problems)
     else:

@@ -121,6 +121,6 @@ def test_the_tables_have_the_mean_time_over_right_ones_with_their_number(tmp_pat
     run_trials(store, cells_of(plan, tmp_path), performer=MADE + "diagnosing")
     rows = Trials(store.root).rows
     told = {row[0]: row[-3] for row in per_agent(rows).rows}
-    assert told == {"oracle:gentle": None, "sre": "5 s (2/3)", "All": "5 s (2/3)"}
+    assert told == {"oracle:gentle": None, "sre": "5 ± 1 s (2/3)", "All": "5 ± 1 s (2/3)"}
     every = [row[-4:-2] for row in per_run(rows).rows]
     assert sorted(every, key=str) == [("×", None), ("✓", "4.0 s"), ("✓", "6.0 s"), *[(None, None)] * 3]
