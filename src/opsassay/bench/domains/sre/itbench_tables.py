@@ -118,8 +118,8 @@ def _strata(agents: Agents, title: str, number: int, succeeded: Success) -> Resu
         for level in STRATA:
             outcomes = [one for row in members[level] if (one := succeeded(row)) is not None]
             counts[level] = (sum(outcomes), len(outcomes))
-        for one, other in combinations(STRATA, 2):
-            statistics[f"z_test_p {name} {one} {other}"] = z_test(*counts[one], *counts[other])
+        for level, other in combinations(STRATA, 2):
+            statistics[f"z_test_p {name} {level} {other}"] = z_test(*counts[level], *counts[other])
         found.append((name, *(_share(members[level], succeeded) for level in STRATA), *(counts[s][1] for s in STRATA)))
     columns = ("agent", *STRATA, *(f"trials {level}" for level in STRATA))
     return ResultTable(title, columns, tuple(found), number=number, statistics=statistics)
