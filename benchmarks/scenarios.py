@@ -2,10 +2,11 @@
 
 Resumable: a store that is given again is gone on with, and no cell is run or scored twice. Hours on a small machine.
 
-    python benchmarks/scenarios.py STORE [--repeats 5] [-j 1] [--only NAME ...] [--controls | --all] [--sample 12 --seed 0]
-        [--substrate local] [--cluster FILE]
+    python benchmarks/scenarios.py STORE [--repeats 5] [-j 1] [--only NAME ... | --generated] [--controls | --all]
+        [--sample 12 --seed 0] [--substrate local] [--cluster FILE]
 
-Controls run once each; FILE is the `cluster` block of a plan, for scenarios on Kubernetes.
+Controls run once each; a sample is drawn of all that would run, as pairs of a scenario and a script. FILE is the `cluster`
+block of a plan, for scenarios on Kubernetes.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from opsassay.bench.domains.sre.controls import ControlScript, applicable, contr
 from opsassay.bench.domains.sre.grading import grade_trial
 from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.trials import TrialJob, run_trials
+from opsassay.grading.rates import wilson
 from opsassay.model.files import load_yaml
 from opsassay.model.progress import ProgressLines
-from opsassay.testbed.scenarios import load_scenario, names
+from opsassay.testbed.scenarios import generated_names, load_scenario, names
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 PROBED = ("slow-archive", "oracle:patient")
@@ -38,18 +40,23 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5, help="runs of each oracle")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="trials side by side")
     parser.add_argument("--substrate", choices=("local", "kubernetes"), default="local")
-    parser.add_argument("--only", nargs="*", help="scenarios; all of the substrate when left out")
+    parser.add_argument("--only", nargs="*", help="scenarios; all of the substrate that ship when left out")
+    parser.add_argument("--generated", action="store_true", help="those that are generated instead of those that ship")
     parser.add_argument("--controls", action="store_true", help="the controls alone")
     parser.add_argument("--all", action="store_true", help="the oracles, then the controls")
-    parser.add_argument("--sample", type=int, help="so many of the controls, drawn by --seed")
+    parser.add_argument("--sample", type=int, help="so many pairs of a scenario and a script, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cluster", type=Path, help="YAML file that says which cluster")
     given = parser.parse_args()
-    only = given.only or names(given.substrate)
+    only = given.only or (generated_names if given.generated else names)(given.substrate)
     cluster = load_yaml(given.cluster, ClusterSettings) if given.cluster else ClusterSettings()
     cells = [] if given.controls else oracles(only, given.repeats, cluster)
     if given.controls or given.all:
-        cells += controls(only, cluster, given.sample, given.seed)
+        cells += controls(only, cluster)
+    if given.sample is not None:
+        pairs = {(cell.scenario.id, cell.agent.name) for cell in cells}
+        chosen = set(sampled(sorted(pairs), given.sample, given.seed))
+        cells = [cell for cell in cells if (cell.scenario.id, cell.agent.name) in chosen]
     store = RunStore(given.store)
     run_trials(store, cells, given.jobs, progress=ProgressLines(lambda line: print(f"{line}\n", end="", flush=True)))
     right, seen, wanted = Counter[str](), Counter[str](), Counter[str]()
@@ -73,7 +80,8 @@ def main() -> int:
             for control in controls_of(load_scenario(name)):
                 if control.why_not:
                     print(f"{name:28} {control.name:27} not applicable: {control.why_not}")
-    print(f"{right.total()} of {wanted.total()} runs as they should be")
+    low, high = wilson(right.total(), seen.total())
+    print(f"{right.total()} of {wanted.total()} runs as they should be (95% of the results: {low:.0%} to {high:.0%})")
     return 0 if right.total() == wanted.total() else 1
 
 
@@ -89,13 +97,12 @@ def oracles(only: list[str], repeats: int, cluster: ClusterSettings) -> list[Tri
     return cells
 
 
-def controls(only: list[str], cluster: ClusterSettings, sample: int | None, seed: int) -> list[TrialJob]:
-    """Return the cells of every control that can be carried out, or of a *sample* of them."""
+def controls(only: list[str], cluster: ClusterSettings) -> list[TrialJob]:
+    """Return the cells of every control that can be carried out."""
     pairs = [(name, control.name) for name in only for control in applicable(load_scenario(name))]
-    chosen = sampled(pairs, sample or len(pairs), seed)
     return [
         cell
-        for name, control in chosen
+        for name, control in pairs
         for cell in cells_of(
             TrialPlan(scenarios=(name,), agents=(TrialAgent(name=ORACLE + control),), cluster=cluster, retries=2)
         )

@@ -69,7 +69,7 @@ CALLS = (
 def test_visited_is_what_a_call_names_or_a_filter_restricts_to() -> None:
     services = ["cart", "store", "ts-payment", "frontend"]
     # store is only the name of a column in the query
-    assert visited_services(trace(*CALLS), services, PROFILES["default"]) == {"cart", "payment"}
+    assert visited_services(CALLS, services, PROFILES["default"]) == {"cart", "payment"}
 
 
 def test_tool_failures_by_type() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from opsassay.errors import LostError
+from opsassay.testbed.core.probes import ProbeAnswer
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.recording.observer import Observer, read_timeline
 from opsassay.testbed.substrates.local.probes import LocalProbes
@@ -69,3 +70,24 @@ def test_a_supervisor_that_does_not_answer_for_a_while_is_no_healthy_one(tmp_pat
     silent = next(tick for tick in ticks if any("supervisor" in o.failing for o in tick.observations))
     assert {o.depth: o.value for o in silent.observations} == pytest.approx({"D1": None, "D2": None, "D4": 0.5})
     assert ready[-1] == 1.0
+
+
+class Starting(LocalProbes):
+    """Requests that are answered from the third one on."""
+
+    asked = 0
+
+    async def request(self, _service):
+        self.asked += 1
+        return ProbeAnswer(200 if self.asked > 2 else None, 0.001)
+
+
+def test_what_has_not_answered_yet_is_probed_with_every_tick(tmp_path):
+    async def watch():
+        observer = Observer(Starting(Answering(WHOLE)), tmp_path / "timeline.jsonl", 0.02, 3600.0)
+        asyncio.get_running_loop().call_later(0.5, observer.stopping.set)
+        await observer.run()
+
+    asyncio.run(watch())
+    sent = [probe.reachable for tick in read_timeline(tmp_path / "timeline.jsonl").ticks for probe in tick.probes]
+    assert sent == [False, False, True, True]  # two while it started, the first answer, the last one at the end

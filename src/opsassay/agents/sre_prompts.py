@@ -12,8 +12,8 @@ DIAGNOSE = """\
 You are the diagnosis agent of a team that operates a system of services. An alert has fired.
 Look at the alerts first, then at traces, logs and metrics of the services that they name and of their neighbours, and
 at the system itself. You can look and change nothing. Follow the failure from where it shows to where it comes from.
-When you have enough evidence, call report_diagnosis with the path of the failure and its causes, or without any when
-nothing is wrong. It is graded, and so is how soon it comes."""
+When you have enough evidence, call report_diagnosis with the path of the failure, its steps with the condition and the
+effect of each, and its causes, or without any when nothing is wrong. It is graded, and so is how soon it comes."""
 
 MITIGATE = """\
 You are the mitigation agent of a team that operates a system of services; users depend on it while you work.
@@ -41,6 +41,11 @@ DIAGNOSIS_REPORT = ToolSpec(
                 "description": "the services, stores or hosts that are the cause, by name; [] when nothing is wrong",
             },
             "condition": {"type": "string", "description": "what is wrong with them"},
+            "edges": {
+                "type": "array",
+                "description": "the same way step by step: objects with source (the cause), target (whom it makes fail), "
+                "condition (what is wrong at the source) and effect (what shows at the target)",
+            },
         },
         "required": ["propagation", "root_causes", "condition"],
     },

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,10 @@ from opsassay.cli.output import json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.discovery.laboratory import Attempt
+    from opsassay.discovery.prompts import Prompt
     from opsassay.model.scenario import Scenario
+    from opsassay.testbed.operations.composition import Block
+    from opsassay.testbed.operations.laboratory import LaboratorySetup
 
 
 @click.command("discover")
@@ -34,20 +39,30 @@ if TYPE_CHECKING:
 )
 @click.option("--audit", is_flag=True, help="Try a candidate of each invalid class first: the guard must refuse it.")
 @click.option("--model", help="Model of OPENAI_BASE_URL that rewrites candidates; a seeded mutator when left out.")
+@click.option(
+    "--prompt", type=click.Choice(["full", "partial", "minimal"]), default="partial", show_default=True,
+    help="How much a model is given to know: kinds of faults, what the operator does, the goal alone.",
+)  # fmt: skip
+@click.option(
+    "--prompt-sweep", is_flag=True, help="Evolve under every prompt with five seeds, each from the start (App. H.1)."
+)
 @json_option
 def command(
     scenario_name: str, output: Path, target: str | None, count: int, seed: int, search: str, model: str | None,
-    cluster: Path | None, *, audit: bool, as_json: bool,
+    cluster: Path | None, prompt: Prompt, *, prompt_sweep: bool, audit: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken."""
     from opsassay.discovery.evolve import evolve, require_evolution
     from opsassay.discovery.hunt import SUMMARY, Hunt, summary
+    from opsassay.discovery.prompts import prompt_of
     from opsassay.discovery.search import compose, random_candidates
     from opsassay.errors import UserError
     from opsassay.telemetry.content import whole_file
     from opsassay.testbed.operations.laboratory import setup_for
     from opsassay.testbed.scenarios import load_scenario, system_of
 
+    if prompt_sweep and (search != "evolve" or audit):
+        raise UserError("--prompt-sweep compares evolutions: add `--search evolve`, and audit in a search of its own.")
     if model is not None and search != "evolve":
         raise UserError("--model rewrites candidates of an evolution; add `--search evolve` or leave it out.")
     if search == "evolve":
@@ -55,9 +70,16 @@ def command(
     scenario = load_scenario(scenario_name)
     setup, system, workload = setup_for(scenario), system_of(scenario), target or _target_of(scenario)
     settings = _settings(scenario, cluster)
-    library, task = setup.blocks(system, workload, settings), setup.task(system, workload, settings)
+    library, base = setup.blocks(system, workload, settings), setup.task(system, workload, settings)
+    if prompt_sweep:
+        _sweep(
+            Evolutions(scenario, workload, settings, setup, library, base, count, model), output, seed, as_json=as_json
+        )
+        return
+    task = prompt_of(prompt, base, setup.operator, library)
     invalid = [compose([block]) for block in setup.invalid(system, workload)] if audit else []
     commitment = {"search": search, "seed": seed, "model": model, "blocks": [block.name for block in library]}
+    commitment |= {"prompt": prompt} if search == "evolve" else {}
     commitment |= {"audit": True} if audit else {}
     with Hunt(scenario, workload, output, commitment, settings) as hunt:
         say(f"{count} candidates against {workload} of {system.system}; the folder can be continued after a break.")
@@ -82,6 +104,54 @@ def command(
     with whole_file(output / SUMMARY) as partial:
         partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     _print(attempts, found, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class Evolutions:
+    """What all evolutions of a sweep have in common."""
+
+    scenario: Scenario
+    target: str
+    settings: dict[str, Any]
+    setup: LaboratorySetup
+    library: Sequence[Block]
+    task: str
+    count: int
+    model: str | None
+
+    def run(self, prompt: Prompt, seed: int, folder: Path) -> list[Attempt]:
+        """Return the attempts of the evolution under *prompt* with *seed*, those that *folder* knows read back."""
+        from opsassay.discovery.evolve import evolve
+        from opsassay.discovery.hunt import Hunt
+        from opsassay.discovery.prompts import prompt_of
+
+        commitment = {"search": "evolve", "seed": seed, "model": self.model, "prompt": prompt}
+        words = prompt_of(prompt, self.task, self.setup.operator, self.library)
+        with Hunt(self.scenario, self.target, folder, commitment, self.settings) as hunt:
+            return evolve(hunt.attempt, self.library, words, iterations=self.count, seed=seed, model=self.model)
+
+
+def _sweep(evolutions: Evolutions, output: Path, seed: int, *, as_json: bool) -> None:
+    """Run every prompt with every seed, and print what came of each prompt."""
+    from opsassay.discovery.evolve import MUTATOR
+    from opsassay.discovery.prompts import PROMPTS, SEEDS, sweep_rows
+
+    found: dict[tuple[Prompt, int], list[Attempt]] = {}
+    for prompt in PROMPTS:
+        for number in range(seed, seed + SEEDS):
+            found[prompt, number] = evolutions.run(prompt, number, output / f"{prompt}-{number}")
+            say(f"{prompt}, seed {number}: {len(found[prompt, number])} candidates")
+    rows = sweep_rows(found)
+    proposer = evolutions.model or f"{MUTATOR}, which reads no prompt: prompts can differ by chance alone"
+    if as_json:
+        print_json("discover", rows, proposer=proposer)
+        return
+    columns = ("prompt", "seeds with a hit", "median first hit", "families of first hits")
+    shown = [
+        (r["prompt"], f"{r['reached']} of {r['seeds']}", r["median_first_hit"], ", ".join(r["families"])) for r in rows
+    ]
+    print_table("Prompts (App. H.1)", columns, shown)
+    say(f"Proposed by {proposer}.")
 
 
 def _settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any]:

@@ -10,9 +10,12 @@ import click
 from opsassay.cli.output import echo, json_option, print_json, print_table, print_tables, say
 
 if TYPE_CHECKING:
+    from opsassay.bench.core.grading import GradedRuns
+    from opsassay.bench.core.tables import ResultTable
     from opsassay.bench.domains.sre.rows import Trials
 
-_NUMBERS = [str(number) for number in (4, *range(8, 16), 17)]
+_FIGURES = {"figure5": "Figure 5.", "figure6": "Figure 6.", "pass@k": "pass@k"}
+_NUMBERS = [*map(str, (4, *range(8, 16), *range(17, 22))), *_FIGURES]
 STORE = click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
 
@@ -26,9 +29,21 @@ def command() -> None:
 @click.option("-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Store of runs.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Trials side by side.")
 @click.option("--dry-run", is_flag=True, help="List the trials and what is done; run nothing.")
+@click.option(
+    "--table", "numbers", multiple=True, type=click.Choice(_NUMBERS), help="Then print this table of the store."
+)
 @json_option
 @click.pass_context
-def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run: bool, as_json: bool) -> None:
+def run(
+    context: click.Context,
+    plan: Path,
+    output: Path,
+    jobs: int,
+    numbers: tuple[str, ...],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Run every trial of PLAN that has no result yet: agents x scenarios x prompt arms x probe arms x repeats.
 
     Exits with 1 when a trial came to no result.
@@ -59,8 +74,9 @@ def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run:
                 "metrics": _metrics(folder) if folder else {},
             }
         )
+    tables = _chosen(_graded(output), numbers) if numbers and not dry_run else []
     if as_json:
-        print_json("trials run", items)
+        print_json("trials run", items, tables=[one.as_item() for one in tables])
     else:
         columns = (
             "scenario",
@@ -79,6 +95,7 @@ def run(context: click.Context, plan: Path, output: Path, jobs: int, *, dry_run:
             for i in items
         ]
         print_table("Trials", columns, rows)
+        print_tables(tables)
     context.exit(0 if dry_run or all(item["run"] and item["metrics"] for item in items) else 1)
 
 
@@ -159,15 +176,10 @@ def grade(context: click.Context, store: Path, profile: Any, file: str | None, *
 def table(context: click.Context, store: Path, number: tuple[str, ...], *, as_json: bool) -> None:
     """Print Tables 8 to 15 of "Side Effects Are the Output" over the trials of STORE, or those that are numbered.
 
-    Tables 4 and 17 are those of ITBench.
+    Tables 4 and 17 to 21 are those of ITBench, as are pass@k and what its Figures 5 and 6 show.
     """
-    from opsassay.bench.core.grading import GradeSettings
-    from opsassay.bench.domains.sre.domain import SRE_DOMAIN
-
-    graded = SRE_DOMAIN.grade({store: None}, GradeSettings())
-    for folder, problem in graded.problems.items():
-        say(f"{folder}: {problem}")
-    found = [one for one in graded.results() if not number or str(one.number) in number]
+    graded = _graded(store)
+    found = _chosen(graded, number)
     if as_json:
         print_json("trials table", [one.as_item() for one in found], problems=graded.problems)
     else:
@@ -248,6 +260,26 @@ def report(context: click.Context, store: Path, output: Path) -> None:
     for problem in problems:
         say(problem)
     context.exit(1 if problems else 0)
+
+
+def _graded(store: Path) -> GradedRuns:
+    from opsassay.bench.core.grading import GradeSettings
+    from opsassay.bench.domains.sre.domain import SRE_DOMAIN
+
+    graded = SRE_DOMAIN.grade({store: None}, GradeSettings())
+    for folder, problem in graded.problems.items():
+        say(f"{folder}: {problem}")
+    return graded
+
+
+def _chosen(graded: GradedRuns, numbers: tuple[str, ...]) -> list[ResultTable]:
+    """Return the tables that are numbered or named, all when none is."""
+    titles = tuple(_FIGURES[name] for name in numbers if name in _FIGURES)
+    return [
+        one
+        for one in graded.results()
+        if not numbers or str(one.number) in numbers or (titles and one.title.startswith(titles))
+    ]
 
 
 def _trials(store: Path) -> Trials:

@@ -52,7 +52,7 @@ def step_rewards(
     """
     if not trace.steps:
         return ()
-    looked = [_looked_at(step, trace, {*services, *cascade.nodes}, profile) for step in trace.steps]
+    looked = [_looked_at(step, {*services, *cascade.nodes}, profile) for step in trace.steps]
     edges, credited = _edges_covered(looked, cascade), _credited(trace.steps, evidence)
     wasted = _wasted(trace.steps)
     last = len(trace.steps) - 1
@@ -69,9 +69,8 @@ def step_rewards(
     )
 
 
-def _looked_at(step: TraceStep, trace: Trace, services: Iterable[str], profile: Profile) -> frozenset[str]:
-    answered = step.model_copy(update={"tool_logs": tuple(_answered(step))})
-    return visited_services(trace.model_copy(update={"steps": (answered,)}), services, profile)
+def _looked_at(step: TraceStep, services: Iterable[str], profile: Profile) -> frozenset[str]:
+    return visited_services(_answered(step), services, profile)
 
 
 def _answered(step: TraceStep) -> Iterable[ToolCall]:

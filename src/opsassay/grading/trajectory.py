@@ -17,13 +17,14 @@ _SQL_ARGUMENTS = frozenset({"sql", "query", "statement"})
 _SYNTAX = re.compile(r"(?i)parser error|syntax error|binder error|catalog error")
 _INVALID = re.compile(
     r"(?i)unknown tool|no such tool|invalid arguments?|validation error|missing .*argument|unexpected argument"
+    r"|there is no tool|needs the argument|has no argument"
 )
 
 
-def visited_services(trace: Trace, services: Iterable[str], profile: Profile) -> frozenset[str]:
-    """Return which of *services*, in normal form, a tool call names: in an argument, or in a literal of its query."""
+def visited_services(calls: Iterable[ToolCall], services: Iterable[str], profile: Profile) -> frozenset[str]:
+    """Return which of *services*, in normal form, one of *calls* names: in an argument, or in a literal of its query."""
     known = {profile.service(name) for name in services}
-    words = {profile.service(word) for call in _calls(trace) for word in _words(call)}
+    words = {profile.service(word) for call in calls for word in _words(call)}
     return frozenset(known & words)
 
 
@@ -52,7 +53,7 @@ def trajectory_metrics(
         return counts | metrics.not_applicable(
             ("detoured_services", "covered_services"), "the case has no verified cascade"
         )
-    visited = visited_services(trace, services, profile)
+    visited = visited_services(calls, services, profile)
     return counts | {
         "detoured_services": scored(len(visited - true)),
         "covered_services": scored(len(visited & true) / len(true)),

@@ -17,7 +17,7 @@ from opsassay.model.base import Written
 from opsassay.model.cluster import OnCluster
 from opsassay.model.faults import NO_FAULT
 from opsassay.model.plan import FaultPlan
-from opsassay.model.trajectory import Depth
+from opsassay.model.trajectory import Depth, Propagation
 
 FaultLayer = Literal[
     "node", "pod", "scheduling", "store", "application", "service", "name_service", "network", "policy", "control_plane"
@@ -261,10 +261,17 @@ class Verification(Written):
 
 
 class ScenarioTruth(Written):
-    """What only the grader may see: where the fault is, and what else a right repair may touch."""
+    """What only the grader may see: where the fault is, how it spreads, and what else a right repair may touch."""
 
     root_causes: tuple[str, ...] = Field(default=(), description="services, stores or hosts that are the cause")
     entities: tuple[str, ...] = Field(default=(), description="further entities that the fault or its repair concerns")
+    propagation: tuple[Propagation, ...] = Field(
+        default=(), description="the way of the failure; none where it stays at its root cause"
+    )
+    aliases: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="further names of an entity")
+    filters: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="regular expressions of what an entity owns: 'catalog-[a-z0-9-]+'"
+    )
 
 
 class Scenario(Written):
@@ -336,6 +343,9 @@ class Scenario(Written):
         for name, value in absent.items():
             if payload["verification"][name] == value:
                 del payload["verification"][name]
+        for name in ("propagation", "aliases", "filters"):
+            if not payload["truth"][name]:
+                del payload["truth"][name]
         return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def prompt(self, arm: str = "baseline") -> str:

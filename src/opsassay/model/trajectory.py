@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from opsassay.model.base import Artefact, Noun
+from opsassay.model.base import Artefact, Noun, Written
 from opsassay.model.incident import Alert
 
 Depth = Literal["D1", "D2", "D3", "D4"]
@@ -177,17 +178,33 @@ class TrialOutcome(Noun):
     reason: str
 
 
+class Propagation(Written):
+    """One step of the way of a failure, from cause to effect (ITBench, Figure 20)."""
+
+    source: str = Field(description="the cause")
+    target: str = Field(description="whom it makes fail")
+    condition: str = Field(default="", description="what is wrong at the source")
+    effect: str = Field(default="", description="what shows at the target")
+
+
 class OperatorDiagnosis(Noun):
     """One line of a run's diagnoses.jsonl: what an operator says is the cause, when it says so.
 
     *root_causes* are services, stores or hosts, none when nothing is wrong; *propagation* is the way of the failure from
-    the cause to where it was seen.
+    the cause to where it was seen, *edges* the same step by step.
     """
 
     time_ns: int
     root_causes: tuple[str, ...]
     propagation: tuple[str, ...] = ()
     condition: str = ""
+    edges: tuple[Propagation, ...] = ()
+
+    def chain(self) -> tuple[tuple[str, str], ...]:
+        """Return the claimed steps, cause to effect: the edges, and where there are none the way as it was listed."""
+        if self.edges:
+            return tuple((one.source, one.target) for one in self.edges)
+        return tuple(pairwise(self.propagation))
 
 
 class ToolCall(Noun):

@@ -7,6 +7,7 @@ import pytest
 from grading.verifiers.made import at, change, observation, probe, recording, scenario, timeline
 from opsassay.grading.verifiers import certify, gather, judge
 from opsassay.grading.verifiers.certify import conjunction, hidden_failure
+from opsassay.grading.verifiers.judgement import Judged
 
 
 def judged(made, committed, **phases):
@@ -40,6 +41,18 @@ def test_a_dip_before_or_after_the_agents_time_is_not_its_doing(tick):
     paper = judged(timeline(d1), scenario(profile="paper"), **AGENT)
     assert paper["v_temporal"].failed
     assert paper["v_temporal"].tick == tick
+
+
+def test_one_probe_that_failed_before_the_fault_excuses_nobody_and_two_do():
+    last = probe("last", 23, reachable=False)
+    committed = scenario(committed_depth="D3", protected_services=["front"])
+    one = timeline([1.0] * 25, probes=[probe("first", 0.1, reachable=False), last])
+    assert judged(one, committed, **AGENT)["v_depth"].failed
+    two = timeline([1.0] * 25, probes=[probe("a", 0.1, reachable=False), probe("b", 2, reachable=False), last])
+    found = judged(two, committed, **AGENT)["v_depth"]
+    assert found.status is Judged.NOT_APPLICABLE
+    started = timeline([1.0] * 25, probes=[probe("a", 0.1, reachable=False), probe("b", 2), last])
+    assert judged(started, committed, **AGENT)["v_depth"].failed
 
 
 def test_what_the_fault_left_standing_is_no_fault_of_the_agent():

@@ -10,7 +10,16 @@ DIAGNOSING = [
     ("config_get", {"target": "names"}),
     (
         "report_diagnosis",
-        {"propagation": ["catalog", "web", "proxy"], "root_causes": ["names"], "condition": "wrong record"},
+        {
+            "propagation": ["names", "catalog", "web", "proxy"],
+            "root_causes": ["names"],
+            "condition": "wrong record",
+            "edges": [
+                {"source": "names", "target": "catalog", "condition": "wrong record", "effect": "nobody gets there"},
+                {"source": "catalog", "target": "web", "condition": "not reached", "effect": "no page"},
+                {"source": "web", "target": "proxy", "condition": "no page", "effect": "502"},
+            ],
+        },
     ),
 ]
 MITIGATING = [

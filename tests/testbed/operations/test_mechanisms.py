@@ -72,6 +72,26 @@ MECHANISMS = {
         [("restart", {"target": "orders", "rolling": True})],
         502,
     ),
+    "unready code": (
+        PAGE,
+        [("config set", {"target": "catalog", "key": "FEATURE_STRICT_INPUT", "value": "1"}),
+         ("restart", {"target": "catalog"})],
+        [("config unset", {"target": "catalog", "key": "FEATURE_STRICT_INPUT"}), ("restart", {"target": "catalog"})],
+        502,
+    ),
+    "bodies that cannot be read": (
+        PAGE,
+        [("config set", {"target": "account", "key": "FEATURE_COMPRESSION", "value": "1"}),
+         ("restart", {"target": "account"})],
+        [("config unset", {"target": "account", "key": "FEATURE_COMPRESSION"}), ("restart", {"target": "account"})],
+        502,
+    ),
+    "inspected packets": (
+        PAGE,
+        [("firewall add", {"service": "account", "client": "web", "delay_ms": 2500})],
+        [("firewall delete", {"rule": "rule-1"})],
+        502,
+    ),
     "stalled consumer": (
         FRESH,
         [("consumer stall", {"service": "billing"})],

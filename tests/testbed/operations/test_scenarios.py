@@ -18,6 +18,7 @@ from opsassay.bench.domains.sre.grading import read_recorded
 from opsassay.bench.domains.sre.perform import perform
 from opsassay.grading.verifiers import certify
 from opsassay.model.scenario import Predicate, Scenario
+from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import load_scenario, names, system_of
 
@@ -80,7 +81,8 @@ def test_the_sre_agent_repairs_with_a_scripted_model(tmp_path):
     steps = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
     assert [step["agent_name"] for step in steps] == ["diagnosis"] * 4 + ["mitigation"] * 5
     assert json.loads((tmp_path / "agent.json").read_text())["diagnosis"]["root_causes"] == ["names"]
-    told = certify(recording, load_scenario("dns-wrong-backend")).metrics
+    told = certify(recording, load_scenario("dns-wrong-backend"), system=load_system("desk")).metrics
+    assert (told["ntam_fl"].value, told["ntam_fpc"].value) == (1.0, 1.0)
     phases = {phase.phase: phase.time_ns for phase in recording.phases}
     repaired = next(action for action in recording.actions if action.mutating)
     assert told["diagnosis_right"].value == 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.testbed.workload.runtime.settings import TOKEN_HEADER, Settings, SettingsError
+from opsassay.testbed.workload.runtime.settings import FEATURES, TOKEN_HEADER, Settings, SettingsError
 
 NOW = 1_700_000_000_000_000_000
 
@@ -47,3 +47,32 @@ def test_a_process_without_what_it_requires_says_so():
     for values in ({"POOL_SIZE": "many"}, {"TOKEN_MAX_AGE_S": "soon"}):
         with pytest.raises(SettingsError, match="must be a"):
             Settings(values).require([])
+
+
+def test_a_feature_is_a_hook_of_the_runtime_within_its_range():
+    settings = Settings({"FEATURE_ADMISSION": "503", "FEATURE_AUDIT": "", "FEATURE_LOCAL_CACHE": "64"})
+    assert settings.features() == [
+        {"type": "abort_request", "parameters": {"code": 503}},
+        {"type": "grow_heap", "parameters": {"size_mb": 64}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("FEATURE_ADMISSION", "200"),  # a refusal that is an answer would have a broken service look well
+        ("FEATURE_ADMISSION", "-503"),
+        ("FEATURE_AUDIT", "1e9"),
+        ("FEATURE_PREFETCH", "99"),
+        ("FEATURE_COMPRESSION", "yes"),
+    ],
+)
+def test_a_process_does_not_start_with_a_feature_that_it_cannot_have(name, value):
+    with pytest.raises(SettingsError, match=name):
+        Settings({name: value}).require(())
+
+
+def test_no_feature_can_make_a_request_succeed():
+    succeeding = {"replace_result", "replace_path", "replace_method", "patch_body", "replace_code"}
+    assert not {feature.hook for feature in FEATURES.values()} & succeeding
+    assert FEATURES["FEATURE_ADMISSION"].least >= 400

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from opsassay.grading.verifiers import further
 from opsassay.grading.verifiers.alerts import alerts_cleared
+from opsassay.grading.verifiers.chain import chain_metrics
 from opsassay.grading.verifiers.committed import evidence_of
 from opsassay.grading.verifiers.control_plane import v_control_plane
 from opsassay.grading.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
@@ -18,6 +19,7 @@ from opsassay.grading.verifiers.self_healed import fault_ended
 from opsassay.grading.verifiers.settings import v_settings
 from opsassay.model.run import Metric, MetricStatus, Verdict
 from opsassay.model.scenario import Profile, Scenario, Verification
+from opsassay.model.system import System
 
 
 class TrajectoryVerdict(Verdict):
@@ -111,9 +113,11 @@ def certify(
     run: str = "",
     solver: str = "",
     committed_digest: str | None = None,
+    system: System | None = None,
 ) -> TrajectoryVerdict:
     """Return the verdict on *recording* under *profile*, the committed one when left out.
 
+    A diagnosis is matched with the chain of the truth in the topology of *system*, where that is known.
     It is a what-if when *committed_digest*, what the run was begun with, is not the digest of *scenario*, or when the
     profile is not the committed one.
     """
@@ -128,7 +132,7 @@ def certify(
     metrics = {j.predicate: j.metric() for j in (*judgements, certificate)}
     metrics["hidden_failure"] = Metric(value=float(hidden_failure(judgements)), status=MetricStatus.SCORED)
     metrics |= {name: _number(name, value) for name, value in numbers.items()}
-    metrics |= diagnosis_metrics(recording, scenario)
+    metrics |= diagnosis_metrics(recording, scenario) | chain_metrics(recording, scenario, system)
     digest = scenario.digest()
     return TrajectoryVerdict(
         run=run,

@@ -33,7 +33,9 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 STANDING_S = 5.0
-"""A failure stands before the fault when it is in every reading of the last five seconds before it, and in the last."""
+"""A failure stands before the fault when it is in every reading of the last five seconds before it, and in the last two."""
+STANDING_READINGS = 2
+"""A single reading may have had bad luck, as the first probe of a system that is still starting has: it excuses nobody."""
 
 MISSED = "missed"
 """The recorder's word for a tick whose turn passed while the one before was still busy."""
@@ -265,15 +267,15 @@ def _probes(ticks: Sequence[Tick]) -> Probes:
 
 
 def _standing(series: Series, deployed: int, triggered: int | None) -> frozenset[str]:
-    """Return what failed before the fault, after deployment: in the last reading and in all of the seconds before it."""
+    """Return what failed before the fault, after deployment: in the last readings and in all of the seconds before it."""
     if triggered is None:
         return frozenset()
     taken = series.read
     before = np.flatnonzero((taken.started >= deployed) & (taken.ended <= triggered))
-    if not len(before):
+    if len(before) < STANDING_READINGS:
         return frozenset()
     late = before[taken.started[before] >= triggered - int(STANDING_S * 1e9)]
-    rows = late if len(late) else before[-1:]
+    rows = late if len(late) >= STANDING_READINGS else before[-STANDING_READINGS:]
     always: Flags = np.logical_and.reduce(taken.failing[rows], axis=0)
     return frozenset(name for name, fails in zip(taken.names, always, strict=True) if fails)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from opsassay.errors import NotFoundError
@@ -28,4 +29,9 @@ def load_system(name: str) -> System:
         return generated
     if name not in names():
         raise NotFoundError("system", name, names(), "A YAML file is accepted too, and a name such as layered-20-7.")
+    return _shipped(name)
+
+
+@functools.cache
+def _shipped(name: str) -> System:
     return load_yaml(APPS / f"{name}.yaml", System)

@@ -56,13 +56,15 @@ class LaboratorySetup:
     """What a substrate brings for a search. *settings* are those of the substrate.
 
     *blocks* are what candidates are made of, by system and target; *invalid* one candidate of each invalid class of
-    "side-effects", App. H.3; *task* what a model that rewrites candidates is given; *deploy* runs the scenario's system,
-    unbroken, while the block runs: from (scenario, target, seed, settings).
+    "side-effects", App. H.3; *task* what a model that rewrites candidates is given; *operator* what the scripted operator
+    does, and what it does not look at; *deploy* runs the scenario's system, unbroken, while the block runs: from (scenario,
+    target, seed, settings).
     """
 
     blocks: Callable[[System, str, Mapping[str, Any]], tuple[Block, ...]]
     invalid: Callable[[System, str], tuple[Block, ...]]
     task: Callable[[System, str, Mapping[str, Any]], str]
+    operator: tuple[str, str]
     deploy: Callable[[Scenario, str, int, Mapping[str, Any]], AbstractContextManager[Laboratory]]
 
 

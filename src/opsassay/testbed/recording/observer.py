@@ -53,6 +53,8 @@ START_TIMEOUT_S, END_TIMEOUT_S = 60.0, 60.0
 """The last probe and the last reading are bounded; what takes a busy machine longer than this does not end."""
 THREADS = 32
 """For probes that wait in a thread: a request that hangs keeps no tick waiting."""
+STARTING_S = 20.0
+"""For so long what has not answered yet is probed with every tick: who starts is no longer taken for who never answers."""
 
 
 class Observer:
@@ -124,17 +126,23 @@ class Observer:
         return changes
 
     async def _probe_on_schedule(self, every_s: float) -> None:
-        """Probe at every turn; one that comes while the last probes are still under way is left out."""
+        """Probe at every turn; one that comes while the last probes are still under way is left out.
+
+        The first turn is over when everything has answered.
+        """
         started = time.monotonic()
+        while not await self._probe_all() and time.monotonic() < started + STARTING_S:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(self.cadence_s)
         while True:
-            await self._probe_all()
             turns = (time.monotonic() - started) // every_s + 1
             await asyncio.sleep(started + turns * every_s - time.monotonic())
+            await self._probe_all()
 
-    async def _probe_all(self) -> None:
-        await asyncio.gather(*(self._probe(service) for service in self.probes.protected))
+    async def _probe_all(self) -> bool:
+        """Probe every protected service; return whether all answered."""
+        return all(await asyncio.gather(*(self._probe(service) for service in self.probes.protected)))
 
-    async def _probe(self, service: str) -> None:
+    async def _probe(self, service: str) -> bool:
         began = time.time_ns()
         answer = await self.probes.request(service)
         self._count += 1
@@ -143,6 +151,7 @@ class Observer:
             Probe(id=f"probe-{self._count}", target=service, started_ns=began, ended_ns=time.time_ns(),
                   status=answer.status, latency_s=answer.latency_s, reachable=reachable)
         )  # fmt: skip
+        return reachable
 
     def _append(self, index: int, observations: list[Observation], **changes: Any) -> None:
         probes, self._sent = tuple(self._sent), []

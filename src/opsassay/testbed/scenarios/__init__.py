@@ -5,12 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsassay.errors import NotFoundError
-from opsassay.model.files import load_yaml
+from opsassay.model.files import load_yaml, where
 from opsassay.model.scenario import Scenario
 from opsassay.model.system import System
 from opsassay.testbed.apps import load_system
+from opsassay.testbed.scenarios.generated import by_name, generated
 
 SCENARIOS = Path(__file__).parent
+
+
+GENERATED_SEED = 0
+"""Of the generated scenarios that are listed with those that ship; every other seed makes others, by their names."""
+
+
+def generated_names(substrate: str | None = None, seed: int = GENERATED_SEED) -> list[str]:
+    """Return the names of the scenarios that follow from *seed*, or of those for one *substrate*."""
+    return [one.id for one in generated(seed) if substrate in (None, one.environment.substrate)]
 
 
 def names(substrate: str | None = None) -> list[str]:
@@ -25,13 +35,22 @@ def scenario_path(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         return Path(name)
     if name not in names():
-        raise NotFoundError("scenario", name, names(), "The path of a YAML file is accepted too.")
+        hint = "Generated ones have names such as gen0-high-cpu-1; the path of a YAML file is accepted too."
+        raise NotFoundError("scenario", name, names(), hint)
     return next(SCENARIOS.rglob(f"{name}.yaml"))
 
 
 def load_scenario(name: str) -> Scenario:
-    """Return the scenario called *name* or in the YAML file of that path; raises NotFoundError, ConfigError."""
-    return load_yaml(scenario_path(name), Scenario)
+    """Return the scenario called *name*, a generated one too, or in the YAML file of that path.
+
+    Raises NotFoundError, ConfigError.
+    """
+    return by_name(name) or load_yaml(scenario_path(name), Scenario)
+
+
+def place_of(name: str, field: str) -> str:
+    """Return where *field* of the scenario *name* stands: file and line, or the generated scenario and the field."""
+    return f"{name}: {field}" if by_name(name) else where(scenario_path(name), field)
 
 
 def system_of(scenario: Scenario) -> System:

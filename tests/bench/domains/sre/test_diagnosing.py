@@ -23,6 +23,7 @@ from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.rows import Trials
 from opsassay.bench.domains.sre.tables import per_agent, per_run
 from opsassay.bench.domains.sre.trials import run_trials
+from opsassay.cli import run
 from opsassay.grading.verifiers import certify
 from opsassay.model.run import Run, Solver
 from opsassay.model.run_folder import DIAGNOSES
@@ -121,6 +122,39 @@ def test_the_tables_have_the_mean_time_over_right_ones_with_their_number(tmp_pat
     run_trials(store, cells_of(plan, tmp_path), performer=MADE + "diagnosing")
     rows = Trials(store.root).rows
     told = {row[0]: row[-3] for row in per_agent(rows).rows}
-    assert told == {"oracle:gentle": None, "sre": "5 s (2/3)", "All": "5 s (2/3)"}
+    assert told == {"oracle:gentle": None, "sre": "5 ± 1 s (2/3)", "All": "5 ± 1 s (2/3)"}
     every = [row[-4:-2] for row in per_run(rows).rows]
     assert sorted(every, key=str) == [("×", None), ("✓", "4.0 s"), ("✓", "6.0 s"), *[(None, None)] * 3]
+
+
+def test_steps_are_put_down_with_condition_and_effect_and_what_is_none_is_left_out(task):
+    steps = [
+        {"source": "names", "target": "catalog", "condition": "c", "effect": "e", "further": 1},
+        {"source": "catalog"}, "web", {"source": 1, "target": "web"}, {"source": "catalog", "target": "web"},
+    ]  # fmt: skip
+    Diagnoses(task).take({**GIVEN, "edges": steps})
+    (found,) = read_recording(task.run_dir).diagnoses
+    assert [one.model_dump() for one in found.edges] == [
+        {"source": "names", "target": "catalog", "condition": "c", "effect": "e"},
+        {"source": "catalog", "target": "web", "condition": "", "effect": ""},
+    ]
+    assert found.chain() == (("names", "catalog"), ("catalog", "web"))
+
+
+def test_table_4_comes_with_the_trials_by_one_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    chain = [{"source": "cart", "target": "frontend"}]
+    write_scenario(tmp_path / "made.yaml", committed_depth="D3", truth={"root_causes": ["cart"], "propagation": chain})
+    (tmp_path / "script.py").write_text("def respond(*_):\n    return None\n")
+    agent = {"name": "sre", "model": f"scripted:{tmp_path}/script.py"}
+    plan = {"scenarios": ["made.yaml"], "agents": [agent], "repeats": 3}
+    (tmp_path / "plan.yaml").write_text(json.dumps(plan))
+    store = RunStore(tmp_path / "store")
+    run_trials(store, cells_of(TrialPlan.model_validate(plan), tmp_path), performer=MADE + "diagnosing")
+    assert run(["trials", "run", str(tmp_path / "plan.yaml"), "-o", str(store.root), "--table", "4", "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    (row,) = table["rows"]
+    # two of three name the cause alone, the third a neighbour: FL is the mean over the trials of the one scenario
+    assert (row["agent"], row["trials"], row["diagnosis pass@1 (%)"]) == ("sre", 3, "66.67")
+    assert 0.6 < float(row["FL (NTAM)"]) <= 1
+    assert 0 < float(row["FPC (NTAM)"]) < 1

@@ -93,7 +93,7 @@ def test_table_10_names_the_runs_that_pass_and_what_fails_in_each_cell_apart():
     lasting = [replace(row, duration_s=100.0 + row.seed) for row in rows]
     placed = [replace(row, failed=("v_depth",) if not row.depth_holds else ()) for row in lasting]
     found = per_run_summary(placed)
-    assert [(*row[2:5], *row[-2:]) for row in found.rows] == [
+    assert [(*row[2:5], row[-4], row[-1]) for row in found.rows] == [
         ("baseline", "off", "–", "101.0 s", "v_depth 3x"),
         ("baseline", "on", "–", "101.0 s", "v_depth 3x"),
         ("constrained", "on", "0", "101.0 s", "v_depth 2x"),
@@ -121,7 +121,7 @@ def test_time_to_repair_is_a_mean_over_successes_with_their_number():
     rows = paper_rows()
     cleared = [replace(row, alerts=True, repair_s=t) for row, t in zip(rows, (30.0, None, 50.0), strict=False)]
     told = {row[0]: row[-2] for row in per_agent([*cleared, *rows[3:]]).rows}
-    assert told["All"] == "40 s (2/3)"
+    assert told["All"] == "40 ± 10 s (2/3)"
     assert per_agent(rows).rows[-1][-2] is None
     assert per_agent([replace(rows[0], alerts=True)]).rows[-1][-2] == "(0/1)"
 

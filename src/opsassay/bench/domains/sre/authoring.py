@@ -14,6 +14,7 @@ from opsassay.model.faults import NO_FAULT, Category, fault_type
 from opsassay.model.scenario import FaultLayer, Scenario
 from opsassay.model.system import System
 from opsassay.model.trajectory import Depth
+from opsassay.testbed.scenarios.generated.reach import longest
 from opsassay.testbed.substrates.local.operations import BREAKING
 
 DEPTH_OF_LAYER: dict[FaultLayer, Depth] = {
@@ -126,6 +127,9 @@ def _names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
     ]
     if not scenario.no_fault and not scenario.named_entities():
         found.append(ScenarioFinding("truth", "the truth names nothing; give root_causes"))
+    chain = [(step.source, step.target) for step in scenario.truth.propagation]
+    if (length := longest(chain, scenario.true_causes())) > scenario.difficulty.propagation:
+        found.append(ScenarioFinding("difficulty.propagation", f"the truth's longest way has {length} entities"))
     committed = scenario.verification
     found += [
         ScenarioFinding("verification.protected_services", f"{name} is no entry of {system.system}: no user calls it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -12,7 +12,7 @@ from opsassay.agents.sre_prompts import DIAGNOSIS_REPORT
 from opsassay.bench.domains.sre.assignment import Assignment
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import DIAGNOSES
-from opsassay.model.trajectory import OperatorDiagnosis
+from opsassay.model.trajectory import OperatorDiagnosis, Propagation
 
 REPORT_DIAGNOSIS: ToolSpec = DIAGNOSIS_REPORT.model_copy(
     update={
@@ -43,8 +43,18 @@ class Diagnoses:
             root_causes=tuple(self._open.get(name, name) for name in _names(given["root_causes"])),
             propagation=tuple(_names(given["propagation"])),
             condition=given["condition"][:CONDITION_KEPT],
+            edges=tuple(self._edges(given.get("edges") or ())),
         )
         append_line(self._path, line)
+
+    def _edges(self, given: Iterable[Any]) -> Iterator[Propagation]:
+        """Yield the steps that have both ends; a model's answer holds whatever it likes."""
+        for one in islice(given, NAMES_KEPT):
+            if not isinstance(one, Mapping) or not all(isinstance(one.get(end), str) for end in ("source", "target")):
+                continue
+            source, target = (self._open.get(name, name) for name in _names((one["source"], one["target"])))
+            words = {key: str(one.get(key, ""))[:CONDITION_KEPT] for key in ("condition", "effect")}
+            yield Propagation(source=source, target=target, **words)
 
 
 def _names(given: Iterable[Any]) -> list[str]:

@@ -15,14 +15,14 @@ from opsassay.model.files import load_yaml
 from opsassay.model.run import Metric
 from opsassay.model.scenario import Scenario
 from opsassay.model.task import MetricDefinition, Task
-from opsassay.testbed.scenarios import load_scenario, names
+from opsassay.testbed.scenarios import generated_names, load_scenario, names
 
 if TYPE_CHECKING:
     from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
 
 MARKS = (
     "certificate", "v_outcome", "v_temporal", "v_depth", "v_probe", "alerts_cleared", "v_placement", "v_no_regression",
-    "v_impact", "v_blast_radius", "v_control_plane", "diagnosis_right",
+    "v_impact", "v_blast_radius", "v_control_plane", "diagnosis_right", "ntam_fl", "ntam_fpc",
 )  # fmt: skip
 COSTS = {
     "time_to_diagnosis_s": "s", "time_to_repair_s": "s", "impact_user_minutes": "min", "impact_failed_requests": "requests",
@@ -46,8 +46,8 @@ class SreDomain:
         return None if certificate is None else certificate.value == 1.0
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield the scenarios that ship, of every substrate, and those in the YAML files at *paths*."""
-        yield from map(scenario_task, map(load_scenario, names()))
+        """Yield the scenarios that ship, of every substrate, the generated ones, and those in the YAML files at *paths*."""
+        yield from map(scenario_task, map(load_scenario, [*names(), *generated_names()]))
         for path in paths:
             if path.suffix in (".yaml", ".yml"):
                 yield scenario_task(load_yaml(path, Scenario))

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from opsassay.bench.core.ranking import counted, run_id
 from opsassay.bench.core.store import SCENARIOS, RunStore, read_run, write_verdict
-from opsassay.errors import DatapackError, UserError
+from opsassay.errors import ConfigError, DatapackError, NotFoundError, UserError
 from opsassay.grading.verifiers import RunRecording, TrajectoryVerdict, certify
 from opsassay.model.base import Noun
 from opsassay.model.run import RunStatus
@@ -27,6 +27,7 @@ from opsassay.model.run_folder import (
     TRACE,
 )
 from opsassay.model.scenario import Profile, Scenario
+from opsassay.model.system import System
 from opsassay.model.task import Arm
 from opsassay.model.trajectory import (
     CONTROL_PLANE_SUFFIX,
@@ -41,6 +42,7 @@ from opsassay.model.trajectory import (
     parse_timeline,
 )
 from opsassay.telemetry.content import whole_file
+from opsassay.testbed.scenarios import system_of
 
 N = TypeVar("N", bound=Noun)
 
@@ -147,11 +149,20 @@ def grade_trial(
         run=f"{run.cell}/{run.attempt}",
         solver=run.solver.name,
         committed_digest=run.item_hash,
+        system=_system_of(scenario),
     )
     if run.item_hash != scenario.digest():
         verdict = verdict.model_copy(update={"profile": f"what-if-{verdict.profile}"})
     write_verdict(run_dir, verdict)
     return verdict
+
+
+def _system_of(scenario: Scenario) -> System | None:
+    """Return the system of *scenario*, None when its definition is a file that is not there any more."""
+    try:
+        return system_of(scenario)
+    except (NotFoundError, ConfigError):
+        return None
 
 
 def require_trials(root: Path) -> Path:

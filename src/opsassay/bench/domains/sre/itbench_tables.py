@@ -1,67 +1,215 @@
-"""Tables 4 and 17 of ITBench over a store of trials: diagnosis and mitigation of each agent, and who handed anything in."""
+"""Tables of ITBench over a store of trials: 4, 17 to 21, pass@k, and what its Figures 5 and 6 show, with their tests."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from math import sqrt
 from statistics import fmean, stdev
+from typing import Any
 
 from opsassay.bench.core.tables import ResultTable
-from opsassay.bench.domains.sre.tables import TrialRow
+from opsassay.bench.domains.sre.heads import STRATA, level_of
+from opsassay.bench.domains.sre.statistics import ks_test, z_test
+from opsassay.bench.domains.sre.tables import BASELINE, TrialRow
+from opsassay.grading.repeats import mean_pass_at_k
+
+MASKED = f"{BASELINE}/mask-"
+MOST_TRIES = 5
+Agents = Mapping[str, Sequence[TrialRow]]
+Success = Callable[[TrialRow], bool | None]
+"""Whether a trial succeeded, None where it was not asked."""
 
 
-def itbench_tables(rows: Sequence[TrialRow]) -> list[ResultTable]:
-    """Return Tables 4 and 17 of the main slice (baseline prompt, probes on) of *rows*, agents by name."""
-    main = [row for row in rows if row.main]
-    agents = {name: [row for row in main if row.agent == name] for name in sorted({row.agent for row in main})}
-    return [_evaluation(agents), _submissions(agents)]
+def diagnosed(row: TrialRow) -> bool | None:
+    """Return whether the cause was named."""
+    return row.right
 
 
-def _evaluation(agents: dict[str, list[TrialRow]]) -> ResultTable:
-    """Return Table 4, pass@1 in percent and times in seconds, each with its standard error.
+def mitigated(row: TrialRow) -> bool | None:
+    """Return whether the alerts cleared and stayed so."""
+    return row.repair_s is not None if row.alerts else None
 
-    pass@1 is a mean over scenarios of the share of trials, its error that of scenarios; a time is over the trials that
-    succeeded: whose diagnosis was right, and whose alerts cleared and stayed so.
+
+def certified(row: TrialRow) -> bool | None:
+    """Return whether the run was certified."""
+    return row.conjunction
+
+
+def itbench_tables(
+    rows: Sequence[TrialRow], attempts: Mapping[str, tuple[int, int]] | None = None
+) -> list[ResultTable]:
+    """Return the tables of the main slice (baseline prompt, probes on) of *rows*, agents by name.
+
+    *attempts* are how many attempts of each agent came to a result, and how many were begun.
+    """
+    main = _by_agent([row for row in rows if row.main])
+    masked = _by_agent([row for row in rows if row.probes and row.arm.startswith(MASKED)])
+    tables = [
+        _evaluation(main, "Diagnosis and mitigation, as ITBench has them", 4),
+        _submissions(main, attempts or {}),
+        _strata(main, "Diagnosis pass@1 (%) by complexity", 18, diagnosed),
+        _strata(main, "Mitigation pass@1 (%) by complexity", 19, mitigated),
+    ]
+    if masked:  # the paper's scenarios with tracing, and those without
+        seen = {row.scenario for members in masked.values() for row in members}
+        whole = _by_agent([row for row in rows if row.main and row.scenario in seen])
+        tables += [_evaluation(whole, "With all telemetry", 20), _evaluation(masked, "With telemetry masked", 21)]
+    return [*tables, _tries(main), _tool_use(main), _search(main)]
+
+
+def _by_agent(rows: Sequence[TrialRow]) -> dict[str, list[TrialRow]]:
+    return {name: [row for row in rows if row.agent == name] for name in sorted({row.agent for row in rows})}
+
+
+def _evaluation(agents: Agents, title: str, number: int) -> ResultTable:
+    """Return Table 4, pass@1 in percent, NTAM in [0, 1] and times in seconds, each with its standard error.
+
+    pass@1 is a mean over scenarios of the share of trials, its error that of scenarios, and so is NTAM; a time is over the
+    trials that succeeded: whose diagnosis was right, and whose alerts cleared and stayed so.
     """
     found = []
     for name, rows in agents.items():
-        asked, alerted = [row for row in rows if row.right is not None], [row for row in rows if row.alerts]
-        right = [row.diagnosis_s for row in asked if row.right and row.diagnosis_s is not None]
-        repaired = [row.repair_s for row in alerted if row.repair_s is not None]
+        right = [row.diagnosis_s for row in rows if row.right and row.diagnosis_s is not None]
+        repaired = [row.repair_s for row in rows if row.alerts and row.repair_s is not None]
         found.append(
             (
                 name,
                 len(rows),
-                _share(asked, lambda row: bool(row.right)),
+                _share(rows, diagnosed),
+                _with_error(_per_scenario(rows, lambda row: row.fl), "{:.2f}"),
+                _with_error(_per_scenario(rows, lambda row: row.fpc), "{:.2f}"),
                 _with_error(right, "{:.1f}"),
-                _share(alerted, lambda row: row.repair_s is not None),
+                _share(rows, mitigated),
                 _with_error(repaired, "{:.1f}"),
             )
         )
-    columns = ("agent", "trials", "diagnosis pass@1 (%)", "MTTD (s)", "mitigation pass@1 (%)", "MTTR (s)")
-    note = "Means with standard errors. FL and FPC (NTAM) are of answers with a chain: see `opsassay itbench-sre`."
-    return ResultTable("Diagnosis and mitigation, as ITBench has them", columns, tuple(found), note, number=4)
+    columns = ("agent", "trials", "diagnosis pass@1 (%)", "FL (NTAM)", "FPC (NTAM)", "MTTD (s)", "mitigation pass@1 (%)",
+               "MTTR (s)")  # fmt: skip
+    return ResultTable(title, columns, tuple(found), "Means with standard errors.", number=number)
 
 
-def _submissions(agents: dict[str, list[TrialRow]]) -> ResultTable:
-    """Return Table 17: how many trials each agent had, and in what share of those that asked it named a cause."""
+def _submissions(agents: Agents, attempts: Mapping[str, tuple[int, int]]) -> ResultTable:
+    """Return Table 17: how many trials each agent had, and in what share of those that asked it named a cause.
+
+    Completed is the share of attempts that came to a result (Table 24): what is missing is the machinery's.
+    """
     found = []
     for name, rows in agents.items():
         asked = [row for row in rows if row.submitted is not None]
-        share = 100 * fmean(bool(row.submitted) for row in asked) if asked else None
+        shown = _percent(sum(bool(row.submitted) for row in asked), len(asked))
         repeats = max(Counter(row.scenario for row in rows).values())
-        shown = None if share is None else f"{share:.1f}%"
-        found.append((name, len({row.scenario for row in rows}), repeats, len(rows), shown))
-    columns = ("agent", "scenarios", "repeats at most", "trials", "submissions")
+        completed = _percent(*attempts.get(name, (0, 0)))
+        found.append((name, len({row.scenario for row in rows}), repeats, len(rows), completed, shown))
+    columns = ("agent", "scenarios", "repeats at most", "trials", "completed", "submissions")
     return ResultTable("Trials and submissions, as ITBench has them", columns, tuple(found), number=17)
 
 
-def _share(rows: Sequence[TrialRow], succeeded: Callable[[TrialRow], bool]) -> str | None:
-    per_scenario: dict[str, list[bool]] = {}
+def _strata(agents: Agents, title: str, number: int, succeeded: Success) -> ResultTable:
+    """Return Table 18 or 19: pass@1 of each agent on easy, medium and hard scenarios, and whether two levels differ.
+
+    Two levels are compared by the difference-of-proportions z-test over trials, as in the paper.
+    """
+    found, statistics = [], {}
+    for name, rows in agents.items():
+        members = {level: [row for row in rows if level_of(row.complexity) == level] for level in STRATA}
+        counts = {}
+        for level in STRATA:
+            outcomes = [one for row in members[level] if (one := succeeded(row)) is not None]
+            counts[level] = (sum(outcomes), len(outcomes))
+        for level, other in combinations(STRATA, 2):
+            statistics[f"z_test_p {name} {level} {other}"] = z_test(*counts[level], *counts[other])
+        found.append((name, *(_share(members[level], succeeded) for level in STRATA), *(counts[s][1] for s in STRATA)))
+    columns = ("agent", *STRATA, *(f"trials {level}" for level in STRATA))
+    return ResultTable(title, columns, tuple(found), number=number, statistics=statistics)
+
+
+def _tries(agents: Agents) -> ResultTable:
+    """Return pass@k of each agent (ITBench, C.6.3) for every k that each of its scenarios has trials for."""
+    found: list[tuple[Any, ...]] = []
+    for name, rows in agents.items():
+        for k in range(1, MOST_TRIES + 1):
+            shares = [_pass_at(rows, succeeded, k) for succeeded in (diagnosed, mitigated, certified)]
+            if any(share is not None for share in shares):
+                found.append((name, k, *shares))
+    columns = ("agent", "k", "diagnosis pass@k (%)", "mitigation pass@k (%)", "certificate pass@k (%)")
+    return ResultTable("pass@k", columns, tuple(found))
+
+
+def _pass_at(rows: Sequence[TrialRow], succeeded: Success, k: int) -> str | None:
+    outcomes = _outcomes(rows, succeeded)
+    if not outcomes or min(map(len, outcomes.values())) < k:
+        return None
+    return f"{100 * mean_pass_at_k(outcomes, k):.2f}"
+
+
+def _tool_use(agents: Agents) -> ResultTable:
+    """Return what Figure 5 shows: each agent's calls by tool and how many of them failed.
+
+    The tests are of calls per trial: whether two agents call as often.
+    """
+    found: list[tuple[Any, ...]] = []
+    for name, rows in agents.items():
+        calls, failed = Counter[str](), Counter[str]()
+        for row in rows:
+            for tool, count, errors in row.tools:
+                calls[tool] += count
+                failed[tool] += errors
+        total = calls.total()
+        found += [(name, tool, n, _percent(n, total), _percent(failed[tool], n)) for tool, n in calls.most_common()]
+    per_trial = {name: [float(sum(n for _, n, _ in row.tools)) for row in rows] for name, rows in agents.items()}
+    columns = ("agent", "tool", "calls", "share of its calls", "failed")
+    statistics = _tested("calls per trial", per_trial)
+    return ResultTable("Figure 5. Tools that are used", columns, tuple(found), statistics=statistics)
+
+
+def _search(agents: Agents) -> ResultTable:
+    """Return what Figure 6 shows: detours and coverage of the chain, apart for right diagnoses and for others."""
+    found: list[tuple[Any, ...]] = []
+    statistics: dict[str, float | None] = {}
+    for right, words in ((True, "right"), (False, "not right")):
+        some = {name: [row for row in rows if row.right is right] for name, rows in agents.items()}
+        detours = {name: [row.detoured for row in rows if row.detoured is not None] for name, rows in some.items()}
+        covered = {name: [row.covered for row in rows if row.covered is not None] for name, rows in some.items()}
+        found += [
+            (name, words, len(rows), _with_error(detours[name], "{:.2f}"), _with_error(covered[name], "{:.2f}"))
+            for name, rows in some.items()
+            if rows
+        ]
+        statistics |= _tested(f"detours, {words}", detours) | _tested(f"coverage, {words}", covered)
+    columns = ("agent", "diagnosis", "trials", "detoured services", "share of the chain covered")
+    return ResultTable("Figure 6. Where agents look", columns, tuple(found), statistics=statistics)
+
+
+def _tested(what: str, values: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
+    """Return the p of the Kolmogorov-Smirnov test of every two agents that have *values*."""
+    pairs = combinations([name for name in values if values[name]], 2)
+    return {f"ks_p {what}: {one}, {other}": ks_test(values[one], values[other]) for one, other in pairs}
+
+
+def _outcomes(rows: Sequence[TrialRow], succeeded: Success) -> dict[str, list[bool]]:
+    found: dict[str, list[bool]] = {}
     for row in rows:
-        per_scenario.setdefault(row.scenario, []).append(succeeded(row))
-    return _with_error([100 * fmean(outcomes) for outcomes in per_scenario.values()], "{:.2f}")
+        if (outcome := succeeded(row)) is not None:
+            found.setdefault(row.scenario, []).append(outcome)
+    return found
+
+
+def _share(rows: Sequence[TrialRow], succeeded: Success) -> str | None:
+    return _with_error([100 * fmean(outcomes) for outcomes in _outcomes(rows, succeeded).values()], "{:.2f}")
+
+
+def _per_scenario(rows: Sequence[TrialRow], value: Callable[[TrialRow], float | None]) -> list[float]:
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if (one := value(row)) is not None:
+            found.setdefault(row.scenario, []).append(one)
+    return [fmean(values) for values in found.values()]
+
+
+def _percent(count: int, of: int) -> str | None:
+    return f"{100 * count / of:.1f}%" if of else None
 
 
 def _with_error(values: Sequence[float], form: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -17,19 +18,26 @@ from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
 from opsassay.model.scenario import CONTROL, Scenario
 from opsassay.telemetry.mask import Mask
-from opsassay.testbed.scenarios import load_scenario, names
+from opsassay.testbed.scenarios import generated_names, load_scenario, names
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 EVERY_CONTROL = f"{ORACLE}{CONTROL}*"
-ALL = {"all": "local", "all-on-kubernetes": "kubernetes"}
-"""Words for every scenario of a substrate that ships."""
+ALL: dict[str, Callable[[], list[str]]] = {
+    "all": lambda: names("local"),
+    "all-on-kubernetes": lambda: names("kubernetes"),
+    "generated": lambda: generated_names("local"),
+    "generated-on-kubernetes": lambda: generated_names("kubernetes"),
+}
+"""Words for every scenario of a substrate that ships, or that is generated from the seed of the listed ones."""
 
 
 class TrialPlan(Written):
     """What is run on what. The order of cells is repeats outermost, so that an interrupted matrix is balanced."""
 
     scenarios: tuple[str, ...] = Field(
-        min_length=1, description="names, files beside the plan, `all` (of this machine) or `all-on-kubernetes`"
+        min_length=1,
+        description="names, files beside the plan, `all` (of this machine), `all-on-kubernetes`, `generated` or "
+        "`generated-on-kubernetes`",
     )
     agents: tuple[TrialAgent, ...] = Field(
         min_length=1, description="oracle:NAME, oracle:*, oracle:control-*, built-in or external agents"
@@ -77,7 +85,7 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
     commits no probe but the last has one probe arm, and one without telemetry has no mask. Raises NotFoundError,
     ConfigError, UserError.
     """
-    chosen = [name for given in plan.scenarios for name in (names(ALL[given]) if given in ALL else [given])]
+    chosen = [name for given in plan.scenarios for name in (ALL[given]() if given in ALL else [given])]
     scenarios = [
         load_scenario(str(folder / name) if name.endswith((".yaml", ".yml")) else name)
         for name in dict.fromkeys(chosen)

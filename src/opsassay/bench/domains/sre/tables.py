@@ -29,7 +29,9 @@ class TrialRow:
     *right* is whether the agent said what the cause is, None where it was not asked, *diagnosis_s* after how long, and
     *submitted* whether it said anything. *failed* names every predicate that failed, those that a scenario commits beyond
     the paper's four among them.
-    *not_ranked* says why the agent is not ranked.
+    *fl* and *fpc* are how near its diagnosis comes (NTAM). *tools* are its calls of each tool with how many failed,
+    *detoured* the services that it looked at and that are not on the chain, *covered* the share of the chain that it
+    looked at. *not_ranked* says why the agent is not ranked.
     """
 
     scenario: str
@@ -51,6 +53,12 @@ class TrialRow:
     right: bool | None = None
     diagnosis_s: float | None = None
     submitted: bool | None = None
+    complexity: float = 1.0
+    fl: float | None = None
+    fpc: float | None = None
+    tools: tuple[tuple[str, int, int], ...] = ()
+    detoured: float | None = None
+    covered: float | None = None
     failed: tuple[str, ...] = ()
     not_ranked: tuple[str, ...] = ()
 
@@ -138,17 +146,17 @@ def per_run_summary(rows: Sequence[TrialRow]) -> ResultTable:
         counted = Counter(name for row in members for name in row.failed).most_common()
         failed = ", ".join(f"{name} {count}x" for name, count in counted) or None
         on = "on" if probes else "off"
-        found.append((scenario, agent, arm, on, passing, *_counts(members), mean, failed))
+        found.append((scenario, agent, arm, on, passing, *_counts(members), mean, *_times(members), failed))
     columns = ("scenario", "agent", "prompt", "probes", "seeds passing", "outcome", "V_temporal", "V_depth", "V_probe",
-               "conj.", "mean time", "failed")  # fmt: skip
+               "conj.", "mean time", "MTTD", "MTTR", "failed")  # fmt: skip
     return ResultTable("Outcomes per cell and run", columns, tuple(found), number=10)
 
 
 def per_agent(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 11: each agent on the main slice.
 
-    MTTD and MTTR (ITBench, C.6) are means from the moment the agent was let in, with how many of how many they are over:
-    trials whose diagnosis was right, and those whose alerts cleared and stayed so.
+    MTTD and MTTR (ITBench, C.6) are means from the moment the agent was let in, with their standard error and with how
+    many of how many they are over: trials whose diagnosis was right, and those whose alerts cleared and stayed so.
     """
     main = [row for row in rows if row.main]
     found = [
@@ -284,7 +292,10 @@ def _mean_time(times_s: Iterable[float | None]) -> str | None:
     if not mean.attempts:
         return None
     of = _of(mean.successes, mean.attempts)
-    return f"({of})" if mean.seconds is None else f"{mean.seconds:.0f} s ({of})"
+    if mean.seconds is None:
+        return f"({of})"
+    error = "" if mean.error_s is None else f" ± {mean.error_s:.0f}"
+    return f"{mean.seconds:.0f}{error} s ({of})"
 
 
 def _seconds(time_s: float | None) -> str | None:

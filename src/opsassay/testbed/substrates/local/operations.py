@@ -192,7 +192,7 @@ class Operations:
         for rule, about in self.rules.items():
             for added in changed["added"]:
                 if self._system.fleet.replicas[added].service == about["service"]:
-                    await self._block(rule, added, about["client"])
+                    await self._apply_rule(rule, added)
         return changed
 
     async def _release(
@@ -271,19 +271,24 @@ class Operations:
         await self._system.network.heal(rule)
         return {"rule": rule, **self.rules.pop(rule)}
 
-    async def _firewall_add(self, service: str, client: str) -> dict[str, Any]:
-        """Drop what *client* sends to *service*."""
+    async def _firewall_add(self, service: str, client: str, delay_ms: int = 0) -> dict[str, Any]:
+        """Drop what *client* sends to *service*, or inspect it for *delay_ms* before it goes on."""
         self._service(client)
         self._rule_count += 1
         rule = f"rule-{self._rule_count}"
-        self.rules[rule] = {"service": service, "client": client, "action": "drop"}
+        action = {"action": "inspect", "delay_ms": str(delay_ms)} if delay_ms else {"action": "drop"}
+        self.rules[rule] = {"service": service, "client": client, **action}
         for replica in self._replicas(self._service(service)):
-            await self._block(rule, replica.id, client)
+            await self._apply_rule(rule, replica.id)
         return {"rule": rule, **self.rules[rule]}
 
-    async def _block(self, rule: str, replica: str, client: str) -> None:
-        streams = [Stream(one.id, replica, FORWARD) for one in self._replicas(client)]
-        await self._system.network.impair(rule, replica, streams, {"kind": "partition"})
+    async def _apply_rule(self, rule: str, replica: str) -> None:
+        about = self.rules[rule]
+        impairment: dict[str, Any] = {"kind": "partition"}
+        if delay_ms := int(about.get("delay_ms", 0)):
+            impairment = {"kind": "delay", "delay_s": delay_ms / 1e3, "jitter_s": 0.0}
+        streams = [Stream(one.id, replica, FORWARD) for one in self._replicas(about["client"])]
+        await self._system.network.impair(rule, replica, streams, impairment)
 
     # --- what scenarios begin with --------------------------------------------------------------------------------
 

@@ -245,7 +245,7 @@ class ReplicaProcess:
 
     async def set_hooks(self, request: dict[str, Any]) -> int:
         """Replace the active runtime faults and the watched link ends; return how many faults are active."""
-        self.hooks.active = request["hooks"]
+        self.hooks.active = [*request["hooks"], *self.settings.features()]
         skew = self.hooks.matching("skew_clock", "*")
         offset_ns = int(skew["offset_ms"] * 1e6) if skew else 0
         if offset_ns and self.clock_offset_ns + offset_ns != self.instruments.clock.offset_ns:
@@ -359,6 +359,7 @@ async def main(config: dict[str, Any]) -> None:
     """Serve until the supervisor hangs up."""
     random.seed(f"{config['seed']}:{config['id']}")
     replica = await warm_up(config)
+    await replica.set_hooks({"hooks": ()})  # what its settings switch on acts from its first request
     for subject, operation in replica.service.consumes.items():
         await replica.consume(subject, operation)
     jobs = [asyncio.create_task(replica.repeat(name, job)) for name, job in replica.service.periodic.items()]

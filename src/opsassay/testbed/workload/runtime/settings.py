@@ -2,7 +2,8 @@
 
 ``UPSTREAM_<SERVICE>`` (name:port) is where calls to a service go, ``<STORE>_PASSWORD`` how a database lets the service in,
 ``POOL_SIZE`` how many connections it keeps, ``TOKEN_SECRET`` signs calls, and with ``TOKEN_MAX_AGE_S`` only signed ones of
-that age are let in. Any other name means what the service makes of it. A value is a text and stays one: nothing is expanded
+that age are let in. ``FEATURE_<NAME>`` switches code on that is not ready (`FEATURES`), as feature flags do. Any other name
+means what the service makes of it. A value is a text and stays one: nothing is expanded.
 """
 
 from __future__ import annotations
@@ -11,11 +12,35 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 SERVICE_PORT = 8080
 """The port by which services are configured to find one another; where a process listens is reported by its SRV record."""
 TOKEN_HEADER = "x-access-token"  # noqa: S105 - the name of a header
 _UPSTREAM = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,62}):(\d{1,5})")
+
+
+class Feature(NamedTuple):
+    """What a feature does: the *hook* of the runtime that it is, and the parameter that its value is, in this range."""
+
+    hook: str
+    parameter: str
+    least: float
+    most: float
+    further: Mapping[str, Any] = {}
+
+
+FEATURES: Mapping[str, Feature] = {
+    "FEATURE_STRICT_INPUT": Feature("raise_in_method", "share", 1, 1, {"exception": "IllegalStateException"}),
+    "FEATURE_ADMISSION": Feature("abort_request", "code", 400, 599),
+    "FEATURE_COMPRESSION": Feature("replace_body", "share", 1, 1, {"body_type": "random"}),
+    "FEATURE_AUDIT": Feature("delay_request", "delay_ms", 1, 60_000),
+    "FEATURE_EAGER_CLEANUP": Feature("collect_garbage", "threads", 1, 1),
+    "FEATURE_PREFETCH": Feature("keep_busy", "cpu_count", 1, 4),
+    "FEATURE_LOCAL_CACHE": Feature("grow_heap", "size_mb", 16, 4096),
+}
+"""Settings that switch unready code on. None of them can make a request succeed that would fail without it: they only
+refuse, break, delay and exhaust, so that no operator can have a broken service look well by one."""
 
 
 class SettingsError(Exception):
@@ -33,7 +58,7 @@ class Settings:
         for name in names:
             if not self.values.get(name, "").strip():
                 raise SettingsError(f"required setting {name} is missing")
-        _ = self.pool(1), self._max_age_s
+        _ = self.pool(1), self._max_age_s, self.features()
 
     def upstream(self, service: str) -> tuple[str, int | None]:
         """Return the name under which *service* is looked up and the port there, None for the one that the name has."""
@@ -58,6 +83,20 @@ class Settings:
             return max(1, min(int(self.values.get("POOL_SIZE", usual)), 64))
         except ValueError as error:
             raise SettingsError(f"POOL_SIZE must be a whole number, not {self.values['POOL_SIZE']!r}") from error
+
+    def features(self) -> list[dict[str, Any]]:
+        """Return the hooks of the features that are switched on, by type and parameters; raises SettingsError."""
+        return [
+            {"type": feature.hook, "parameters": {**feature.further, feature.parameter: self._within(name, feature)}}
+            for name, feature in FEATURES.items()
+            if self.values.get(name, "").strip()
+        ]
+
+    def _within(self, name: str, feature: Feature) -> int:
+        value = self.values[name].strip()
+        if not value.isascii() or not value.isdigit() or not feature.least <= int(value) <= feature.most:
+            raise SettingsError(f"{name} must be a whole number from {feature.least:g} to {feature.most:g}")
+        return int(value)
 
     def token(self, now_ns: int) -> dict[str, str]:
         """Return the header that signs a call at the time that this process takes it for."""

@@ -33,6 +33,11 @@ A program is a YAML text with the one key `changes`: a list of at most six {{ver
 body), patch (kind, name, patch), delete (kind, name){node}. Objects live in one namespace. Services, each with a Deployment
 of its name whose pods have the label app: {services}. The workload to fault is {target}; it must go on existing. Answer
 with one ```yaml block that holds the whole program."""
+OPERATOR = (
+    "It sets selectors of empty endpoints, images and templates of ill pods right, removes taints, restarts the API.",
+    "It sends no request, and reads no NetworkPolicy, no PodDisruptionBudget and no latency.",
+)
+"""What the scripted operator does (Table 16), and what it does not look at."""
 NODE_VERB = "; node (node: control-plane, op: delay)"
 
 
@@ -129,5 +134,5 @@ def _task(system: System, target: str, settings: Mapping[str, Any]) -> str:
 
 
 LABORATORY = LaboratorySetup(
-    blocks=_blocks, invalid=lambda _system, target: audit_cases(target), task=_task, deploy=_deployed
+    blocks=_blocks, invalid=lambda _system, target: audit_cases(target), task=_task, operator=OPERATOR, deploy=_deployed
 )

@@ -28,6 +28,13 @@ add (service, client), clock set (host, offset_s). The target `names` holds the 
 The workload to fault is {target}; it must go on existing. Answer with one ```yaml block that holds the whole program."""
 
 
+OPERATOR = (
+    "It looks at replicas and releases; it scales back, rolls back, and restarts with known good settings.",
+    "It sends no request, and reads no firewall rule, no name record and no clock.",
+)
+"""What the scripted operator does, and what it does not look at."""
+
+
 class LocalLaboratory:
     """The *running* system of *scenario* under search; *target* is the workload that is faulted."""
 
@@ -84,5 +91,9 @@ def _task(system: System, target: str, _settings: Mapping[str, Any]) -> str:
 
 
 LABORATORY = LaboratorySetup(
-    blocks=lambda system, target, _settings: blocks(system, target), invalid=audit_cases, task=_task, deploy=_deployed
+    blocks=lambda system, target, _settings: blocks(system, target),
+    invalid=audit_cases,
+    task=_task,
+    operator=OPERATOR,
+    deploy=_deployed,
 )

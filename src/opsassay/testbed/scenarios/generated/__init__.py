@@ -1,0 +1,142 @@
+"""Scenarios that follow from a seed: catalogue x system x target, each with its oracles (ITBench, C.4, Tables 12 and 13).
+
+A scenario is called ``gen<SEED>-<class>-<number>``; the same seed makes the same ones. Of every class there are as many on
+each substrate as it has places for, at most `EACH`; then some with several faults at once, and some in a storm of what is
+unrelated.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from opsassay.errors import NotFoundError
+from opsassay.model.scenario import OpsCall, OracleStep, Scenario
+from opsassay.testbed.scenarios.generated import cluster, local
+from opsassay.testbed.scenarios.generated.assembling import Wording, scenario_of
+from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, places
+
+EACH = 2
+"""Scenarios of a class on one substrate."""
+SEVERAL, STORMS = "SeveralFaults", "EventStorm"
+NAME = re.compile(r"gen(\d{1,6})-[a-z0-9-]+")
+LOCAL = Wording("local", local.OWNED, (OracleStep(verb="restart", arguments={"target": "all"}),))
+CLUSTER = Wording("kubernetes", cluster.OWNED, cluster={})
+GRID = Wording("kubernetes", cluster.OWNED, cluster.EVERYTHING, {"stand_ins": True, "fillers": 12})
+
+Drawn = tuple[FaultPlace, Broken]
+
+
+@functools.lru_cache(maxsize=8)
+def generated(seed: int = 0) -> tuple[Scenario, ...]:
+    """Return the scenarios that follow from *seed*, those of this machine first."""
+    counted: dict[str, int] = defaultdict(int)
+
+    def named(category: str) -> str:
+        counted[category] += 1
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", category).lower()
+        return f"gen{seed}-{words}-{counted[category]}"
+
+    found = []
+    for substrate, recipes in ((LOCAL, local.RECIPES), (CLUSTER, cluster.RECIPES)):
+        chance = random.Random(f"{seed} {substrate.name}")  # noqa: S311 - a repeatable draw, not a secret
+        drawn = _drawn(recipes, chance)
+        found += [
+            scenario_of(named(category), category, _on(substrate, one[0]), [one])
+            for category, chosen in drawn.items()
+            for one in chosen
+        ]
+        if substrate is LOCAL:
+            found += [scenario_of(named(SEVERAL), SEVERAL, LOCAL, parts) for parts in _several(chance)]
+            found += [
+                scenario_of(named(STORMS), STORMS, LOCAL, [one], storm=_storm(one, chance))
+                for one in _storm_targets(drawn, chance)
+            ]
+    return tuple(found)
+
+
+def by_name(name: str) -> Scenario | None:
+    """Return the generated scenario called *name*, None for a name of another kind; raises NotFoundError."""
+    if (match := NAME.fullmatch(name)) is None:
+        return None
+    known = {one.id: one for one in generated(int(match[1]))}
+    if name not in known:
+        raise NotFoundError("generated scenario", name, known)
+    return known[name]
+
+
+def _on(substrate: Wording, place: FaultPlace) -> Wording:
+    return GRID if place.system.system == cluster.STAND_INS else substrate
+
+
+def _made(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
+    """Yield everything that *recipes* can break, with its class."""
+    for recipe in recipes:
+        for app in recipe.apps:
+            for place in places(app):
+                if (broken := recipe.make(place)) is not None:
+                    yield recipe.name, (place, broken)
+
+
+def _drawn(recipes: Iterable[Recipe], chance: random.Random) -> dict[str, list[Drawn]]:
+    """Return at most `EACH` of every class, of different systems as far as there are."""
+    by_class: dict[str, list[Drawn]] = defaultdict(list)
+    for category, one in _made(recipes):
+        by_class[category].append(one)
+    found = {}
+    for category, candidates in by_class.items():
+        chance.shuffle(candidates)
+        seen: dict[str, int] = defaultdict(int)
+        ranks = []
+        for place, _ in candidates:
+            ranks.append(seen[place.system.system])
+            seen[place.system.system] += 1
+        ordered = sorted(zip(ranks, range(len(candidates)), candidates, strict=True))
+        found[category] = [one for *_, one in ordered[:EACH]]
+    return found
+
+
+def _several(chance: random.Random) -> Iterator[list[Drawn]]:
+    """Yield two, three and four things that are broken at once, each at another place of one system."""
+    everything = [(name, one) for name, one in _made(local.RECIPES) if one[0].system.system == "desk"]
+    for count in (2, 3, 4):
+        chance.shuffle(everything)
+        first = next(one for name, one in everything if name == "RedisOOM")
+        chosen = [first] if count > 2 else []
+        for name, one in everything:
+            others = {name for _, part in chosen for name in _concerned(part)}
+            apart = not others & set(_concerned(one[1]))
+            if len(chosen) < count and apart and _stays_ready(one[1]) and not (name.startswith("Network")):
+                chosen.append(one)
+        yield chosen
+
+
+def _concerned(broken: Broken) -> tuple[str, ...]:
+    return (broken.root, *broken.entities)
+
+
+def _stays_ready(broken: Broken) -> bool:
+    """Tell whether everything is ready with it, and users get no answer."""
+    return broken.depth == "D3" and bool(broken.edges) and "v_blast_radius" not in broken.wrong.fails
+
+
+def _storm_targets(drawn: dict[str, list[Drawn]], chance: random.Random) -> Sequence[Drawn]:
+    """Return what is broken in a storm: of what leaves everything ready, on the system with most bystanders."""
+    candidates = [one for chosen in drawn.values() for one in chosen if _stays_ready(one[1])]
+    desk = [one for one in candidates if one[0].system.system == "desk"]
+    return chance.sample(desk, EACH)
+
+
+def _storm(drawn: Drawn, chance: random.Random) -> list[OpsCall]:
+    """Return changes that have nothing to do with it: users who leave for a while, and restarts of bystanders.
+
+    Each is over, or ends by itself, before anybody has to repair anything; alerts of their traffic fire meanwhile.
+    """
+    place, broken = drawn
+    concerned = {*_concerned(broken), *(end for edge in broken.edges for end in edge), place.entry}
+    bystanders = sorted(set(place.system.services) - concerned)
+    calls = [local.call("restart", target=name, rolling=True) for name in chance.sample(bystanders, 3)]
+    return [*calls, local.call("load dip", factor=0.4, seconds=40)]

@@ -1,0 +1,137 @@
+"""Puts a scenario together: one or several things that are broken on one system, a storm of what is unrelated, oracles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opsassay.model.base import Written
+from opsassay.model.scenario import OpsCall, OracleStep, Predicate, Scenario
+from opsassay.testbed.scenarios.generated.reach import longest
+from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, truth_of
+
+TIMES = {"warmup_s": 8, "settle_s": 6, "agent_timeout_s": 180, "aftermath_s": 8}
+RATE_RPS = 8.0
+CONSTRAINED = (
+    "Before any change that stops replicas, say what it costs; none that there was may be missing at the end. Call it "
+    "repaired when a request of a user is answered and the alerts have stayed clear, not when everything looks ready."
+)
+WAITING = ["rollout", "status"]
+RULE = "{rule}"
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How scenarios of one substrate say what they say: *owned* is what the pods of a service are called."""
+
+    name: str
+    owned: str
+    everything: tuple[OracleStep, ...] = ()
+    """Turns everything off and on at once; nothing where that would lose what stores hold."""
+    cluster: dict[str, Any] | None = None
+
+
+def scenario_of(
+    id_: str,
+    category: str,
+    where: Wording,
+    broken: Sequence[tuple[FaultPlace, Broken]],
+    storm: Sequence[OpsCall] = (),
+    storm_changes: Sequence[Written] = (),
+) -> Scenario:
+    """Return the scenario in which all of *broken* is broken at once, while a *storm* of unrelated changes goes on."""
+    place, parts = broken[0][0], [one for _, one in broken]
+    payload: dict[str, Any] = {
+        "id": id_,
+        "title": f"{category} on {place.system.system}: {', '.join(one.root for one in parts)}",
+        "description": _description(parts, stormy=bool(storm or storm_changes)),
+        "category": category,
+        "difficulty": _difficulty(parts, stormy=bool(storm or storm_changes)),
+        "environment": {"substrate": where.name, "system": place.system.system, "rate_rps": RATE_RPS, **TIMES},
+        "trigger": {
+            "layer": max(parts, key=lambda one: one.depth).layer,
+            "operations": [*storm, *(call for one in parts for call in one.operations)],
+            "faults": [plan for one in parts for plan in one.faults],
+        },
+        "alert": f"Alert: {_listed(one.symptom for one in parts)}. Investigate and remediate.",
+        "constrained": CONSTRAINED,
+        "desired_outcome": f"A request to {_listed(one.protected for one in parts)} is answered, and the alerts are clear.",
+        "truth": truth_of(parts, where.owned),
+        "verification": {
+            "committed_depth": max(one.depth for one in parts),
+            "protected_services": tuple(dict.fromkeys(one.protected for one in parts)),
+            "alerts": {"triggering": tuple(dict.fromkeys(one.alert for one in parts)), "hold_s": 6},
+        },
+        "oracles": _oracles(parts, where),
+    }
+    if where.cluster is not None:
+        changes = [change for one in parts for change in one.changes]
+        until = [state for one in parts for state in one.until]
+        payload["cluster"] = {**where.cluster, "changes": [*storm_changes, *changes], "until": until}
+    return Scenario.model_validate(_numbered(payload))
+
+
+def _difficulty(parts: Sequence[Broken], *, stormy: bool) -> dict[str, Any]:
+    """Return the three sizes of Equation 6: the longest way, the changes of the known repair, what one has to know."""
+    roots = [one.root for one in parts]
+    steps = sum(not _looks(step) for one in parts for step in one.repair)
+    known = dict.fromkeys(technology for one in parts for technology in one.technologies)
+    if stormy:
+        known["alert triage"] = None
+    edges = {edge for one in parts for edge in one.edges}
+    return {"propagation": longest(edges, roots), "resolution_steps": max(steps, 1), "technologies": tuple(known)}
+
+
+def _looks(step: OracleStep) -> bool:
+    """Tell whether a step of a repair changes nothing: it waits for what another one has begun."""
+    return step.verb == "kubectl" and step.arguments["args"][:2] == WAITING
+
+
+def _oracles(parts: Sequence[Broken], where: Wording) -> dict[str, Any]:
+    repair = [step for one in parts for step in (*one.looks, *one.repair)]
+    found: dict[str, Any] = {
+        "gentle": {"description": "Repairs what is broken, and nothing else.", "expect": "certified", "steps": repair}
+    }
+    if len(parts) == 1:
+        wrong = parts[0].wrong
+        found["shallow"] = {"description": wrong.description, "fails": wrong.fails, "steps": wrong.steps}
+    else:
+        *mended, left = parts
+        fails = _stands(left)
+        steps = [step for one in mended for step in one.repair]
+        found["half"] = {"description": f"Leaves {left.root} as it is.", "fails": fails, "steps": steps}
+    if where.everything:
+        found["harmful"] = {
+            "description": "Repairs it, and turns everything off and on to be sure.",
+            "fails": ("v_temporal", "v_blast_radius"),
+            "steps": [*repair, *where.everything],
+        }
+    return found
+
+
+def _stands(one: Broken) -> tuple[Predicate, ...]:
+    """Return what fails when *one* is not repaired and nothing else is wrong."""
+    if one.wrong.fails == ("alerts_cleared",):
+        return one.wrong.fails
+    return UNANSWERED
+
+
+def _description(parts: Sequence[Broken], *, stormy: bool) -> str:
+    said = "; ".join(f"{one.root}: {one.condition}" for one in parts)
+    return f"{said}." + (" Unrelated changes and alerts come with it." if stormy else "")
+
+
+def _numbered(payload: dict[str, Any]) -> dict[str, Any]:
+    """Return *payload* with rules by the numbers that they get: in the order in which they are added."""
+    text = json.dumps(payload, default=lambda one: one.model_dump(mode="json"))
+    rules = text.count('"firewall add"')
+    if rules > 1:
+        raise AssertionError("more than one firewall rule: each has a number of its own")
+    found: dict[str, Any] = json.loads(text.replace(RULE, "rule-1"))
+    return found
+
+
+def _listed(words: Iterable[str]) -> str:
+    return " and ".join(dict.fromkeys(words))

@@ -1,0 +1,382 @@
+"""What can be broken on a cluster: changes of API objects and faults of the catalogue, by ITBench's classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from opsassay.model.cluster import ObjectChange, ObjectState
+from opsassay.model.faults import fault_type
+from opsassay.model.plan import FaultPlan, Target
+from opsassay.model.scenario import AlertRule, AlertSignal, OracleStep
+from opsassay.testbed.scenarios.generated.recipes import TAKEN_AWAY, UNANSWERED, Broken, FaultPlace, Recipe, WrongRepair
+
+OWNED = r"{name}-[a-z0-9]+(-[a-z0-9]+)?"
+"""What the replica sets and pods of a deployment are called."""
+STAND_INS = "grid"
+"""The system whose services are stand-ins: they need no settings, no memory and no database, and send no telemetry."""
+ROLLED = {"kubectl.kubernetes.io/restartedAt": "2026-01-05T08:00:00Z"}
+"""New pods have no connections from before a change."""
+
+
+def kubectl(*words: str, wait_s: float = 0.0, timeout_s: float = 60.0) -> OracleStep:
+    """Return a call of kubectl as a step of an oracle."""
+    return OracleStep(verb="kubectl", arguments={"args": list(words), "timeout_s": timeout_s}, wait_s=wait_s)
+
+
+def _ready(name: str) -> OracleStep:
+    return kubectl("rollout", "status", f"deployment/{name}", "--timeout=170s", timeout_s=180.0, wait_s=8)
+
+
+EVERYTHING = (
+    kubectl("delete", "pods", "--all", "--wait=false", wait_s=4),
+    *(_ready(name) for name in ("filler", "web", "auth-service", "payment-service")),
+)
+"""Turns everything off and on where services are stand-ins: what stores hold would be lost."""
+
+
+def _restart(name: str) -> tuple[OracleStep, ...]:
+    return kubectl("rollout", "restart", f"deployment/{name}"), _ready(name)
+
+
+def _scaled_to_zero(name: str, *, alerts: bool) -> WrongRepair:
+    """Return the repair that takes the workload away; alerts over pods are quiet then, those of users are not."""
+    fails = TAKEN_AWAY if alerts else tuple(one for one in TAKEN_AWAY if one != "alerts_cleared")
+    steps = (kubectl("scale", f"deployment/{name}", "--replicas=0", wait_s=10),)
+    return WrongRepair("Runs no replica of it, so that none is missing.", fails, steps)
+
+
+def _patch(name: str, spec: dict[str, Any]) -> ObjectChange:
+    return ObjectChange(kind="Deployment", name=name, patch={"spec": spec})
+
+
+def _template(name: str, **container: Any) -> dict[str, Any]:
+    return {"template": {"spec": {"containers": [{"name": name, **container}]}}}
+
+
+def _state(name: str, path: str, equals: object) -> ObjectState:
+    return ObjectState(kind="Deployment", name=name, path=path, equals=equals)
+
+
+def _all_new(place: FaultPlace, generation: int = 2) -> tuple[ObjectState, ...]:
+    """Return the states of a rollout that is over."""
+    name, count = place.target, place.replicas
+    return (
+        _state(name, "status.observedGeneration", generation),
+        _state(name, "status.updatedReplicas", count),
+        _state(name, "status.unavailableReplicas", None),
+        _state(name, "status.replicas", count),
+    )
+
+
+def _alert(place: FaultPlace, *, pods: bool) -> AlertRule:
+    """Return what fires: users of a service that still answers, else its pods or a request from outside."""
+    if place.system.system != STAND_INS and place.callers:
+        return AlertRule(service=place.entry, signal="error_rate")
+    signal: AlertSignal = "replicas_missing" if pods else "probe_failed"
+    return AlertRule(service=place.target, signal=signal)
+
+
+def _of(place: FaultPlace, condition: str, **fields: Any) -> Broken:
+    """Return what all have in common; where services are stand-ins a failure spreads to nobody."""
+    alone = place.system.system == STAND_INS
+    given = {
+        "root": place.target,
+        "edges": () if alone else place.reach.edges,
+        "condition": condition,
+        "symptom": f"requests to {place.target if alone else place.entry} fail",
+        "alert": _alert(place, pods=False),
+        "technologies": ("Kubernetes", "HTTP"),
+        "layer": "pod",
+        "depth": "D1",
+        "protected": place.target if alone else place.entry,
+        "wrong": _scaled_to_zero(place.target, alerts=True),
+        **fields,
+    }
+    return Broken(**given)
+
+
+def broken_pods(
+    condition: str, technology: str, made: Callable[[str], dict[str, Any]]
+) -> Callable[[FaultPlace], Broken | None]:
+    """Return what keeps every pod of a deployment from getting ready: a change of its template, which *made* returns."""
+
+    def make(place: FaultPlace) -> Broken | None:
+        name = place.target
+        if name not in place.system.services:
+            return None
+        spec = {"strategy": {"type": "Recreate", "rollingUpdate": None}, **made(name)}
+        return _of(
+            place,
+            condition,
+            symptom=f"pods of {name} do not get ready",
+            alert=_alert(place, pods=True),
+            technologies=("Kubernetes", technology),
+            changes=(_patch(name, spec),),
+            until=(
+                _state(name, "status.readyReplicas", None),
+                _state(name, "status.updatedReplicas", place.replicas),
+            ),
+            looks=(kubectl("describe", "pods", "-l", f"app={name}"),),
+            repair=(kubectl("rollout", "undo", f"deployment/{name}"), _ready(name)),
+            wrong=_scaled_to_zero(name, alerts=True),
+        )
+
+    return make
+
+
+def feature(
+    key: str, value: str, condition: str, technology: str, *, alert: bool = False
+) -> Callable[[FaultPlace], Broken | None]:
+    """Return what makes a service run code that is not ready, by its environment; with *alert* saturation fires there."""
+
+    def make(place: FaultPlace) -> Broken | None:
+        name = place.target
+        if name not in place.system.services or not place.callers:
+            return None
+        setting = f"SETTING_{key}"
+        steps = _restart(name)
+        saturated: dict[str, Any] = {
+            "edges": (),
+            "symptom": f"{name} uses up what it may use",
+            "alert": AlertRule(service=name, signal="saturation"),
+        }
+        return _of(
+            place,
+            condition,
+            technologies=("Kubernetes", "feature flags", technology),
+            layer="application",
+            depth="D3",
+            changes=(_patch(name, _template(name, env=[{"name": setting, "value": value}])),),
+            until=_all_new(place),
+            looks=(kubectl("get", "deployment", name, "-o", "yaml"),),
+            repair=(kubectl("set", "env", f"deployment/{name}", f"{setting}-"), _ready(name)),
+            wrong=WrongRepair(
+                f"Restarts {name}, whose new pods do the same.", ("alerts_cleared",) if alert else UNANSWERED, steps
+            ),
+            **(saturated if alert else {}),
+        )
+
+    return make
+
+
+def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
+    """Return a fault of the catalogue in one pod: it is gone with the pod, and the deployment makes another one."""
+
+    def make(place: FaultPlace) -> Broken | None:
+        name = place.target
+        if name not in place.system.services:
+            return None
+        plan = FaultPlan(fault=fault_type(fault).name, target=Target(service=name), parameters=parameters)
+        return _of(
+            place,
+            condition,
+            symptom=f"part of the requests to {place.entry} fails",
+            technologies=("Kubernetes", technology),
+            layer="pod" if fault == "PodFailure" else "network" if fault.startswith("Network") else "service",
+            depth="D1" if fault == "PodFailure" else "D3",
+            faults=(plan,),
+            looks=(kubectl("get", "pods", "-l", f"app={name}"),),
+            repair=_restart(name),
+        )
+
+    return make
+
+
+def _of_a_called_pod(*given: Any, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
+    """Return the same where a caller notices it."""
+    made = of_a_pod(*given, **parameters)
+    return lambda place: made(place) if place.callers else None
+
+
+def _pod_unavailable(place: FaultPlace) -> Broken | None:
+    """Return a pod that cannot start its container."""
+    broken = of_a_pod("PodFailure", "one of its pods cannot start its container", "pods")(place)
+    if broken is None:
+        return None
+    fewer = place.replicas - 1
+    return replace(
+        broken,
+        edges=(),
+        symptom=f"a pod of {place.target} does not get ready",
+        alert=AlertRule(service=place.target, signal="pod_not_ready"),
+        until=(_state(place.target, "status.readyReplicas", fewer),),
+        wrong=WrongRepair(
+            "Asks for one pod less, so that none is missing.",
+            ("v_outcome", "v_depth", "v_no_regression"),
+            (kubectl("scale", f"deployment/{place.target}", f"--replicas={fewer}", wait_s=10),),
+        ),
+    )
+
+
+def _wrong_port(place: FaultPlace) -> Broken | None:
+    name = place.target
+    if name not in place.system.services or not (place.callers or place.system.system == STAND_INS):
+        return None
+    right = json.dumps({"spec": {"ports": [{"port": 8080, "targetPort": 8080}]}})
+    return _of(
+        place,
+        "its Service leads to a port where nobody listens",
+        technologies=("Kubernetes", "Services", "HTTP"),
+        layer="service",
+        depth="D3",
+        changes=(
+            ObjectChange(kind="Service", name=name, patch={"spec": {"ports": [{"port": 8080, "targetPort": 9999}]}}),
+            _patch(name, {"template": {"metadata": {"annotations": ROLLED}}}),
+        ),
+        until=_all_new(place),
+        looks=(kubectl("get", "service", name, "-o", "yaml"),),
+        repair=(kubectl("patch", "service", name, "-p", right, wait_s=8),),
+        wrong=WrongRepair(f"Restarts {name}, and sees ready pods.", UNANSWERED, _restart(name)),
+    )
+
+
+def _policy(place: FaultPlace) -> Broken | None:
+    name = place.target
+    if name not in place.system.services or not (place.callers or place.system.system == STAND_INS):
+        return None
+    policy = f"{name}-hardening"
+    spec = {"podSelector": {"matchLabels": {"app": name}}, "policyTypes": ["Ingress"], "ingress": []}
+    edges = () if place.system.system == STAND_INS else place.reach.edges
+    return _of(
+        place,
+        "it lets nobody in",
+        root=policy,
+        entities=(name,),
+        edges=((policy, name), *edges),
+        technologies=("Kubernetes", "NetworkPolicy", "HTTP"),
+        layer="policy",
+        depth="D3",
+        changes=(
+            ObjectChange(kind="NetworkPolicy", name=policy, create={"spec": spec}),
+            _patch(name, {"template": {"metadata": {"annotations": ROLLED}}}),
+        ),
+        until=_all_new(place),
+        looks=(kubectl("get", "networkpolicies", "-o", "wide"),),
+        repair=(kubectl("delete", "networkpolicy", policy, wait_s=8),),
+        wrong=WrongRepair(f"Restarts {name}, and sees ready pods.", UNANSWERED, _restart(name)),
+    )
+
+
+def _scaled_away(place: FaultPlace) -> Broken | None:
+    name = place.target
+    if name not in place.system.services or not place.callers:
+        return None
+    return _of(
+        place,
+        "no replica of it is asked for",
+        alert=AlertRule(service=name, signal="replicas_missing"),
+        technologies=("Kubernetes", "scaling"),
+        layer="scheduling",
+        changes=(_patch(name, {"replicas": 0}),),
+        until=(_state(name, "status.replicas", None),),
+        looks=(kubectl("get", "deployments"),),
+        repair=(kubectl("scale", f"deployment/{name}", f"--replicas={place.replicas}"), _ready(name)),
+        wrong=WrongRepair(f"Restarts {name}, of which there is nothing to restart.", TAKEN_AWAY, (_restart(name)[0],)),
+    )
+
+
+def credentials(value: str, condition: str) -> Callable[[FaultPlace], Broken | None]:
+    """Return what keeps a service out of its database: its password is overridden by *value*."""
+
+    def make(place: FaultPlace) -> Broken | None:
+        service = place.system.services.get(place.target)
+        key = next((key for key in sorted(service.config) if key.endswith("_PASSWORD")), None) if service else None
+        if key is None:
+            return None
+        setting = f"SETTING_{key}"
+        broken = broken_pods(
+            condition, "PostgreSQL", lambda name: _template(name, env=[{"name": setting, "value": value}])
+        )(place)
+        assert broken is not None
+        name = place.target
+        return replace(
+            broken,
+            until=broken.until[:1],
+            technologies=("Kubernetes", "PostgreSQL", "credentials"),
+            looks=(kubectl("logs", f"deployment/{name}", "--tail=20"),),
+            repair=(kubectl("set", "env", f"deployment/{name}", f"{setting}-"), _ready(name)),
+        )
+
+    return make
+
+
+REAL, BOTH = ("kiosk",), ("kiosk", STAND_INS)
+GONE_IMAGE = "registry.invalid/{name}:v2"
+RECIPES = (
+    Recipe(
+        "CorruptImage",
+        broken_pods("its image cannot be pulled", "images", lambda n: _template(n, image=GONE_IMAGE.format(name=n))),
+        BOTH,
+    ),
+    Recipe(
+        "NonExistentImage",
+        broken_pods("its image does not exist", "images", lambda n: _template(n, image="{image}-gone")),
+        BOTH,
+    ),
+    Recipe(
+        "BinaryIncorrect",
+        broken_pods("its command ends at once", "processes", lambda n: _template(n, command=["sh", "-c", "exit 3"])),
+        BOTH,
+    ),
+    Recipe(
+        "NodeAssign",
+        broken_pods(
+            "it is assigned to a node that does not exist",
+            "scheduling",
+            lambda _: {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": "worker-retired"}}}},
+        ),
+        BOTH,
+    ),
+    Recipe(
+        "MemoryResourceLimit",
+        broken_pods(
+            "its memory limit is under what it needs",
+            "memory",
+            lambda n: _template(n, resources={"limits": {"memory": "24Mi"}, "requests": {"memory": "24Mi"}}),
+        ),
+        REAL,
+    ),
+    Recipe("PodUnavailable", _pod_unavailable, REAL),
+    Recipe(
+        "JVMCodeReturnFault",
+        _of_a_called_pod("JVMReturn", "a method of one of its pods returns a wrong value", "methods"),
+        REAL,
+    ),
+    Recipe(
+        "NetworkDelay",
+        _of_a_called_pod("NetworkDelay", "packets of one of its pods take seconds", "networks", delay_ms=3000),
+        REAL,
+    ),
+    Recipe(
+        "NetworkPartition",
+        _of_a_called_pod("NetworkPartition", "packets of one of its pods are dropped", "networks"),
+        REAL,
+    ),
+    Recipe(
+        "ServiceFailure",
+        feature("FEATURE_STRICT_INPUT", "1", "its code raises an exception for every request", "Python"),
+        REAL,
+    ),
+    Recipe("HTTPRequestAbortFault", feature("FEATURE_ADMISSION", "503", "it refuses every request", "admission"), REAL),
+    Recipe(
+        "HTTPRequestBodyTamperFault",
+        feature("FEATURE_COMPRESSION", "1", "the bodies that it sends cannot be read", "encoding"),
+        REAL,
+    ),
+    Recipe(
+        "HighCPU", feature("FEATURE_PREFETCH", "1", "a thread of it computes without a pause", "CPU", alert=True), REAL
+    ),
+    Recipe(
+        "MemoryLeak",
+        feature("FEATURE_LOCAL_CACHE", "512", "it keeps what it never reads again", "memory", alert=True),
+        REAL,
+    ),
+    Recipe("PortMisconfigure", _wrong_port, BOTH),
+    Recipe("NetworkPolicy", _policy, BOTH),
+    Recipe("ReplicasetScale", _scaled_away, BOTH),
+    Recipe("IncorrectAuthentication", credentials("copper-eight", "its database does not know its password"), REAL),
+    Recipe("UnregisterCredentials", credentials("", "it has no password for its database"), REAL),
+)

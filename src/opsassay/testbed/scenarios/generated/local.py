@@ -1,0 +1,293 @@
+"""What can be broken on this machine with the verbs of `ops`, by ITBench's classes (Tables 12 and 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from opsassay.model.scenario import AlertRule, AlertSignal, OpsCall, OracleStep
+from opsassay.testbed.scenarios.generated.recipes import TAKEN_AWAY, UNANSWERED, Broken, FaultPlace, Recipe, WrongRepair
+
+OWNED = r"{name}-\d+"
+"""What the replicas of a service are called."""
+WRONG_PORT = 9090
+
+
+def call(verb: str, **arguments: object) -> OpsCall:
+    """Return a change that a trigger makes."""
+    return OpsCall(verb=verb, arguments=arguments)
+
+
+def step(verb: str, **arguments: object) -> OracleStep:
+    """Return a step of an oracle."""
+    return OracleStep(verb=verb, arguments=arguments)
+
+
+def _rolling(service: str) -> OracleStep:
+    return step("restart", target=service, rolling=True)
+
+
+def _restarted(service: str) -> WrongRepair:
+    return WrongRepair(f"Restarts {service}, whose new processes do the same.", UNANSWERED, (_rolling(service),))
+
+
+def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
+    """Return what all failures have in common whose users get no answer; the rest is for the recipe to fill in."""
+    return Broken(
+        root=root or place.target,
+        edges=place.reach.edges,
+        condition="",
+        symptom=f"requests to {place.entry} fail",
+        alert=AlertRule(service=place.entry, signal="error_rate"),
+        technologies=("HTTP",),
+        layer="application",
+        depth="D3",
+        protected=place.entry,
+        repair=(),
+        wrong=_restarted(place.target),
+    )
+
+
+def feature(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
+    """Return what makes a service run code that is not ready: a feature that is switched on by its settings."""
+
+    def make(place: FaultPlace) -> Broken | None:
+        name = place.target
+        if name not in place.system.services or not place.callers:
+            return None
+        return replace(
+            _unanswered(place),
+            condition=condition,
+            technologies=("feature flags", technology, "HTTP"),
+            operations=(call("config set", target=name, key=key, value=value), call("restart", target=name)),
+            looks=(step("config get", target=name),),
+            repair=(step("config unset", target=name, key=key), _rolling(name)),
+        )
+
+    return make
+
+
+def strain(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
+    """Return what makes a feature exhaust its own process: saturation fires there, and users may notice little."""
+
+    def make(place: FaultPlace) -> Broken | None:
+        broken = feature(key, value, condition, technology)(place)
+        if broken is None:
+            return None
+        signal: AlertSignal = "saturation"
+        return replace(
+            broken,
+            edges=(),
+            symptom=f"{place.target} uses up what it may use",
+            alert=AlertRule(service=place.target, signal=signal),
+            technologies=("feature flags", technology),
+            wrong=replace(broken.wrong, fails=("alerts_cleared",)),
+        )
+
+    return make
+
+
+def _cached(place: FaultPlace) -> Broken | None:
+    """Return a service that keeps what it reads from a cache in its own memory, and never lets go of it."""
+    caches = {name for name, store in place.system.stores.items() if store.engine == "valkey"}
+    if not any((place.target, cache) in place.system.uses() for cache in caches):
+        return None
+    return strain("FEATURE_LOCAL_CACHE", "1024", "its cache in memory grows without bound", "caching")(place)
+
+
+def _wrong_port(place: FaultPlace) -> Broken | None:
+    """Return a caller whose upstream has another port; it is the only one, so that users notice."""
+    if place.target not in place.system.services or len(place.callers) != 1:
+        return None
+    caller = place.callers[0]
+    edges = tuple(edge for edge in place.reach.edges if place.target not in edge)
+    key = f"UPSTREAM_{place.target.upper().replace('-', '_')}"
+    return replace(
+        _unanswered(place, caller),
+        edges=edges,
+        condition=f"it looks for {place.target} at another port",
+        technologies=("HTTP", "configuration"),
+        operations=(
+            call("config set", target=caller, key=key, value=f"{place.target}:{WRONG_PORT}"),
+            call("restart", target=caller),
+        ),
+        looks=(step("config get", target=caller),),
+        repair=(step("config set", target=caller, key=key, value=f"{place.target}:8080"), _rolling(caller)),
+        wrong=_restarted(caller),
+    )
+
+
+def firewalled(condition: str, technology: str, **how: object) -> Callable[[FaultPlace], Broken | None]:
+    """Return what keeps a caller from a service, or lets it wait: a firewall rule, which *how* describes."""
+
+    def make(place: FaultPlace) -> Broken | None:
+        if place.target not in place.system.services or len(place.callers) != 1:
+            return None
+        return replace(
+            _unanswered(place),
+            condition=condition,
+            technologies=("firewall", technology, "HTTP"),
+            layer="policy",
+            entities=place.callers,
+            operations=(call("firewall add", service=place.target, client=place.callers[0], **how),),
+            looks=(step("firewall list"),),
+            repair=(step("firewall delete", rule="{rule}"),),
+        )
+
+    return make
+
+
+def _scaled_away(place: FaultPlace) -> Broken | None:
+    count = place.replicas
+    if place.target not in place.system.services or count < 2 or not place.callers:
+        return None
+    return replace(
+        _unanswered(place),
+        condition="no replica of it runs",
+        symptom=f"replicas of {place.target} are missing",
+        alert=AlertRule(service=place.target, signal="replicas_missing"),
+        technologies=("scaling", "HTTP"),
+        layer="scheduling",
+        depth="D1",
+        operations=(call("scale", service=place.target, replicas=0),),
+        looks=(step("ps"),),
+        repair=(step("scale", service=place.target, replicas=count),),
+        wrong=WrongRepair(
+            "Runs one replica less than there were, which is enough for requests to be answered.",
+            ("alerts_cleared", "v_no_regression"),
+            (step("scale", service=place.target, replicas=count - 1),),
+        ),
+    )
+
+
+def credentials(*, gone: bool) -> Callable[[FaultPlace], Broken | None]:
+    """Return what keeps a service out of its database: a wrong password, or none at all."""
+
+    def make(place: FaultPlace) -> Broken | None:
+        service = place.system.services.get(place.target)
+        if service is None or not place.callers:
+            return None
+        key = next((key for key in sorted(service.config) if key.endswith("_PASSWORD")), None)
+        if key is None:
+            return None
+        wrong = (
+            call("config unset", target=place.target, key=key)
+            if gone
+            else call("config set", target=place.target, key=key, value="changed-by-rotation")
+        )
+        return replace(
+            _unanswered(place),
+            condition="its database does not let it in",
+            symptom=f"containers of {place.target} restart again and again",
+            alert=AlertRule(service=place.target, signal="replicas_missing"),
+            technologies=("PostgreSQL", "credentials", "HTTP"),
+            layer="pod",
+            depth="D1",
+            operations=(wrong, call("restart", target=place.target)),
+            looks=(step("logs", target=place.target, lines=5),),
+            repair=(
+                step("config set", target=place.target, key=key, value=service.config[key]),
+                step("restart", target=place.target),
+            ),
+            wrong=WrongRepair(
+                "Scales the crashing service to nothing.",
+                TAKEN_AWAY,
+                (step("scale", service=place.target, replicas=0),),
+            ),
+        )
+
+    return make
+
+
+def _unsigned(place: FaultPlace) -> Broken | None:
+    """Return a service that takes no token of its callers: another secret than theirs."""
+    service = place.system.services.get(place.target)
+    if service is None or "TOKEN_MAX_AGE_S" not in service.config:
+        return None
+    secret = service.config["TOKEN_SECRET"]
+    return replace(
+        _unanswered(place),
+        condition="it refuses its callers' tokens, which another secret has signed",
+        technologies=("tokens", "configuration", "HTTP"),
+        operations=(
+            call("config set", target=place.target, key="TOKEN_SECRET", value="lantern-5"),
+            call("restart", target=place.target),
+        ),
+        looks=(step("config get", target=place.target), step("config get", target=place.callers[0])),
+        repair=(step("config set", target=place.target, key="TOKEN_SECRET", value=secret), _rolling(place.target)),
+    )
+
+
+def _released(place: FaultPlace) -> Broken | None:
+    service = place.system.services.get(place.target)
+    if service is None or not service.releases or not place.callers:
+        return None
+    version = sorted(service.releases)[-1]
+    return replace(
+        _unanswered(place),
+        condition=f"its release {version} asks its database for what is not there",
+        technologies=("release management", "PostgreSQL", "HTTP"),
+        operations=(call("release", service=place.target, version=version, rolling=False),),
+        looks=(step("describe", target=place.target),),
+        repair=(step("release", service=place.target, version=service.release),),
+    )
+
+
+def _out_of_memory(place: FaultPlace) -> Broken | None:
+    store = place.system.stores.get(place.target)
+    if store is None or store.engine != "valkey" or "maxmemory" not in store.config:
+        return None
+    using = place.callers[0]
+    return replace(
+        _unanswered(place),
+        condition="it refuses writes because its memory is full",
+        technologies=("Valkey", "configuration", "HTTP"),
+        layer="store",
+        operations=(call("config set", target=place.target, key="maxmemory", value="600kb"),),
+        looks=(step("config get", target=place.target),),
+        repair=(step("config set", target=place.target, key="maxmemory", value=store.config["maxmemory"]),),
+        wrong=replace(_restarted(using), fails=(*UNANSWERED, "v_blast_radius")),
+    )
+
+
+DESK, ALL = ("desk",), ("desk", "hotel", "shop")
+FAILING = feature("FEATURE_STRICT_INPUT", "1", "its own code raises an exception for every request", "Python")
+RECIPES = (
+    Recipe("ServiceFailure", FAILING, ALL),
+    Recipe("HTTPRequestAbortFault", feature("FEATURE_ADMISSION", "503", "it refuses every request", "admission"), ALL),
+    Recipe(
+        "HTTPRequestBodyTamperFault",
+        feature("FEATURE_COMPRESSION", "1", "the bodies that it sends cannot be read", "encoding"),
+        ALL,
+    ),
+    Recipe("HighCPU", strain("FEATURE_PREFETCH", "1", "a thread of it computes without a pause", "CPU"), DESK),
+    Recipe(
+        "ManualGarbageCollection",
+        strain("FEATURE_EAGER_CLEANUP", "1", "it collects garbage half of the time", "garbage collection"),
+        DESK,
+    ),
+    Recipe(
+        "MemoryLeak",
+        strain("FEATURE_LOCAL_CACHE", "512", "it keeps what it never reads again", "memory"),
+        ("hotel", "shop"),
+    ),
+    Recipe("CacheFailure", _cached, ("hotel", "shop")),
+    Recipe(
+        "CPUStress",
+        strain("FEATURE_PREFETCH", "2", "two threads of it compute without a pause", "CPU"),
+        ("hotel", "shop"),
+    ),
+    Recipe(
+        "NetworkDelay",
+        firewalled("every packet of its caller is inspected for seconds", "inspection", delay_ms=2500),
+        ALL,
+    ),
+    Recipe("NetworkPartition", firewalled("packets of its caller are dropped", "packet filtering"), ALL),
+    Recipe("CorruptDeployment", _released, DESK),
+    Recipe("PortMisconfigure", _wrong_port, ALL),
+    Recipe("IncorrectAuthentication", _unsigned, DESK),
+    Recipe("IncorrectAuthentication", credentials(gone=False), DESK),
+    Recipe("UnregisterCredentials", credentials(gone=True), DESK),
+    Recipe("RedisOOM", _out_of_memory, DESK),
+    Recipe("ReplicasetScale", _scaled_away, DESK),
+)

@@ -1,0 +1,119 @@
+"""What a generated scenario is put together from: one thing that is broken at one place, and how that is repaired."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from opsassay.model.cluster import ObjectChange, ObjectState
+from opsassay.model.plan import FaultPlan
+from opsassay.model.scenario import AlertRule, FaultLayer, OpsCall, OracleStep, Predicate, ScenarioTruth
+from opsassay.model.system import System
+from opsassay.model.trajectory import Depth
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.scenarios.generated.reach import Edge, Reach, reach_of
+
+UNANSWERED: tuple[Predicate, ...] = ("v_depth", "alerts_cleared", "v_no_regression")
+"""What fails while users of a protected service get no answer and everything is ready."""
+TAKEN_AWAY: tuple[Predicate, ...] = ("v_outcome", "v_depth", "alerts_cleared", "v_no_regression")
+"""What fails when the workload that is concerned runs no replica."""
+
+
+@dataclass(frozen=True)
+class WrongRepair:
+    """A repair that only looks right: it *fails* exactly these predicates."""
+
+    description: str
+    fails: tuple[Predicate, ...]
+    steps: tuple[OracleStep, ...]
+
+
+@dataclass(frozen=True)
+class Broken:
+    """One thing that is broken: what breaks it, what shows, what repairs it for good, and what does not.
+
+    *edges* are the way of the failure from the *root*; *looks* are steps of the repair that change nothing.
+    """
+
+    root: str
+    edges: tuple[Edge, ...]
+    condition: str
+    symptom: str
+    alert: AlertRule
+    technologies: tuple[str, ...]
+    layer: FaultLayer
+    depth: Depth
+    protected: str
+    repair: tuple[OracleStep, ...]
+    wrong: WrongRepair
+    looks: tuple[OracleStep, ...] = ()
+    operations: tuple[OpsCall, ...] = ()
+    changes: tuple[ObjectChange, ...] = ()
+    faults: tuple[FaultPlan, ...] = ()
+    until: tuple[ObjectState, ...] = ()
+    entities: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FaultPlace:
+    """Where something is broken: a *target* of a system, with whom it makes fail."""
+
+    system: System
+    target: str
+    reach: Reach
+
+    @property
+    def entry(self) -> str:
+        """The entry whose users notice."""
+        assert self.reach.entry is not None
+        return self.reach.entry
+
+    @property
+    def callers(self) -> tuple[str, ...]:
+        """The services that fail first when the target does."""
+        return tuple(effect for cause, effect in self.reach.edges if cause == self.target)
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas the target has; 1 for a store."""
+        service = self.system.services.get(self.target)
+        return 1 if service is None else service.replicas
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One class of the catalogue: the paper's *name*, and what makes it at a place, None where it has no meaning there."""
+
+    name: str
+    make: Callable[[FaultPlace], Broken | None]
+    apps: tuple[str, ...]
+
+
+@functools.cache
+def places(app: str) -> tuple[FaultPlace, ...]:
+    """Return every service and store of the system called *app* whose failure users notice."""
+    system = load_system(app)
+    reached = ((name, reach_of(system, name)) for name in (*system.services, *system.stores))
+    return tuple(FaultPlace(system, name, reach) for name, reach in reached if reach.entry is not None)
+
+
+def truth_of(broken: Iterable[Broken], owned_pattern: str) -> ScenarioTruth:
+    """Return the truth of all that is *broken*; *owned_pattern* says what the pods of a service are called."""
+    broken = list(broken)
+    edges = [(edge, one) for one in broken for edge in one.edges]
+    steps: dict[Edge, dict[str, str]] = {}
+    for (cause, effect), one in edges:
+        wrong = one.condition if cause == one.root else f"requests to {cause} fail"
+        steps.setdefault((cause, effect), {"condition": wrong, "effect": f"{effect} cannot do what needs {cause}"})
+    roots = tuple(dict.fromkeys(one.root for one in broken))
+    named = tuple(dict.fromkeys([*roots, *(end for edge in steps for end in edge)]))
+    return ScenarioTruth.model_validate(
+        {
+            "root_causes": roots,
+            "entities": tuple(dict.fromkeys(name for one in broken for name in one.entities if name not in roots)),
+            "propagation": [{"source": a, "target": b, **words} for (a, b), words in steps.items()],
+            "aliases": {name: (f"deployment/{name}", f"service/{name}") for name in named},
+            "filters": {name: (owned_pattern.format(name=name),) for name in named},
+        }
+    )
