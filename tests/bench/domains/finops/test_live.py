@@ -6,15 +6,18 @@ import json
 
 import pytest
 
+from opsassay.bench.core.results import ResultRow
 from opsassay.bench.domains.finops.domain import FINOPS_DOMAIN
+from opsassay.bench.domains.finops.insight.keys import KPIS
 from opsassay.bench.domains.finops.live.grading import MARKS, judge_cost
 from opsassay.bench.domains.finops.live.optimum import search, stored_optimum
-from opsassay.bench.domains.finops.live.setup import TASKS, live_task, optimum_file
+from opsassay.bench.domains.finops.live.setup import LOCAL_TASKS, ON_KUBERNETES, TASKS, live_task, optimum_file
+from opsassay.bench.domains.finops.tables import cost_tables
 from opsassay.errors import NotFoundError
 from opsassay.model.cost import CostAlertRule, CostBudget, PriceBook, ReportedCause, ResourceRequest
 from opsassay.model.run import Metric, MetricStatus
 from opsassay.model.trajectory import Phase
-from opsassay.testbed.operations.costs import CostAccount
+from opsassay.testbed.operations.costs import Allocation, CostAccount
 
 CERTIFIED = Metric(value=1.0, status=MetricStatus.SCORED)
 NOT_CERTIFIED = Metric(value=0.0, status=MetricStatus.SCORED, reason="V_no_regression failed")
@@ -32,9 +35,9 @@ class Recording:
     def __init__(self):
         block = TASK.cost
         self.account = CostAccount(
-            block.prices, dict(block.requests), CostBudget(hourly_usd=1.1 * USUAL, flexible_usd=0.05 * USUAL),
-            CostAlertRule(), {}, USUAL,
-        )  # fmt: skip
+            block.prices, CostBudget(hourly_usd=1.1 * USUAL, flexible_usd=0.05 * USUAL), CostAlertRule(), USUAL
+        )
+        self.requests = dict(block.requests)
         self.replicas = {"web": 2, "pricing": 3, "archive": 1}
         self.rps = {"web": 8.0, "pricing": 8.0, "archive": 0.0}
         self.memory_mb = 20
@@ -42,8 +45,8 @@ class Recording:
     def reading(self, at):
         services = {
             name: self.account.of_service(
-                name, count, self.rps[name] * 0.027 if name == "pricing" else 0.02, count * self.memory_mb * 2**20,
-                self.rps[name],
+                Allocation.of(count, self.requests[name]), self.rps[name] * 0.027 if name == "pricing" else 0.02,
+                count * self.memory_mb * 2**20, self.rps[name],
             )
             for name, count in self.replicas.items()
         }  # fmt: skip
@@ -103,10 +106,10 @@ def test_the_commitment_covers_the_cost_block_and_the_optimum(tmp_path, monkeypa
     assert TASK.committed.digest() != before
 
 
-def test_twenty_tasks_are_listed():
+def test_twenty_tasks_are_listed_and_those_of_live_systems_once_more_for_a_cluster():
     heads = list(FINOPS_DOMAIN.tasks([]))
-    assert len(heads) == 20
-    assert sum(head.task_class == "alert" for head in heads) == 4
+    assert len(heads) == 20 + len(KPIS) + len(LOCAL_TASKS)
+    assert sum(head.task_class == "alert" for head in heads) == 2 * len(LOCAL_TASKS)
 
 
 def test_a_repaired_system_passes():
@@ -150,7 +153,7 @@ def loose_alert(recording, second):
 
 
 def under_requested(recording, second):
-    recording.account.requests["web"] = ResourceRequest(cpu=0.1, memory_mb=1)
+    recording.requests["web"] = ResourceRequest(cpu=0.1, memory_mb=1)
 
 
 @pytest.mark.parametrize(
@@ -201,17 +204,18 @@ def test_a_record_with_a_hole_or_without_an_end_is_not_judged():
 
 
 def test_a_replica_is_charged_for_the_larger_of_request_and_usage():
-    account = CostAccount(PriceBook(core_hour_usd=1, gb_hour_usd=1), {"a": ResourceRequest(cpu=0.5, memory_mb=512)})
-    idle = account.of_service("a", 2, 0.1, 0, 0)
+    account = CostAccount(PriceBook(core_hour_usd=1, gb_hour_usd=1))
+    request = ResourceRequest(cpu=0.5, memory_mb=512)
+    idle = account.of_service(Allocation.of(2, request), 0.1, 0, 0)
     assert (idle.cpu_usd, idle.memory_usd) == (1.0, 1.0)
-    busy = account.of_service("a", 2, 3.0, 4 * 2**30, 0)
+    busy = account.of_service(Allocation.of(2, request), 3.0, 4 * 2**30, 0)
     assert (busy.cpu_usd, busy.memory_usd) == (3.0, 4.0)
-    assert account.of_service("a", 0, 0.0, 0.0, 0.0).cpu_usd == 0.0
+    assert account.of_service(Allocation.of(0, request), 0.0, 0.0, 0.0).cpu_usd == 0.0
 
 
 def test_the_alert_needs_a_record_of_last_week_and_heeds_the_budget():
-    account = CostAccount(PriceBook(core_hour_usd=1, gb_hour_usd=1), {"a": ResourceRequest(cpu=1, memory_mb=1024)})
-    services = {"a": account.of_service("a", 2, 0, 0, 0)}
+    account = CostAccount(PriceBook(core_hour_usd=1, gb_hour_usd=1))
+    services = {"a": account.of_service(Allocation.of(2, ResourceRequest(cpu=1, memory_mb=1024)), 0, 0, 0)}
     assert not account.read(services, 1).firing
     account.last_week_usd = 2.0
     assert account.read(services, 1).firing
@@ -222,3 +226,45 @@ def test_the_alert_needs_a_record_of_last_week_and_heeds_the_budget():
 def test_an_unknown_task_is_refused():
     with pytest.raises(NotFoundError, match="cost-memory"):
         live_task("cost-memry")
+
+
+def test_table_32_has_pass_at_k_and_means_with_sd_over_all_runs():
+    def row(task, seed, passed, proximity):
+        values = {"passed": passed, "diagnosis_right": 1.0, "proximity_cpu_cost": proximity}
+        metrics = {name: Metric(value=value, status=MetricStatus.SCORED) for name, value in values.items()}
+        return ResultRow("finops", task, "mine", "default", seed, None, None, metrics)
+
+    runs = [("cost-idle", 0.0, 0.5), ("cost-idle", 1.0, 1.0), ("cost-memory", 0.0, -0.5), ("cost-memory", 0.0, 0.0)]
+    table = cost_tables([row(task, n % 2, passed, near) for n, (task, passed, near) in enumerate(runs)])[-1]
+    (found,) = (dict(zip(table.columns, one, strict=True)) for one in table.rows)
+    assert (found["mitigation pass@1 %"], found["k"], found["mitigation pass@k %"]) == ("25.0", 2, "50.0")
+    assert found["diagnosis pass@k %"] == "100.0"
+    assert found["proximity_cpu_cost"] == "0.25 ± 0.65"
+
+
+def test_a_plan_names_classes_and_the_cluster_that_tasks_for_kubernetes_happen_on(tmp_path):
+    def jobs(*tasks):
+        part = {"tasks": list(tasks), "agents": ["oracle:right", "chance"], "cluster": {"context": "kind-mine"}}
+        return FINOPS_DOMAIN.jobs(part, tmp_path, "plan")
+
+    assert len(jobs("all")) == 2 * 16
+    assert {job.task.name for job in jobs("kpi")} == set(KPIS)
+    on_cluster = jobs("alert-on-kubernetes")
+    assert [job.scenario.id for job in on_cluster] == [name + ON_KUBERNETES for name in LOCAL_TASKS]
+    assert {job.cluster.context for job in on_cluster} == {"kind-mine"}
+    assert [job.scenario.id for job in jobs("alert")] == list(LOCAL_TASKS)
+
+
+@pytest.mark.parametrize("name", LOCAL_TASKS)
+def test_a_task_on_a_cluster_is_the_same_but_for_how_it_breaks_and_what_pods_need(name):
+    here, there = live_task(name), live_task(name + ON_KUBERNETES)
+    assert there.scenario.cluster is not None
+    assert there.scenario.cluster.changes
+    assert here.scenario.trigger.operations
+    assert there.scenario.alert == here.scenario.alert
+    assert there.scenario.verification == here.scenario.verification
+    assert {n: (o.fails, o.expect) for n, o in there.scenario.oracles.items()} == {
+        n: (o.fails, o.expect) for n, o in here.scenario.oracles.items()
+    }
+    for what in ("prices", "budget_share", "cause", "service", "tolerance", "fails", "autoscalers"):
+        assert getattr(there.cost, what) == getattr(here.cost, what)
