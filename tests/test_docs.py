@@ -55,6 +55,7 @@ ORDER = (
     "audit",
     "compare",
     "export",
+    "fetch",
     "import",
     "status",
     "render",

@@ -23,7 +23,7 @@ from inspect_ai.util import store
 
 from opsassay.agents.contract import AnswerError, read_answer
 from opsassay.agents.limits import Limits
-from opsassay.agents.prompts import tool_task_prompt
+from opsassay.agents.prompts import harness_prompt
 from opsassay.agents.tools import MAX_ROWS, TOOLS, TelemetryToolbox
 from opsassay.bench.domains.diagnosis.exams import open_suite
 from opsassay.bench.domains.diagnosis.given_answers import grade_given
@@ -36,6 +36,11 @@ from opsassay.telemetry.tree import Case
 
 LIMITS = Limits()
 """Those of every agent: calls of tools, seconds of a run and of a query."""
+
+PLACES = (
+    "- The tools list_tables, get_schema, query_sql (DuckDB) and think look at the telemetry; read only.",
+    "- Hand in the answer, the JSON object itself, with submit; without such a tool, as the whole last message.",
+)
 
 _SAMPLE = "opsassay:sample"
 
@@ -62,7 +67,7 @@ def diagnosis(incidents: str, profile: str = "default") -> Task:
     NotFoundError for an unknown profile.
     """
     samples = [
-        Sample(input=tool_task_prompt(item.incident, LIMITS), id=id_, metadata={ABOUT: about(item)})
+        Sample(input=harness_prompt(item.incident, LIMITS, PLACES), id=id_, metadata={ABOUT: about(item)})
         for id_, (_, item) in _opened(incidents).items()
     ]
     profile_named(profile)

@@ -77,24 +77,13 @@ def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -
             f"at {places['tempo']}; a query without a time is asked of the end of the recording."
         )
     lines.append(f"- Write the answer to {places['answer']}, or print it as all that you print, or submit it by MCP.")
-    return _task(incident, limits, lines)
+    return harness_prompt(incident, limits, lines)
 
 
-def tool_task_prompt(incident: Incident, limits: Limits) -> str:
-    """Return the prompt of an agent that somebody else's harness runs with our tools: it sees no files."""
-    return _task(
-        incident,
-        limits,
-        [
-            "- The tools list_tables, get_schema, query_sql (DuckDB) and think look at the telemetry; read only.",
-            "- Hand in the answer, the JSON object itself, with submit; without such a tool, as the whole last message.",
-        ],
-    )
-
-
-def _task(incident: Incident, limits: Limits, lines: Sequence[str]) -> str:
+def harness_prompt(incident: Incident, limits: Limits, places: Sequence[str]) -> str:
+    """Return the prompt of an agent that any harness runs; *places* are lines that say where things are."""
     return _TASK.format(
-        date=_date(incident), incident=describe(incident), places="\n".join(lines), columns=_columns(),
+        date=_date(incident), incident=describe(incident), places="\n".join(places), columns=_columns(),
         contract=contract(), seconds=limits.seconds, budget=limits.tool_budget, cap=limits.tool_calls,
     )  # fmt: skip
 

@@ -161,3 +161,48 @@ def _first(left_out: Sequence[tuple[Path, str]]) -> str:
 def _say_left_out(left_out: Sequence[tuple[Path, str]]) -> None:
     for path, why in left_out:
         say(f"opsassay: left out {path}: {why}.")
+
+
+@command.command("harbor")
+@click.argument("tree", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, help="New folder of the tasks, a folder for each incident.")
+@click.option(
+    "--install", default="opsassay[data]", show_default=True, help="What pip installs where answers are graded."
+)
+@json_option
+def harbor(tree: Path, output: Path, install: str, *, as_json: bool) -> None:
+    """Write every incident of TREE with a truth as a task of Harbor, in a container without the truth."""
+    from opsassay.bench.domains.diagnosis.harbor_tasks import write_tasks
+    from opsassay.errors import UserError
+    from opsassay.telemetry.tree import resolve
+
+    left_out: list[tuple[Path, str]] = []
+    tasks = write_tasks(resolve(tree), output, install, lambda name, why: left_out.append((tree / name, why)))
+    if not tasks:
+        raise UserError(f"{tree} holds no incident that can be graded{_first(left_out)}")
+    _say_left_out(left_out)
+    if as_json:
+        print_json("export harbor", [{"task": task.name, "path": str(task)} for task in tasks], output=output)
+    else:
+        echo(f"{len(tasks)} tasks of Harbor: {output}")
+
+
+@command.command("dataset")
+@click.argument("suite", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, help="New folder of the data set.")
+@click.option(
+    "--license", "license_", default="other", show_default=True, help="Licence in the card, as the Hub names it."
+)
+@click.option("--without-truth", is_flag=True, help="Leave the truth here; others then cannot grade.")
+@json_option
+def dataset(suite: Path, output: Path, license_: str, *, without_truth: bool, as_json: bool) -> None:
+    """Write SUITE, or any tree of incidents, as a data set of the Hugging Face Hub: a card, parquet, checksums."""
+    from opsassay.bench.domains.diagnosis.exams import open_suite
+    from opsassay.bench.publishing import write_data_set
+
+    cases = [case for case, _ in open_suite(suite)]
+    incidents = write_data_set(cases, suite, output, license_=license_, with_truth=not without_truth)
+    if as_json:
+        print_json("export dataset", [{"incidents": incidents, "truth": not without_truth}], output=output)
+    else:
+        echo(f"{incidents} incidents {'without' if without_truth else 'with'} their truth: {output}")
