@@ -56,6 +56,7 @@ ORDER = (
     "audit",
     "compare",
     "export",
+    "fetch",
     "import",
     "status",
     "render",

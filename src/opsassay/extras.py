@@ -13,6 +13,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "audit": ("firthmodels", "krippendorff", "sklearn"),
     "ciso": ("ansible", "jmespath", "regorus"),
     "discover": ("openevolve",),
+    "inspect": ("inspect_ai",),
     "kubernetes": ("kubernetes", "urllib3"),
     "ray": ("ray",),
     "server": ("alembic", "cryptography", "procrastinate", "psycopg", "psycopg_pool", "sqlalchemy"),

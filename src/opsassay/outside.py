@@ -13,7 +13,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -75,15 +75,20 @@ def _escape(number: int) -> str:
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-def read_json(text: str | bytes) -> Any:
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"it holds the number {name}")
+
+
+def read_json(text: str | bytes, *, constant: Callable[[str], Any] = _refuse_constant) -> Any:
     """Return the value of a JSON text; lone surrogates in it are written out.
 
+    *constant* says what becomes of ``NaN``, ``Infinity`` and ``-Infinity``, which are no JSON and which some writers use.
     Raises ValueError for what is no JSON, nests deeper than MAX_JSON_DEPTH, or holds a number that is not finite.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     require_depth(text)
-    return storable(json.loads(text, parse_constant=_refuse_constant, parse_float=finite))
+    return storable(json.loads(text, parse_constant=constant, parse_float=finite))
 
 
 def require_depth(text: str) -> None:
@@ -107,10 +112,6 @@ def finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"it holds the number {text[:20]}, which is beyond what is read")
     return number
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"it holds the number {name}")
 
 
 def open_plain(path: Path) -> BinaryIO:

@@ -18,6 +18,7 @@ from opsassay.proxy.formats.atif import atif_traces
 from opsassay.proxy.formats.atif_writing import atif_of
 from opsassay.proxy.formats.export import write_trace
 from opsassay.proxy.steps import render_messages
+from with_harbor import run_with_harbor
 
 ASKED = [("system", "You find faults."), ("user", "Find it.")]
 
@@ -51,30 +52,36 @@ def conversation():
     )  # fmt: skip
 
 
-def harbor():
-    """Return Harbor's own model of a trajectory, where its package is installed (Python 3.12 and later)."""
-    return pytest.importorskip("harbor.models.trajectories.trajectory", reason="harbor is not installed").Trajectory
+HARBOR = """
+import json, sys
+from harbor.models.trajectories.trajectory import Trajectory
+print(json.dumps(Trajectory.model_validate(json.loads(sys.argv[1])).model_dump(mode="json")))
+"""
 
 
-@pytest.fixture(params=["atif", "harbor"])
-def judge(request):
-    return atif.Trajectory if request.param == "atif" else harbor()
+def judged_by_atif(written):
+    return atif.Trajectory.model_validate(written).model_dump(mode="json")
 
 
+def judged_by_harbor(written):
+    return json.loads(run_with_harbor(HARBOR, json.dumps(written)))
+
+
+@pytest.mark.parametrize("judge", [judged_by_atif, judged_by_harbor])
 def test_what_is_written_is_what_others_take(judge):
-    written = atif_of(conversation())
-    read = judge.model_validate(written)
-    assert [s.source for s in read.steps] == [
+    read = judge(atif_of(conversation()))
+    steps = read["steps"]
+    assert [s["source"] for s in steps] == [
         "system", "user", "agent", "user", "agent", "system", "user", "agent", "agent", "agent"
     ]  # fmt: skip
-    assert read.steps[3].message == "And now?"
-    assert [call.function_name for call in read.steps[4].tool_calls] == ["grep"] * 3
-    assert [result.content for result in read.steps[4].observation.results] == [
+    assert steps[3]["message"] == "And now?"
+    assert [call["function_name"] for call in steps[4]["tool_calls"]] == ["grep"] * 3
+    assert [result["content"] for result in steps[4]["observation"]["results"]] == [
         "nothing\n\n[user]\nno", "no such file"
     ]  # fmt: skip
-    assert (read.steps[2].metrics.prompt_tokens, read.steps[2].metrics.completion_tokens) == (7, 2)
-    assert read.steps[2].timestamp == "2026-11-23T03:26:13.514864+00:00"
-    assert (read.final_metrics.total_prompt_tokens, read.final_metrics.total_steps) == (7, 10)
+    assert (steps[2]["metrics"]["prompt_tokens"], steps[2]["metrics"]["completion_tokens"]) == (7, 2)
+    assert steps[2]["timestamp"] == "2026-11-23T03:26:13.514864+00:00"
+    assert (read["final_metrics"]["total_prompt_tokens"], read["final_metrics"]["total_steps"]) == (7, 10)
 
 
 def test_a_trace_comes_back_the_same(tmp_path):

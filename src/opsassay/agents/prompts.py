@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from opsassay.agents.contract import contract
@@ -74,8 +74,13 @@ def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -
         f"- {said[:-1]}; a query without a time is asked of the end of the recording." for said in apis_prompt(places)
     ]
     lines.append(f"- Write the answer to {places['answer']}, or print it as all that you print, or submit it by MCP.")
+    return harness_prompt(incident, limits, lines)
+
+
+def harness_prompt(incident: Incident, limits: Limits, places: Sequence[str]) -> str:
+    """Return the prompt of an agent that any harness runs; *places* are lines that say where things are."""
     return _TASK.format(
-        date=_date(incident), incident=describe(incident), places="\n".join(lines), columns=_columns(),
+        date=_date(incident), incident=describe(incident), places="\n".join(places), columns=_columns(),
         contract=contract(), seconds=limits.seconds, budget=limits.tool_budget, cap=limits.tool_calls,
     )  # fmt: skip
 

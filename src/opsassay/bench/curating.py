@@ -60,28 +60,33 @@ def write_suite(cases: Sequence[Case], chosen: Selection, out: Path, *, name: st
     with whole_folder(out) as partial:
         tree = Tree(partial)
         for candidate in chosen.taken:
-            _copy(annotated[candidate.id], tree)
+            copy_case(annotated[candidate.id], tree)
         write_noun(partial / SUITE, suite)
-        _write_checksums(partial)
+        write_checksums(partial)
     return suite
 
 
-def _copy(case: Case, tree: Tree) -> None:
+def copy_case(case: Case, tree: Tree) -> None:
+    """Copy *case*, which has a truth, with all that is known of it into *tree*."""
     assert case.truth is not None
-    assert case.annotation is not None
+    copy_incident(case, tree.incident_path(case.datapack.incident.id))
     id_ = case.datapack.incident.id
-    target = tree.incident_path(id_)
+    tree.write_truth(case.truth)
+    if case.annotation is not None:
+        tree.write_annotation(id_, case.annotation)
+    ledger = case.truth_path / "ledger.parquet" if case.truth_path else None
+    if ledger is not None and ledger.exists():
+        shutil.copyfile(ledger, tree.truth_path(id_) / ledger.name)
+
+
+def copy_incident(case: Case, target: Path) -> None:
+    """Copy what a solver may see of *case* to the new folder *target*."""
     target.mkdir(parents=True)
     for file in (*TABLES, ENV, INCIDENT):
         if (case.datapack.path / file).exists():
             shutil.copyfile(case.datapack.path / file, target / file)
     if not (target / INCIDENT).exists():
         write_noun(target / INCIDENT, case.datapack.incident.model_copy(update={"content_hash": ""}))
-    tree.write_truth(case.truth)
-    tree.write_annotation(id_, case.annotation)
-    ledger = case.truth_path / "ledger.parquet" if case.truth_path else None
-    if ledger is not None and ledger.exists():
-        shutil.copyfile(ledger, tree.truth_path(id_) / ledger.name)
 
 
 def _suite(name: str, chosen: Selection, annotated: dict[str, Case]) -> Suite:
@@ -119,7 +124,8 @@ def _datasheet(chosen: Selection, annotated: dict[str, Case]) -> dict[str, Any]:
     }
 
 
-def _write_checksums(folder: Path) -> None:
+def write_checksums(folder: Path) -> None:
+    """Write SHA256SUMS of all files below *folder*, which `sha256sum -c` checks."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files]
     (folder / CHECKSUMS).write_text("".join(lines), encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -17,7 +18,7 @@ _PATH = click.Path(path_type=Path)
 
 @click.group("export", cls=DefaultGroup, default="rcabench")
 def command() -> None:
-    """Write incidents, rewards and trajectories for other tools; incidents in the form of rcabench when none is named."""
+    """Write incidents, tasks and runs for other tools; incidents in the form of rcabench when none is named."""
 
 
 @command.command("rcabench")
@@ -58,8 +59,7 @@ def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> 
     lines = reward_lines(RunStore(store), known, lambda path, why: left_out.append((path, why)))
     first = next(lines, None)
     if first is None:
-        why = f" ({left_out[0][0]}: {left_out[0][1]})" if left_out else ""
-        lacking = f"{store} holds no run of an agent on an incident with a verified cascade{why}"
+        lacking = f"{store} holds no run of an agent on an incident with a verified cascade{_first(left_out)}"
         raise UserError(f"{lacking}; annotate the incidents, then `opsassay run` one.")
     runs = Counter[str]()
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -67,8 +67,7 @@ def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> 
         for line in chain([first], lines):
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             runs[line["run"]] += 1
-    for path, why in left_out:
-        say(f"opsassay: left out {path}: {why}.")
+    _say_left_out(left_out)
     if as_json:
         print_json("export rewards", [{"run": run, "steps": steps} for run, steps in runs.items()], output=output)
     else:
@@ -110,8 +109,7 @@ def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -
     left_out: list[tuple[Path, str]] = []
     runs = list(exported_runs(RunStore(store), lambda path, why: left_out.append((path, why))))
     if not runs:
-        why = f" ({left_out[0][0]}: {left_out[0][1]})" if left_out else ""
-        raise UserError(f"{store} holds no graded run with a trace{why}.")
+        raise UserError(f"{store} holds no graded run with a trace{_first(left_out)}.")
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(output) as partial, partial.open("w", encoding="utf-8") as file:
@@ -119,11 +117,93 @@ def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -
                 file.write(json.dumps(part, ensure_ascii=False) + "\n")
     for run in runs if otlp is not None else ():
         push(run, str(otlp))
-    for path, why in left_out:
-        say(f"opsassay: left out {path}: {why}.")
+    _say_left_out(left_out)
     if as_json:
         items = [{"run": run.run, "metrics": run.metrics} for run in runs]
         print_json("export otel", items, output=output, otlp=otlp)
     else:
         places = " and ".join(str(place) for place in (output, otlp) if place is not None)
         echo(f"{len(runs)} runs with {sum(run.metrics for run in runs)} evaluation events: {places}")
+
+
+@command.command("inspect")
+@click.argument("store", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, help="New folder of the logs, for `inspect view --log-dir`.")
+@json_option
+def inspect(store: Path, output: Path, *, as_json: bool) -> None:
+    """Write the graded runs of STORE, of any domain, as logs of inspect_ai: one for each solver and arm."""
+    from inspect_ai.log import write_eval_log
+
+    from opsassay.bench.core.inspect_writing import kept_runs, logs_of
+    from opsassay.bench.core.store import RunStore
+    from opsassay.errors import UserError
+    from opsassay.telemetry.content import whole_folder
+
+    left_out: list[tuple[Path, str]] = []
+    runs = list(kept_runs(RunStore(store), lambda path, why: left_out.append((path, why))))
+    if not runs:
+        raise UserError(f"{store} holds no graded run{_first(left_out)}.")
+    items = []
+    with whole_folder(output) as partial:
+        for name, log in logs_of(runs):
+            write_eval_log(log, partial / name)
+            items.append({"log": str(output / name), "solver": log.eval.solver, "samples": len(log.samples or ())})
+    _say_left_out(left_out)
+    if as_json:
+        print_json("export inspect", items, output=output)
+    else:
+        echo(f"{len(runs)} runs in {len(items)} logs. Next: `inspect view --log-dir {output}`.")
+
+
+def _first(left_out: Sequence[tuple[Path, str]]) -> str:
+    return f" ({left_out[0][0]}: {left_out[0][1]})" if left_out else ""
+
+
+def _say_left_out(left_out: Sequence[tuple[Path, str]]) -> None:
+    for path, why in left_out:
+        say(f"opsassay: left out {path}: {why}.")
+
+
+@command.command("harbor")
+@click.argument("tree", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, help="New folder of the tasks, a folder for each incident.")
+@click.option(
+    "--install", default="opsassay[data]", show_default=True, help="What pip installs where answers are graded."
+)
+@json_option
+def harbor(tree: Path, output: Path, install: str, *, as_json: bool) -> None:
+    """Write every incident of TREE with a truth as a task of Harbor, in a container without the truth."""
+    from opsassay.bench.domains.diagnosis.harbor_tasks import write_tasks
+    from opsassay.errors import UserError
+    from opsassay.telemetry.tree import resolve
+
+    left_out: list[tuple[Path, str]] = []
+    tasks = write_tasks(resolve(tree), output, install, lambda name, why: left_out.append((tree / name, why)))
+    if not tasks:
+        raise UserError(f"{tree} holds no incident that can be graded{_first(left_out)}")
+    _say_left_out(left_out)
+    if as_json:
+        print_json("export harbor", [{"task": task.name, "path": str(task)} for task in tasks], output=output)
+    else:
+        echo(f"{len(tasks)} tasks of Harbor: {output}")
+
+
+@command.command("dataset")
+@click.argument("suite", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, help="New folder of the data set.")
+@click.option(
+    "--license", "license_", default="other", show_default=True, help="Licence in the card, as the Hub names it."
+)
+@click.option("--without-truth", is_flag=True, help="Leave the truth here; others then cannot grade.")
+@json_option
+def dataset(suite: Path, output: Path, license_: str, *, without_truth: bool, as_json: bool) -> None:
+    """Write SUITE, or any tree of incidents, as a data set of the Hugging Face Hub: a card, parquet, checksums."""
+    from opsassay.bench.domains.diagnosis.exams import open_suite
+    from opsassay.bench.publishing import write_data_set
+
+    cases = [case for case, _ in open_suite(suite)]
+    incidents = write_data_set(cases, suite, output, license_=license_, with_truth=not without_truth)
+    if as_json:
+        print_json("export dataset", [{"incidents": incidents, "truth": not without_truth}], output=output)
+    else:
+        echo(f"{incidents} incidents {'without' if without_truth else 'with'} their truth: {output}")

@@ -26,6 +26,11 @@ def is_inspect(payload: Any) -> bool:
 
 def read_inspect(path: Path) -> list[Trace]:
     """Return the traces in an ``.eval`` file; raises DatapackError."""
+    return inspect_traces(inspect_payload(path), path)
+
+
+def inspect_payload(path: Path) -> dict[str, Any]:
+    """Return the log in an ``.eval`` file as its JSON form is: the header, and the samples in it; raises DatapackError."""
     try:
         with open_plain(path) as file, zipfile.ZipFile(file) as archive:
             most = most_expanded(path.stat().st_size, 96 * 2**20, 8)
@@ -34,17 +39,19 @@ def read_inspect(path: Path) -> list[Trace]:
             names = sorted(
                 name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")
             )
-            header = read_json(_entry(archive, "header.json")) if "header.json" in archive.namelist() else {}
-            samples = [read_json(_entry(archive, name)) for name in names]
+            header = _read(archive, "header.json") if "header.json" in archive.namelist() else {}
+            samples = [_read(archive, name) for name in names]
     except (zipfile.BadZipFile, zstd.ZstdError, zlib.error, NotImplementedError, ValueError, OSError) as error:
         raise DatapackError(f"{path} cannot be read as a log of inspect_ai: {error}.") from error
-    return inspect_traces({**header, "samples": samples}, path)
+    if not isinstance(header, dict) or not all(isinstance(sample, dict) for sample in samples):
+        raise DatapackError(f"{path} cannot be read as a log of inspect_ai: a part of it is no object.")
+    return {**header, "samples": samples}
 
 
-def _entry(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return one file of the archive, no more of it than its entry says."""
+def _read(archive: zipfile.ZipFile, name: str) -> Any:
+    """Return what is in one file of the archive, no more of it than its entry says; a score that is NaN has no value."""
     with archive.open(name) as stream:
-        return stream.read(archive.getinfo(name).file_size)
+        return read_json(stream.read(archive.getinfo(name).file_size), constant=lambda _: None)
 
 
 def inspect_traces(payload: dict[str, Any], path: Path) -> list[Trace]:

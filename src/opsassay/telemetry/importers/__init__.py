@@ -20,5 +20,6 @@ IMPORTERS = Registry(
         "itbench": "opsassay.telemetry.importers.itbench:import_itbench",
         "itbench-lite": "opsassay.telemetry.importers.itbench_lite:import_itbench_lite",
         "cloud-opsbench": "opsassay.telemetry.importers.cloud_opsbench:import_cloud_opsbench",
+        "inspect": "opsassay.bench.domains.diagnosis.inspect_logs:import_runs",
     },
 )

@@ -16,6 +16,7 @@ from opsassay.grading.evidence import ROWS_KEPT, evidence_of
 from opsassay.grading.profiles import PROFILES, Profile
 from opsassay.grading.topology import Topology, topology_of
 from opsassay.grading.verdict import grade
+from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.run import Run, RunStatus, Verdict
 from opsassay.model.trajectory import Trace
 from opsassay.outside import CAUSED_BY_CONTENT
@@ -67,27 +68,37 @@ class Grader:
         All statements of its answer have ANSWER_SECONDS together. Raises UserError when the case has no truth or when the
         run was made on another recording of it, DatapackError for damaged files.
         """
-        run, case = read_run(run_dir), self.case
+        run = read_run(run_dir)
+        diagnosis = read_diagnosis(run_dir) if run.status is RunStatus.DONE else None
+        return self.grade_answer(run, diagnosis, _trace_of(run_dir), str(run_dir))
+
+    def grade_answer(
+        self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None = None, name: str = "the answer"
+    ) -> Verdict:
+        """Grade *diagnosis*, the answer of *run*, which need not lie in a store; *name* is what errors call it.
+
+        Raises as `grade`.
+        """
+        case = self.case
         if case.truth is None:
             raise UserError(
-                f"{case.name} has no truth beside it, so {run_dir} cannot be graded; give the tree it was made in."
+                f"{case.name} has no truth beside it, so {name} cannot be graded; give the tree it was made in."
             )
         if run.item_hash != self._hash:
             raise UserError(
-                f"{run_dir} was made on another recording than {case.datapack.path} ({run.item_hash[:12]} against "
+                f"{name} was made on another recording than {case.datapack.path} ({run.item_hash[:12]} against "
                 f"{self._hash[:12]}); grade it against that one, or run it again."
             )
         try:
-            return self._graded(run, run_dir)
+            return self._graded(run, diagnosis, trace)
         except CAUSED_BY_CONTENT as error:  # what an answer can do to its grader is a failure of the answer
             said = f"its answer cannot be graded ({type(error).__name__}: {str(error)[:200]})"
             gone = run.model_copy(update={"status": RunStatus.FAILED, "error": said})
             return grade(gone, None, case.truth, case.annotation, None, self.profile)
 
-    def _graded(self, run: Run, run_dir: Path) -> Verdict:
+    def _graded(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
         case = self.case
         assert case.truth is not None
-        diagnosis = read_diagnosis(run_dir) if run.status is RunStatus.DONE else None
         sql = self._worker() if diagnosis is not None and evidence_of(diagnosis) else None
         return grade(
             run,
@@ -97,7 +108,7 @@ class Grader:
             sql,
             self.profile,
             topology=self._system() if diagnosis is not None else None,
-            trace=_trace_of(run_dir),
+            trace=trace,
             budget=TimeBudget(ended=self._ended),
         )
 

@@ -1,0 +1,65 @@
+"""Answers that came by another way than a run of ours: read by the contract and graded, without a store.
+
+What runs in somebody else's harness (a task of inspect_ai, a container of Harbor) ends here, so that it is graded as every
+other answer is.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from opsassay.agents.contract import AnswerError, read_answer
+from opsassay.bench.core.attempt import AttemptOutcome
+from opsassay.bench.core.cell import Cell
+from opsassay.bench.domains.diagnosis.grades import Grader
+from opsassay.bench.domains.diagnosis.items import IncidentItem
+from opsassay.bench.domains.diagnosis.repeats import success
+from opsassay.grading.profiles import PROFILES, Profile
+from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.run import MetricStatus, Run, RunStatus, Solver, Verdict
+from opsassay.telemetry.tree import Case
+
+
+def read_given(text: str | bytes, services: list[str]) -> AttemptOutcome:
+    """Return the answer in *text*, done; or failed with the sentence that says why it is none."""
+    try:
+        return AttemptOutcome(RunStatus.DONE, diagnosis=read_answer(text, services).diagnosis)
+    except AnswerError as problem:
+        return AttemptOutcome(RunStatus.FAILED, f"no answer by the contract: {problem}")
+
+
+def grade_given(
+    case: Case, text: str | bytes, solver: Solver, profile: Profile = PROFILES["default"]
+) -> tuple[Verdict, Diagnosis | None]:
+    """Grade *text*, the answer of *solver* on *case*; return the verdict, and the answer if it is one.
+
+    Raises UserError when the case has no truth, DatapackError for damaged files.
+    """
+    outcome = read_given(text, case.datapack.services())
+    cell = Cell(IncidentItem.of(case.datapack).task, solver, solver.digest())
+    run = Run(
+        cell=cell.hash,
+        attempt=1,
+        domain=cell.task.domain,
+        item=cell.task.id,
+        item_hash=cell.task.commitment,
+        system=cell.task.system,
+        solver=solver,
+        solver_hash=cell.solver_hash,
+        isolation="unsealed",
+        status=outcome.status,
+        error=outcome.error,
+        versions={"opsassay": version("opsassay")},
+    )
+    with Grader(case, profile) as grader:
+        return grader.grade_answer(run, outcome.diagnosis), outcome.diagnosis
+
+
+def reward_of(verdict: Verdict) -> dict[str, float]:
+    """Return the scored metrics of *verdict* with `reward` before them: 1 for a success, 0 for none.
+
+    A success is what the domain calls one: an exact match, or the right service where kinds cannot be named. Metrics that
+    failed or do not apply are left out.
+    """
+    values = {n: m.value for n, m in verdict.metrics.items() if m.status is MetricStatus.SCORED and m.value is not None}
+    return {"reward": float(bool(success(verdict.metrics))), **values}

@@ -1,0 +1,194 @@
+"""Incidents as tasks of inspect_ai (entry point ``inspect_ai``): ``inspect eval opsassay/diagnosis -T incidents=DIR``.
+
+A task hands out what our own agents get, the tools and the contract of the answer, and our grader grades it. The truth is
+in no sample: the scorer looks it up when the answer is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import anyio
+from inspect_ai import Task, task
+from inspect_ai.agent import AgentPrompt, AgentSubmit, as_solver, react
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+from inspect_ai.tool import ToolDef, ToolError
+from inspect_ai.util import store
+
+from opsassay.agents.contract import AnswerError, read_answer
+from opsassay.agents.limits import Limits
+from opsassay.agents.prompts import harness_prompt
+from opsassay.agents.tools import MAX_ROWS, TOOLS, TelemetryToolbox
+from opsassay.bench.domains.diagnosis.exams import open_suite
+from opsassay.bench.domains.diagnosis.given_answers import grade_given
+from opsassay.bench.domains.diagnosis.inspect_logs import ABOUT, about, shown_scores
+from opsassay.bench.domains.diagnosis.items import IncidentItem
+from opsassay.grading.profiles import profile_named
+from opsassay.model.run import Solver as SolverNoun
+from opsassay.telemetry.sql import LockedSql
+from opsassay.telemetry.tree import Case
+
+LIMITS = Limits()
+"""Those of every agent: calls of tools, seconds of a run and of a query."""
+
+PLACES = (
+    "- The tools list_tables, get_schema, query_sql (DuckDB) and think look at the telemetry; read only.",
+    "- Hand in the answer, the JSON object itself, with submit; without such a tool, as the whole last message.",
+)
+
+_SAMPLE = "opsassay:sample"
+
+
+@dataclass
+class _Desk:
+    """The tools of one sample, and how many calls it has made."""
+
+    sql: LockedSql
+    toolbox: TelemetryToolbox
+    services: list[str]
+    calls: int = 0
+
+
+_DESKS: dict[str, _Desk] = {}
+"""By the uuid of the sample; made when it begins, gone when it ends."""
+
+
+@task
+def diagnosis(incidents: str, profile: str = "default") -> Task:
+    """Name the root causes of each incident below the folder *incidents*, how it spread, and the evidence.
+
+    *profile* is that of the grades. Raises UserError for a folder without incidents, DatapackError for a damaged one, and
+    NotFoundError for an unknown profile.
+    """
+    samples = [
+        Sample(input=harness_prompt(item.incident, LIMITS, PLACES), id=id_, metadata={ABOUT: about(item)})
+        for id_, (_, item) in _opened(incidents).items()
+    ]
+    profile_named(profile)
+    return Task(
+        dataset=MemoryDataset(samples, name=Path(incidents).resolve().name),
+        setup=telemetry(incidents),
+        solver=investigator(),
+        scorer=grades(incidents, profile),
+        cleanup=_ended,
+        time_limit=int(LIMITS.seconds),
+    )
+
+
+@solver
+def telemetry(incidents: str) -> Solver:
+    """Give the sample's agent, whichever it is, the tools over its incident, one of the folder *incidents*."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        del generate
+        pack = _opened(incidents)[str(state.sample_id)][0].datapack
+        sql = LockedSql(pack, timeout_s=LIMITS.query_seconds, max_rows=MAX_ROWS).__enter__()
+        _DESKS[state.uuid] = _Desk(sql, TelemetryToolbox(sql), pack.services())
+        store().set(_SAMPLE, state.uuid)
+        state.tools = [tool.as_tool() for tool in telemetry_tools()]
+        return state
+
+    return solve
+
+
+@solver
+def investigator() -> Solver:
+    """Return inspect_ai's own agent with our tools; what breaks the contract is said when it is handed in."""
+
+    async def submit(answer: str) -> str:
+        try:
+            read_answer(answer, _desk().services)
+        except AnswerError as problem:
+            raise ToolError(f"That is not an answer by the contract: {problem}.") from problem
+        return answer
+
+    handing_in = ToolDef(
+        submit, "submit", "Hand in the answer.", {"answer": "the whole answer, one JSON object by the contract"}
+    )
+    return as_solver(
+        react(
+            prompt=AgentPrompt(assistant_prompt=None),
+            tools=telemetry_tools(),
+            submit=AgentSubmit(tool=handing_in, answer_only=True, keep_in_messages=True),
+        )
+    )
+
+
+@scorer(metrics={"*": [mean(), stderr()]})
+def grades(incidents: str, profile: str = "default") -> Scorer:
+    """Grade the last answer against the truth of its incident, one of the folder *incidents*."""
+    graded_by = profile_named(profile)
+
+    async def score(state: TaskState, target: Target) -> Score:
+        del target
+        case, text = _opened(incidents)[str(state.sample_id)][0], state.output.completion
+        by = SolverNoun(name=f"inspect ({state.model})", kind="agent")
+        verdict, answer = await anyio.to_thread.run_sync(grade_given, case, text, by, graded_by)
+        value, explanation = shown_scores(verdict)
+        services = None if answer is None else ", ".join(claim.service for claim in answer.root_causes)
+        metrics = {name: metric.model_dump(mode="json") for name, metric in verdict.metrics.items()}
+        return Score(value=value, answer=services, explanation=explanation, metadata={"metrics": metrics})
+
+    return score
+
+
+def telemetry_tools() -> list[ToolDef]:
+    """Return the tools that our own agents get, for any agent of inspect_ai; calls beyond the cap are refused."""
+
+    async def list_tables() -> str:
+        return await _called("list_tables")
+
+    async def get_schema(table: str) -> str:
+        return await _called("get_schema", table=table)
+
+    async def query_sql(sql: str) -> str:
+        return await _called("query_sql", sql=sql)
+
+    async def think(thought: str) -> str:
+        return await _called("think", thought=thought)
+
+    tools: tuple[Callable[..., Awaitable[str]], ...] = (list_tables, get_schema, query_sql, think)
+    return [
+        ToolDef(
+            tool,
+            tool.__name__,
+            TOOLS[tool.__name__].__doc__,
+            {name: str(field.description) for name, field in TOOLS[tool.__name__].model_fields.items()},
+            parallel=False,  # one worker answers them
+        )
+        for tool in tools
+    ]
+
+
+async def _called(tool: str, **arguments: Any) -> str:
+    desk = _desk()
+    desk.calls += 1
+    if desk.calls > LIMITS.tool_calls:
+        raise ToolError(f"The hard cap of {LIMITS.tool_calls} tool calls is reached; hand in your answer.")
+    call = await anyio.to_thread.run_sync(desk.toolbox.call, tool, arguments)
+    if call.status == "error":
+        raise ToolError(call.output.removeprefix("Error: "))
+    return call.output
+
+
+@cache
+def _opened(incidents: str) -> dict[str, tuple[Case, IncidentItem]]:
+    """Return the cases below a folder by id; neither cases nor truth are arguments of what inspect_ai writes down."""
+    return {item.incident.id: (case, item) for case, item in open_suite(Path(incidents))}
+
+
+def _desk() -> _Desk:
+    return _DESKS[store().get(_SAMPLE)]
+
+
+async def _ended(state: TaskState) -> None:
+    """End the SQL worker of a sample, however the sample ended."""
+    desk = _DESKS.pop(state.uuid, None)
+    if desk is not None:
+        desk.sql.__exit__(None, None, None)
