@@ -145,6 +145,14 @@ def test_an_effect_before_its_cause_is_rejected_by_time(tmp_path):
     assert any(r.gate == "temporal" for r in wrong.rejected), [(r.gate, r.path) for r in wrong.rejected]
 
 
+def test_requests_that_failed_early_do_not_hide_how_long_the_others_take(tmp_path):
+    """Most orders fail at once, by another fault; those that reach the bank wait for it."""
+    effect = Effect(own_ms={"bank": 80}, fails={"orders": 0.6})
+    found = annotate(make_pack(tmp_path / "pack", systems.deep(), effect), [fault("HTTPResponseDelay", "bank", effect)])
+    assert found.label is Label.ATTRIBUTED, found.reason
+    assert found.graph.service_edges() == {("bank", "payment"), ("payment", "orders"), ("orders", "gateway")}
+
+
 def test_the_surface_is_an_input(tmp_path):
     effect = Effect(own_ms={"payment": 300})
     pack = make_pack(tmp_path / "pack", systems.deep(), effect)

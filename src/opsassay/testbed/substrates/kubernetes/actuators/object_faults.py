@@ -144,11 +144,11 @@ def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | Non
     outward = {"ports": [*_ports("UDP", DNS_PORT), *_ports("TCP", DNS_PORT, RECEIVER_PORT)]}
     inward = {"ports": _ports("TCP", AGENT_PORT)}
     others = [] if peer is None else [_all_but(peer)]
-    rules = {
+    rules: dict[str, Object] = {
         "Ingress": {"ingress": [inward, *({"from": peers} for peers in others)]},
         "Egress": {"egress": [outward, *({"to": peers} for peers in others)]},
     }
-    spec = {"podSelector": {"matchLabels": dict([label])}, "policyTypes": types}
+    spec: Object = {"podSelector": {"matchLabels": dict([label])}, "policyTypes": types}
     for type_ in types:
         spec |= rules[type_]
     return {
