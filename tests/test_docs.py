@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from live import run_opsassay, state_folder
 from opsassay.bench.campaign import load_plan
@@ -125,6 +127,15 @@ def test_the_site_names_every_page():
     assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in site] == []
 
 
+def test_the_index_for_language_models_has_a_sentence_for_every_page():
+    hooks = runpy.run_path(str(ROOT / "docs" / "site_links.py"))
+    site = (ROOT / "mkdocs.yml").read_text()
+    nav = yaml.safe_load(site[site.index("\nnav:") :])["nav"]
+    lines = [line for line in hooks["llms_text"]("OpsAssay", ROOT / "docs", nav).splitlines() if line.startswith("- ")]
+    assert len(lines) == len(list((ROOT / "docs").glob("*.md")))
+    assert [line for line in lines if len(line.partition("): ")[2]) < 20] == []
+
+
 def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
@@ -172,7 +183,7 @@ def test_the_readme_is_run_word_for_word(tmp_path):
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "p99_ms" in done.stdout
-    assert (tmp_path / "report" / "report.html").stat().st_size > 100_000
+    assert (tmp_path / "incidents" / "report.html").stat().st_size > 100_000
 
 
 def test_every_command_has_its_turn_and_an_example():

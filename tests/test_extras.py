@@ -15,6 +15,7 @@ import pytest
 from opsassay.extras import PACKAGES, extra_for
 
 ROOT = Path(__file__).parents[1]
+STORE = ROOT / "tests" / "bench" / "golden" / "diagnosis_store"
 FAULT = ROOT / "examples" / "cpu-stress.yaml"
 WITHOUT = """
 import sys
@@ -87,9 +88,15 @@ def test_every_extra_is_in_all():
         ("testbed", ["faults"]),
         ("testbed", ["record", "shop", str(FAULT), "-o", "nowhere"]),
         ("kubernetes", ["up", "shop", "--substrate", "kubernetes"]),
+        ("server", ["serve", "--state", "nowhere"]),
+        ("server", ["worker", "--database", "nowhere", "--state", "nowhere"]),
+        ("apis", ["apis", str(STORE)]),
+        ("agents", ["run", str(STORE), "-a", "rca", "--model", "some-model", "-o", "nowhere"]),
     ],
 )
-def test_what_is_missing_is_one_sentence(extra, arguments):
+def test_what_is_missing_is_one_sentence(extra, arguments, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
     done = run_without(PACKAGES[extra], *arguments)
     assert done.returncode == 2, done.stderr
     assert f"opsassay[{extra}]" in done.stderr
@@ -111,3 +118,13 @@ def test_a_package_that_no_extra_brings_is_not_explained_away():
         "Traceback"
         in run_without(["aiohttp"], "proxy", "serve", "--upstream", "http://127.0.0.1:1", "-o", "nowhere").stderr
     )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("extra", ["base", "data", "testbed", "agents", "demo"])
+def test_a_bare_environment_runs_what_its_extra_is_for_and_is_no_larger_than_it_may_be(extra):
+    """By the benchmark that prints the sizes: a real pip in an environment of its own, and a command in it."""
+    script = ROOT / "benchmarks" / "packages.py"
+    done = subprocess.run([sys.executable, script, extra], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

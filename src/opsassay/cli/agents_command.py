@@ -75,8 +75,12 @@ def check(
         marks = {True: "kept", False: "BROKEN", None: ""}
         checks = [(c.name, marks[c.passed], c.said) for c in found.checks]
         print_table(f"Contract: {name}", ("check", "", "what was seen"), checks)
-        plan = "`opsassay run PLAN -o STORE`" if task else f"`opsassay run SUITE -a {agent}`"
-        echo(f"Next: {plan}." if passed else "Put right what is broken, then check again.")
+        suite = f"`opsassay run INCIDENTS -a {agent}`; `opsassay demo -o INCIDENTS` records one"
+        echo(
+            f"Next: {'`opsassay run PLAN -o STORE`' if task else suite}."
+            if passed
+            else "Put right what is broken, then check again."
+        )
     context.exit(0 if passed else 1)
 
 

@@ -160,4 +160,4 @@ def _print(result: dict[str, Any]) -> None:
     print_table("Grades of this one incident", ("method", "answer", *METRICS, "seconds"), rows)
     for note in result["notes"]:
         echo(f"note: {note}")
-    echo(f"Report: {result['report']}")
+    echo(f"Report: {result['report']}. Next: an agent of your own, `opsassay new agent my-agent`.")

@@ -73,7 +73,10 @@ def command(
                 echo(note)
         store = next(iter(stores))
         verdicts = sum(len(one.graded) for one in graded)
-        echo(f"{verdicts} verdicts. Next: `opsassay report {store} -o DIR{cases_apart(cases, store)}`.")
+        apart = cases_apart(cases, store)
+        echo(
+            f"{verdicts} verdicts. Next: `opsassay view {store}{apart}`; as files `opsassay report {store} -o DIR{apart}`."
+        )
     context.exit(1 if problems else 0)
 
 

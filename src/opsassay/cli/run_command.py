@@ -143,7 +143,8 @@ def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
     """Return what to do next."""
     if aborted := sum(item["status"] == "aborted" for item in items):
         return f"{aborted} of them aborted; the same command makes these again."
-    return f"Next: `opsassay grade {output or suite}{cases_apart(suite, output)}`."
+    store = f"{output or suite}{cases_apart(suite, output)}"
+    return f"Next: `opsassay view {store}`; for every metric `opsassay grade {store}`."
 
 
 def _graded(

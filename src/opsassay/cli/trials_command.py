@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +59,9 @@ def run(
     _, trials = load_trial_plan(plan)
     require_sound(trials)
     store = RunStore(output)
+    say(
+        f"opsassay: {_estimate([one.granted_s for one in trials if not store.finished(one.cell.hash)], len(trials), jobs)}."
+    )
     if not dry_run:
         run_trials(store, trials, jobs, progress=ProgressLines(say))
     items: list[dict[str, Any]] = []
@@ -280,6 +285,17 @@ def _chosen(graded: GradedRuns, numbers: tuple[str, ...]) -> list[ResultTable]:
         for one in graded.results()
         if not numbers or str(one.number) in numbers or (titles and one.title.startswith(titles))
     ]
+
+
+def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
+    """Return how many trials are left and how long they take at most, *jobs* side by side."""
+    if not left_s:
+        return f"all {count} trials have their result"
+    longest = timedelta(seconds=round(max(sum(left_s) / jobs, *left_s)))
+    beside = f", {jobs} side by side" if jobs > 1 else ""
+    return (
+        f"{len(left_s)} of {count} trials are left; they take at most {longest}{beside}, beside deployment and removal"
+    )
 
 
 def _trials(store: Path) -> Trials:

@@ -347,7 +347,7 @@ def test_an_endpoint_that_is_not_there_is_told_before_anything_runs(tmp_path, ca
 def test_a_store_apart_from_its_incidents_is_graded_as_the_command_says(tmp_path, call):
     tree, store = make_tree(tmp_path / "t", count=1), tmp_path / "runs"
     out = call("run", tree.root, "-a", "constant", "-o", store)[0].replace("\n", "")
-    assert f"Next: `opsassay grade {store} --cases {tree.root}`." in out
+    assert f"Next: `opsassay view {store} --cases {tree.root}`; for every metric `opsassay grade {store}" in out
     for command in (
         ("grade", store),
         ("regrade", store, "-c", "undirected=true"),
@@ -355,7 +355,7 @@ def test_a_store_apart_from_its_incidents_is_graded_as_the_command_says(tmp_path
     ):
         assert f"{store} holds runs and no incidents; give --cases DIR" in call(*command, code=2)[1]
     out = call("grade", store, "--cases", tree.root)[0].replace("\n", "")
-    assert f"Next: `opsassay report {store} -o DIR --cases {tree.root}`." in out
+    assert f"as files `opsassay report {store} -o DIR --cases {tree.root}`." in out
     call("report", store, "-o", tmp_path / "r", "--cases", tree.root)
     page = (tmp_path / "r" / "report.html").read_text()
     assert f"opsassay diagnose {tree.root} -o {store}" in page

@@ -31,7 +31,7 @@ PUBLISHED = "-published"
 """What stands behind the name of a profile by which paths are graded against published graphs."""
 SHOWN = {
     "any_service": "right service", "exact_match": "exact", "f1": "F1", "path_reachability": "path",
-    "ungrounded": "un-grounded", "path_reachability_per_any_service": "PR / AnySvc", "edge_f1": "edge F1",
+    "ungrounded": "ungrounded", "path_reachability_per_any_service": "PR / AnySvc", "edge_f1": "edge F1",
     "sql_exec": "SQL runs", "evidence_relevant": "SQL relevant",
 }  # fmt: skip
 """Metrics of the table of grades with the titles of their columns; a judge's and those of packages follow."""

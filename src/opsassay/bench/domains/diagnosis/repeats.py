@@ -56,7 +56,7 @@ def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[Res
     pass@k is there where cases were repeated; figures that no solver has are no column, and every grade has its n.
     """
     ks = sorted({1, repeats}) if repeats > 1 else []
-    columns = ["solver", "runs", "ended", "right service", "un-grounded", "PR / AnySvc", "exact"]
+    columns = ["solver", "runs", "ended", "right service", "ungrounded", "PR / AnySvc", "exact"]
     columns += [*(f"pass@{k}" for k in ks), "time to answer", "complexity", "tokens, USD", "ranked"]
     solvers = ResultTable("Solvers", tuple(columns), tuple(_cells(summary, ks) for summary in summaries)).filled()
     quiet = sorted((s for s in summaries if s.graded["calm"]), key=lambda s: (-(s.calm or 0.0), s.solver))

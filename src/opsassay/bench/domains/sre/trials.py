@@ -178,13 +178,18 @@ class TrialJob:
         outcome = _outcome(run_dir)
         return replace(outcome, notes=(*notes, *outcome.notes))
 
+    @property
+    def granted_s(self) -> float:
+        """How long it takes at most beside deployment and removal: what its scenario grants the system and the agent."""
+        environment = self.scenario.environment
+        settling = self.scenario.verification.settling
+        granted = environment.warmup_s + environment.settle_s + environment.agent_timeout_s + environment.aftermath_s
+        return granted + (settling.limit_s if settling is not None else 0.0)
+
     def _timeout_s(self) -> float:
         """Return after how many seconds it counts as hung."""
-        environment = self.scenario.environment
-        granted = environment.warmup_s + environment.settle_s + environment.agent_timeout_s + environment.aftermath_s
-        if (settling := self.scenario.verification.settling) is not None:
-            granted += settling.limit_s
-        return self.timeout_s or MACHINERY_S.get(environment.substrate, MACHINERY_S["local"]) + granted
+        substrate = self.scenario.environment.substrate
+        return self.timeout_s or MACHINERY_S.get(substrate, MACHINERY_S["local"]) + self.granted_s
 
     def end_all(self) -> None:
         """Do nothing: the watchdog of each trial asks it to end, so that it removes its system."""

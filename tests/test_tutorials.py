@@ -1,0 +1,85 @@
+"""The tutorials: every command of theirs is run as it stands, and the first agrees with the README."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from live import state_folder
+from opsassay.cli import run
+from telemetry.packs import make_tree
+from test_docs import ROOT, blocks, commands_of
+
+DOCS = ROOT / "docs"
+FIRST = DOCS / "grade-my-agent.md"
+
+
+def typed(page):
+    """Return every command of the first block of *page*, installation included."""
+    return [line[2:] for line in blocks(page, "console")[0].splitlines()]
+
+
+def test_the_first_graded_agent_takes_five_commands_and_the_readme_has_the_same(capsys):
+    assert len(typed(FIRST)) <= 5
+    readme = [block for block in blocks(ROOT / "README.md", "console") if "pip install" in block]
+    assert readme == [blocks(FIRST, "console")[0]]  # which `test_the_readme_is_run_word_for_word` runs
+
+
+@pytest.mark.parametrize("page", ["grade-my-method", "choose-an-agent"])
+def test_its_commands_are_run_on_incidents_as_they_stand(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_tree(tmp_path / "incidents", count=2)
+    shutil.copytree(ROOT / "examples" / "agents", tmp_path / "agents")
+    assert run(["annotate", "incidents"]) == 0
+    for line in commands_of(DOCS / f"{page}.md"):
+        capsys.readouterr()
+        code = run(shlex.split(line)[1:])
+        out, err = capsys.readouterr()
+        assert code == 0, f"{line}\n{out}\n{err}"
+    assert (tmp_path / "scores.csv").stat().st_size > 0
+
+
+def test_the_runbook_of_the_tutorial_is_the_one_that_is_run():
+    (shown,) = blocks(DOCS / "test-my-runbook.md", "python")
+    kept = (ROOT / "examples" / "pytest" / "test_runbook.py").read_text()  # which tests/test_pytest_plugin.py runs
+    assert shown.partition("import pytest")[2] == kept.partition("import pytest")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.timeout(1200)
+def test_from_an_empty_environment_to_the_first_graded_agent(tmp_path):
+    """With a real pip and the tutorial as the only text, in a folder that knows nothing of this checkout."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+    path = f"{tmp_path / 'env' / 'bin'}:{os.environ['PATH']}"
+    (tmp_path / "work").mkdir()
+    began = time.monotonic()
+    with state_folder() as state:
+        for line in typed(FIRST):
+            words = shlex.split(line.replace("opsassay[demo]", f"{ROOT}[demo]"))
+            variables = {**os.environ, "PATH": path, "OPSASSAY_STATE": str(state)}
+            program = str(tmp_path / "env" / "bin" / words[0])
+            done = subprocess.run(
+                [program, *words[1:]], cwd=tmp_path / "work", env=variables, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    print(f"{len(typed(FIRST))} commands in {time.monotonic() - began:.0f} s")
+    (verdict, *_) = (tmp_path / "work" / "incidents").glob("runs/*/1/verdicts/default.json")
+    assert json.loads(verdict.read_text())["metrics"]
+    assert "my-agent" in done.stdout
+
+
+def test_pages_that_start_here_are_read_in_their_order():
+    site = (ROOT / "mkdocs.yml").read_text()
+    start = site[site.index("Start here") :].splitlines()[0]
+    assert [Path(name.strip(" []")).stem for name in start.split(":")[1].split(",")] == [
+        "grade-my-agent", "grade-my-method", "test-my-runbook", "choose-an-agent", "compared",
+    ]  # fmt: skip
