@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs locked lock test test-python hostile test-faults test-slow test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
+.PHONY: demo docs gallery locked lock test test-python hostile test-faults test-slow test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
@@ -15,7 +15,7 @@ help:
 	@echo "make hostile  every attempt from outside, as an attack and as the same act where it is allowed, with a table"
 	@echo "make locked  install every package of requirements.lock by its hash; make lock writes that file anew"
 	@echo "make test-python PYTHON=python3.13  the tests without systems and browsers, with another Python, in .venv-python"
-	@echo "make docs    the documentation as a site, in site/"
+	@echo "make docs    the documentation as a site, in site/, with a gallery of pages in site/gallery (make gallery: that alone)"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
 	@echo "make bench-campaign  123 recorded incidents, causes measured on them, every oracle of every scenario five times, every control,"
@@ -94,6 +94,12 @@ test-quick: $(VENV)/.developed
 docs: $(VENV)/.developed
 	@$(PIP) -q 'mkdocs-material>=9.5'
 	$(BIN)/python -m mkdocs build --strict
+	@$(MAKE) --no-print-directory gallery
+
+# The pages of `opsassay view` over two small stores that tests keep, as anybody may see them: without truth.
+gallery: $(VENV)/.developed
+	@rm -rf site/gallery
+	$(BIN)/opsassay view tests/bench/golden/diagnosis_store tests/bench/golden/sre_store --export site/gallery
 
 # The tests that need neither a live system nor a browser, with another Python: make test-python PYTHON=python3.13
 test-python:

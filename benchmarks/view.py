@@ -26,8 +26,10 @@ import psutil
 from opsassay.bench.core.grading import verdict_of
 from opsassay.bench.core.store import VERDICTS, RunStore, cell_hash
 from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
+from opsassay.model.trajectory import TraceStep
+from opsassay.web.browsing.catalogue import slug
 
-RUNS, SOLVERS, REQUESTS = 10_000, 20, 15
+RUNS, SOLVERS, REQUESTS, STEPS = 10_000, 20, 15, 10_000
 HOME_BAR_S, EVENT_BAR_S = 0.3, 1.0
 
 
@@ -36,14 +38,17 @@ def main() -> int:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder), runs)
+        long = make_long(Path(folder))
         began = time.perf_counter()
         with served(Path(folder)) as server:
             print(f"{runs:,} runs: served {time.perf_counter() - began:.1f} s after the command was given")
-            times = {name: measured(server, path) for name, path in pages(server).items()}
+            times = {name: measured(server, path) for name, path in (pages(server) | long).items()}
+            [audit_s] = measured(server, "/audit/finops.html", 1)
             event_s = max(event_seconds(server, Path(folder), at) for at in range(5))
             memory_mb = psutil.Process(server.process.pid).memory_info().rss / 1e6
     for name, seconds in times.items():
         print(f"{name:<28} median {1000 * statistics.median(seconds):6.0f} ms, slowest {1000 * max(seconds):6.0f} ms")
+    print(f"the audit, computed once per state of the store: {audit_s:.1f} s")
     print(f"an event came after {event_s:.2f} s at most; {memory_mb:.0f} MB")
     home = [statistics.median(times[name]) for name in times if name.startswith("home")]
     return 1 if max(home) > HOME_BAR_S or event_s > EVENT_BAR_S else 0
@@ -110,14 +115,15 @@ def pages(server: Server) -> dict[str, str]:
         "task": first("tasks"),
         "solver": solver,
         "board": first("boards"),
+        "trials": first("trials"),
         "compare": f"/{compare[1]}",
     }
 
 
-def measured(server: Server, path: str) -> list[float]:
+def measured(server: Server, path: str, requests: int = REQUESTS) -> list[float]:
     """Return the seconds that each of several requests of *path* took."""
     found = []
-    for _ in range(REQUESTS):
+    for _ in range(requests):
         began = time.perf_counter()
         answer = server.open(path)
         assert answer.status == 200, path
@@ -158,6 +164,26 @@ def make(store: Path, runs: int) -> None:
         (folder / "run.json").write_text(done.pretty_json(), encoding="utf-8")
         metric = Metric(value=float((at * 7919) % 100 < 30 + 3 * (at % SOLVERS)), status=MetricStatus.SCORED)
         (folder / VERDICTS / "default.json").write_text(verdict_of(done, {"passed": metric}).pretty_json(), "utf-8")
+
+
+def make_long(store: Path) -> dict[str, str]:
+    """Write a run of STEPS steps that failed into *store* and return the addresses of its first and its last page."""
+    run = one_run("long", SOLVERS)
+    folder = store / "runs" / run.cell / "1"
+    (folder / VERDICTS).mkdir(parents=True)
+    done = run.model_copy(update={"status": RunStatus.DONE, "started_ns": 10**18, "ended_ns": 2 * 10**18})
+    (folder / "run.json").write_text(done.pretty_json(), encoding="utf-8")
+    failed = {"passed": Metric(value=0.0, status=MetricStatus.SCORED)}
+    (folder / VERDICTS / "default.json").write_text(verdict_of(done, failed).pretty_json(), "utf-8")
+    steps = (
+        TraceStep(step_id=n, agent_id="a", agent_name=f"agent {n % 3}", input_context="asked", output_content="said " * 20,
+                  started_at=10**18 + n * 10**9, ended_at=10**18 + n * 10**9 + 10**8)
+        for n in range(1, STEPS + 1)
+    )  # fmt: skip
+    (folder / "trace.jsonl").write_text("".join(f"{step.model_dump_json()}\n" for step in steps), encoding="utf-8")
+    key = f"{slug(store.name)}.{run.cell}.1"
+    name = f"run of {STEPS:,} steps"
+    return {name: f"/runs/{key}.html", f"{name}, the last page": f"/runs/{key}~{STEPS // 50}.html"}
 
 
 def one_run(task: str, solver: int) -> Run:

@@ -6,6 +6,7 @@ import threading
 from functools import lru_cache
 
 from opsassay.errors import OpsAssayError, UserError
+from opsassay.web.audit_parts import Section
 from opsassay.web.browsing.rows import Shown, View, board_page, trials_page
 from opsassay.web.browsing.verdicts import DomainStanding
 from opsassay.web.plain import plain
@@ -34,7 +35,7 @@ def audit_view(shown: Shown, domain: str) -> View:
 
 
 @lru_cache(8)
-def _audited(standing: DomainStanding) -> tuple[str, list[View], View, str]:
+def _audited(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
     """Return the claim, the sections, all figures, and the recommendation; raises UserError."""
     from opsassay.audit.audit import audit_matched
     from opsassay.audit.export import as_json

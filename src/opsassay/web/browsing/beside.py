@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from opsassay.web.browsing.catalogue import StoredRun, place_key, slug
-from opsassay.web.browsing.course import Course, course_of
+from opsassay.web.browsing.course import Course, course_of, culprit_view_of
 from opsassay.web.browsing.rows import Shown, View, compare_page, outcome_of, run_page, solver_page, task_page
-from opsassay.web.culprits import culprit_of
 from opsassay.web.plain import plain
-from opsassay.web.step_rows import culprit_view
 
 
 def beside_page(domain: str, task: str, one: str, two: str) -> str:
@@ -48,7 +46,7 @@ def _side(shown: Shown, one: StoredRun, solver: str, course: Course) -> View:
         "solver_page": solver_page(one.domain, solver),
         "page": run_page(one),
         "outcome": outcome,
-        "culprit": culprit_view(culprit_of(one.folder)) if outcome == "did not succeed" else None,
+        "culprit": culprit_view_of(one) if outcome == "did not succeed" else None,
         "clock": course.clock and course.clock.as_item(),
         "dips": [vars(dip) for dip in course.dips],
         "note": plain(course.note, 600),

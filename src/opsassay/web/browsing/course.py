@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,15 @@ from opsassay.model.json_lines import whole_lines
 from opsassay.model.run_folder import ACTIONS, TIMELINE, TRACE
 from opsassay.outside import is_plain, open_plain
 from opsassay.web.browsing.catalogue import StoredRun
-from opsassay.web.browsing.lines import size_of
+from opsassay.web.browsing.lines import size_of, stamps_of
 from opsassay.web.clock import RunClock, agent_clock
+from opsassay.web.culprits import culprit_of
+from opsassay.web.step_rows import View, culprit_view
 from opsassay.web.system_lanes import Dip, dips_of, span_of, trial_clock
 
+RECORDS = (TRACE, ACTIONS, TIMELINE)
+KEPT = 64
+"""Courses, and culprits, that are kept until their records change."""
 LARGEST = 16 * 2**20
 """Bytes of a record that lanes are made of; a larger one is shown a page at a time."""
 
@@ -34,7 +40,13 @@ def course_of(one: StoredRun, seconds: float = 0) -> Course:
 
     The lanes are *seconds* long at least, for two of them beside each other.
     """
-    large = [name for name in (TRACE, ACTIONS, TIMELINE) if size_of(one.folder / name) > LARGEST]
+    return _course(one, seconds, stamps_of(one.folder, RECORDS))
+
+
+@lru_cache(KEPT)
+def _course(one: StoredRun, seconds: float, stamps: object) -> Course:
+    del stamps  # a record that has changed is read anew
+    large = [name for name in RECORDS if size_of(one.folder / name) > LARGEST]
     if large:
         return Course(note=f"{', '.join(large)} is larger than {LARGEST // 2**20} MiB, too large to be drawn.")
     if is_plain(one.folder / TIMELINE):
@@ -44,6 +56,17 @@ def course_of(one: StoredRun, seconds: float = 0) -> Course:
             note = f"What its system went through cannot be drawn: {error}"
             return Course(_of_agent(one, seconds), note=note)
     return Course(_of_agent(one, seconds))
+
+
+def culprit_view_of(one: StoredRun) -> View | None:
+    """Return the step that blame points to in *one*, as pages show it."""
+    return _culprit(one, stamps_of(one.folder, RECORDS))
+
+
+@lru_cache(KEPT)
+def _culprit(one: StoredRun, stamps: object) -> View | None:
+    del stamps
+    return culprit_view(culprit_of(one.folder))
 
 
 def _of_trial(one: StoredRun, seconds: float) -> Course:

@@ -150,7 +150,7 @@ def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
         report = build_case(case.datapack, case.truth, case.annotation, [_answer(shown, run) for run in runs])
     else:
         report = build_case(one.datapack(), None, None, [])
-    payload = {"cases": page_view([report]), "solvers": None}
+    payload = {"cases": page_view([report]), "solvers": None, "withheld": not reveal}
     view = _row(shown, one, incident)
     first = min(incident.alerts, key=lambda alert: alert.time_ns, default=None)
     after_s = f"{(first.time_ns - incident.abnormal.start_ns) / 1e9:.0f} s into it" if first else ""

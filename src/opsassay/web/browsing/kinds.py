@@ -86,7 +86,8 @@ def _run(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
     if one is None:
         return None
     title = f"{one.run.item}, {shown.catalogue.solver_of(one)}"
-    return Made("browse_run.html", title, run_page_view(shown, one, page), *CLOCK)
+    view = run_page_view(shown, one, page)
+    return Made("browse_run.html", title, view, CLOCK[0] if view["clock"] else (), CLOCK[1])
 
 
 def _truth(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
@@ -56,6 +57,18 @@ def _object(stream: BinaryIO) -> dict[str, Any] | None:
         value = json.loads(line)
         return value if isinstance(value, dict) else None
     return None
+
+
+def stamps_of(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int] | None, ...]:
+    """Return what tells whether the files *names* in *folder* have changed."""
+
+    def stamp(path: Path) -> tuple[int, int] | None:
+        with suppress(OSError):
+            state = path.stat()
+            return state.st_mtime_ns, state.st_size
+        return None
+
+    return tuple(stamp(folder / name) for name in names)
 
 
 def size_of(path: Path) -> int:

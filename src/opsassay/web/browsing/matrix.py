@@ -14,6 +14,7 @@ from opsassay.web.browsing.rows import (
     View,
     audit_page,
     board_page,
+    counted,
     outcome_of,
     page_of,
     run_page,
@@ -38,7 +39,7 @@ def trials_view(shown: Shown, domain: str, number: int) -> View:
     first = next((one for one in solvers if one["rank"] == "1"), None)
     ahead = f"{first['name']} stands first, {first['success']}" if first else "Nobody has a rank"
     return {
-        "answer": f"{ahead}: {len(tasks):,} tasks, {len(solvers):,} solvers.",
+        "answer": f"{ahead}: {counted(len(tasks), 'task')}, {counted(len(solvers), 'solver')}.",
         "name": plain(domain, 60),
         "board": board_page(domain),
         "audit": audit_page(domain),

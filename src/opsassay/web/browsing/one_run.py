@@ -15,7 +15,7 @@ from opsassay.model.run import Metric, MetricStatus
 from opsassay.model.run_folder import ACTIONS, TRACE
 from opsassay.outside import open_plain
 from opsassay.web.browsing.catalogue import StoredRun
-from opsassay.web.browsing.course import course_of
+from opsassay.web.browsing.course import course_of, culprit_view_of
 from opsassay.web.browsing.lines import page_of_lines, size_of
 from opsassay.web.browsing.rows import (
     ROWS,
@@ -30,10 +30,10 @@ from opsassay.web.browsing.rows import (
     task_page,
 )
 from opsassay.web.clock import Span
-from opsassay.web.culprits import LARGEST_TRACE, culprit_of
+from opsassay.web.culprits import LARGEST_TRACE
 from opsassay.web.glossary import word, written
 from opsassay.web.plain import plain
-from opsassay.web.step_rows import culprit_view, step_row
+from opsassay.web.step_rows import step_row
 
 LOG_BYTES = 8_000
 """Of a log, the end that is shown."""
@@ -48,7 +48,7 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
     (steps, step_count), (actions, action_count) = (
         page_of_lines(one.folder / name, number, ROWS) for name in (TRACE, ACTIONS)
     )
-    culprit = culprit_view(culprit_of(one.folder)) if row["outcome"] == "did not succeed" else None
+    culprit = culprit_view_of(one) if row["outcome"] == "did not succeed" else None
     return {
         "answer": _answer(row),
         "run": row,

@@ -128,8 +128,8 @@ function showTrace(number) {
   status.textContent = "";
   const facts = section("facts", "Run", definitions([...trace.facts, ["Steps", `${trace.steps.length} by ${trace.agents.length} agent${trace.agents.length === 1 ? "" : "s"}`]]));
   const browse = el("section", { class: "browse", "aria-label": "Steps" }, el("div", { class: "left" }, el("div", { class: "filter" }, search, who, status), list.box,
-    el("p", { class: "quiet keys" }, "j k step · ↑ ↓ in the list · / search · s suggested · ◆ suggested ▲ pattern ⚒ tool ✕ failed")), detail);
-  document.getElementById("main").replaceChildren(...[chooser(), suggestionBox(trace), form?.box, form ? facts : null, findingsBox(trace), browse, clockBox(trace.clock), flow, form ? null : facts].filter(Boolean));
+    el("p", { class: "quiet keys" }, "j k step · ↑ ↓ in the list · / search · s suggested · ◆ suggested ▲ pattern ⚒ tool ✕ failed")), form ? el("div", { class: "right" }, form.box, detail) : detail);
+  document.getElementById("main").replaceChildren(...[chooser(), suggestionBox(trace), form ? facts : null, findingsBox(trace), browse, clockBox(trace.clock), flow, form ? null : facts].filter(Boolean));
   form?.draw();
   window.opsassayTrace.drawFlow?.();
   list.show(list.positions);
