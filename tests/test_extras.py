@@ -76,7 +76,7 @@ def test_every_package_that_is_imported_comes_with_the_base_or_with_its_extra():
 
 def test_every_extra_is_in_all():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(re.findall(r"[a-z]+", project["all"][0].partition("[")[2])) >= set(PACKAGES) - {"data"}
+    assert set(re.findall(r"[a-z0-9]+", project["all"][0].partition("[")[2])) >= set(PACKAGES) - {"data"}
     assert set(PACKAGES) < set(project)
 
 

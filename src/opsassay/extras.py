@@ -7,7 +7,7 @@ from collections.abc import Mapping
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("duckdb", "google", "numpy", "opentelemetry", "polars", "rustworkx", "scipy"),
     "testbed": ("asyncpg", "dns", "nats", "pyroute2", "valkey"),
-    "a2a": ("a2a",),
+    "a2a": ("a2a", "httpx"),
     "agents": ("mcp", "openai"),
     "apis": ("promql_parser",),
     "audit": ("firthmodels", "krippendorff", "sklearn"),

@@ -264,6 +264,7 @@ assert "Taken" in json.dumps(asked(2, "tools/call", name="submit", arguments=dic
 """
 
 
+@pytest.mark.slow
 def test_the_vendors_path_of_the_page_ends_with_a_graded_run(tmp_path):
     """The three commands of docs/adapters.md, as they stand there, by a shell; sealed where this machine can."""
     page = (ROOT / "docs" / "adapters.md").read_text()

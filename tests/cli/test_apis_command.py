@@ -44,8 +44,8 @@ def test_a_folder_with_one_incident_is_enough_and_with_two_one_is_asked_for(tmp_
     assert "has 2 incidents; name one of them, as" in done.stderr
 
 
-def test_what_is_no_incident_is_one_sentence(tmp_path):
-    for path in (tmp_path, tmp_path / "none"):
+def test_what_is_neither_an_incident_nor_a_running_system_is_one_sentence(tmp_path):
+    for path in (tmp_path, tmp_path / "none", "no-such-system"):
         done = run(path)
         assert done.returncode == 2
         assert done.stderr.startswith("Error: ")

@@ -52,14 +52,14 @@ def _summed(values: Values, present: Present, owners: Times, shape: tuple[int, i
     return found
 
 
-def _quantiles(vectors: Vectors, owners: Times, shape: tuple[int, int], wanted: Values) -> Values:
-    """Return the quantile *wanted* at each step of each group, between ranks linearly; infinite outside of 0 to 1."""
+def _quantiles(vectors: Vectors, owners: Times, shape: tuple[int, int], quantile: Values) -> Values:
+    """Return the *quantile* of each group at each step, between ranks linearly; infinite outside of 0 to 1."""
     found = np.full(shape, np.nan)
     for group in range(shape[0]):
         rows = np.flatnonzero(owners == group)
         ordered = np.sort(np.where(vectors.present[rows], vectors.values[rows], np.inf), axis=0)
         count = vectors.present[rows].sum(axis=0)
-        rank = np.clip(np.nan_to_num(wanted), 0, 1) * np.maximum(count - 1, 0)
+        rank = np.clip(np.nan_to_num(quantile), 0, 1) * np.maximum(count - 1, 0)
         low = np.floor(rank).astype(np.int64)
         high = np.minimum(low + 1, np.maximum(count - 1, 0))
         at = np.arange(shape[1])
@@ -67,8 +67,8 @@ def _quantiles(vectors: Vectors, owners: Times, shape: tuple[int, int], wanted: 
         found[group] = np.where(
             share == 0, ordered[low, at], ordered[low, at] * (1 - share) + ordered[high, at] * share
         )
-    found = np.where(wanted < 0, -np.inf, np.where(wanted > 1, np.inf, found))
-    return np.where(np.isnan(wanted), np.nan, found)
+    found = np.where(quantile < 0, -np.inf, np.where(quantile > 1, np.inf, found))
+    return np.where(np.isnan(quantile), np.nan, found)
 
 
 def grouping_by(names: Iterable[str]) -> Grouping:

@@ -12,7 +12,14 @@ from opsassay.apis.promql.aggregating import Grouping, aggregate, grouping_by, g
 from opsassay.apis.promql.elementwise import applied, as_number
 from opsassay.apis.promql.operators import Operand, operate
 from opsassay.apis.promql.selecting import select
-from opsassay.apis.promql.values import TIMED_OUT, PromqlError, Vectors, require_distinct, too_many_samples
+from opsassay.apis.promql.values import (
+    TIMED_OUT,
+    Present,
+    PromqlError,
+    Vectors,
+    require_distinct,
+    too_many_samples,
+)
 from opsassay.apis.promql.windows import RANGE_FUNCTIONS, Windows, last_sample
 from opsassay.apis.series import NAME, Labels, SeriesStore, Times, Values
 
@@ -101,8 +108,8 @@ class Evaluation:
             case "scalar":
                 return as_number(inner)
             case "absent":
-                missing = ~inner.present.any(axis=0)
-                return Vectors([_equal_labels(call.args[0])], np.ones((1, len(missing))), missing[None, :])
+                missing: Present = np.logical_not(inner.present.any(axis=0, keepdims=True))
+                return Vectors([_equal_labels(call.args[0])], np.ones(missing.shape), missing)
             case "sort" | "sort_desc":
                 return inner
         return applied(name, inner, [other for other in others if not isinstance(other, Vectors)])
@@ -175,6 +182,7 @@ def series_at(vectors: Vectors, steps_ms: Times) -> SeriesStore:
 
 
 def _range_ms(selector: promql.MatrixSelector | promql.SubqueryExpr) -> int:
+    assert selector.range is not None
     range_ms = round(selector.range.total_seconds() * 1000)
     if range_ms < 1:
         raise PromqlError('invalid parameter "query": parse error: duration must be greater than 0')

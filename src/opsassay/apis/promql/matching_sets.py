@@ -16,9 +16,8 @@ Key = tuple[tuple[str, str], ...]
 def combined(op: str, left: Vectors, right: Vectors, signature: Signature) -> Vectors:
     """Return *left* `and`, `or` or `unless` *right*, step by step, by the *signature* of their labels."""
     if op == "or":
-        beside = left.labels and _there(right, left, signature)
-        rest = Vectors(right.labels, right.values, right.present & ~beside if left.labels else right.present)
-        return _joined(left, rest)
+        alone = right.present & ~_there(right, left, signature)
+        return _joined(left, Vectors(right.labels, right.values, alone))
     there = _there(left, right, signature)
     return Vectors(left.labels, left.values, left.present & (there if op == "and" else ~there))
 

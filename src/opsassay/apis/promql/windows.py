@@ -136,7 +136,8 @@ def counted_steps(is_one: Callable[[Values, Values], Present]) -> Callable[[Wind
 
 
 def _changed(before: Values, after: Values) -> Present:
-    return (before != after) & ~(np.isnan(before) & np.isnan(after))
+    found: Present = (before != after) & ~(np.isnan(before) & np.isnan(after))
+    return found
 
 
 def _present(windows: Windows) -> Result:

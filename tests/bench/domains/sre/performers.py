@@ -109,6 +109,21 @@ def operating(scenario, agent, arm, *, probes, seed, run_dir):
     operate(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), NoTools())
 
 
+def seeing(scenario, agent, arm, *, probes, seed, run_dir):
+    """Run the command of the agent for real, with tools that see the telemetry of two services."""
+    from bench.domains.sre.test_diagnosing import NoTools
+    from opsassay.bench.domains.sre.assignment import Assignment
+    from opsassay.bench.domains.sre.outside import operate
+    from opsassay.testbed.operations.sight import Sight
+    from testbed.operations.test_masks import Alerting, Given
+
+    quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+    toolbox, telemetry = NoTools(), Given()
+    telemetry.since_ns = 0
+    toolbox.sight = Sight(telemetry, Alerting())
+    operate(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), toolbox)
+
+
 def leaving(scenario, agent, arm, *, probes, seed, run_dir):
     """Repair gently, and leave a namespace behind."""
     quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)

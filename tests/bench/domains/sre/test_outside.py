@@ -58,6 +58,36 @@ def trial(tmp_path):
     return trial
 
 
+LOOKS = """
+import json, os, sys, urllib.request
+said = open(sys.argv[1]).read()
+print("named:", os.environ["PROMETHEUS_URL"] in said, "by Tempo" in said or "of Tempo at" in said)
+logs = "/loki/api/v1/query_range?query=%7Blevel=%22ERROR%22%7D"
+for name, path in (("JAEGER", "/api/services"), ("PROMETHEUS", "/api/v1/rules"), ("LOKI", logs)):
+    with urllib.request.urlopen(os.environ[name + "_URL"] + path) as reply:
+        print(name, json.dumps(json.load(reply)["data"]))
+"""
+
+
+def test_in_a_trial_the_apis_are_over_what_the_tools_see(tmp_path):
+    write_scenario(tmp_path / "made.yaml", committed_depth="D3")
+    (tmp_path / "looks.py").write_text(LOOKS)
+    agent = {"name": "mine", "command": ["{python}", "{agent}/looks.py", "{prompt}"],
+             "settings": {"files": [str(tmp_path / "looks.py")], "needs": ["apis"]}}  # fmt: skip
+    plan = TrialPlan.model_validate({"scenarios": ["made.yaml"], "agents": [agent], "retries": 0})
+    jobs = cells_of(plan, tmp_path)
+    require_sound(jobs)
+    (folder,) = run_trials(RunStore(tmp_path / "store"), jobs, performer=MADE + "seeing")
+    said = (folder / "agent.log").read_text()
+    assert "named: True True" in said, said
+    assert 'JAEGER ["cart", "front"]' in said
+    assert "it broke" in said
+    blind = RunStore(tmp_path / "blind")
+    assert run_trials(blind, jobs, performer=MADE + "operating") == []
+    (aborted,) = blind.runs()
+    assert "there is no telemetry here to serve" in read_run(aborted).error
+
+
 def asking(tmp_path, times, sealing, **settings):
     return {
         "name": "mine",

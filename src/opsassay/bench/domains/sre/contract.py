@@ -54,7 +54,9 @@ class CommandSettings(Written):
 
     files: tuple[str, ...] = Field(default=(), description="its files and folders, as the caller's folder finds them")
     sealing: Literal["auto", "required", "off"] = Field(default="auto", description="off: a process of this user")
-    needs: tuple[Literal["model", "mcp"], ...] = Field(default=(), description="model: its own is offered to it")
+    needs: tuple[Literal["model", "mcp", "apis"], ...] = Field(
+        default=(), description="its model, the APIs of backends"
+    )
     limits: dict[str, Any] = Field(default_factory=dict, description="tokens, model_calls, money_usd and others")
     price: Price = Field(default=Price(), description="USD per million tokens")
 

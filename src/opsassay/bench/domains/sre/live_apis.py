@@ -34,7 +34,7 @@ def live_apis(sight: Sight, watch: AlertWatch | None) -> ApiServer:
 
     def now() -> View:
         tables = seen_of(sight.telemetry.tables(), sight.mask)
-        if "series" in (points := tables[_HISTOGRAMS]).columns:
+        if (points := tables.get(_HISTOGRAMS)) is not None and "series" in points.columns:
             tables[_HISTOGRAMS] = histogram_deltas(points, 0)
         alerts, rules = (watch.firing, _RULES) if watch is not None else ((), {})
         return live(tables, sight.telemetry.since_ns, time.time_ns(), alerts, rules)
