@@ -86,7 +86,8 @@ def test_whom_a_failure_reaches_is_what_a_person_reads_off_the_system():
     assert cache.edges == (("cache", "session"), ("session", "web"), ("web", "proxy"))
     assert (cache.entry, cache.share) == ("proxy", 5 / 8)
     assert longest(cache.edges, ["cache"]) == 4
-    assert reach_of(shop, "ads").entry is None  # its callers do without it
+    assert reach_of(shop, "ads").edges == ()  # its caller does without it
+    assert reach_of(load_system("hotel"), "review").entry is None  # so does the page that is probed
     assert reach_of(desk, "billing").entry is None  # messages are handled later
 
 
