@@ -18,7 +18,7 @@ help:
 	@echo "make docs    the documentation as a site, in site/, with a gallery of pages in site/gallery (make gallery: that alone)"
 	@echo "make lint    format, style, types, layers"
 	@echo "make bench   speed and memory beside named peers"
-	@echo "make bench-campaign  123 recorded incidents, causes measured on them, every oracle of every scenario five times, every control,"
+	@echo "make bench-campaign  123 recorded incidents, causes measured on them, every oracle of every scenario, every control,"
 	@echo "                     a search over 50 fault compositions, 200 random kills (hours, resumable)"
 
 $(VENV)/bin/python:
@@ -129,6 +129,7 @@ bench-campaign: $(VENV)/.developed
 	$(BIN)/opsassay discover bad-release --target catalog -n 50 -o $(CAMPAIGN)-discovery
 	$(BIN)/python benchmarks/kills.py 200
 	$(BIN)/python benchmarks/scenarios.py $(CAMPAIGN)-trials --all
+	$(BIN)/python benchmarks/scenarios.py $(CAMPAIGN)-trials --generated --all --repeats 3
 
 # The tables of the campaign in CAMPAIGN for docs/results.md: explains, diagnoses with every method and grades what is there.
 campaign-results: $(VENV)/.developed

@@ -8,7 +8,7 @@ import pytest
 
 from opsassay.bench.domains.sre.controls import controls_of
 from opsassay.cli import run
-from opsassay.testbed.scenarios import load_scenario, names
+from opsassay.testbed.scenarios import generated_names, load_scenario, names
 from telemetry.packs import make_tree
 
 KEYS = {
@@ -26,9 +26,9 @@ def items(capsys):
     return items
 
 
-def test_every_scenario_that_ships_is_a_task_of_sre(items):
+def test_every_scenario_that_ships_or_is_generated_is_a_task_of_sre(items):
     found = items("--domain", "sre")
-    assert [task["id"] for task in found] == names()
+    assert [task["id"] for task in found] == [*names(), *generated_names()]
     assert all(set(task) == KEYS for task in found)
     assert {task["stratum"] for task in found} == {"local", "kubernetes"}
     for task in found:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,24 +27,18 @@ def mean_pass_at_k(outcomes: Mapping[str, Sequence[bool]], k: int) -> float:
 
 @dataclass(frozen=True)
 class MeanTime:
-    """A mean over *successes* of *attempts*, seconds; None when there were none. A mean without its n says nothing.
-
-    *error_s* is its standard error, None of fewer than two.
-    """
+    """A mean over *successes* of *attempts*, seconds; None when there were none. A mean without its n says nothing."""
 
     seconds: float | None
     successes: int
     attempts: int
-    error_s: float | None = None
 
 
 def mean_time(times_s: Iterable[float | None]) -> MeanTime:
     """Return the mean time to diagnosis or repair over successes; a failure is None (infinite in the paper)."""
     given = list(times_s)
     known = [value for value in given if value is not None]
-    mean = math.fsum(known) / len(known) if known else None
-    error = statistics.stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
-    return MeanTime(mean, len(known), len(given), error)
+    return MeanTime(math.fsum(known) / len(known) if known else None, len(known), len(given))
 
 
 def complexity(propagation_length: int, resolution_steps: int, technologies: int) -> float:

@@ -17,7 +17,7 @@ from opsassay.model.files import load_yaml, parse_yaml
 from opsassay.model.scenario import Difficulty, Scenario
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.tools import TOOLS
-from opsassay.testbed.scenarios import SCENARIOS, load_scenario, names
+from opsassay.testbed.scenarios import SCENARIOS, generated_names, load_scenario, names
 
 VERBS = {name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}
 
@@ -119,7 +119,7 @@ def test_the_list_has_the_promised_keys(capsys):
     assert run(["scenarios", "--json"]) == 0
     whole = json.loads(capsys.readouterr().out)
     assert (whole["command"], whole["schema_version"]) == ("scenarios", 1)
-    assert [item["id"] for item in whole["items"]] == names()
+    assert [item["id"] for item in whole["items"]] == [*names(), *generated_names()]
     assert all({"id", "substrate", "complexity", "committed_depth", "oracles"} <= set(item) for item in whole["items"])
 
 

@@ -74,8 +74,12 @@ def test_a_plan_whose_trials_cannot_begin_leaves_nothing_behind(tmp_path, capsys
 
 def test_tables_and_the_ones_that_are_asked_for(store, items, capsys):
     found, whole = items("trials", "table", store)
-    assert [item["table"] for item in found] == [8, 9, 10, 11, 12, 13, 14, 15, 4, 17]
+    assert [item["table"] for item in found] == [8, 9, 10, 11, 12, 13, 14, 15, 4, 17, 18, 19, None, None, None]
     assert whole["problems"] == {}
+    assert [one["title"] for one in items("trials", "table", store, "figure6", "pass@k")[0]] == [
+        "pass@k",
+        "Figure 6. Where agents look",
+    ]
     (eight,) = items("trials", "table", store, 8)[0]
     assert eight["rows"][1]["hidden / outcome"] == "2/3"
     contrast = next(item for item in found if item["table"] == 12)

@@ -7,12 +7,14 @@ from collections import Counter
 
 import pytest
 
+from bench.domains.sre.rehearsal import Rehearsal
 from opsassay.bench.domains.sre.authoring import findings
-from opsassay.bench.domains.sre.controls import MAKERS, controls_of
+from opsassay.bench.domains.sre.controls import MAKERS, applicable, controls_of, sampled, script_of
 from opsassay.bench.domains.sre.heads import STRATA, level_of, scenario_complexity
 from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.cli import run
 from opsassay.errors import NotFoundError
+from opsassay.grading.verifiers import certify
 from opsassay.model.files import load_yaml
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.apps import load_system
@@ -84,7 +86,8 @@ def test_whom_a_failure_reaches_is_what_a_person_reads_off_the_system():
     assert cache.edges == (("cache", "session"), ("session", "web"), ("web", "proxy"))
     assert (cache.entry, cache.share) == ("proxy", 5 / 8)
     assert longest(cache.edges, ["cache"]) == 4
-    assert reach_of(shop, "ads").entry is None  # its callers do without it
+    assert reach_of(shop, "ads").edges == ()  # its caller does without it
+    assert reach_of(load_system("hotel"), "review").entry is None  # so does the page that is probed
     assert reach_of(desk, "billing").entry is None  # messages are handled later
 
 
@@ -117,3 +120,41 @@ def test_plans_and_lists_know_them(capsys):
         "gen0-high-cpu-1",
         "gen0-network-policy-1",
     ]
+
+
+# --- what they expect of their scripts, against the verifiers -------------------------------------------------------
+
+
+def rehearsed(one, name):
+    """Return what fails of the script called *name* of the scenario *one*, played on a model of its system."""
+    verdict = certify(Rehearsal(one).play(script_of(one, name)), one)
+    failed = {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
+    return failed, verdict.judgement("certificate").passed
+
+
+LOCAL = [one for one in generated(0) if one.environment.substrate == "local"]
+
+
+@pytest.mark.parametrize("one", LOCAL, ids=lambda one: one.id)
+def test_every_oracle_does_on_a_model_of_its_system_what_it_says(one):
+    for name, oracle in one.oracles.items():
+        assert rehearsed(one, name) == (set(oracle.fails), oracle.certified), name
+
+
+CONTROLS = [(one.id, control.name) for one in LOCAL for control in applicable(one)]
+
+
+def is_rejected(pair):
+    one = load_scenario(pair[0])
+    failed, certified = rehearsed(one, pair[1])
+    return not certified and script_of(one, pair[1]).fails in failed
+
+
+def test_none_of_a_sample_of_controls_is_certified_on_a_model_and_each_fails_its_predicate():
+    assert [pair for pair in sampled(CONTROLS, 12, 0) if not is_rejected(pair)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_control_is_certified_on_a_model():
+    assert [pair for pair in CONTROLS if not is_rejected(pair)] == []

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import sqrt
+from statistics import stdev
 from typing import Any
 
 from opsassay.bench.core.tables import ResultTable
@@ -288,13 +290,14 @@ def _times(rows: Sequence[TrialRow]) -> tuple[str | None, str | None]:
 
 
 def _mean_time(times_s: Iterable[float | None]) -> str | None:
-    mean = mean_time(times_s)
+    times_s = list(times_s)
+    mean, known = mean_time(times_s), [time_s for time_s in times_s if time_s is not None]
     if not mean.attempts:
         return None
     of = _of(mean.successes, mean.attempts)
     if mean.seconds is None:
         return f"({of})"
-    error = "" if mean.error_s is None else f" ± {mean.error_s:.0f}"
+    error = f" ± {stdev(known) / sqrt(len(known)):.0f}" if len(known) > 1 else ""
     return f"{mean.seconds:.0f}{error} s ({of})"
 
 

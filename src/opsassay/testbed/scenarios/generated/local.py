@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from opsassay.model.scenario import AlertRule, AlertSignal, OpsCall, OracleStep
-from opsassay.testbed.scenarios.generated.recipes import TAKEN_AWAY, UNANSWERED, Broken, FaultPlace, Recipe, WrongRepair
+from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, Recipe, WrongRepair
 
 OWNED = r"{name}-\d+"
 """What the replicas of a service are called."""
@@ -191,7 +191,7 @@ def credentials(*, gone: bool) -> Callable[[FaultPlace], Broken | None]:
             ),
             wrong=WrongRepair(
                 "Scales the crashing service to nothing.",
-                TAKEN_AWAY,
+                (*place.taken_away, "v_settings") if gone else place.taken_away,
                 (step("scale", service=place.target, replicas=0),),
             ),
         )

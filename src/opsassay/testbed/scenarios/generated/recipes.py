@@ -20,6 +20,10 @@ TAKEN_AWAY: tuple[Predicate, ...] = ("v_outcome", "v_depth", "alerts_cleared", "
 """What fails when the workload that is concerned runs no replica."""
 
 
+STILL_ENOUGH = 0.95
+"""With so large a share of its replicas ready a system passes, whoever is missing."""
+
+
 @dataclass(frozen=True)
 class WrongRepair:
     """A repair that only looks right: it *fails* exactly these predicates."""
@@ -73,6 +77,12 @@ class FaultPlace:
     def callers(self) -> tuple[str, ...]:
         """The services that fail first when the target does."""
         return tuple(effect for cause, effect in self.reach.edges if cause == self.target)
+
+    @property
+    def taken_away(self) -> tuple[Predicate, ...]:
+        """What fails when the target runs no replica: of a large system one of few is not missed by the outcome."""
+        whole = sum(service.replicas for service in self.system.services.values())
+        return TAKEN_AWAY if 1 - self.replicas / whole < STILL_ENOUGH else ("alerts_cleared", "v_no_regression")
 
     @property
     def replicas(self) -> int:

@@ -1,0 +1,82 @@
+"""What a feature does in a process of its own kind: a replica's application, asked in this process, with no network."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+
+import pytest
+
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.workload.runtime.replica import ReplicaProcess
+
+
+@pytest.fixture
+def replica(tmp_path, monkeypatch):
+    """Return a function that makes the replica of a service with settings; what it registers goes with the test."""
+    callbacks = list(gc.callbacks)
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")  # there is no receiver here
+
+    def made(**settings):
+        return ReplicaProcess(
+            {
+                "system": load_system("grid").model_dump(mode="json", by_alias=True), "service": "auth-service",
+                "release": "v1", "settings": settings, "inside": None, "clock_offset_ns": 0, "id": "auth-service-0",
+                "endpoint": "http://127.0.0.1:9", "resource": {}, "ledger": str(tmp_path / "ledger.jsonl"), "names": [],
+                "stores": {}, "token": "t",
+            }
+        )  # fmt: skip
+
+    yield made
+    gc.callbacks[:] = callbacks
+
+
+async def asked(replica):
+    """Return status and body of one request, once what its settings switch on acts."""
+    await replica.set_hooks({"hooks": ()})
+    sent = []
+    scope = {"type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": [],
+             "http_version": "1.1", "scheme": "http", "server": ("a", 1), "client": ("b", 2), "root_path": ""}  # fmt: skip
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    await replica.application()(scope, receive, send)
+    body = b"".join(one.get("body", b"") for one in sent)
+    return sent[0]["status"], body
+
+
+def test_unready_code_fails_refuses_breaks_and_delays_every_request(replica):
+    whole = asyncio.run(asked(replica()))
+    assert whole[0] == 200
+    assert asyncio.run(asked(replica(FEATURE_STRICT_INPUT="1")))[0] == 500
+    assert asyncio.run(asked(replica(FEATURE_ADMISSION="503")))[0] == 503
+    status, body = asyncio.run(asked(replica(FEATURE_COMPRESSION="1")))
+    assert (status, len(body), body == whole[1]) == (200, len(whole[1]), False)
+    began = time.monotonic()
+    assert asyncio.run(asked(replica(FEATURE_AUDIT="300")))[0] == 200
+    assert time.monotonic() - began >= 0.3
+
+
+def test_hooks_of_an_injection_leave_what_settings_switch_on(replica):
+    async def injected():
+        one = replica(FEATURE_ADMISSION="503")
+        await one.set_hooks({"hooks": [{"injection": "i", "type": "delay_method", "parameters": {"delay_ms": 1}}]})
+        return [hook["type"] for hook in one.hooks.active], (await asked(one))[0]
+
+    assert asyncio.run(injected()) == (["delay_method", "abort_request"], 503)
+
+
+def test_a_strain_begins_with_the_process_and_can_be_ended(replica):
+    async def strained():
+        one = replica(FEATURE_PREFETCH="1")
+        await one.set_hooks({"hooks": ()})
+        strain = one.strain
+        await strain.stop()
+        return strain.hook
+
+    assert asyncio.run(strained()) == "keep_busy"
