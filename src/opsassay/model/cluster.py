@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from opsassay.model.base import Written
+from opsassay.model.cost import ResourceRequest
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
 LOOKING: frozenset[str] = frozenset({"get", "list", "watch"})
@@ -32,7 +33,9 @@ CHANGEABLE = (
 )  # fmt: skip
 CLUSTER_WIDE = ("nodes", "storageclasses", "persistentvolumes", "namespaces", "componentstatuses")
 """Resources that live in no namespace and may be granted at all."""
-GRANTABLE = frozenset({*READABLE, *CHANGEABLE, *CLUSTER_WIDE, "pods/exec", "statefulsets/scale", "pods/eviction"})
+GRANTABLE = frozenset({
+    *READABLE, *CHANGEABLE, *CLUSTER_WIDE, "pods/exec", "statefulsets/scale", "pods/eviction", "horizontalpodautoscalers",
+})  # fmt: skip
 """What may be granted. Not among them: secrets, accounts and roles, nodes' proxies: ways to the truth or to a node."""
 
 
@@ -132,6 +135,10 @@ class OnCluster(Written):
     )
     fillers: int = Field(
         default=0, ge=0, le=200, description="idle pods beside the system: sized so that shares mean the same"
+    )
+    requests: dict[str, ResourceRequest] = Field(
+        default_factory=dict,
+        description="what a replica of a service requests; little when left out",
     )
     workers: int = Field(default=1, ge=1, le=100, description="nodes that are needed")
     exclusive: bool = Field(default=False, description="what breaks is felt by every system on the cluster")

@@ -25,17 +25,17 @@ class PriceBook(Written):
 class ResourceRequest(Written):
     """What one replica of a service requests, and may use at most, per replica."""
 
-    cpu: float = Field(gt=0, le=8, description="cores")
-    memory_mb: int = Field(gt=0, le=65536, description="MiB")
+    cpu: float = Field(gt=0, description="cores")
+    memory_mb: int = Field(gt=0, description="MiB")
 
 
 class AutoscalerSettings(Written):
     """An autoscaler of one service: replicas follow CPU usage as a share of the request (Kubernetes HPA's formula)."""
 
     service: str
-    min_replicas: int = Field(default=1, ge=0, le=12)
-    max_replicas: int = Field(default=6, ge=1, le=12)
-    target_utilization: float = Field(gt=0, le=1, description="usage / request that it aims at")
+    min_replicas: int = Field(default=1, ge=0)
+    max_replicas: int = Field(default=6, ge=1)
+    target_utilization: float = Field(gt=0, description="usage / request that it aims at")
 
 
 class CostBudget(Written):

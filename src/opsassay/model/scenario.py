@@ -332,6 +332,8 @@ class Scenario(Written):
         payload = self.model_dump(mode="json", by_alias=True)
         if self.cluster is None:
             del payload["cluster"]
+        elif not self.cluster.requests:
+            del payload["cluster"]["requests"]
         absent = {"control_plane": None, "settings": None, "settling": None, "denominator": "present"}
         for name, value in absent.items():
             if payload["verification"][name] == value:

@@ -10,13 +10,14 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from opsassay.errors import OpsAssayError
 from opsassay.model.cost import AutoscalerSettings
+from opsassay.testbed.operations.costs import CostedSystem
 
 TOLERANCE = 0.1
 EVERY_S, STABLE_S = 3.0, 9.0
@@ -36,18 +37,13 @@ def desired_replicas(current: int, utilization: float, settings: AutoscalerSetti
 
 
 class Autoscaler:
-    """A thread that scales each service of *settings* while the block runs.
+    """A thread that scales each service for which *system* has an autoscaler while the block runs.
 
-    *reading* gives a service's replicas and utilization (None: unknown), *scale* brings a service to a number of replicas.
+    *reading* gives a service's replicas and utilization (None: unknown).
     """
 
-    def __init__(
-        self,
-        settings: Mapping[str, AutoscalerSettings],
-        reading: Callable[[str], tuple[int, float] | None],
-        scale: Callable[[str, int], object],
-    ) -> None:
-        self._settings, self._reading, self._scale = settings, reading, scale
+    def __init__(self, system: CostedSystem, reading: Callable[[str], tuple[int, float] | None]) -> None:
+        self._system, self._reading = system, reading
         self._proposed: dict[str, deque[tuple[float, int]]] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="autoscaler", daemon=True)
@@ -64,8 +60,8 @@ class Autoscaler:
 
     def _run(self) -> None:
         while not self._ended.wait(EVERY_S):
-            for service, settings in list(self._settings.items()):
-                with suppress(OpsAssayError):  # what cannot be scaled now is tried again
+            with suppress(OpsAssayError):  # what cannot be asked or scaled now is tried again
+                for service, settings in self._system.autoscalers().items():
                     self.decide(service, settings, time.monotonic())
 
     def decide(self, service: str, settings: AutoscalerSettings, now_s: float) -> None:
@@ -79,4 +75,4 @@ class Autoscaler:
             proposed.popleft()
         count = max(number for _, number in proposed)
         if count != current and (count > current or now_s - proposed[0][0] >= STABLE_S - EVERY_S):
-            self._scale(service, count)
+            self._system.scale(service, count)

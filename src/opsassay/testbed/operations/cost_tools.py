@@ -1,4 +1,4 @@
-"""An operator's tools for cost, beside those of `tools`: prices, costs, budget, alert, autoscalers, requests, the cause."""
+"""An operator's tools for cost, beside those of its substrate: prices, costs, budget, alert, autoscalers, requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from opsassay.testbed.operations import seeing
 from opsassay.testbed.operations.arguments import Name
 from opsassay.testbed.operations.costs import CostWatch
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
-from opsassay.testbed.operations.tools import TOOLS, VerbToolbox
 
 
 class Costs(Written):
@@ -98,12 +97,17 @@ COST_TOOLS: Mapping[str, Tool] = {
 }
 
 
-class CostVerbToolbox(BaseToolbox):
-    """The tools of *inner* and those of cost over *watch*; both are recorded in one way."""
+class LiveCostToolbox(BaseToolbox):
+    """The tools of *inner*, whatever its substrate, and those of cost over *watch*; both are recorded in one way."""
 
-    def __init__(self, inner: VerbToolbox, watch: CostWatch, run_dir: Path) -> None:
-        super().__init__({**TOOLS, **COST_TOOLS}, inner.record)
+    def __init__(self, inner: BaseToolbox, watch: CostWatch, run_dir: Path) -> None:
+        super().__init__({**inner.tools, **COST_TOOLS}, inner.record, inner.sight)
         self._inner, self._watch, self._run_dir = inner, watch, run_dir
+
+    def close(self) -> None:
+        """Let no further call through, and end a wait of the inner tools that is under way."""
+        super().close()
+        self._inner.close()
 
     def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
         """Tell whether a call may change something."""
@@ -124,14 +128,14 @@ class CostVerbToolbox(BaseToolbox):
         return Done(seeing.as_json({"done": asked.model_dump()}), touched)
 
     def _shown(self, asked: Written) -> dict[str, Any]:
-        account, reading = self._watch.account, self._watch.latest
+        account, system, reading = self._watch.account, self._watch.system, self._watch.latest
         if isinstance(asked, PriceBookShow):
             rule = "a replica is charged for the larger of what it requests and what it uses"
             return {**account.prices.model_dump(), "rule": rule}
         if isinstance(asked, AutoscalerShow):
             return {
-                "autoscalers": [one.model_dump() for one in account.autoscalers.values()],
-                "requests_per_replica": {name: one.model_dump() for name, one in account.requests.items()},
+                "autoscalers": [one.model_dump() for one in system.autoscalers().values()],
+                "requests_per_replica": {name: one.model_dump() for name, one in system.requests().items()},
             }
         budget = account.budget
         return {
@@ -140,7 +144,7 @@ class CostVerbToolbox(BaseToolbox):
         }
 
     def _changed(self, asked: Written) -> tuple[str, ...]:
-        account = self._watch.account
+        account, system = self._watch.account, self._watch.system
         if isinstance(asked, BudgetSet):
             if account.budget is None:
                 raise UserError("There is no budget that could be set; it was deleted.")
@@ -156,18 +160,19 @@ class CostVerbToolbox(BaseToolbox):
             self._known(asked.service)
             if asked.max_replicas < asked.min_replicas:
                 raise UserError("max_replicas is below min_replicas; give a range.")
-            account.autoscalers[asked.service] = AutoscalerSettings.model_validate(asked.model_dump())
+            system.set_autoscaler(AutoscalerSettings.model_validate(asked.model_dump()))
             return (asked.service,)
         elif isinstance(asked, AutoscalerDelete):
-            if account.autoscalers.pop(asked.service, None) is None:
-                raise NotFoundError("autoscaler", asked.service, account.autoscalers)
+            if asked.service not in (known := system.autoscalers()):
+                raise NotFoundError("autoscaler", asked.service, known)
+            system.delete_autoscaler(asked.service)
             return (asked.service,)
         elif isinstance(asked, RequestsSet):
             self._known(asked.service)
-            account.requests[asked.service] = ResourceRequest(cpu=asked.cpu, memory_mb=asked.memory_mb)
+            system.set_requests(asked.service, ResourceRequest(cpu=asked.cpu, memory_mb=asked.memory_mb))
             return (asked.service,)
         return ()
 
     def _known(self, service: str) -> None:
-        if service not in self._watch.account.requests:
-            raise NotFoundError("service", service, self._watch.account.requests)
+        if service not in (known := self._watch.system.allocations()):
+            raise NotFoundError("service", service, known)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import NamedTuple, Protocol, Self
 
 import polars as pl
 
@@ -26,43 +26,83 @@ from opsassay.model.cost import (
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import COST
 from opsassay.testbed.operations.live import LiveTelemetry
-from opsassay.testbed.operations.tools import OperatedSystem
 
 WINDOW_S, EVERY_S = 6.0, 1.0
 """Over how long usage is averaged, and how often it is read."""
 GB = 2**30
 
 
+class Allocation(NamedTuple):
+    """What the replicas of a service request together: cores, and memory in GiB."""
+
+    replicas: int
+    cpu: float
+    memory_gb: float
+
+    @classmethod
+    def of(cls, replicas: int, request: ResourceRequest) -> Allocation:
+        """Return what so many *replicas* request of which each requests the same."""
+        return cls(replicas, replicas * request.cpu, replicas * request.memory_mb * 2**20 / GB)
+
+
+class CostedSystem(Protocol):
+    """What the cost of a running system is made of, and what changes it; each substrate brings its own.
+
+    Every method raises OpsAssayError when it cannot be done or asked.
+    """
+
+    @property
+    def scales_itself(self) -> bool:
+        """Whether something else acts by the autoscalers already, such as a cluster's own controller."""
+
+    def allocations(self) -> Mapping[str, Allocation]:
+        """Return what is scheduled of each service, whatever its replicas do: that is paid for."""
+
+    def requests(self) -> Mapping[str, ResourceRequest]:
+        """Return what a replica of each service requests; those that request nothing are left out."""
+
+    def set_requests(self, service: str, request: ResourceRequest) -> None:
+        """Change what each replica of *service* requests."""
+
+    def autoscalers(self) -> Mapping[str, AutoscalerSettings]:
+        """Return the autoscalers by their services."""
+
+    def set_autoscaler(self, settings: AutoscalerSettings) -> None:
+        """Make the autoscaler of a service, or change it."""
+
+    def delete_autoscaler(self, service: str) -> None:
+        """Delete the autoscaler of *service*; its replicas stay as they are."""
+
+    def scale(self, service: str, replicas: int) -> None:
+        """Bring *service* to so many replicas without a record: for what acts beside the operator."""
+
+
 @dataclass
 class CostAccount:
-    """What the cost of a system is made of, and what operators may change: requests, budget, alert, autoscalers.
+    """What the cost of a system is judged by: prices, and the budget and the alert, which operators may change.
 
     *last_week_usd* is what the same hour cost last week, from the record; None until it is known.
     """
 
     prices: PriceBook
-    requests: dict[str, ResourceRequest]
     budget: CostBudget | None = None
     alert: CostAlertRule | None = field(default_factory=CostAlertRule)
-    autoscalers: dict[str, AutoscalerSettings] = field(default_factory=dict)
     last_week_usd: float | None = None
 
-    def of_service(self, name: str, replicas: int, cpu: float, memory_bytes: float, handled_rps: float) -> ServiceCost:
-        """Return the cost of a service whose *replicas* use *cpu* cores and *memory_bytes* together.
+    def of_service(self, requested: Allocation, cpu: float, memory_bytes: float, handled_rps: float) -> ServiceCost:
+        """Return the cost of a service whose replicas *requested* so much and use *cpu* cores and *memory_bytes*.
 
         Each replica is charged for the larger of its request and its share of what is used.
         """
-        request = self.requests[name]
-        cpu_request, memory_request = replicas * request.cpu, replicas * request.memory_mb * 2**20 / GB
         memory_gb = memory_bytes / GB
         return ServiceCost(
-            replicas=replicas,
+            replicas=requested.replicas,
             cpu=cpu,
             memory_gb=memory_gb,
-            cpu_request=cpu_request,
-            memory_request_gb=memory_request,
-            cpu_usd=max(cpu, cpu_request) * self.prices.core_hour_usd,
-            memory_usd=max(memory_gb, memory_request) * self.prices.gb_hour_usd,
+            cpu_request=requested.cpu,
+            memory_request_gb=requested.memory_gb,
+            cpu_usd=max(cpu, requested.cpu) * self.prices.core_hour_usd,
+            memory_usd=max(memory_gb, requested.memory_gb) * self.prices.gb_hour_usd,
             handled_rps=handled_rps,
         )
 
@@ -84,10 +124,10 @@ class CostAccount:
 
 
 class CostWatch:
-    """A thread that reads the cost of *running* every second while the block runs, and writes it into *run_dir*."""
+    """A thread that reads the cost of *system* every second while the block runs, and writes it into *run_dir*."""
 
-    def __init__(self, account: CostAccount, running: OperatedSystem, telemetry: LiveTelemetry, run_dir: Path) -> None:
-        self.account, self._running, self._telemetry = account, running, telemetry
+    def __init__(self, account: CostAccount, system: CostedSystem, telemetry: LiveTelemetry, run_dir: Path) -> None:
+        self.account, self.system, self._telemetry = account, system, telemetry
         self._path = run_dir / COST
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="costs", daemon=True)
@@ -122,17 +162,11 @@ class CostWatch:
                 append_line(self._path, reading)
 
     def _services(self) -> dict[str, ServiceCost]:
-        rows = self._running.operate("ps", {})["replicas"]
         used = usage(self._telemetry.tables(), time.time_ns())
         return {
-            name: self.account.of_service(name, _count(rows, name), *used.get(name, (0.0, 0.0, 0.0)))
-            for name in self.account.requests
+            name: self.account.of_service(requested, *used.get(name, (0.0, 0.0, 0.0)))
+            for name, requested in self.system.allocations().items()
         }
-
-
-def _count(rows: Iterable[Mapping[str, Any]], service: str) -> int:
-    """Return how many replicas of *service* are there, whatever they do: what is scheduled is paid for."""
-    return sum(row["service"] == service for row in rows)
 
 
 def usage(tables: Mapping[str, pl.DataFrame], now_ns: int) -> dict[str, tuple[float, float, float]]:

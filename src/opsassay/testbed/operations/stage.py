@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from opsassay.errors import RefusedError
+from opsassay.model.cost import AutoscalerSettings, ResourceRequest
 from opsassay.model.incident import Window
 from opsassay.model.scenario import Scenario
 from opsassay.registry import Registry
 from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.costs import CostedSystem
 from opsassay.testbed.operations.toolbox import BaseToolbox
 
 
@@ -63,6 +65,16 @@ class Stage(Protocol):
 
     def leftovers(self) -> list[str]:
         """Return what is still there of the system when it should be gone, each in words; raises OpsAssayError."""
+
+
+@runtime_checkable
+class CostedStage(Stage, Protocol):
+    """A stage that tells what its system's cost is made of; live cost tasks happen on such ones."""
+
+    def costed(
+        self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]
+    ) -> CostedSystem:
+        """Return the system as its cost sees it, once it *requests* that and has these *autoscalers*."""
 
 
 class StageSetup(Protocol):

@@ -12,7 +12,6 @@ from opsassay.model.base import Written
 from opsassay.model.trajectory import Action
 from opsassay.testbed.operations import arguments as args
 from opsassay.testbed.operations import seeing
-from opsassay.testbed.operations.live import LiveTelemetry
 from opsassay.testbed.operations.sight import LOOKS, Look, Sight
 from opsassay.testbed.operations.toolbox import (
     OUTPUT_LIMIT,
@@ -62,16 +61,6 @@ class VerbToolbox(BaseToolbox):
     def __init__(self, running: OperatedSystem, sight: Sight, record: Callable[[Action], None]) -> None:
         super().__init__(TOOLS, record, sight)
         self.running = running
-
-    @property
-    def telemetry(self) -> LiveTelemetry:
-        """The telemetry that its tools look at."""
-        assert self.sight is not None
-        return self.sight.telemetry
-
-    def scale(self, service: str, replicas: int) -> object:
-        """Bring *service* to so many replicas without a record: for what acts beside the operator."""
-        return self.running.operate("scale", {"service": service, "replicas": replicas})
 
     def carry_out(self, tool: Tool, asked: Written) -> Done:
         """Return what the system or its telemetry answers."""

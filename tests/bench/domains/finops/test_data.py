@@ -98,7 +98,7 @@ def test_nothing_that_an_agent_sees_names_what_was_planted():
 def test_locked_sql_reads_a_folder_of_tables(tmp_path):
     write_tables(cost_data(1), tmp_path)
     with LockedSql(TableFolder(tmp_path)) as sql:
-        assert sql.tables() == ["budgets", "costs", "exchange_rates"]
+        assert sql.tables() == ["budgets", "costs", "exchange_rates", "resource_days"]
         assert sql.query("SELECT count(*) FROM costs").rows == ((cost_data(1).tables[COSTS].height,),)
         assert "ApplicationName" in sql.query("SELECT ApplicationName FROM costs").message
         types = sql.schema("costs")

@@ -7,14 +7,15 @@ import json
 import pytest
 
 from opsassay.bench.domains.finops.domain import FINOPS_DOMAIN
+from opsassay.bench.domains.finops.insight.keys import KPIS
 from opsassay.bench.domains.finops.live.grading import MARKS, judge_cost
 from opsassay.bench.domains.finops.live.optimum import search, stored_optimum
-from opsassay.bench.domains.finops.live.setup import TASKS, live_task, optimum_file
+from opsassay.bench.domains.finops.live.setup import LOCAL_TASKS, TASKS, live_task, optimum_file
 from opsassay.errors import NotFoundError
 from opsassay.model.cost import CostAlertRule, CostBudget, PriceBook, ReportedCause, ResourceRequest
 from opsassay.model.run import Metric, MetricStatus
 from opsassay.model.trajectory import Phase
-from opsassay.testbed.operations.costs import CostAccount
+from opsassay.testbed.operations.costs import Allocation, CostAccount
 
 CERTIFIED = Metric(value=1.0, status=MetricStatus.SCORED)
 NOT_CERTIFIED = Metric(value=0.0, status=MetricStatus.SCORED, reason="V_no_regression failed")
@@ -32,9 +33,9 @@ class Recording:
     def __init__(self):
         block = TASK.cost
         self.account = CostAccount(
-            block.prices, dict(block.requests), CostBudget(hourly_usd=1.1 * USUAL, flexible_usd=0.05 * USUAL),
-            CostAlertRule(), {}, USUAL,
-        )  # fmt: skip
+            block.prices, CostBudget(hourly_usd=1.1 * USUAL, flexible_usd=0.05 * USUAL), CostAlertRule(), USUAL
+        )
+        self.requests = dict(block.requests)
         self.replicas = {"web": 2, "pricing": 3, "archive": 1}
         self.rps = {"web": 8.0, "pricing": 8.0, "archive": 0.0}
         self.memory_mb = 20
@@ -42,8 +43,8 @@ class Recording:
     def reading(self, at):
         services = {
             name: self.account.of_service(
-                name, count, self.rps[name] * 0.027 if name == "pricing" else 0.02, count * self.memory_mb * 2**20,
-                self.rps[name],
+                Allocation.of(count, self.requests[name]), self.rps[name] * 0.027 if name == "pricing" else 0.02,
+                count * self.memory_mb * 2**20, self.rps[name],
             )
             for name, count in self.replicas.items()
         }  # fmt: skip
@@ -103,10 +104,10 @@ def test_the_commitment_covers_the_cost_block_and_the_optimum(tmp_path, monkeypa
     assert TASK.committed.digest() != before
 
 
-def test_twenty_tasks_are_listed():
+def test_twenty_tasks_are_listed_and_those_of_live_systems_once_more_for_a_cluster():
     heads = list(FINOPS_DOMAIN.tasks([]))
-    assert len(heads) == 20
-    assert sum(head.task_class == "alert" for head in heads) == 4
+    assert len(heads) == 20 + len(KPIS) + len(LOCAL_TASKS)
+    assert sum(head.task_class == "alert" for head in heads) == 2 * len(LOCAL_TASKS)
 
 
 def test_a_repaired_system_passes():
@@ -150,7 +151,7 @@ def loose_alert(recording, second):
 
 
 def under_requested(recording, second):
-    recording.account.requests["web"] = ResourceRequest(cpu=0.1, memory_mb=1)
+    recording.requests["web"] = ResourceRequest(cpu=0.1, memory_mb=1)
 
 
 @pytest.mark.parametrize(
@@ -201,17 +202,18 @@ def test_a_record_with_a_hole_or_without_an_end_is_not_judged():
 
 
 def test_a_replica_is_charged_for_the_larger_of_request_and_usage():
-    account = CostAccount(PriceBook(core_hour_usd=1, gb_hour_usd=1), {"a": ResourceRequest(cpu=0.5, memory_mb=512)})
-    idle = account.of_service("a", 2, 0.1, 0, 0)
+    account = CostAccount(PriceBook(core_hour_usd=1, gb_hour_usd=1))
+    request = ResourceRequest(cpu=0.5, memory_mb=512)
+    idle = account.of_service(Allocation.of(2, request), 0.1, 0, 0)
     assert (idle.cpu_usd, idle.memory_usd) == (1.0, 1.0)
-    busy = account.of_service("a", 2, 3.0, 4 * 2**30, 0)
+    busy = account.of_service(Allocation.of(2, request), 3.0, 4 * 2**30, 0)
     assert (busy.cpu_usd, busy.memory_usd) == (3.0, 4.0)
-    assert account.of_service("a", 0, 0.0, 0.0, 0.0).cpu_usd == 0.0
+    assert account.of_service(Allocation.of(0, request), 0.0, 0.0, 0.0).cpu_usd == 0.0
 
 
 def test_the_alert_needs_a_record_of_last_week_and_heeds_the_budget():
-    account = CostAccount(PriceBook(core_hour_usd=1, gb_hour_usd=1), {"a": ResourceRequest(cpu=1, memory_mb=1024)})
-    services = {"a": account.of_service("a", 2, 0, 0, 0)}
+    account = CostAccount(PriceBook(core_hour_usd=1, gb_hour_usd=1))
+    services = {"a": account.of_service(Allocation.of(2, ResourceRequest(cpu=1, memory_mb=1024)), 0, 0, 0)}
     assert not account.read(services, 1).firing
     account.last_week_usd = 2.0
     assert account.read(services, 1).firing

@@ -14,6 +14,7 @@ from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.finops.answers import ANSWER
 from opsassay.bench.domains.finops.desk import DIALECT, cost_tables, desk_of
+from opsassay.bench.domains.finops.focus.schema import TABLES
 from opsassay.bench.domains.finops.tasks import CostTask, held_out, kept_task, published
 from opsassay.cli import run as command_line
 from opsassay.errors import DatapackError, OpsAssayError, UserError
@@ -83,7 +84,7 @@ def test_held_out_seeds_follow_from_a_secret_and_are_nowhere_on_the_agents_disk(
     assert held_out("category-cost", secret, 1)[0].seed != one.seed
     with cost_tables(one) as folder:
         names = {path.name for path in folder.rglob("*") if path.is_file()}
-        assert names == {"budgets.parquet", "costs.parquet", "exchange_rates.parquet", "schema.md"}
+        assert names == {"schema.md", *(f"{table}.parquet" for table in TABLES)}
         for path in folder.rglob("*.*"):
             assert str(one.seed).encode() not in path.read_bytes()
     assert str(one.seed) not in one.head.canonical_json()

@@ -58,7 +58,7 @@ class FinopsDomain:
             for agent in agents_for(given, task.body.oracles, folder)
         ]
         live = [
-            LiveCostJob.of(name, operator, plan.seed + repeat)
+            LiveCostJob.of(name, operator, plan.seed + repeat, plan.cluster)
             for repeat in range(plan.repeats)
             for name in plan.live()
             for given in plan.agents

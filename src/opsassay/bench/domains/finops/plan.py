@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 from pydantic import Field
 
 from opsassay.bench.core.answering import MadePlan
 from opsassay.bench.core.held_out import PUBLISHED_SEED
-from opsassay.bench.domains.finops.live.setup import CLASS, TASKS
-from opsassay.bench.domains.finops.tasks import CostTask, held_out, names
+from opsassay.bench.domains.finops.live.setup import CLASS, CLASS_ON_KUBERNETES, LOCAL_TASKS, TASKS
+from opsassay.bench.domains.finops.tasks import CostTask, TaskClass, class_of, held_out, names
 from opsassay.errors import NotFoundError
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+
+CLASSES = get_args(TaskClass)
 
 
 class CostPlan(MadePlan):
     """Who answers which tasks on cost data: the keys of a part of a plan with ``domain: finops``."""
 
     tasks: tuple[str, ...] = Field(
-        default=("all",), min_length=1, description="names, a class (insight, anomaly, alert) or `all` on cost data"
+        default=("all",),
+        min_length=1,
+        description="names, a class (insight, anomaly, kpi, alert, alert-on-kubernetes), or `all`: insight and anomaly",
+    )
+    cluster: ClusterSettings = Field(
+        default_factory=ClusterSettings, description="which cluster the tasks for Kubernetes happen on"
     )
 
     def chosen(self, folder: Path) -> list[CostTask]:
@@ -32,14 +41,15 @@ class CostPlan(MadePlan):
 
     def live(self) -> list[str]:
         """Return the live tasks of the plan: `all` means those on cost data, which need no system."""
-        return [one for one in TASKS if one in self.tasks or CLASS in self.tasks]
+        asked = {*self.tasks, *(LOCAL_TASKS if CLASS in self.tasks else ())}
+        asked |= {*(TASKS[len(LOCAL_TASKS) :] if CLASS_ON_KUBERNETES in self.tasks else ())}
+        return [one for one in TASKS if one in asked]
 
     def _names(self) -> list[str]:
-        known, classes = names(), ("insight", "anomaly")
-        found: list[str] = []
+        known = names()
+        there = [*known, *TASKS, *CLASSES, CLASS, CLASS_ON_KUBERNETES, "all"]
         for name in self.tasks:
-            if name not in {*known, *TASKS, *classes, CLASS, "all"}:
-                raise NotFoundError("cost task", name, [*known, *TASKS, *classes, CLASS, "all"])
-            is_anomaly = {one: one.startswith("anomalies-") for one in known}
-            found += [one for one in known if name in {"all", one, "anomaly" if is_anomaly[one] else "insight"}]
-        return list(dict.fromkeys(found))
+            if name not in there:
+                raise NotFoundError("cost task", name, there)
+        asked = {*self.tasks, *(("insight", "anomaly") if "all" in self.tasks else ())}
+        return [one for one in known if {one, class_of(one)} & asked]

@@ -15,7 +15,7 @@ from opsassay.bench.core.ranking import solver_names
 from opsassay.bench.core.results import ResultRow
 from opsassay.bench.core.tables import ResultTable
 from opsassay.bench.domains.finops.anomaly.task import ANOMALY_TASKS
-from opsassay.bench.domains.finops.insight.keys import TEMPLATES
+from opsassay.bench.domains.finops.insight.keys import QUESTIONS
 from opsassay.bench.domains.finops.live.grading import PROXIMITIES
 from opsassay.bench.domains.finops.live.setup import TASKS, live_task
 from opsassay.bench.domains.finops.tasks import published
@@ -80,7 +80,7 @@ def _overview(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = tuple(
         (
             name,
-            _rate(_of(rows, TEMPLATES)),
+            _rate(_of(rows, QUESTIONS)),
             _mean(_of(rows, ANOMALY_TASKS), "anomaly_f1"),
             _mean(_of(rows, ANOMALY_TASKS), "rank_importance"),
             _rate(_of(rows, TASKS), "diagnosis_right"),
@@ -96,7 +96,7 @@ def _questions() -> ResultTable:
     heads = {one.name: one.head for one in published()}
     found = tuple(
         (name, one.paper or "E.1.1", one.stratum, heads[name].goal.split("\n\n")[0], one.kpi)
-        for name, one in TEMPLATES.items()
+        for name, one in QUESTIONS.items()
     )
     return ResultTable(
         "Questions", ("task", "scenario", "stratum", "question, published seed", "KPI"), found, number=26
@@ -128,10 +128,10 @@ def _use_case(name: str, number: int) -> ResultTable:
 
 def _per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = tuple(
-        (name, *(cell for task in TEMPLATES for cell in (_rate(_of(rows, [task])), _tokens(_of(rows, [task])))))
+        (name, *(cell for task in QUESTIONS for cell in (_rate(_of(rows, [task])), _tokens(_of(rows, [task])))))
         for name, rows in sorted(solvers.items())
     )
-    columns = ("solver", *(title for task in TEMPLATES for title in (f"{task} pass@1 %", f"{task} tokens")))
+    columns = ("solver", *(title for task in QUESTIONS for title in (f"{task} pass@1 %", f"{task} tokens")))
     return ResultTable("Questions, by solver", columns, found, number=30)
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from opsassay.bench.core.held_out import PUBLISHED_SEED, held_out_seeds, keep_body, kept_body
 from opsassay.bench.domains.finops.anomaly.task import ANOMALY_TASKS, AnomalyTask
-from opsassay.bench.domains.finops.insight.keys import TEMPLATES, Question
+from opsassay.bench.domains.finops.insight.keys import KPIS, QUESTIONS, TEMPLATES, Question
 from opsassay.errors import DatapackError, NotFoundError
 from opsassay.model.base import Artefact
 from opsassay.model.task import Task
@@ -25,6 +25,7 @@ GENERATOR = "1"
 
 LIMITS = {"agent_timeout_s": 900.0}
 Body = Question | AnomalyTask
+TaskClass = Literal["insight", "anomaly", "kpi"]
 
 
 class CostTask(Artefact):
@@ -45,9 +46,9 @@ class CostTask(Artefact):
         raise NotFoundError("cost task", self.name, names())
 
     @property
-    def task_class(self) -> Literal["insight", "anomaly"]:
+    def task_class(self) -> TaskClass:
         """What kind of task it is."""
-        return "insight" if isinstance(self.body, Question) else "anomaly"
+        return class_of(self.name)
 
     @cached_property
     def commitment(self) -> str:
@@ -79,8 +80,13 @@ class CostTask(Artefact):
 
 
 def names() -> list[str]:
-    """Return the names of the tasks on cost data, questions first."""
-    return [*TEMPLATES, *ANOMALY_TASKS]
+    """Return the names of the tasks on cost data: questions, anomalies, and the KPIs that are asked by name."""
+    return [*QUESTIONS, *ANOMALY_TASKS, *KPIS]
+
+
+def class_of(name: str) -> TaskClass:
+    """Return the class of the task called *name*."""
+    return "insight" if name in QUESTIONS else "kpi" if name in KPIS else "anomaly"
 
 
 def published() -> Iterator[CostTask]:

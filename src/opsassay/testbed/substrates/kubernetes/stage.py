@@ -10,7 +10,7 @@ import os
 import secrets
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -19,6 +19,7 @@ from typing import Any
 
 from opsassay.errors import LostError, OperationError, OpsAssayError, RefusedError
 from opsassay.model.cluster import OnCluster
+from opsassay.model.cost import AutoscalerSettings, ResourceRequest
 from opsassay.model.incident import FaultPlan, Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, CLUSTER, TIMELINE
@@ -42,6 +43,7 @@ from opsassay.testbed.substrates.kubernetes.api.readings import is_ready, protec
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
 from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
+from opsassay.testbed.substrates.kubernetes.scenario.costed import ClusterCost
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import await_state, broken_nodes, changes_of, manifest
@@ -79,7 +81,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, 
     about = {"context": api.context, "version": version, "nodes": names.workers}
     (run_dir / CLUSTER).write_text(json.dumps(about) + "\n")
     objects = tuple(manifest(api, one, names) for one in block.objects)
-    furnishing = Furnishing(block.stand_ins, block.fillers, block.exclusive, objects)
+    furnishing = Furnishing(block.stand_ins, block.fillers, block.exclusive, objects, block.requests)
     deployed = substrate.deployed(
         system_of(scenario), name, seed=scenario.environment.seed + seed, rate_rps=scenario.environment.rate_rps,
         furnishing=furnishing,
@@ -172,6 +174,15 @@ class ClusterStage:
             watch = stack.enter_context(AlertWatch(alerts, run_dir, patience_s=UNSEEN_S))
             toolbox = ClusterToolbox(kubectl, self.nodes, self.block.node_tool, self.names, record, sight)
             yield OperatorDesk(toolbox, watch, self.names.fill, kubeconfig)
+
+    def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> ClusterCost:
+        """Return the system as its cost sees it; it was deployed with what it *requests*, of which nothing is changed."""
+        system = ClusterCost(self.running.api, self.running.name, system_of(self.scenario))
+        for service, request in requests.items():
+            system.set_requests(service, request)
+        for one in autoscalers:
+            system.set_autoscaler(one)
+        return system
 
     @contextmanager
     def _access(self, folder: Path) -> Iterator[Path]:

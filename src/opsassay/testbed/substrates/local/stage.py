@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from opsassay.model.cost import AutoscalerSettings, ResourceRequest
 from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, TIMELINE
@@ -27,6 +28,7 @@ from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.tools import VerbToolbox
 from opsassay.testbed.recording.observer import observing
 from opsassay.testbed.scenarios import system_of
+from opsassay.testbed.substrates.local.costed import LocalCost
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
 
 LONGEST_S = 24 * 3600.0
@@ -79,6 +81,10 @@ class LocalStage:
         record = partial(append_line, run_dir / ACTIONS)
         with AlertWatch(alerts, run_dir) as watch:
             yield OperatorDesk(VerbToolbox(self.running, Sight(self.telemetry, alerts), record), watch)
+
+    def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> LocalCost:
+        """Return the system as its cost sees it."""
+        return LocalCost(self.running, dict(requests), {one.service: one for one in autoscalers})
 
     @contextmanager
     def broken(self) -> Iterator[None]:

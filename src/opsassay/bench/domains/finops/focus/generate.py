@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.focus.extras import budgets, extra_rows, window
 from opsassay.bench.domains.finops.focus.planting import NOISE, Distraction, Planted, plant
-from opsassay.bench.domains.finops.focus.schema import BUDGETS, COSTS, EXCHANGE_RATES, frame_schema
+from opsassay.bench.domains.finops.focus.resource_days import resource_days
+from opsassay.bench.domains.finops.focus.schema import BUDGETS, COSTS, EXCHANGE_RATES, RESOURCE_DAYS, frame_schema
 from opsassay.bench.domains.finops.focus.world import MICRO, Resource, World, make_world, profile
 from opsassay.telemetry.content import write_table
 
@@ -64,6 +65,7 @@ def cost_data(seed: int) -> CostData:
             "Currency", _money("UsdPerUnit")
         ),
         BUDGETS: budgets(world).select("SubAccountId", "Month", _money("BudgetUsd"), _money("ForecastUsd")),
+        RESOURCE_DAYS: _in_units(resource_days(world), RESOURCE_DAYS),
     }
     return CostData(
         world, {name: one.cast(frame_schema(name)) for name, one in tables.items()}, tuple(planted), tuple(distractions)
@@ -89,9 +91,14 @@ def _money(name: str) -> pl.Expr:
 
 
 def _as_focus(raw: pl.DataFrame) -> pl.DataFrame:
-    decimals = [name for name, kind in frame_schema(COSTS).items() if isinstance(kind, pl.Decimal)]
     order = ["ChargePeriodStart", "SubAccountId", "ResourceId", "ChargeDescription", "BilledCost", "EffectiveCost"]
-    return raw.sort(order, nulls_last=True, maintain_order=True).with_columns(_money(name) for name in decimals)
+    return _in_units(raw.sort(order, nulls_last=True, maintain_order=True), COSTS)
+
+
+def _in_units(raw: pl.DataFrame, table: str) -> pl.DataFrame:
+    """Return *raw* with the whole micro-units of *table*'s amounts as decimal numbers."""
+    decimals = [name for name, kind in frame_schema(table).items() if isinstance(kind, pl.Decimal)]
+    return raw.with_columns(_money(name) for name in decimals)
 
 
 def _usage(

@@ -1,4 +1,4 @@
-"""The tables of a cost task: the columns of FOCUS 1.2 "Cost and Usage" with their types, and the two small ones beside it.
+"""The tables of a cost task: the columns of FOCUS 1.2 "Cost and Usage" with their types, and those beside it.
 
 Source of names, types and meanings: the FOCUS 1.2 specification (https://focus.finops.org); the descriptions are ours.
 """
@@ -19,7 +19,7 @@ DTYPES: Mapping[ColumnKind, pl.DataType] = {
     "integer": pl.Int64(),
 }
 
-COSTS, EXCHANGE_RATES, BUDGETS = "costs", "exchange_rates", "budgets"
+COSTS, EXCHANGE_RATES, BUDGETS, RESOURCE_DAYS = "costs", "exchange_rates", "budgets", "resource_days"
 
 _COST_COLUMNS: Mapping[str, tuple[ColumnKind, str]] = {
     "ProviderName": ("text", "who made the resources available"),
@@ -92,6 +92,21 @@ TABLES: Mapping[str, Mapping[str, tuple[ColumnKind, str]]] = {
         "Month": ("text", "month as YYYY-MM"),
         "BudgetUsd": ("money", "what was granted, USD"),
         "ForecastUsd": ("money", "what was forecast, USD"),
+    },
+    RESOURCE_DAYS: {
+        "Day": ("text", "day of UTC as YYYY-MM-DD"),
+        "ResourceId": ("text", "resource, as in costs"),
+        "ProviderName": ("text", "who made it available"),
+        "SubAccountId": ("text", "account that it belongs to"),
+        "ServiceCategory": ("text", "category of its service"),
+        "Tags": ("text", "JSON object of its tags; NULL, or the text NULL, where there are none"),
+        "CapacityUnits": ("quantity", "what was provided on that day, summed over its hours"),
+        "PeakCapacityUnits": ("quantity", "what was provided in the hour that had the most"),
+        "UsedUnits": ("quantity", "what of it was used"),
+        "ForecastUnits": ("quantity", "what was forecast to be used"),
+        "AccessTier": ("text", "Standard (frequent access), Infrequent or Archive for storage, else NULL"),
+        "StoredGb": ("quantity", "what was stored, GB, else NULL"),
+        "CarbonKg": ("quantity", "carbon that it caused, kg"),
     },
 }
 """Kind and description of every column of every table."""

@@ -11,6 +11,15 @@ from opsassay.bench.core.draws import Draws
 from opsassay.bench.domains.finops.focus.generate import CostData, cost_data
 from opsassay.bench.domains.finops.focus.world import make_world
 from opsassay.bench.domains.finops.insight.kpis import BUDGET_VARIANCE, COMMITMENTS, EFFECTIVE_RATE, TAG_POLICY
+from opsassay.bench.domains.finops.insight.operating import (
+    AUTOSCALING,
+    FORECAST_SPEND,
+    FORECAST_USAGE,
+    FREQUENT_TIER,
+    UNTAGGED_CARBON,
+    UNUSED_RESOURCES,
+    UTILIZATION,
+)
 from opsassay.bench.domains.finops.insight.paper import (
     ALLOCATION,
     CATEGORY_COST,
@@ -30,13 +39,22 @@ from opsassay.bench.domains.finops.insight.question import (
 )
 from opsassay.errors import OperationError
 
-TEMPLATES: Mapping[str, QuestionTemplate] = {
+QUESTIONS: Mapping[str, QuestionTemplate] = {
     one.name: one
     for one in (
         CATEGORY_COST, TOP_APPLICATIONS, ALLOCATION, PEAK_RATIO, DAILY_VARIANCE, CREDIT_COVERAGE, COMMITMENTS,
         EFFECTIVE_RATE, TAG_POLICY, BUDGET_VARIANCE,
     )
 }  # fmt: skip
+"""The ten questions that are tasks."""
+KPIS: Mapping[str, QuestionTemplate] = {
+    one.name: one
+    for one in (
+        UTILIZATION, AUTOSCALING, FORECAST_USAGE, FORECAST_SPEND, UNUSED_RESOURCES, FREQUENT_TIER, UNTAGGED_CARBON
+    )
+}  # fmt: skip
+"""What of the 14 KPIs of E.1.1 the ten do not ask; these are asked by name."""
+TEMPLATES = {**QUESTIONS, **KPIS}
 
 Misread = Callable[[Terms], Terms]
 MISTAKES: Mapping[str, tuple[str, Misread]] = {

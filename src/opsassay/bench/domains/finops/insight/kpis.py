@@ -12,7 +12,16 @@ from opsassay.bench.domains.finops.focus.world import MICRO, World
 from opsassay.bench.domains.finops.insight.paper import PICO_SQL, part_of
 from opsassay.bench.domains.finops.insight.question import Field, KeyRow, QuestionTemplate, Tables, Terms
 from opsassay.bench.domains.finops.insight.reading import TAGS, dollars, frame_rows, share, sql_rows
-from opsassay.bench.domains.finops.insight.words import APPLICATION, CENT, CREDITS, PERCENT, USD, between, ties
+from opsassay.bench.domains.finops.insight.words import (
+    ANY_PERCENT,
+    APPLICATION,
+    CENT,
+    CREDITS,
+    PERCENT,
+    USD,
+    between,
+    ties,
+)
 
 
 def _effective_terms(draws: Draws, world: World) -> Terms:
@@ -145,7 +154,7 @@ BUDGET_VARIANCE = QuestionTemplate(
     lambda terms: f"Which {terms.top} sub-accounts went furthest beyond their budget of {_month(terms.first)}, in percent "
     f"of that budget (BudgetUsd of the table budgets)? Spending is the sum of BilledCost {between(terms)}. {CREDITS} Leave "
     "out sub-accounts without spending, without a budget or with one of 0; who stayed below the budget has a negative "
-    f"variance. {USD} {CENT} {PERCENT.replace(' from 0 to 100', '')} {ties(terms.top)}",
+    f"variance. {USD} {CENT} {ANY_PERCENT} {ties(terms.top)}",
     lambda terms: sql_rows(terms) + "SELECT SubAccountId AS sub_account, sum(pico) AS spent_usd_num, "
     f"{PICO_SQL} AS spent_usd_den, 100 * (sum(pico) - any_value(budget)) AS variance_percent_num, "
     "any_value(budget) AS variance_percent_den, count(*) AS rows_counted FROM chosen JOIN (SELECT SubAccountId, "

@@ -13,6 +13,7 @@ NO_NEGATIVE = "Leave out rows with a negative BilledCost."
 CREDITS = "Rows of every ChargeCategory count, taxes and credits too."
 CENT = "Give amounts to the cent or finer."
 PERCENT = "Give percentages as numbers from 0 to 100 with two decimals or more."
+ANY_PERCENT = "Give percentages as numbers with two decimals or more."
 
 
 def between(terms: Terms) -> str:

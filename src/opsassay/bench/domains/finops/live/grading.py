@@ -145,7 +145,10 @@ def _request_problem(final: Sequence[CostReading]) -> str | None:
             ("CPU", sum(one.cpu for one in of), sum(one.cpu_request for one in of)),
         ):
             if used > MOST_OVER_REQUEST * asked:
-                return f"{name} uses {used / asked:.1f} times the {what} that it requests"
+                times = (
+                    f"{used / asked:.1f} times the {what} that it requests" if asked else f"{what} and requests none"
+                )
+                return f"{name} uses {times}"
     return None
 
 

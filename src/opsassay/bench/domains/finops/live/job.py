@@ -32,9 +32,8 @@ PERFORM = "opsassay.bench.domains.finops.live.perform:perform_cost"
 def live_head(name: str) -> Task:
     """Return the head of the live task called *name*: that of its scenario, in this domain."""
     task = live_task(name)
-    stratum = {"cost-growth": "medium", "cost-idle": "easy"}.get(name, "hard" if name == "cost-autoscaler" else "easy")
     head = scenario_task(task.committed)
-    return head.model_copy(update={"domain": "finops", "task_class": CLASS, "stratum": stratum})
+    return head.model_copy(update={"domain": "finops", "task_class": CLASS, "stratum": task.stratum})
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,15 @@ class LiveCostJob(TrialJob):
     performer: str = PERFORM
 
     @classmethod
-    def of(cls, name: str, agent: TrialAgent, seed: int) -> LiveCostJob:
-        """Return the trial of the task called *name* by *agent*; raises NotFoundError for an oracle that it lacks."""
+    def of(cls, name: str, agent: TrialAgent, seed: int, cluster: ClusterSettings) -> LiveCostJob:
+        """Return the trial of the task called *name* by *agent*, on *cluster* when it is one for a cluster.
+
+        Raises NotFoundError for an oracle that it lacks.
+        """
         scenario = live_task(name).committed
         if agent.oracle is not None and agent.oracle not in scenario.oracles:
             raise NotFoundError(f"oracle of {name}", agent.oracle, scenario.oracles)
-        return cls(scenario, agent, "baseline", probes=False, seed=seed, cluster=ClusterSettings())
+        return cls(scenario, agent, "baseline", probes=False, seed=seed, cluster=cluster)
 
     @cached_property
     def cell(self) -> Cell:

@@ -17,10 +17,9 @@ from opsassay.model.cost import CostBudget
 from opsassay.model.incident import Window
 from opsassay.model.scenario import OpsCall, Scenario
 from opsassay.testbed.operations.autoscaling import Autoscaler
-from opsassay.testbed.operations.cost_tools import COST_TOOLS, CostVerbToolbox
+from opsassay.testbed.operations.cost_tools import COST_TOOLS, LiveCostToolbox
 from opsassay.testbed.operations.costs import CostAccount, CostWatch
-from opsassay.testbed.operations.stage import OperatorDesk, Stage, staged
-from opsassay.testbed.operations.tools import VerbToolbox
+from opsassay.testbed.operations.stage import CostedStage, OperatorDesk, Stage, staged
 
 USUAL_READINGS = 4
 """Readings before the trigger whose mean is what the same hour of last week cost."""
@@ -54,7 +53,9 @@ def _cost_staged(
     operations = scenario.trigger.operations
     cost = tuple(one for one in operations if tool_of(one) in COST_TOOLS)
     others = scenario.trigger.model_copy(update={"operations": tuple(one for one in operations if one not in cost)})
-    with staged(scenario.model_copy(update={"trigger": others}), seed, run_dir, cluster) as stage:
+    place = scenario.cluster and scenario.cluster.model_copy(update={"requests": block.requests})
+    deployed = scenario.model_copy(update={"trigger": others, "cluster": place})
+    with staged(deployed, seed, run_dir, cluster) as stage:
         yield CostStage(stage, block, cost, run_dir)
 
 
@@ -72,7 +73,7 @@ class CostStage:
     changes: tuple[OpsCall, ...]
     run_dir: Path
     watch: CostWatch | None = None
-    toolbox: CostVerbToolbox | None = None
+    toolbox: LiveCostToolbox | None = None
 
     def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
         """Have the observer write the timeline."""
@@ -87,19 +88,17 @@ class CostStage:
         """Provide the tools of the system and of its cost, once the usual cost is known."""
         with ExitStack() as stack:
             desk = stack.enter_context(self.inner.operated(usual, run_dir))
-            toolbox = desk.toolbox
-            if not isinstance(toolbox, VerbToolbox):
-                raise OperationError("Live cost tasks are for systems on this machine; their tools are its verbs.")
-            account = CostAccount(
-                self.block.prices,
-                dict(self.block.requests),
-                autoscalers={one.service: one for one in self.block.autoscalers},
-            )
-            self.watch = stack.enter_context(CostWatch(account, toolbox.running, toolbox.telemetry, run_dir))
-            stack.enter_context(Autoscaler(account.autoscalers, self.watch.utilization, toolbox.scale))
+            sight = desk.toolbox.sight
+            if not isinstance(self.inner, CostedStage) or sight is None:
+                raise OperationError("Live cost tasks need a substrate that tells what its systems request and use.")
+            system = self.inner.costed(self.block.requests, self.block.autoscalers)
+            account = CostAccount(self.block.prices)
+            self.watch = stack.enter_context(CostWatch(account, system, sight.telemetry, run_dir))
+            if not system.scales_itself:
+                stack.enter_context(Autoscaler(system, self.watch.utilization))
             self._await_settled()
             self._fix_usual(self.watch)
-            self.toolbox = CostVerbToolbox(toolbox, self.watch, run_dir)
+            self.toolbox = LiveCostToolbox(desk.toolbox, self.watch, run_dir)
             yield replace(desk, toolbox=self.toolbox)
 
     @contextmanager

@@ -6,20 +6,25 @@ import hashlib
 import json
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
+import yaml
 from pydantic import Field, model_validator
 
 from opsassay.errors import NotFoundError
 from opsassay.model.base import Written
 from opsassay.model.cost import AutoscalerSettings, CostCause, PriceBook, ResourceRequest
-from opsassay.model.files import load_yaml
+from opsassay.model.files import parse_yaml
+from opsassay.model.overrides import merged
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.scenarios import system_of
 
 LIVE = Path(__file__).parent
-CLASS = "alert"
-TASKS = ("cost-growth", "cost-autoscaler", "cost-memory", "cost-idle")
+CLASS, CLASS_ON_KUBERNETES = "alert", "alert-on-kubernetes"
+"""What a plan calls the four tasks on this machine, and the same four on a cluster."""
+ON_KUBERNETES = "-on-kubernetes"
+LOCAL_TASKS = ("cost-growth", "cost-autoscaler", "cost-memory", "cost-idle")
+TASKS = (*LOCAL_TASKS, *(name + ON_KUBERNETES for name in LOCAL_TASKS))
 
 
 class Demand(Written):
@@ -62,6 +67,7 @@ class CostBlock(Written):
 class LiveCostTask(Written):
     """One alert-driven task."""
 
+    stratum: Literal["easy", "medium", "hard"]
     scenario: Scenario
     cost: CostBlock
 
@@ -91,7 +97,12 @@ def optimum_file(name: str) -> Path:
 
 @cache
 def live_task(name: str) -> LiveCostTask:
-    """Return the live task called *name*; raises NotFoundError, ConfigError."""
+    """Return the live task called *name*; raises NotFoundError, ConfigError.
+
+    On a cluster it is that of this machine in all that the file of its own does not say.
+    """
     if name not in TASKS:
         raise NotFoundError("live cost task", name, TASKS)
-    return load_yaml(LIVE / f"{name}.yaml", LiveCostTask)
+    files = [LIVE / f"{one}.yaml" for one in dict.fromkeys((name.removesuffix(ON_KUBERNETES), name))]
+    layers = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in files)
+    return parse_yaml(yaml.safe_dump(merged(*layers), sort_keys=False), LiveCostTask, str(files[-1]), lines=False)

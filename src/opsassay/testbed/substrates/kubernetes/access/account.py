@@ -25,6 +25,7 @@ LEAST_TOKEN_S = 600
 GROUPS = {
     "deployments": "apps", "replicasets": "apps", "statefulsets": "apps", "daemonsets": "apps", "jobs": "batch",
     "networkpolicies": "networking.k8s.io", "storageclasses": "storage.k8s.io", "poddisruptionbudgets": "policy",
+    "horizontalpodautoscalers": "autoscaling",
 }  # fmt: skip
 """API groups of what may be granted; the core for all else."""
 CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"

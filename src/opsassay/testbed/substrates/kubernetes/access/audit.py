@@ -32,6 +32,7 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 WATCHED = (
     "Pod", "Service", "ConfigMap", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "NetworkPolicy",
     "PersistentVolumeClaim", "ResourceQuota", "LimitRange", "PodDisruptionBudget", "Job",
+    "HorizontalPodAutoscaler",
 )  # fmt: skip
 """Whatever a scenario may let an agent write in the system's namespace, but for events and endpoints: those follow."""
 CONTROLLERS = ("ReplicaSet", "StatefulSet", "DaemonSet")

@@ -44,7 +44,10 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     },
 }  # fmt: skip
 """Kind to group and version, plural, and whether it lives in namespaces."""
-FORMER = {"PodDisruptionBudget": "apis/policy/v1beta1", "CronJob": "apis/batch/v1beta1"}
+FORMER = {
+    "PodDisruptionBudget": "apis/policy/v1beta1", "CronJob": "apis/batch/v1beta1",
+    "HorizontalPodAutoscaler": "apis/autoscaling/v2beta2",
+}  # fmt: skip
 """Group and version of the kinds that servers of 1.20 have under another one."""
 SHORT_NAMES: dict[str, tuple[str, ...]] = {
     "Namespace": ("ns",),

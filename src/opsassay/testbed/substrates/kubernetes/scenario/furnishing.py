@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from opsassay.model.cost import ResourceRequest
 from opsassay.model.system import Service
 from opsassay.testbed.substrates.kubernetes.manifests.system import PROBE, PROBE_PORT, Deployed, Object
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
@@ -25,12 +27,16 @@ ANYWHERE = [{"operator": "Exists"}]
 
 @dataclass(frozen=True)
 class Furnishing:
-    """What is deployed for a scenario; *objects* are whole manifests in the system's namespace."""
+    """What is deployed for a scenario; *objects* are whole manifests in the system's namespace.
+
+    *requests* is what a replica of each service named there requests.
+    """
 
     stand_ins: bool = False
     fillers: int = 0
     exclusive: bool = False
     objects: tuple[Object, ...] = ()
+    requests: Mapping[str, ResourceRequest] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,16 @@ class FurnishedSystem(Deployed):
             found[0]["metadata"]["labels"][EXCLUSIVE] = "true"
         return found
 
+    def services(self) -> list[Object]:
+        """Return a deployment and a service for each service, with what the scenario has it request."""
+        made = super().services()
+        for item in made:
+            name = item["metadata"]["name"]
+            if item["kind"] == "Deployment" and (request := self.furnishing.requests.get(name)) is not None:
+                (container,) = item["spec"]["template"]["spec"]["containers"]
+                container["resources"] = resources_of(request, self.system.services[name])
+        return made
+
     def probes(self) -> list[Object]:
         """Return the probe, twice and wherever a node is: it asks also while nodes are lost."""
         container = self._container(PROBE, arguments=["probe"], ports=[PROBE_PORT])
@@ -81,6 +97,17 @@ class FurnishedSystem(Deployed):
         container = self._container(name, command=command, ports=[SERVICE_PORT])
         deployment, *others = self._deployment(name, container, replicas=service.replicas, grace_s=service.drain_s)
         return [_light(deployment), *others]
+
+
+def resources_of(request: ResourceRequest, service: Service) -> Object:
+    """Return requests and limits of a replica of *service*: its own limits, or more where it *request*s more."""
+    return {
+        "requests": {"cpu": f"{1000 * request.cpu:g}m", "memory": f"{request.memory_mb}Mi"},
+        "limits": {
+            "cpu": f"{1000 * max(request.cpu, service.cpu_limit):g}m",
+            "memory": f"{max(request.memory_mb, service.memory_limit_mb)}Mi",
+        },
+    }
 
 
 def _light(deployment: Object) -> Object:

@@ -1,0 +1,122 @@
+"""What the cost of a system on a cluster is made of: requests of its pods, and HorizontalPodAutoscalers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from opsassay.model.cost import AutoscalerSettings, ResourceRequest
+from opsassay.model.system import System
+from opsassay.testbed.operations.costs import GB, Allocation
+from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Api, Object
+from opsassay.testbed.substrates.kubernetes.api.readings import is_over
+from opsassay.testbed.substrates.kubernetes.scenario.furnishing import resources_of
+
+HPA = "HorizontalPodAutoscaler"
+METRICS_API = "metrics.k8s.io"
+"""What a cluster's own autoscaling controller reads usage from."""
+SCALER = "kube-autoscaler"
+"""Field manager of what is scaled here: by its beginning it is known to be none of the agent's writes."""
+STABLE_S = 9
+"""As long as our own autoscaler waits until it scales down."""
+
+
+@dataclass(frozen=True)
+class ClusterCost:
+    """The `CostedSystem` of *system* in *namespace*: whatever tools or kubectl changed, it is read from the objects."""
+
+    api: Api
+    namespace: str
+    system: System
+
+    @cached_property
+    def scales_itself(self) -> bool:
+        """Whether the cluster has the metrics by which its own controller scales."""
+        return any(group["name"] == METRICS_API for group in self.api.request("GET", "/apis")["groups"])
+
+    def allocations(self) -> Mapping[str, Allocation]:
+        """Return what the pods of each service request together; those that wait for a node count too."""
+        found = dict.fromkeys(self.system.services, Allocation(0, 0.0, 0.0))
+        for pod in self.api.list("Pod", self.namespace):
+            service = (pod["metadata"].get("labels") or {}).get("app")
+            if service in found and not is_over(pod):
+                replicas, cpu, memory_gb = found[service]
+                more_cpu, more_bytes = _requested(pod["spec"])
+                found[service] = Allocation(replicas + 1, cpu + more_cpu, memory_gb + more_bytes / GB)
+        return found
+
+    def requests(self) -> Mapping[str, ResourceRequest]:
+        """Return what the deployments ask for each replica."""
+        found = {}
+        for item in self.api.list("Deployment", self.namespace):
+            cpu, memory = _requested(item["spec"]["template"]["spec"])
+            if item["metadata"]["name"] in self.system.services and cpu and memory >= 2**20:
+                found[item["metadata"]["name"]] = ResourceRequest(cpu=cpu, memory_mb=int(memory / 2**20))
+        return found
+
+    def set_requests(self, service: str, request: ResourceRequest) -> None:
+        """Change what each replica of *service* requests, which replaces its pods one after the other."""
+        container = {"name": service, "resources": resources_of(request, self.system.services[service])}
+        change = {"spec": {"template": {"spec": {"containers": [container]}}}}
+        self.api.patch("Deployment", service, change, self.namespace)
+
+    def autoscalers(self) -> Mapping[str, AutoscalerSettings]:
+        """Return the autoscalers that aim at a share of the CPU request, by the deployments that they scale."""
+        found = (_settings(item["spec"]) for item in self.api.list(HPA, self.namespace))
+        return {one.service: one for one in found if one is not None and one.service in self.system.services}
+
+    def set_autoscaler(self, settings: AutoscalerSettings) -> None:
+        """Make the autoscaler of a service, or change it."""
+        self.api.create(self._manifest(settings), replace=True)
+
+    def delete_autoscaler(self, service: str) -> None:
+        """Delete what scales *service*, whatever it is called."""
+        for item in self.api.list(HPA, self.namespace):
+            if item["spec"]["scaleTargetRef"]["name"] == service:
+                self.api.delete(HPA, item["metadata"]["name"], self.namespace)
+
+    def scale(self, service: str, replicas: int) -> None:
+        """Bring *service* to so many replicas."""
+        self.api.request(
+            "PATCH", self.api.path_of("Deployment", self.namespace, service), {"spec": {"replicas": replicas}},
+            query={"fieldManager": SCALER}, content_type=PATCH_TYPES["merge"],
+        )  # fmt: skip
+
+    def _manifest(self, settings: AutoscalerSettings) -> Object:
+        target = {"type": "Utilization", "averageUtilization": round(100 * settings.target_utilization)}
+        return {
+            "apiVersion": self.api.version_of(HPA),
+            "kind": HPA,
+            "metadata": {"name": settings.service, "namespace": self.namespace},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": settings.service},
+                "minReplicas": settings.min_replicas,
+                "maxReplicas": settings.max_replicas,
+                "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+                "behavior": {"scaleDown": {"stabilizationWindowSeconds": STABLE_S}},
+            },
+        }
+
+
+def _requested(pod: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the cores and bytes that the containers of a *pod*'s spec request."""
+    from kubernetes.utils.quantity import parse_quantity
+
+    asked = [(one.get("resources") or {}).get("requests") or {} for one in pod["containers"]]
+    cpu, memory = (sum(float(parse_quantity(one.get(name, 0))) for one in asked) for name in ("cpu", "memory"))
+    return cpu, memory
+
+
+def _settings(spec: Mapping[str, Any]) -> AutoscalerSettings | None:
+    """Return what the *spec* of an autoscaler says, None for one that aims at anything but a share of the CPU request."""
+    for metric in spec.get("metrics") or ():
+        about = metric.get("resource") or {}
+        share = (about.get("target") or {}).get("averageUtilization")
+        if about.get("name") == "cpu" and share:
+            return AutoscalerSettings(
+                service=spec["scaleTargetRef"]["name"], min_replicas=spec.get("minReplicas") or 1,
+                max_replicas=spec["maxReplicas"], target_utilization=share / 100,
+            )  # fmt: skip
+    return None

@@ -1,0 +1,50 @@
+"""What the cost of a system on this machine is made of: requests and autoscalers are agreed on, replicas are real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from opsassay.model.cost import AutoscalerSettings, ResourceRequest
+from opsassay.testbed.operations.costs import Allocation
+from opsassay.testbed.operations.tools import OperatedSystem
+
+
+@dataclass
+class LocalCost:
+    """The `CostedSystem` of the *running* system; nothing on this machine schedules by what its replicas *asked* for."""
+
+    running: OperatedSystem
+    asked: dict[str, ResourceRequest]
+    scalers: dict[str, AutoscalerSettings] = field(default_factory=dict)
+    scales_itself: bool = field(default=False, init=False)
+
+    def allocations(self) -> Mapping[str, Allocation]:
+        """Return what is there of each service, whatever its replicas do."""
+        rows = self.running.operate("ps", {})["replicas"]
+        counts = {name: sum(row["service"] == name for row in rows) for name in self.asked}
+        return {name: Allocation.of(count, self.asked[name]) for name, count in counts.items()}
+
+    def requests(self) -> Mapping[str, ResourceRequest]:
+        """Return what a replica of each service requests."""
+        return dict(self.asked)
+
+    def set_requests(self, service: str, request: ResourceRequest) -> None:
+        """Change what each replica of *service* requests."""
+        self.asked[service] = request
+
+    def autoscalers(self) -> Mapping[str, AutoscalerSettings]:
+        """Return the autoscalers by their services."""
+        return dict(self.scalers)
+
+    def set_autoscaler(self, settings: AutoscalerSettings) -> None:
+        """Make the autoscaler of a service, or change it."""
+        self.scalers[settings.service] = settings
+
+    def delete_autoscaler(self, service: str) -> None:
+        """Delete the autoscaler of *service*."""
+        self.scalers.pop(service, None)
+
+    def scale(self, service: str, replicas: int) -> None:
+        """Bring *service* to so many replicas."""
+        self.running.operate("scale", {"service": service, "replicas": replicas})
