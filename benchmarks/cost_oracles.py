@@ -1,6 +1,6 @@
 """Every oracle of the live cost tasks, and whether each ends where its file says: certificate, mark, metrics.
 
-    python benchmarks/cost_oracles.py STORE [--cluster FILE] [--only TASK ...] [--at-most N]
+    python benchmarks/cost_oracles.py STORE [--cluster FILE] [--only TASK ...] [--at-most N] [-j JOBS]
 
 With a FILE, the `cluster` block of a plan, it is the tasks on Kubernetes, else those on this machine. A store that is
 given again is gone on with, by *N* trials at most.
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--cluster", type=Path, help="a YAML file: the `cluster` block of a plan")
     parser.add_argument("--only", nargs="*", choices=LOCAL_TASKS, default=LOCAL_TASKS)
     parser.add_argument("--at-most", type=int, default=100, help="trials that are made by this call")
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="trials side by side")
     given = parser.parse_args()
     settings = load_yaml(given.cluster, ClusterSettings) if given.cluster else ClusterSettings()
     names = [name + (ON_KUBERNETES if given.cluster else "") for name in given.only]
@@ -38,10 +39,13 @@ def main() -> int:
         for name in names
         for oracle in live_task(name).scenario.oracles
     ]
+    jobs.sort(key=lambda job: job.agent.oracle != "right")  # whether a task can be solved at all is known first
     store, began = RunStore(given.store), time.monotonic()
     store.root.mkdir(parents=True, exist_ok=True)
     waiting = [job for job in jobs if store.finished(job.cell.hash) is None]
-    for end in run_jobs(store, waiting[: given.at_most], 1, ProgressLines(lambda line: print(line, flush=True))):
+    for end in run_jobs(
+        store, waiting[: given.at_most], given.jobs, ProgressLines(lambda line: print(line, flush=True))
+    ):
         print(end.message, flush=True)
     print(f"{min(given.at_most, len(waiting))} trials in {time.monotonic() - began:.0f} s")
     judged = [_judged(job, folder) for job in jobs if (folder := store.finished(job.cell.hash)) is not None]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from fractions import Fraction
 
+import polars as pl
 import pytest
 
 from opsassay.agents.contract import AnswerError
 from opsassay.bench.domains.finops.answers import MAX_ROWS, read_object, read_rows
+from opsassay.bench.domains.finops.focus.generate import cost_data
+from opsassay.bench.domains.finops.focus.world import CLOSED, REFUNDED
 from opsassay.bench.domains.finops.insight.grading import answer_of, cells_right, difference, grade_rows
-from opsassay.bench.domains.finops.insight.keys import MISTAKES, TEMPLATES, Question
+from opsassay.bench.domains.finops.insight.keys import KPIS, MISTAKES, TEMPLATES, Question, statement_rows
 from opsassay.bench.domains.finops.insight.question import Key, Terms, cut
+from opsassay.bench.domains.finops.insight.reading import frame_rows, sql_rows
 
 SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed > 2 else []) for seed in range(1, 21)]
 TOP, CATEGORY = TEMPLATES["top-applications"], TEMPLATES["category-cost"]
@@ -110,6 +114,42 @@ def test_days_of_another_zone_move_the_window():
         one for seed in range(1, 9) for one in [Question(TEMPLATES["tag-policy"], seed)] if one.terms.zone != "UTC"
     )
     assert question.by_sql(question.terms) != question.by_sql(MISTAKES["other_zone"][1](question.terms))
+
+
+def test_the_day_on_which_clocks_change_has_23_or_25_hours_in_both_implementations():
+    data = cost_data(1)
+    world, name = data.world, data.world.resources[0].name
+    first, last = world.start.date() + timedelta(days=1), world.end.date() - timedelta(days=2)
+    terms = Terms("BilledCost", first, last, "Europe/Berlin")
+    of = frame_rows(data.tables, terms).filter((pl.col("ResourceName") == name) & (pl.col("ChargeCategory") == "Usage"))
+    by_frame = {str(day): count for day, count in of.group_by("day").len().rows()}
+    counted = "SELECT day::VARCHAR AS day, count(*) AS hours FROM chosen WHERE ChargeCategory = 'Usage' "
+    rows = statement_rows(data, sql_rows(terms) + counted + f"AND ResourceName = '{name}' GROUP BY ALL")
+    assert {row["day"]: row["hours"] for row in rows} == by_frame
+    assert sorted(set(by_frame.values())) in ([23, 24], [24, 25])
+    assert sum(hours != 24 for hours in by_frame.values()) == 1
+
+
+def test_accounts_whose_total_is_not_above_zero_are_in_no_answer_about_a_share_of_it():
+    question = Question(TEMPLATES["credit-coverage"], 1)
+    traps = {one.sub_id for one in question.data.world.accounts if one.sub_name in (REFUNDED, CLOSED)}
+    assert len(traps) == 2
+    assert not traps & {row["sub_account"] for row in question.by_sql(question.terms)}
+
+
+def test_every_kpi_of_e_1_1_is_a_template():
+    words = "; ".join(template.kpi.lower() for template in TEMPLATES.values())
+    for kpi in (
+        "resource utilization", "unpredicted variance", "auto-scaling efficiency", "accuracy rate (usage)",
+        "accuracy rate (spend)", "covered by commitment", "discount waste", "unused resources", "unallocated shared",
+        "budgeted vs. forecasted", "effective savings", "tagging policy", "frequent access tier", "carbon associated",
+    ):  # fmt: skip
+        assert kpi in words, kpi
+
+
+@pytest.mark.parametrize("name", KPIS)
+def test_a_further_kpi_has_at_least_four_wrong_oracles(name):
+    assert len(Question(KPIS[name], 1).oracles) >= 5
 
 
 FIELDS = CATEGORY.fields

@@ -102,11 +102,15 @@ class ClusterCost:
 
 def _requested(pod: Mapping[str, Any]) -> tuple[float, float]:
     """Return the cores and bytes that the containers of a *pod*'s spec request."""
+    asked = [(one.get("resources") or {}).get("requests") or {} for one in pod["containers"]]
+    cpu, memory = ([_amount(one.get(name, 0)) for one in asked] for name in ("cpu", "memory"))
+    return sum(cpu), sum(memory)
+
+
+def _amount(quantity: str | int) -> float:
     from kubernetes.utils.quantity import parse_quantity
 
-    asked = [(one.get("resources") or {}).get("requests") or {} for one in pod["containers"]]
-    cpu, memory = (sum(float(parse_quantity(one.get(name, 0))) for one in asked) for name in ("cpu", "memory"))
-    return cpu, memory
+    return float(parse_quantity(quantity))  # type: ignore[no-untyped-call]
 
 
 def _settings(spec: Mapping[str, Any]) -> AutoscalerSettings | None:
