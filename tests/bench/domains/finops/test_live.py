@@ -6,11 +6,13 @@ import json
 
 import pytest
 
+from opsassay.bench.core.results import ResultRow
 from opsassay.bench.domains.finops.domain import FINOPS_DOMAIN
 from opsassay.bench.domains.finops.insight.keys import KPIS
 from opsassay.bench.domains.finops.live.grading import MARKS, judge_cost
 from opsassay.bench.domains.finops.live.optimum import search, stored_optimum
-from opsassay.bench.domains.finops.live.setup import LOCAL_TASKS, TASKS, live_task, optimum_file
+from opsassay.bench.domains.finops.live.setup import LOCAL_TASKS, ON_KUBERNETES, TASKS, live_task, optimum_file
+from opsassay.bench.domains.finops.tables import cost_tables
 from opsassay.errors import NotFoundError
 from opsassay.model.cost import CostAlertRule, CostBudget, PriceBook, ReportedCause, ResourceRequest
 from opsassay.model.run import Metric, MetricStatus
@@ -224,3 +226,45 @@ def test_the_alert_needs_a_record_of_last_week_and_heeds_the_budget():
 def test_an_unknown_task_is_refused():
     with pytest.raises(NotFoundError, match="cost-memory"):
         live_task("cost-memry")
+
+
+def test_table_32_has_pass_at_k_and_means_with_sd_over_all_runs():
+    def row(task, seed, passed, proximity):
+        values = {"passed": passed, "diagnosis_right": 1.0, "proximity_cpu_cost": proximity}
+        metrics = {name: Metric(value=value, status=MetricStatus.SCORED) for name, value in values.items()}
+        return ResultRow("finops", task, "mine", "default", seed, None, None, metrics)
+
+    runs = [("cost-idle", 0.0, 0.5), ("cost-idle", 1.0, 1.0), ("cost-memory", 0.0, -0.5), ("cost-memory", 0.0, 0.0)]
+    table = cost_tables([row(task, n % 2, passed, near) for n, (task, passed, near) in enumerate(runs)])[-1]
+    (found,) = (dict(zip(table.columns, one, strict=True)) for one in table.rows)
+    assert (found["mitigation pass@1 %"], found["k"], found["mitigation pass@k %"]) == ("25.0", 2, "50.0")
+    assert found["diagnosis pass@k %"] == "100.0"
+    assert found["proximity_cpu_cost"] == "0.25 ± 0.65"
+
+
+def test_a_plan_names_classes_and_the_cluster_that_tasks_for_kubernetes_happen_on(tmp_path):
+    def jobs(*tasks):
+        part = {"tasks": list(tasks), "agents": ["oracle:right", "chance"], "cluster": {"context": "kind-mine"}}
+        return FINOPS_DOMAIN.jobs(part, tmp_path, "plan")
+
+    assert len(jobs("all")) == 2 * 16
+    assert {job.task.name for job in jobs("kpi")} == set(KPIS)
+    on_cluster = jobs("alert-on-kubernetes")
+    assert [job.scenario.id for job in on_cluster] == [name + ON_KUBERNETES for name in LOCAL_TASKS]
+    assert {job.cluster.context for job in on_cluster} == {"kind-mine"}
+    assert [job.scenario.id for job in jobs("alert")] == list(LOCAL_TASKS)
+
+
+@pytest.mark.parametrize("name", LOCAL_TASKS)
+def test_a_task_on_a_cluster_is_the_same_but_for_how_it_breaks_and_what_pods_need(name):
+    here, there = live_task(name), live_task(name + ON_KUBERNETES)
+    assert there.scenario.cluster is not None
+    assert there.scenario.cluster.changes
+    assert here.scenario.trigger.operations
+    assert there.scenario.alert == here.scenario.alert
+    assert there.scenario.verification == here.scenario.verification
+    assert {n: (o.fails, o.expect) for n, o in there.scenario.oracles.items()} == {
+        n: (o.fails, o.expect) for n, o in here.scenario.oracles.items()
+    }
+    for what in ("prices", "budget_share", "cause", "service", "tolerance", "fails", "autoscalers"):
+        assert getattr(there.cost, what) == getattr(here.cost, what)

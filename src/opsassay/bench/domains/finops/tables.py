@@ -19,6 +19,7 @@ from opsassay.bench.domains.finops.insight.keys import QUESTIONS
 from opsassay.bench.domains.finops.live.grading import PROXIMITIES
 from opsassay.bench.domains.finops.live.setup import TASKS, live_task
 from opsassay.bench.domains.finops.tasks import published
+from opsassay.grading.repeats import mean_pass_at_k
 from opsassay.model.run import MetricStatus
 
 
@@ -55,12 +56,22 @@ def _of(rows: Iterable[ResultRow], known: Iterable[str]) -> list[ResultRow]:
     return [row for row in rows if row.task.partition("@")[0] in names]
 
 
-def _rate(rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
-    per_task: dict[str, list[float]] = {}
+def _outcomes(rows: Sequence[ResultRow], metric: str) -> dict[str, list[bool]]:
+    """Return by task which of its repeats succeeded."""
+    per_task: dict[str, list[bool]] = {}
     for row in rows:
         if (grade := row.metrics.get(metric)) is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
-            per_task.setdefault(row.task, []).append(float(grade.value == 1.0))
-    return f"{100 * fmean(map(fmean, per_task.values())):.1f}" if per_task else None
+            per_task.setdefault(row.task, []).append(grade.value == 1.0)
+    return per_task
+
+
+def _rate(rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
+    return _pass_at(1, rows, metric)
+
+
+def _pass_at(k: int, rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
+    outcomes = _outcomes(rows, metric)
+    return f"{100 * mean_pass_at_k(outcomes, k):.1f}" if outcomes else None
 
 
 def _mean(rows: Sequence[ResultRow], metric: str) -> str | None:
@@ -149,10 +160,21 @@ def _per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
 def _live(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     titles = [f"proximity_{name}{end}" for name in PROXIMITIES for end in ("", "_clamped")]
     found = tuple(
-        (name, _rate(of, "diagnosis_right"), _rate(of), *(_mean(of, title) for title in titles))
+        (name, *_rates(of), *(_mean(of, title) for title in titles))
         for name, rows in sorted(solvers.items())
         if (of := _of(rows, TASKS))
     )
-    note = "A proximity is 1 - |observed - optimum| / optimum; raw it may be negative, clamped it lies between 0 and 1."
-    columns = ("solver", "diagnosis pass@1 %", "mitigation pass@1 %", *titles)
+    note = (
+        "k is the fewest repeats of a task. A proximity is 1 - |observed - optimum| / optimum; raw it may be negative, "
+        "clamped it lies between 0 and 1."
+    )
+    passing = ("diagnosis pass@1 %", "mitigation pass@1 %", "k", "diagnosis pass@k %", "mitigation pass@k %")
+    columns = ("solver", *passing, *titles)
     return ResultTable("Alert-driven tasks, by solver", columns, found, note, number=32)
+
+
+def _rates(rows: Sequence[ResultRow]) -> tuple[str | int | None, ...]:
+    """Return how often causes were named and mitigations passed, in one try and in as many as every task has."""
+    names = ("diagnosis_right", "passed")
+    k = min(map(len, _outcomes(rows, "passed").values()), default=1)
+    return (*(_rate(rows, name) for name in names), k, *(_pass_at(k, rows, name) for name in names))
