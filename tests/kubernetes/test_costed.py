@@ -66,8 +66,13 @@ def test_an_autoscaler_is_an_object_that_kubectl_may_change(cost, small_cluster)
     cost.set_autoscaler(PRICING)
     assert cost.autoscalers() == {"pricing": PRICING}
     spec = small_cluster.objects[HPA, "mine", "pricing"]["spec"]
-    spec["metrics"] = [{"type": "External", "external": {"metric": {"name": "queue"}}}]
-    assert cost.autoscalers() == {}, "one that follows something else is left to the cluster"
+    memory = {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 50}}
+    for other in (
+        {"type": "Resource", "resource": memory},
+        {"type": "External", "external": {"metric": {"name": "q"}}},
+    ):
+        spec["metrics"] = [other]
+        assert cost.autoscalers() == {}, "one that follows something else is left to the cluster"
     cost.delete_autoscaler("pricing")
     assert small_cluster.of(HPA) == []
 

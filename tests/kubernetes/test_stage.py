@@ -42,6 +42,13 @@ def test_a_stage_says_where_it_is_and_what_stands_behind_each_service_and_leaves
     assert small_cluster.namespaces() == []
 
 
+def test_the_namespace_by_which_a_system_is_known_goes_last(small_cluster, block, tmp_path):
+    with staged(UNREACHABLE, 0, tmp_path, block) as stage:
+        name = stage.running.name
+    ended = [one.path.rpartition("/")[2] for one in small_cluster.asked if one.method == "DELETE"]
+    assert [one for one in ended if one.startswith(name)] == [f"{name}-watch", name]
+
+
 @pytest.mark.parametrize(
     ("scenario", "change", "error", "words"),
     [

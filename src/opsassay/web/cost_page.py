@@ -29,6 +29,8 @@ from opsassay.web.plain import plain
 from opsassay.web.reports import PageRequest
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1130.0, 150.0, 70.0, 10.0, 24.0
+LABEL = 80.0
+"""Width that the label of a phase takes at most."""
 POINTS_DRAWN = 800
 """Points of a line; of more of them the highest of each group is drawn, so that no spike is lost."""
 
@@ -115,7 +117,10 @@ def _live_figure(folder: Path, run: Run) -> Figure:
     up = Axis(0.0, max([best, *(reading.hourly_usd for reading in readings)]) * 1.1, HEIGHT - BOTTOM, TOP)
     curve = _curve([(reading.time_ns / 1e9, reading.hourly_usd) for reading in readings], across, up)
     marks = [line(across.at(p.time_ns / 1e9), TOP, across.at(p.time_ns / 1e9), HEIGHT - BOTTOM, "rule") for p in phases]
-    names = [text(across.at(p.time_ns / 1e9) + 2, TOP + 10, p.phase.replace("_", " "), "small muted") for p in phases]
+    names = [
+        text(x + 2, TOP + 10 + 11 * row, p.phase.replace("_", " "), "small muted")
+        for p, (x, row) in zip(phases, _rows_of([across.at(p.time_ns / 1e9) for p in phases]), strict=True)
+    ]
     fired = [
         rect(across.at(reading.time_ns / 1e9), HEIGHT - BOTTOM + 1, 3, 5, "firing")
         for reading in readings
@@ -126,6 +131,15 @@ def _live_figure(folder: Path, run: Run) -> Figure:
     lines += [line(LEFT, up.at(budget[-1]), WIDTH - 10, up.at(budget[-1]), "budget")] if budget else []
     title = "Cost in USD per hour; dashed the last budget, dotted the optimum, below it when the alert fired"
     return Figure("live", title, WIDTH, HEIGHT, join([*_frame(up), *marks, *names, *lines, curve, *fired]))
+
+
+def _rows_of(places: Sequence[float]) -> list[tuple[float, int]]:
+    """Return each of *places* with the row of its label: the next one where it would lie over the label before it."""
+    found: list[tuple[float, int]] = []
+    for x in places:
+        close = bool(found) and x - found[-1][0] < LABEL
+        found.append((x, found[-1][1] + 1 if close else 0))
+    return found
 
 
 def _span(across: Axis, start: datetime, end: datetime, top: float, height: float, class_: str) -> Any:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from threading import Event
+from types import SimpleNamespace
+
 import pytest
 
+from opsassay.errors import LostError
 from opsassay.model.cost import AutoscalerSettings
 from opsassay.testbed.operations.autoscaling import EVERY_S, STABLE_S, Autoscaler, desired_replicas
 
@@ -30,7 +34,7 @@ def test_replicas_follow_usage(current, utilization, desired):
 
 def test_upwards_at_once_and_downwards_when_all_readings_agree():
     seen, scaled = {"a": (3, 0.5)}, []
-    one = Autoscaler({}, seen.get, lambda service, count: scaled.append((service, count)))
+    one = Autoscaler(SimpleNamespace(scale=lambda service, count: scaled.append((service, count))), seen.get)
     seen["a"] = (3, 1.0)
     one.decide("a", SETTINGS, 100.0)
     assert scaled == [("a", 6)]
@@ -45,5 +49,20 @@ def test_upwards_at_once_and_downwards_when_all_readings_agree():
 
 
 def test_a_service_that_nobody_can_read_is_left_alone():
-    one = Autoscaler({}, lambda _: None, lambda *_: pytest.fail("scaled"))
+    one = Autoscaler(SimpleNamespace(scale=lambda *_: pytest.fail("scaled")), lambda _: None)
     one.decide("a", SETTINGS, 1.0)
+
+
+def test_the_thread_goes_by_what_the_system_says_now_and_forgives_one_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr("opsassay.testbed.operations.autoscaling.EVERY_S", 0.005)
+    asked, done = [], Event()
+
+    def autoscalers():
+        asked.append(1)
+        if len(asked) == 1:
+            raise LostError("it is away")
+        return {"a": SETTINGS}
+
+    with Autoscaler(SimpleNamespace(autoscalers=autoscalers, scale=lambda *_: done.set()), lambda _: (3, 1.0)):
+        assert done.wait(10)
+    assert len(asked) >= 2

@@ -171,6 +171,11 @@ def test_a_claim_that_breaks_the_contract_is_refused(given, said):
         read_claims(given, ("a",), ranked=True)
 
 
+def test_more_anomalies_than_are_graded_are_no_answer():
+    with pytest.raises(AnswerError, match="20001 entries, more than 20000"):
+        read_claims({"anomalies": [GOOD] * 20_001}, ("a",), ranked=True)
+
+
 def test_times_of_other_zones_are_the_same_instants():
     text = '{"anomalies": [{"slice": "a", "start": "2024-10-27T02:00:00+02:00", "end": "2024-10-27T02:00:00+01:00"}]}'
     [claim] = read_claims(read_object(text), ("a",), ranked=False)

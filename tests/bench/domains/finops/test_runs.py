@@ -36,14 +36,14 @@ def desk(tmp_path):
         yield found
 
 
-def test_there_are_sixteen_tasks_on_cost_data_each_with_four_wrong_oracles():
+def test_there_are_sixteen_tasks_on_cost_data_and_seven_kpis_each_with_four_wrong_oracles():
     heads = [one.head for one in published()]
-    assert [sum(head.task_class == name for head in heads) for name in ("insight", "anomaly")] == [10, 6]
+    assert [sum(head.task_class == name for head in heads) for name in ("insight", "anomaly", "kpi")] == [10, 6, 7]
     assert {head.stratum for head in heads} == {"easy", "medium", "hard"}
     for head in heads:
         assert head.oracles[0] == "right"
         assert len(head.oracles) >= 5
-    assert len({head.commitment for head in heads}) == 16
+    assert len({head.commitment for head in heads}) == 23
 
 
 def test_a_plan_runs_oracles_and_baselines_and_is_gone_on_with(tmp_path, capsys):
