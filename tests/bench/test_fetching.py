@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shutil
 import tarfile
 import threading
@@ -21,11 +22,14 @@ from opsassay.cli import run
 
 GOLDEN = Path(__file__).parent / "golden" / "diagnosis_store"
 ITEM = "28a6d673b4bcc31b"
+EXAMPLES = re.findall(
+    r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "formats.md").read_text(), re.DOTALL
+)
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    out = tmp_path_factory.mktemp("published") / "small"
+    out = tmp_path_factory.mktemp("published") / "published"
     assert run(["export", "dataset", str(GOLDEN), "-o", str(out), "--license", "cc-by-4.0"]) == 0
     return out
 
@@ -62,7 +66,7 @@ def seal(folder):
     (folder / "SHA256SUMS").write_text("".join(lines))
 
 
-def test_datasets_reads_the_folder(published, tmp_path):
+def test_datasets_reads_the_folder(published, tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
     load = partial(datasets.load_dataset, str(published), cache_dir=str(tmp_path / "cache"))
     (row,) = load(split="train").to_list()
@@ -73,6 +77,12 @@ def test_datasets_reads_the_folder(published, tmp_path):
     assert spans["span_id"][:] == told["span_id"].to_list()
     head = yaml.safe_load((published / "README.md").read_text().split("---\n")[1])
     assert head["license"] == "cc-by-4.0"
+    monkeypatch.chdir(published.parent)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (example,) = [block for block in EXAMPLES if 'load_dataset("published"' in block]
+    found: dict = {}
+    exec(example, found)
+    assert found["spans"].num_rows == spans.num_rows
     names = set(datasets.get_dataset_config_names(str(published)))
     assert (
         names

@@ -38,7 +38,7 @@ Open = Callable[[str], BinaryIO]
 """Opens a file of the source by its name in SHA256SUMS."""
 
 
-class Budget:
+class Allowance:
     """The bytes that a fetch may still take; what is beyond raises DatapackError."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -60,8 +60,8 @@ def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
     same files is left as it is. Raises UserError for a source that is none, DatapackError for one that is not what its
     checksums say or holds what is not a plain file, OperationError when a server fails: what was checked is kept then.
     """
-    budget = Budget(most_bytes)
-    with _opened(source, budget) as open_:
+    allowance = Allowance(most_bytes)
+    with _opened(source, allowance) as open_:
         sums = _sums(_text(open_, source), source)
         if out.exists():
             _require_same(out, sums)
@@ -69,7 +69,7 @@ def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
         out.parent.mkdir(parents=True, exist_ok=True)
         partial = out.parent / f".{out.name}.fetching"
         try:
-            fetched = _fetch_all(open_, sums, partial, budget)
+            fetched = _fetch_all(open_, sums, partial, allowance)
             lines = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
             (partial / CHECKSUMS).write_text(lines, encoding="utf-8")
             partial.rename(out)
@@ -83,20 +83,20 @@ def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
 
 
 @contextmanager
-def _opened(source: str, budget: Budget) -> Iterator[Open]:
+def _opened(source: str, allowance: Allowance) -> Iterator[Open]:
     """Yield what opens the files of *source*."""
     path = Path(source)
     if path.is_dir():
         yield lambda name: open_plain(_inside(path, name))
     elif path.exists():
-        with _unpacked(path, budget) as folder:
+        with _unpacked(path, allowance) as folder:
             yield lambda name: open_plain(_inside(folder, name))
     elif source.endswith(_TARS) and "://" in source:
         with tempfile.TemporaryDirectory(prefix="opsassay-") as folder:
             packed = Path(folder) / "packed.tar"
             with _asked(source) as stream, packed.open("wb") as file:
-                _copy(stream, file, budget)
-            with _unpacked(packed, budget) as unpacked:
+                _copy(stream, file, allowance)
+            with _unpacked(packed, allowance) as unpacked:
                 yield lambda name: open_plain(_inside(unpacked, name))
     else:
         base = _base(source)
@@ -177,7 +177,7 @@ def _is_safe(name: str) -> bool:
     return shown(name) == name and "\\" not in name and name != CHECKSUMS and not {"", ".", ".."} & set(parts)
 
 
-def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, budget: Budget) -> int:
+def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, allowance: Allowance) -> int:
     """Bring every file that is not there already into *partial*, and take away what does not belong there."""
     fetched = 0
     for name, digest in sums.items():
@@ -188,7 +188,7 @@ def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, budget: Budg
         file.unlink(missing_ok=True)
         try:
             with open_(name) as stream, file.open("xb") as copy:
-                found = _copy(stream, copy, budget)
+                found = _copy(stream, copy, allowance)
         except (FileNotFoundError, UserError) as error:
             if isinstance(error, OperationError | DatapackError):
                 raise
@@ -206,11 +206,11 @@ def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, budget: Budg
     return fetched
 
 
-def _copy(stream: BinaryIO, file: BinaryIO, budget: Budget) -> str:
-    """Copy *stream* within *budget* and return the SHA-256 of what came."""
+def _copy(stream: BinaryIO, file: BinaryIO, allowance: Allowance) -> str:
+    """Copy *stream* within *allowance* and return the SHA-256 of what came."""
     total = hashlib.sha256()
     while chunk := stream.read(_CHUNK):
-        budget.take(len(chunk))
+        allowance.take(len(chunk))
         total.update(chunk)
         file.write(chunk)
     if getattr(stream, "length", None):  # what http.client still waits for: it says nothing when reading by chunks
@@ -219,7 +219,7 @@ def _copy(stream: BinaryIO, file: BinaryIO, budget: Budget) -> str:
 
 
 def _digest(file: Path) -> str:
-    with open_plain(file) as stream:
+    with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -232,14 +232,14 @@ def _require_same(out: Path, sums: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _unpacked(path: Path, budget: Budget) -> Iterator[Path]:
+def _unpacked(path: Path, allowance: Allowance) -> Iterator[Path]:
     """Yield a folder with the plain files of the tar *path*; raises DatapackError for a link, a device, or a way out."""
     with tempfile.TemporaryDirectory(prefix="opsassay-") as name:
         folder = Path(name)
         try:
             with open_plain(path) as file, tarfile.open(fileobj=file, mode="r|*") as archive:
                 for number, member in enumerate(archive):
-                    _unpack(archive, member, folder, budget)
+                    _unpack(archive, member, folder, allowance)
                     if number > MOST_FILES:
                         raise DatapackError(f"{path} holds more than {MOST_FILES} files.")
         except (tarfile.TarError, EOFError, OSError, ValueError) as error:
@@ -248,7 +248,7 @@ def _unpacked(path: Path, budget: Budget) -> Iterator[Path]:
         yield inner[0] if len(inner) == 1 and inner[0].is_dir() else folder
 
 
-def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, budget: Budget) -> None:
+def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, allowance: Allowance) -> None:
     name = member.name.removeprefix("./").rstrip("/")
     if member.isdir() and name in ("", "."):
         return
@@ -263,4 +263,4 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, bud
     stream = archive.extractfile(member)
     assert stream is not None
     with stream, (folder / name).open("xb") as file:
-        _copy(stream, file, budget)  # type: ignore[arg-type]
+        _copy(stream, file, allowance)  # type: ignore[arg-type]

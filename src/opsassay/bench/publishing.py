@@ -53,7 +53,7 @@ def write_data_set(cases: Sequence[Case], source: Path, out: Path, *, license_: 
 
 
 def _index(cases: Sequence[Case]) -> pl.DataFrame:
-    """Return a row for each incident: what a solver is told of it."""
+    """Return a row for each incident: what a solver knows of it beside the tables."""
     rows = [
         {
             "id": incident.id,

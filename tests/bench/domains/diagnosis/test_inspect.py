@@ -59,6 +59,7 @@ def right_answer(store):
 
 
 def test_inspect_runs_our_task_and_its_log_becomes_runs(store, tmp_path, capsys):
+    pytest.importorskip("inspect_ai", reason="inspect_ai is not installed")
     answer = right_answer(store)
     blames = [
         {
@@ -120,6 +121,13 @@ def test_inspect_runs_our_task_and_its_log_becomes_runs(store, tmp_path, capsys)
 
 def test_inspect_reads_the_logs_of_a_store_and_so_do_we(store, tmp_path, capsys):
     reading = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    (path,) = store.rglob("trace.jsonl")
+    first, answer = path.read_text().splitlines()
+    calls = [
+        {"tool": "query_sql", "arguments": {"sql": "SELECT 1"}, "output": "1", "status": "ok"},
+        {"tool": "query_sql", "arguments": {"sql": "SELEC"}, "output": "no SQL", "status": "error"},
+    ]
+    path.write_text(json.dumps(json.loads(first) | {"tool_logs": calls, "kind": "tool"}) + f"\n{answer}\n")
     assert run(["export", "inspect", str(store), "-o", str(tmp_path / "logs"), "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     assert len(items) == 4  # loudest, constant in two arms, and the agent
