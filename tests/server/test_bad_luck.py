@@ -15,6 +15,7 @@ import pytest
 import yaml
 from sqlalchemy import text
 
+from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import HeldError, Platform, beat, take
 from opsassay.server.database import engine_of
 from opsassay.server.events import Signer
@@ -143,7 +144,7 @@ def test_what_lasts_too_long_is_expired_and_counts(running):
     owner, benchmark = asked(running, name="stuck")
     url = running.database()
     engine = engine_of(url)
-    platform = Platform(running.state, engine, Signer.of(running.state))
+    platform = Platform(running.state, engine, Signer.of(running.state), Artefacts(running.state / "artefacts"))
     with engine.begin() as connection:
         connection.execute(CELLS.update().where(CELLS.c.benchmark_id == benchmark).values(bundle="Provisioning"))
     assert expire(platform) == 0
@@ -157,7 +158,7 @@ def test_what_lasts_too_long_is_expired_and_counts(running):
 def test_a_worker_whose_clock_is_wrong_neither_loses_nor_takes_a_cell(running):
     _, benchmark = asked(running, name="late")
     engine = engine_of(running.database())
-    platform = Platform(running.state, engine, Signer.of(running.state))
+    platform = Platform(running.state, engine, Signer.of(running.state), Artefacts(running.state / "artefacts"))
     with engine.connect() as connection:
         cell = connection.execute(CELLS.select().where(CELLS.c.benchmark_id == benchmark)).mappings().first()["id"]
     assert take(platform, cell, "one")["tries"] == 1
