@@ -112,7 +112,8 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
 
 def refusal(status: int, sentence: str) -> JSONResponse:
     """Return an answer that says in a sentence why there is none."""
-    return JSONResponse({"error": sentence}, status_code=status)
+    headers = {"Connection": "close"} if status == 413 else {}  # what else comes of its body is not read
+    return JSONResponse({"error": sentence}, status_code=status, headers=headers)
 
 
 def bearer(request: Request) -> str:
