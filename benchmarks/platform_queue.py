@@ -28,7 +28,7 @@ from opsassay.server.client import PlatformClient
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
-from server.conftest import Running  # type: ignore[import-not-found]  # noqa: E402 - tests are no package that is installed
+from server.conftest import Running  # type: ignore[import-not-found]  # noqa: E402 - tests are not installed
 from test_extending import install  # type: ignore[import-not-found]  # noqa: E402 - as above
 
 PAGE_TRIES = 7
