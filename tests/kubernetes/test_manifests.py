@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import yaml
 
@@ -87,3 +89,16 @@ def test_the_command_prints_documents_that_say_what_was_asked_for():
     refused = run_opsassay("render", "shp")
     assert refused.returncode == 2
     assert "shop" in refused.stderr
+
+
+@pytest.mark.live
+@pytest.mark.timeout(400)
+def test_a_real_api_server_takes_workers_of_the_platform(kubectl):
+    """A dry run on the server's side: the validation and the admission of a real control plane."""
+    manifests = run_opsassay("render", "worker", "--server", "http://opsassay-server:8400").stdout
+    taken = json.loads(kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", feed=manifests))
+    assert (taken["kind"], taken["spec"]["replicas"]) == ("Deployment", 4)
+    refused = kubectl(
+        "apply", "--dry-run=server", "-f", "-", feed=manifests.replace("replicas: 4", "replicas: -4"), check=False
+    )
+    assert refused.returncode != 0

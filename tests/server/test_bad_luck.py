@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -15,7 +16,9 @@ import pytest
 import yaml
 from sqlalchemy import text
 
+from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import HeldError, Platform, beat, take
+from opsassay.server.client import PlatformError
 from opsassay.server.database import engine_of
 from opsassay.server.events import Signer
 from opsassay.server.schema import CELLS
@@ -143,7 +146,7 @@ def test_what_lasts_too_long_is_expired_and_counts(running):
     owner, benchmark = asked(running, name="stuck")
     url = running.database()
     engine = engine_of(url)
-    platform = Platform(running.state, engine, Signer.of(running.state))
+    platform = Platform(running.state, engine, Signer.of(running.state), Artefacts(running.state / "artefacts"))
     with engine.begin() as connection:
         connection.execute(CELLS.update().where(CELLS.c.benchmark_id == benchmark).values(bundle="Provisioning"))
     assert expire(platform) == 0
@@ -154,10 +157,53 @@ def test_what_lasts_too_long_is_expired_and_counts(running):
     assert "was Provisioning for more than 1 hours" in found["cells"][0]["error"]
 
 
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """Have a disk of *size* at *folder*, a tmpfs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=False, capture_output=True
+    )
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.decode()[:200]}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_on_a_full_disk_cells_wait_and_uploads_are_refused_until_there_is_room(running):
+    stores, artefacts = running.state / "stores", running.state / "artefacts"
+    with small_disk(stores, "400k"), small_disk(artefacts, "64k"):
+        owner, benchmark = asked(running, name="patient")
+        agent = owner.ask("GET", "/api/agents")["items"][0]["id"]
+        report = owner.ask("POST", "/api/reports", {"agent": agent, "task_set": "bill", "said": {"x": 1}})["id"]
+        with pytest.raises(PlatformError, match="disk of the platform is full") as caught:
+            owner.ask("PUT", f"/api/reports/{report}/artefact", b"x" * 200_000)
+        assert caught.value.status == 507
+        assert owner.ask("PUT", f"/api/reports/{report}/artefact", b"small")["sha256"]
+        filler = stores / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as full:
+            while full.write(b"x" * 4096):
+                pass
+        worker = running.worker()
+        deadline = time.monotonic() + 90
+        while "the disk is full" not in (running.state / "further.log").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+        filler.unlink()
+        subprocess.run(["mount", "-o", "remount,size=20m", stores], check=True)
+        found = finished(owner, benchmark, 200)
+        ended(worker)
+        assert [(cell["bundle"], cell["error"], cell["tries"]) for cell in found["cells"]] == [
+            ("Terminated", None, 1)
+        ] * 3
+
+
 def test_a_worker_whose_clock_is_wrong_neither_loses_nor_takes_a_cell(running):
     _, benchmark = asked(running, name="late")
     engine = engine_of(running.database())
-    platform = Platform(running.state, engine, Signer.of(running.state))
+    platform = Platform(running.state, engine, Signer.of(running.state), Artefacts(running.state / "artefacts"))
     with engine.connect() as connection:
         cell = connection.execute(CELLS.select().where(CELLS.c.benchmark_id == benchmark)).mappings().first()["id"]
     assert take(platform, cell, "one")["tries"] == 1

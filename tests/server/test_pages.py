@@ -78,7 +78,7 @@ def test_a_form_from_elsewhere_does_nothing(browser, platform, token):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", [390, 2560])
 def test_pages_fit_and_can_be_used_by_keyboard(browser, platform, token, width, scheme):
     tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     sign_in(tab, platform, token)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
 
+from opsassay.server.artefacts import Artefacts
+from opsassay.server.benchmarks import Platform
 from opsassay.server.client import PlatformError
+from opsassay.server.database import engine_of
+from opsassay.server.events import Signer
 from opsassay.server.operations import OPERATIONS
+from opsassay.server.site import platform_app
 
 from .conftest import bundle, finished
 
@@ -78,6 +87,30 @@ def test_a_benchmark_comes_to_results_with_evidence_and_its_baseline_beside_it(p
     assert [one["id"] for one in owner.ask("GET", "/api/agents")["items"]] == [agent]
 
 
+def fetched(platform, path):
+    with urllib.request.urlopen(platform.url + path) as answer:
+        return json.loads(answer.read())
+
+
+def test_every_number_leads_to_its_runs_and_every_run_to_its_evidence(platform, owner, graded):
+    _, benchmark = graded
+    runs = fetched(platform, "/api/boards/bill/runs?solver=chance")
+    assert {f"runs/{one['run']}" for one in runs["items"]} == {cell["run"] for cell in benchmark["cells"]}
+    assert fetched(platform, "/api/boards/bill/runs?solver=chance&outcome=succeeded")["all"] == 0
+    cell = benchmark["cells"][0]
+    run = fetched(platform, f"/api/boards/bill/{cell['run']}")
+    events = {event["hash"]: event for event in owner.ask("GET", "/api/events?limit=10000")["items"]}
+    assert json.loads(events[run["event"]]["body"])["evidence"] == run["evidence"] == cell["evidence"]
+    two = fetched(platform, "/api/boards/bill/compare?one=chance&two=constant")
+    assert two["tasks"] == 3
+    assert "exactly the same" in two["answer"] or "cannot be distinguished" in two["answer"]
+    for path in ("runs/0000/1", "runs?outcome=none", "compare?one=chance&two=nobody"):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{platform.url}/boards/bill/{path}")
+        assert caught.value.code in (400, 404)
+        caught.value.close()
+
+
 def test_asking_again_is_no_second_chance(owner, graded):
     agent, benchmark = graded
     again = finished(owner, owner.request(agent, "bill"))
@@ -129,6 +162,73 @@ def test_another_users_token_gets_nothing_of_ones_own(other, graded):
         refused(other, "GET", f"/api/entries/{cell['id']}", status=403)
     assert other.ask("GET", "/api/agents")["items"] == []
     assert other.ask("GET", "/api/benchmarks")["items"] == []
+
+
+BODIES = {
+    "/api/users": {"name": "made by another", "role": "admin"},
+    "/api/agents": {"name": "not its own", "kind": "built_in", "domains": ["finops"], "source": "oracle:right"},
+    "/api/benchmarks": {"agent": "{agent}", "task_set": "bill"},
+    "/api/reports": {"agent": "{agent}", "task_set": "bill", "said": {"passed": 1}},
+    "/api/entries/{entry}/status": {"status": "STARTED"},
+    "/api/relay/{entry}/open": {"prompt": "another prompt"},
+    "/agents": {"name": "not its own", "kind": "built_in", "domains": "finops", "source": "oracle:right"},
+    "/benchmarks": {"agent": "{agent}", "task_set": "bill"},
+    "/users": {"name": "made by another", "role": "admin"},
+}
+FOR_EVERYBODY = {
+    "/api/events": "whoever is to check the chain needs all of it",
+    "/api/live": "it never ends, and says that something happened, not to whom",
+    "/login": "it gives a cookie for a token",
+    "/logout": "it takes the cookie away",
+}
+
+
+@pytest.fixture(scope="module")
+def routes(platform):
+    """Every route of the application with its method, as it is made: a new one is among them by itself."""
+    engine = engine_of(platform.database())
+    made = Platform(platform.state, engine, Signer.of(platform.state), Artefacts(platform.state / "artefacts"))
+    found = [
+        (method, route.path) for route in platform_app(made, platform.database()).routes for method in route.methods
+    ]
+    engine.dispose()
+    return [(method, path) for method, path in sorted(found) if method != "HEAD"]
+
+
+def test_another_users_token_gets_nothing_on_any_route(platform, owner, other, graded, routes):
+    agent, benchmark = graded
+    run = benchmark["cells"][0]["run"].split("/")
+    fill = {
+        "agent": agent, "benchmark": benchmark["id"], "entry": benchmark["cells"][0]["id"], "name": "ada",
+        "task_set": "bill", "cell": run[1], "attempt:int": run[2],
+        "report": owner.ask("POST", "/api/reports", {"agent": agent, "task_set": "bill", "said": {"x": 1}})["id"],
+    }  # fmt: skip
+    mine = [agent, benchmark["id"], *(cell["id"] for cell in benchmark["cells"])]
+    before = owner.benchmark(benchmark["id"])
+    for method, path in routes:
+        if path in FOR_EVERYBODY:
+            continue
+        body = {k: v.replace("{agent}", agent) if isinstance(v, str) else v for k, v in BODIES.get(path, {}).items()}
+        where = path
+        for name, value in fill.items():
+            where = where.replace("{" + name + "}", value)
+        data = json.dumps(body).encode() if path.startswith("/api") else urllib.parse.urlencode(body).encode()
+        headers = {"Authorization": f"Bearer {other._token}", "Cookie": f"opsassay={other._token}"}
+        request = urllib.request.Request(
+            platform.url + where, data if method != "GET" else None, headers, method=method
+        )
+        try:
+            with urllib.request.urlopen(request) as answer:
+                status, said = answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                status, said = error.code, error.read().decode()
+        assert not [one for one in mine if one in said], (method, path)
+        if method != "GET":
+            assert status in (400, 403), (method, path, status, said[:200])
+    assert owner.benchmark(benchmark["id"]) == before
+    names = [one["name"] for one in platform.client().ask("GET", "/api/users")["items"]]
+    assert "made by another" not in names
 
 
 def test_who_knows_the_truth_is_for_the_admin(platform, other):
@@ -187,6 +287,29 @@ def test_an_upload_without_bounds_is_refused(owner):
         owner, "POST", "/api/agents/bundle?name=big&level=expert&domains=finops", b"x" * (51 * 2**20), status=413
     )
     assert "at most" in status
+
+
+def test_an_upload_of_five_gigabytes_is_refused_without_memory_for_it(platform, owner):
+    server = psutil.Process(platform.process.pid)
+    before = server.memory_info().rss
+    port = int(platform.url.rpartition(":")[2])
+    head = (
+        "POST /api/agents/bundle?name=huge&level=expert&domains=finops HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"Authorization: Bearer {owner._token}\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as asked:  # who asks first is told at once
+        asked.sendall(f"{head}Content-Length: {5 * 2**30}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert asked.recv(1000).startswith(b"HTTP/1.1 413")
+    sent, part = 0, b"x" * 2**20
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as poured:  # and who does not is cut off
+        poured.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        with contextlib.suppress(OSError):
+            while sent < 5 * 2**30:
+                poured.sendall(b"100000\r\n" + part + b"\r\n")
+                sent += len(part)
+    assert sent < 200 * 2**20
+    assert server.memory_info().rss - before < 200 * 2**20
+    assert owner.ask("GET", "/api/health")["status"] == "ok"
 
 
 def test_an_agent_that_runs_elsewhere_works_by_the_protocol(platform, owner):

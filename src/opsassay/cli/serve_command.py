@@ -17,6 +17,9 @@ from opsassay.cli.output import FOLDER, say
 @click.option("--name", "names", multiple=True, help="Host name that the server answers to, beside this machine's own.")
 @click.option("--database", metavar="URL", help="postgresql://USER:PASSWORD@HOST/NAME; one of its own when left out.")
 @click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="Workers to start beside it.")
+@click.option(
+    "--artefacts", metavar="URL", envvar="OPSASSAY_ARTEFACTS", help="Object store for uploads: s3://BUCKET/PREFIX."
+)
 @click.option("--reindex", is_flag=True, help="Fill an empty database from the folder, and go on.")
 @click.pass_context
 def command(
@@ -28,6 +31,7 @@ def command(
     names: tuple[str, ...],
     database: str | None,
     workers: int,
+    artefacts: str | None,
     *,
     reindex: bool,
 ) -> None:
@@ -37,4 +41,4 @@ def command(
     """
     from opsassay.server.serving import ServeSettings, serve
 
-    context.exit(serve(ServeSettings(state, port, bind, names, database, workers, reindex, words, say)))
+    context.exit(serve(ServeSettings(state, port, bind, names, database, workers, reindex, words, artefacts, say)))

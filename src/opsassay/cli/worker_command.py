@@ -15,10 +15,22 @@ from opsassay.cli.output import FOLDER, say
 @click.option("--server", default="", help="Where agents that run elsewhere reach the platform: http://HOST:PORT.")
 @click.option("--domain", "domains", multiple=True, help="Take cells of this domain alone; repeat for more.")
 @click.option("-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Cells side by side.")
+@click.option(
+    "--artefacts", metavar="URL", envvar="OPSASSAY_ARTEFACTS", help="Object store for uploads, as of the server."
+)
 @click.option("--until-empty", is_flag=True, help="End when there is nothing left to do.")
-def command(database: str, state: Path, server: str, domains: tuple[str, ...], jobs: int, *, until_empty: bool) -> None:
+def command(
+    database: str,
+    state: Path,
+    server: str,
+    domains: tuple[str, ...],
+    jobs: int,
+    artefacts: str | None,
+    *,
+    until_empty: bool,
+) -> None:
     """Run cells of benchmarks, until it is ended; what it had begun another worker takes over."""
     from opsassay.server.serving import WorkSettings, work
 
-    ended = work(WorkSettings(state, database, server, domains, jobs, until_empty))
+    ended = work(WorkSettings(state, database, server, domains, jobs, until_empty, artefacts))
     say(f"opsassay: {ended}")

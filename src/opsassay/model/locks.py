@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 LOCK = ".lock"
 
@@ -17,14 +17,15 @@ def folder_lock(
 ) -> Iterator[None]:
     """Hold the lock *name* of *folder* while the block runs; it is held once, by threads as by processes.
 
-    Not to *wait* for who holds it raises *refusal*.
+    Whoever waits does so in the kernel and in turn: a hundred workers that look every 50 ms instead keep a processor busy.
+    Not to *wait* for who holds it raises *refusal*, or BlockingIOError. A link is not followed.
     """
-    lock = FileLock(folder / name, timeout=-1 if wait else 0, thread_local=False)
+    held = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
-        lock.acquire()
-    except Timeout as timeout:
-        raise (refusal or timeout) from None
-    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as taken:
+            raise (refusal or taken) from None
         yield
     finally:
-        lock.release()
+        os.close(held)

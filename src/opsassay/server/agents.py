@@ -7,25 +7,36 @@ import time
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from sqlalchemy import Connection, insert, select
 
 from opsassay.agents.command import CommandAgent
 from opsassay.agents.limits import Limits
+from opsassay.bench.core.domain import DOMAINS
 from opsassay.bench.core.ranking import ORACLE
 from opsassay.errors import UserError
 from opsassay.model.base import Written
 from opsassay.server.access import ForbiddenError, User, new_id
-from opsassay.server.artefacts import keep, path_of, unpack
+from opsassay.server.artefacts import Artefacts, unpack
+from opsassay.server.events import append
 from opsassay.server.index import note
 from opsassay.server.schema import AGENTS
 
 AGENT_YAML = "agent.yaml"
 RELAYS = "relays"
 _FOLDER = "agents"
+
+
+def _known(name: str) -> str:
+    if name not in DOMAINS.names():
+        raise ValueError(f"there is no such domain; choose from {', '.join(DOMAINS.names())}")
+    return name
+
+
+DomainName = Annotated[str, Field(max_length=40), AfterValidator(_known)]
 
 
 class AgentForm(Written):
@@ -36,11 +47,13 @@ class AgentForm(Written):
         description="run by name, run from an upload in our seal, or run by its owner"
     )
     level: Literal["beginner", "intermediate", "expert"] = "intermediate"
-    domains: tuple[Literal["diagnosis", "sre", "ciso", "finops"], ...] = Field(min_length=1)
+    domains: tuple[DomainName, ...] = Field(min_length=1)
     source: str = Field(default="", max_length=200, description="of a built-in one its name, as in a plan")
 
 
-def register(connection: Connection, state: Path, user: User, form: AgentForm, bundle: bytes | None) -> str:
+def register(
+    connection: Connection, state: Path, artefacts: Artefacts, user: User, form: AgentForm, bundle: bytes | None
+) -> str:
     """Register the agent of *form* for *user* and return its id; raises UserError.
 
     A bundle is a tar with agent.yaml at its top. It may show nothing of the machine to itself.
@@ -60,7 +73,7 @@ def register(connection: Connection, state: Path, user: User, form: AgentForm, b
     agent, source = new_id(), form.source
     if form.kind == "bundle":
         assert bundle is not None
-        source = keep(state, bundle)
+        source = artefacts.keep(bundle)
         _require_harmless(_unpacked(state, agent, bundle))
     elif form.kind == "self_hosted":
         _write_relay(state, agent, form.name)
@@ -70,6 +83,7 @@ def register(connection: Connection, state: Path, user: User, form: AgentForm, b
     }  # fmt: skip
     connection.execute(insert(AGENTS).values(**row))
     note(state, "agents", [row])
+    append(connection, "agent registered", agent, {"name": form.name, "kind": form.kind, "source": source})
     return agent
 
 
@@ -81,13 +95,13 @@ def agent_of(connection: Connection, user: User, agent: str) -> Mapping[str, Any
     return dict(row)
 
 
-def planned(state: Path, agent: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def planned(state: Path, artefacts: Artefacts, agent: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return how a plan names *agent*, and the further settings that it is run with."""
     if agent["kind"] == "built_in":
         return str(agent["source"]), {}
     folder = state / _FOLDER / agent["id"]
     if agent["kind"] == "bundle" and not folder.exists():  # a state folder without what follows from artefacts
-        _unpacked(state, agent["id"], path_of(state, agent["source"]).read_bytes())
+        _unpacked(state, agent["id"], artefacts.read(agent["source"]))
     sealing = "required" if agent["kind"] == "bundle" else "off"
     return str((folder / AGENT_YAML).absolute()), {"settings": {"sealing": sealing}}
 

@@ -5,6 +5,7 @@ The same list makes the routes and the OpenAPI description, so that neither can 
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from opsassay.server.states import TransitionError
 
 _log = Log(__name__)
 SMALL_BYTES = 2**20
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,10 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
             return refusal(_status_of(error), str(error))
         except DataError:
             return refusal(400, "A text holds a character that cannot be kept, such as NUL; leave it out.")
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            return refusal(507, "The disk of the platform is full; try again when there is room.")
         except OperationalError:
             return refusal(503, "The database does not answer now; try again.")
         return found if isinstance(found, Response) else JSONResponse(found, status_code=operation.status)
@@ -106,7 +112,8 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
 
 def refusal(status: int, sentence: str) -> JSONResponse:
     """Return an answer that says in a sentence why there is none."""
-    return JSONResponse({"error": sentence}, status_code=status)
+    headers = {"Connection": "close"} if status == 413 else {}  # what else comes of its body is not read
+    return JSONResponse({"error": sentence}, status_code=status, headers=headers)
 
 
 def bearer(request: Request) -> str:
@@ -129,12 +136,21 @@ async def _body(request: Request, operation: ApiOperation) -> Any:
 
 
 async def read_bounded(request: Request, most: int) -> bytes:
-    """Return the body of *request*; raises for one of more than *most* bytes, before all of it has come."""
-    content = bytearray()
+    """Return the body of *request*; raises for one of more than *most* bytes, before all of it has come.
+
+    Of one that says that it is larger nothing is kept, and nothing is sent for where the client asks first (`Expect`).
+    """
+    said = request.headers.get("content-length", "")
+    larger = said.isascii() and said.isdigit() and int(said[:20]) > most
+    refused = BodyError(413, f"This takes at most {most:,} bytes.")
+    if larger and request.headers.get("expect", "").lower() == "100-continue":
+        raise refused
+    content, size = bytearray(), 0
     async for part in request.stream():
-        content += part
-        if len(content) > most:
-            raise BodyError(413, f"This takes at most {most:,} bytes.")
+        size += len(part)
+        if size > most:
+            raise refused
+        content += b"" if larger else part
     return bytes(content)
 
 
@@ -146,7 +162,7 @@ def _where(error: ValidationError) -> str:
 
 def _answer(operation: ApiOperation, platform: Platform, request: Request, body: Any) -> Any:
     reads = operation.method == "GET"
-    with platform.engine.connect() if reads else platform.writing() as connection:
+    with platform.engine.connect() if reads else platform.asking() as connection:
         token = bearer(request)
         user = user_of(connection, token) if token else None
         if operation.roles is not None:
@@ -215,7 +231,7 @@ def _refusals(operation: ApiOperation) -> dict[str, Any]:
         codes["404"] = "It is not there."
         codes["409"] = "It may not follow what is."
     if operation.form is not None or operation.raw:
-        codes |= {"413": "The body is too large.", "422": "The body is not as described."}
+        codes |= {"413": "The body is too large.", "422": "The body is not as described.", "507": "The disk is full."}
     schema = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
     content = {"application/json": {"schema": schema}}
     return {code: {"description": said, "content": content} for code, said in codes.items()}

@@ -6,9 +6,10 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from opsassay.errors import UserError
+from opsassay.errors import OperationError, UserError
 from opsassay.outside import is_plain, one_sentence, open_plain
 from opsassay.telemetry.content import whole_file, whole_folder
 
@@ -17,20 +18,62 @@ MOST_BYTES = 50 * 2**20
 MOST_FILES = 500
 
 
-def keep(state: Path, content: bytes) -> str:
-    """Keep *content* in the folder *state* and return its digest; what is there already is not written again."""
-    digest = hashlib.sha256(content).hexdigest()
-    path = path_of(state, digest)
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as partial:
-            partial.write_bytes(content)
-    return digest
+class Artefacts:
+    """Where uploads are kept: a folder of this machine, or what fsspec reaches by a URL, such as ``s3://BUCKET/PREFIX``.
+
+    The extra ``object-store`` brings fsspec and S3; credentials and the address of an own S3 are what its client reads:
+    ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL``. Raises UserError for a URL that cannot be used.
+    """
+
+    def __init__(self, place: Path | str) -> None:
+        self._folder = place if isinstance(place, Path) else None
+        if isinstance(place, str):
+            from fsspec.core import url_to_fs
+
+            try:
+                self._files, self._root = url_to_fs(place)
+            except (ValueError, ImportError) as error:
+                raise UserError(f"Artefacts cannot be kept at {place}: {error}.") from error
+
+    def keep(self, content: bytes) -> str:
+        """Keep *content* and return its digest; what is there already is not written again. Raises OperationError."""
+        digest = hashlib.sha256(content).hexdigest()
+        if self._folder is None:
+            with _reached(self._root):
+                if not self._files.exists(self._path(digest)):
+                    self._files.makedirs(self._path(digest).rpartition("/")[0], exist_ok=True)
+                    self._files.pipe_file(self._path(digest), content)
+        elif not (path := self._folder / digest[:2] / digest).exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as partial:
+                partial.write_bytes(content)
+        return digest
+
+    def read(self, digest: str) -> bytes:
+        """Return the artefact named *digest*; raises OperationError when it is not there or not what its name says."""
+        if self._folder is not None:
+            path = self._folder / digest[:2] / digest
+            content = path.read_bytes() if path.exists() else None
+        else:
+            with _reached(self._root):
+                path_there = self._path(digest)
+                content = self._files.cat_file(path_there) if self._files.exists(path_there) else None
+        if content is None or hashlib.sha256(content).hexdigest() != digest:
+            raise OperationError(f"The artefact {digest} is not there, or is not what its name says; upload it again.")
+        return content
+
+    def _path(self, digest: str) -> str:
+        return f"{self._root}/{digest[:2]}/{digest}"
 
 
-def path_of(state: Path, digest: str) -> Path:
-    """Return where the artefact named *digest* is kept."""
-    return state / "artefacts" / digest[:2] / digest
+@contextmanager
+def _reached(root: str) -> Iterator[None]:
+    """Make what an object store raises one sentence; its clients have no error in common."""
+    try:
+        yield
+    except Exception as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise OperationError(f"The artefacts at {root} cannot be reached ({said[0][:200]}).") from error
 
 
 def unpack(content: bytes, folder: Path) -> None:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Engine, and_, cast, extract, func, insert, or_, select, update
+from sqlalchemy import BigInteger, Connection, Engine, and_, cast, extract, func, insert, or_, select, text, update
 
 from opsassay.bench.core.run import Job
 from opsassay.errors import LostError, OpsAssayError, UserError
 from opsassay.server.access import ForbiddenError, User, new_id
 from opsassay.server.agents import AgentForm, agent_of, planned, register
-from opsassay.server.events import Signer, append, take_turn
+from opsassay.server.artefacts import Artefacts
+from opsassay.server.events import Signer, append, chained
 from opsassay.server.index import note
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, StateMachine, route
@@ -24,6 +25,7 @@ from opsassay.server.task_sets import TaskSet, jobs_of, load_task_set
 HEARTBEAT_S, GONE_S = 5.0, 15.0
 """How often a worker says that it has a cell, and after how long without that another may take it."""
 MOST_CELLS = 20_000
+_ASKING_LOCK = 0x0A55A904
 NOW_NS = cast(extract("epoch", func.clock_timestamp()) * 1_000_000_000, BigInteger)
 """Heartbeats are by the clock of the database: those of workers may disagree, or jump."""
 
@@ -34,17 +36,27 @@ class HeldError(OpsAssayError):
 
 @dataclass(frozen=True)
 class Platform:
-    """What the parts of the platform share: the folder *state*, the database and the key that signs events."""
+    """What the parts of the platform share: the folder *state*, the database, the key that signs events, the artefacts."""
 
     state: Path
     engine: Engine
     signer: Signer
+    artefacts: Artefacts
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a connection in a transaction that writes events, and commit it at the end of the block."""
-        with self.engine.begin() as connection:
-            take_turn(connection)
+        """Give a connection in a transaction that writes events, and commit it at the end of the block.
+
+        Whoever locks rows locks a cell before its benchmark.
+        """
+        with self.engine.begin() as connection, chained(connection, self.signer):
+            yield connection
+
+    @contextmanager
+    def asking(self) -> Iterator[Connection]:
+        """Give a connection as `writing` does, to one at a time: who looks whether a name is taken may then take it."""
+        with self.writing() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ASKING_LOCK})
             yield connection
 
     def store(self, task_set: str) -> Path:
@@ -81,8 +93,8 @@ def _queued(platform: Platform, connection: Connection, agent: Mapping[str, Any]
     note(platform.state, "benchmarks", [row])
     note(platform.state, "cells", cells)
     body = {"agent": agent["id"], "task_set": task_set, "digest": digest, "cells": len(jobs)}
-    append(connection, platform.signer, "benchmark requested", benchmark, body)
-    move_benchmark(platform, connection, benchmark, "Queued")
+    append(connection, "benchmark requested", benchmark, body)
+    move_benchmark(connection, benchmark, "Queued")
     return benchmark
 
 
@@ -102,7 +114,7 @@ def _ensure_baseline(platform: Platform, connection: Connection, name: str, task
             raise UserError("The platform has no admin, to whom baselines belong; start it with `opsassay serve`.")
         form = AgentForm.model_validate({"name": label, "kind": "built_in", "domains": [tasks.domain], "source": name})
         user = User(owner["id"], owner["name"], owner["role"])
-        agent = agent_of(connection, user, register(connection, platform.state, user, form, None))
+        agent = agent_of(connection, user, register(connection, platform.state, platform.artefacts, user, form, None))
     asked = and_(
         BENCHMARKS.c.agent_id == agent["id"], BENCHMARKS.c.task_set == task_set, BENCHMARKS.c.digest == tasks.digest()
     )
@@ -111,7 +123,7 @@ def _ensure_baseline(platform: Platform, connection: Connection, name: str, task
 
 
 def _jobs(platform: Platform, agent: Mapping[str, Any], name: str, tasks: TaskSet) -> list[Job]:
-    asked, further = planned(platform.state, agent)
+    asked, further = planned(platform.state, platform.artefacts, agent)
     merged = {key: {**tasks.part.get(key, {}), **value} for key, value in further.items()}
     return jobs_of(platform.state, name, tasks, [asked], merged)
 
@@ -125,13 +137,22 @@ def _cell_row(benchmark: str, job: Job, now: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def jobs_by_hash(platform: Platform, benchmark: str) -> Mapping[str, Job]:
-    """Return the jobs of a benchmark by the hashes of their cells."""
+@dataclass(frozen=True)
+class FrozenBenchmark:
+    """What a benchmark asks: its *task_set*, its jobs by the hashes of their cells; a *hosted* agent runs elsewhere."""
+
+    task_set: str
+    hosted: bool
+    jobs: Mapping[str, Job]
+
+
+def asked_by(platform: Platform, benchmark: str) -> FrozenBenchmark:
+    """Return what a benchmark asks."""
     with platform.engine.connect() as connection:
         query = select(BENCHMARKS.c.plan, BENCHMARKS.c.task_set, AGENTS).join_from(BENCHMARKS, AGENTS)
         row = dict(connection.execute(query.where(BENCHMARKS.c.id == benchmark)).mappings().one())
     jobs = _jobs(platform, row, row["task_set"], TaskSet.model_validate(row["plan"]))
-    return {job.cell.hash: job for job in jobs}
+    return FrozenBenchmark(row["task_set"], row["kind"] == "self_hosted", {job.cell.hash: job for job in jobs})
 
 
 def require_frozen(job: Job | None, cell: Mapping[str, Any]) -> Job:
@@ -143,9 +164,7 @@ def require_frozen(job: Job | None, cell: Mapping[str, Any]) -> Job:
     return job
 
 
-def move_benchmark(
-    platform: Platform, connection: Connection, benchmark: str, desired: str, error: str | None = None
-) -> None:
+def move_benchmark(connection: Connection, benchmark: str, desired: str, error: str | None = None) -> None:
     """Bring a benchmark to the state *desired*, through those on the path; raises TransitionError."""
     present = connection.execute(
         select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == benchmark).with_for_update()
@@ -153,17 +172,17 @@ def move_benchmark(
     if path := route(BENCHMARK, present, desired):
         values = {"state": desired, "since_ns": time.time_ns(), "error": error}
         connection.execute(update(BENCHMARKS).where(BENCHMARKS.c.id == benchmark).values(**values))
-        append(connection, platform.signer, "benchmark", benchmark, {"to": list(path), "error": error})
+        append(connection, "benchmark", benchmark, {"to": list(path), "error": error})
 
 
-def move_cell(platform: Platform, connection: Connection, cell: str, **desired: str) -> None:
+def move_cell(connection: Connection, cell: str, **desired: str) -> None:
     """Bring the ``bundle`` or ``agent`` of a cell to a state, through those on the path; raises TransitionError."""
     row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
     machines: dict[str, StateMachine] = {"bundle": BUNDLE, "agent": AGENT}
     routes = {name: route(machines[name], row[name], to) for name, to in desired.items()}
     if any(routes.values()):
         connection.execute(update(CELLS).where(CELLS.c.id == cell).values(**desired, since_ns=time.time_ns()))
-        append(connection, platform.signer, "cell", cell, {name: list(path) for name, path in routes.items() if path})
+        append(connection, "cell", cell, {name: list(path) for name, path in routes.items() if path})
 
 
 def take(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
@@ -180,11 +199,11 @@ def take(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None
                 raise HeldError(f"Another worker runs the cell {cell} now.")
             return None
         # What another worker has begun is begun anew.
-        move_cell(platform, connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
-        move_cell(platform, connection, cell, bundle="Provisioning", agent="Initializing")
+        move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
+        move_cell(connection, cell, bundle="Provisioning", agent="Initializing")
         state = select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == row["benchmark_id"])
         if connection.execute(state).scalar_one() == "Queued":
-            move_benchmark(platform, connection, row["benchmark_id"], "Running")
+            move_benchmark(connection, row["benchmark_id"], "Running")
         return dict(row)
 
 
@@ -195,11 +214,12 @@ def beat(platform: Platform, cell: str, worker: str) -> bool:
         return bool(connection.execute(update(CELLS).where(mine).values(heartbeat_ns=NOW_NS)).rowcount)
 
 
-def give_back(platform: Platform, cell: str, worker: str) -> None:
-    """Let another worker take the cell, which has no result."""
+def give_back(platform: Platform, cell: str, worker: str, *, counts: bool = True) -> None:
+    """Let another worker take the cell, which has no result; whether the try *counts* among those that a cell has."""
     with platform.engine.begin() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
-        connection.execute(update(CELLS).where(mine).values(worker=None, heartbeat_ns=None))
+        tries = CELLS.c.tries if counts else CELLS.c.tries - 1
+        connection.execute(update(CELLS).where(mine).values(worker=None, heartbeat_ns=None, tries=tries))
 
 
 def put_result(platform: Platform, cell: str, worker: str, result: Mapping[str, Any], agent: str) -> None:
@@ -209,9 +229,9 @@ def put_result(platform: Platform, cell: str, worker: str, result: Mapping[str, 
         if row["worker"] != worker:
             raise LostError("The cell was taken over by another worker, whose result counts.")
         connection.execute(insert(RESULTS).values(cell_id=cell, **result))
-        move_cell(platform, connection, cell, bundle="Terminated", agent=_that_stands(row["agent"], agent))
-        append(connection, platform.signer, "result", cell, {k: result[k] for k in ("passed", "errored", "evidence")})
-        end_if_whole(platform, connection, row["benchmark_id"])
+        move_cell(connection, cell, bundle="Terminated", agent=_that_stands(row["agent"], agent))
+        append(connection, "result", cell, {k: result[k] for k in ("passed", "errored", "evidence")})
+        end_if_whole(connection, row["benchmark_id"])
 
 
 def put_error(platform: Platform, cell: str, worker: str, error: str) -> None:
@@ -221,8 +241,8 @@ def put_error(platform: Platform, cell: str, worker: str, error: str) -> None:
         if row["worker"] != worker:
             raise LostError("The cell was taken over by another worker, whose result counts.")
         connection.execute(update(CELLS).where(CELLS.c.id == cell).values(error=error[:2000]))
-        move_cell(platform, connection, cell, bundle="Error", agent=_that_stands(row["agent"], "Error"))
-        end_if_whole(platform, connection, row["benchmark_id"])
+        move_cell(connection, cell, bundle="Error", agent=_that_stands(row["agent"], "Error"))
+        end_if_whole(connection, row["benchmark_id"])
 
 
 def _that_stands(said: str, found: str) -> str:
@@ -230,12 +250,12 @@ def _that_stands(said: str, found: str) -> str:
     return said if said in ("Finished", "Error", "TimedOut") else found
 
 
-def end_if_whole(platform: Platform, connection: Connection, benchmark: str) -> None:
+def end_if_whole(connection: Connection, benchmark: str) -> None:
     """Finish a benchmark all of whose cells have come to an end."""
     connection.execute(select(BENCHMARKS.c.id).where(BENCHMARKS.c.id == benchmark).with_for_update())
     left = and_(CELLS.c.benchmark_id == benchmark, CELLS.c.bundle.not_in(BUNDLE.ends))
-    if not connection.execute(select(func.count()).select_from(CELLS).where(left)).scalar_one():
-        move_benchmark(platform, connection, benchmark, "Finished")
+    if connection.execute(select(CELLS.c.id).where(left).limit(1)).first() is None:
+        move_benchmark(connection, benchmark, "Finished")
 
 
 def benchmark_of(connection: Connection, user: User, benchmark: str) -> dict[str, Any]:
@@ -246,6 +266,14 @@ def benchmark_of(connection: Connection, user: User, benchmark: str) -> dict[str
         raise ForbiddenError("There is no such benchmark, or it is not yours.")
     return {**{k: row[k] for k in ("id", "agent_id", "agent_name", "task_set", "digest", "state", "error", "created_ns")},
             "cells": cells_of(connection, benchmark)}  # fmt: skip
+
+
+def cell_counts(connection: Connection, benchmarks: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return how many *cells* each of *benchmarks* has, and how many have *ended*."""
+    ended = func.count().filter(CELLS.c.bundle.in_(BUNDLE.ends))
+    query = select(CELLS.c.benchmark_id, func.count().label("cells"), ended.label("ended"))
+    query = query.where(CELLS.c.benchmark_id.in_(benchmarks)).group_by(CELLS.c.benchmark_id)
+    return {row.benchmark_id: {"cells": row.cells, "ended": row.ended} for row in connection.execute(query)}
 
 
 def cells_of(connection: Connection, benchmark: str) -> list[dict[str, Any]]:

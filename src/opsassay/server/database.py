@@ -11,7 +11,6 @@ from alembic.config import Config
 from procrastinate import App, SyncPsycopgConnector
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
 from opsassay.errors import OperationError, UserError
 
@@ -20,17 +19,19 @@ OLDEST = 13
 """The oldest major version of PostgreSQL that the queue works with."""
 
 
-def engine_of(url: str, *, pooled: bool = True) -> Engine:
-    """Return an engine for the PostgreSQL database at *url*; raises UserError for another kind of address."""
+def engine_of(url: str, connections: int = 8) -> Engine:
+    """Return an engine for the PostgreSQL database at *url*, which keeps *connections* and opens twice as many more.
+
+    Raises UserError for another kind of address.
+    """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("postgresql", "postgres"):
         raise UserError(
             f"{_shown(url)} is no address of a PostgreSQL database; write postgresql://USER:PASSWORD@HOST/NAME."
         )
-    address = f"postgresql+psycopg://{rest}"
-    if pooled:
-        return create_engine(address, pool_pre_ping=True, pool_size=8, max_overflow=16)
-    return create_engine(address, poolclass=NullPool)
+    return create_engine(
+        f"postgresql+psycopg://{rest}", pool_pre_ping=True, pool_size=connections, max_overflow=2 * connections
+    )
 
 
 def migrate(engine: Engine, url: str) -> str:

@@ -34,7 +34,7 @@ def embedded_postgresql(state: Path) -> Iterator[str]:
         _initialise(programs, data, password)
     port = _free_port()
     options = {
-        "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "400",
+        "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "1000",
         "shared_buffers": "128MB", "password_encryption": "scram-sha-256", "jit": "off",
     }  # fmt: skip
     words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,24 +61,37 @@ class ChainReport:
     problem: str | None = None
 
 
-def take_turn(connection: Connection) -> None:
-    """Wait until nobody else writes events, before the transaction of *connection* takes any other lock.
+@contextmanager
+def chained(connection: Connection, signer: Signer) -> Iterator[None]:
+    """Write what is given to `append` in the block into the chain, at the block's end, before the transaction is committed.
 
-    Whoever locks a row first and waits for its turn then is waited for by whoever has the turn and wants the row.
+    The chain is written by one at a time, until its commit: the turn is taken last, after every other lock, so that it is
+    held for three statements and that whoever has it waits for nobody.
     """
+    pending: list[tuple[str, str, str]] = []
+    connection.execution_options(opsassay_events=pending)
+    yield
+    if pending:
+        _write(connection, signer, pending)
+
+
+def append(connection: Connection, kind: str, subject: str, body: Mapping[str, Any]) -> None:
+    """Have one event written at the end of the transaction of *connection*, which is in a block of `chained`."""
+    connection.get_execution_options()["opsassay_events"].append((kind, subject, _canonical(body)))
+
+
+def _write(connection: Connection, signer: Signer, pending: Iterable[tuple[str, str, str]]) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-
-
-def append(connection: Connection, signer: Signer, kind: str, subject: str, body: Mapping[str, Any]) -> str:
-    """Append one event in the transaction of *connection* and return its hash."""
-    take_turn(connection)
     last = connection.execute(select(EVENTS.c.seq, EVENTS.c.hash).order_by(EVENTS.c.seq.desc()).limit(1)).first()
-    seq, previous = (last.seq + 1, last.hash) if last else (1, FIRST)
-    event = {"seq": seq, "time_ns": time.time_ns(), "kind": kind, "subject": subject, "body": _canonical(body)}
-    digest = hash_of(event, previous)
-    signature = signer.key.sign(bytes.fromhex(digest)).hex()
-    connection.execute(insert(EVENTS).values(**event, previous=previous, hash=digest, signature=signature))
-    return digest
+    before, previous = (last.seq, last.hash) if last else (0, FIRST)
+    rows = []
+    for seq, (kind, subject, body) in enumerate(pending, before + 1):
+        event = {"seq": seq, "time_ns": time.time_ns(), "kind": kind, "subject": subject, "body": body}
+        digest = hash_of(event, previous)
+        signature = signer.key.sign(bytes.fromhex(digest)).hex()
+        rows.append({**event, "previous": previous, "hash": digest, "signature": signature})
+        previous = digest
+    connection.execute(insert(EVENTS), rows)
 
 
 def hash_of(event: Mapping[str, Any], previous: str) -> str:

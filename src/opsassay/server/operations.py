@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
 from sqlalchemy import insert, select, update
 from starlette.responses import JSONResponse
 
 from opsassay.errors import UserError
-from opsassay.model.base import Written
 from opsassay.server.access import ROLES, ForbiddenError, add_user, new_id, renew_token
 from opsassay.server.agents import AgentForm, agent_of, register
 from opsassay.server.api import ApiOperation, Call
-from opsassay.server.artefacts import keep
-from opsassay.server.benchmarks import benchmark_of, move_cell, request_benchmark
+from opsassay.server.benchmarks import benchmark_of, cell_counts, move_cell, request_benchmark
 from opsassay.server.entry_tokens import entry_token, is_token
 from opsassay.server.events import append, last_event, read_events
+from opsassay.server.forms import BenchmarkForm, PromptForm, ReportForm, StatusForm, UserForm
 from opsassay.server.index import note
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, USERS
 from opsassay.server.states import BUNDLE
@@ -25,45 +23,6 @@ from opsassay.server.task_sets import load_task_set, task_set_names
 
 ACCESS_STATES = ("FaultInjected", "Ready", "Evaluating")
 """States of a bundle in which its entry can be worked on."""
-
-
-class UserForm(Written):
-    """Who gets a token."""
-
-    name: str = Field(min_length=1, max_length=80, pattern=r"^[\w][\w .@+-]*$")
-    role: Literal["admin", "owner", "runner"] = "owner"
-    days: float | None = Field(
-        default=None, gt=0, le=3650, description="after which the token ends; never when left out"
-    )
-
-
-class BenchmarkForm(Written):
-    """Which agent is to be run on which task set."""
-
-    agent: str = Field(min_length=1, max_length=40)
-    task_set: str = Field(min_length=1, max_length=100)
-
-
-class StatusForm(Written):
-    """What an agent says of itself, in the words of ITBench."""
-
-    status: Literal["STARTED", "FINISH", "ERROR"]
-    message: str = Field(default="", max_length=2000)
-
-
-class PromptForm(Written):
-    """What a relay hands over."""
-
-    prompt: str = Field(max_length=500_000)
-
-
-class ReportForm(Written):
-    """Results that an owner reports of an agent: shown, marked, never ranked."""
-
-    agent: str = Field(min_length=1, max_length=40)
-    task_set: str = Field(min_length=1, max_length=100)
-    said: dict[str, float] = Field(description="figures by name", max_length=100)
-    source: str = Field(default="", max_length=500, description="where they can be looked at")
 
 
 def health(call: Call) -> dict[str, Any]:
@@ -74,7 +33,7 @@ def health(call: Call) -> dict[str, Any]:
 def add_user_operation(call: Call) -> dict[str, Any]:
     """Make a user."""
     token = add_user(call.connection, call.platform.state, call.body.name, call.body.role, call.body.days)
-    append(call.connection, call.platform.signer, "user", call.body.name, {"role": call.body.role})
+    append(call.connection, "user", call.body.name, {"role": call.body.role})
     return {"name": call.body.name, "role": call.body.role, "token": token}
 
 
@@ -82,7 +41,7 @@ def renew(call: Call) -> dict[str, Any]:
     """Give a user a new token."""
     call.user.require()
     token = renew_token(call.connection, call.platform.state, call.path["name"])
-    append(call.connection, call.platform.signer, "token renewed", call.path["name"], {})
+    append(call.connection, "token renewed", call.path["name"], {})
     return {"name": call.path["name"], "token": token}
 
 
@@ -96,8 +55,8 @@ def list_task_sets(call: Call) -> dict[str, Any]:
 
 def register_agent(call: Call) -> dict[str, Any]:
     """Register a built-in or a self-hosted agent."""
-    agent = register(call.connection, call.platform.state, call.user, call.body, None)
-    return _registered(call, agent, call.body)
+    agent = register(call.connection, call.platform.state, call.platform.artefacts, call.user, call.body, None)
+    return _registered(agent, call.body)
 
 
 def upload_agent(call: Call) -> dict[str, Any]:
@@ -108,13 +67,11 @@ def upload_agent(call: Call) -> dict[str, Any]:
         form = AgentForm.model_validate({**given, "kind": "bundle", "domains": domains})
     except ValueError as error:
         raise UserError("Say name, level and domains (with commas) of the agent in the query.") from error
-    return _registered(call, register(call.connection, call.platform.state, call.user, form, call.body), form)
+    platform = call.platform
+    return _registered(register(call.connection, platform.state, platform.artefacts, call.user, form, call.body), form)
 
 
-def _registered(call: Call, agent: str, form: AgentForm) -> dict[str, Any]:
-    row = agent_of(call.connection, call.user, agent)
-    body = {"name": form.name, "kind": form.kind, "source": row["source"]}
-    append(call.connection, call.platform.signer, "agent registered", agent, body)
+def _registered(agent: str, form: AgentForm) -> dict[str, Any]:
     manifest = f"/api/agents/{agent}/manifest" if form.kind == "self_hosted" else None
     return {"id": agent, "name": form.name, "kind": form.kind, "manifest": manifest}
 
@@ -143,7 +100,9 @@ def list_benchmarks(call: Call) -> dict[str, Any]:
     if call.user.role != "admin":
         query = query.where(AGENTS.c.owner_id == call.user.id)
     names = ("id", "agent_id", "agent_name", "task_set", "state", "created_ns")
-    return {"items": [{k: row[k] for k in names} for row in call.connection.execute(query).mappings()]}
+    found = [{k: row[k] for k in names} for row in call.connection.execute(query).mappings()]
+    counts = cell_counts(call.connection, [one["id"] for one in found])
+    return {"items": [{**one, **counts[one["id"]]} for one in found]}
 
 
 def get_benchmark(call: Call) -> dict[str, Any]:
@@ -178,7 +137,7 @@ def put_status(call: Call) -> dict[str, Any]:
         raise ForbiddenError(f"The entry is {entry['bundle']}; wait until it is Ready.")
     if call.body.status == "FINISH" and present not in ("Executing", "Finished"):
         raise UserError("Say STARTED before FINISH: an agent that did not start cannot have finished.")
-    move_cell(call.platform, call.connection, entry["id"], agent=state)
+    move_cell(call.connection, entry["id"], agent=state)
     return {"id": entry["id"], "status": state}
 
 
@@ -192,7 +151,7 @@ def open_entry(call: Call) -> dict[str, Any]:
     """Make an entry ready for its agent; for relays."""
     entry = require_entry(call, "relay")
     call.connection.execute(update(CELLS).where(CELLS.c.id == entry["id"]).values(access={"prompt": call.body.prompt}))
-    move_cell(call.platform, call.connection, entry["id"], bundle="Ready", agent="Ready")
+    move_cell(call.connection, entry["id"], bundle="Ready", agent="Ready")
     return {"id": entry["id"]}
 
 
@@ -215,7 +174,7 @@ def report(call: Call) -> dict[str, Any]:
     row = {"id": id_, "agent_id": agent["id"], "task_set": form.task_set, "said": said, "created_ns": time.time_ns()}
     call.connection.execute(insert(REPORTS).values(**row))
     note(call.platform.state, "reports", [row])
-    append(call.connection, call.platform.signer, "self-reported", agent["id"], {"task_set": form.task_set, **said})
+    append(call.connection, "self-reported", agent["id"], {"task_set": form.task_set, **said})
     return {"id": id_, "ranked": False}
 
 
@@ -225,10 +184,11 @@ def upload(call: Call) -> dict[str, Any]:
     if row is None:
         raise ForbiddenError("There is no such report, or it is not yours.")
     agent_of(call.connection, call.user, row["agent_id"])
-    digest = keep(call.platform.state, call.body)
+    digest = call.platform.artefacts.keep(call.body)
     if row["artefact"] != digest:
         call.connection.execute(update(REPORTS).where(REPORTS.c.id == row["id"]).values(artefact=digest))
-        append(call.connection, call.platform.signer, "artefact", row["id"], {"sha256": digest})
+        note(call.platform.state, "reports", [{**row, "artefact": digest}])
+        append(call.connection, "artefact", row["id"], {"sha256": digest})
     return {"sha256": digest}
 
 

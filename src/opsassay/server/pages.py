@@ -4,55 +4,67 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DataError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from opsassay.bench.core.domain import DOMAINS
 from opsassay.errors import OpsAssayError, UserError
-from opsassay.server.access import ForbiddenError, User, user_of
+from opsassay.server.access import ROLES, User, add_user, renew_token, user_of
 from opsassay.server.agents import AgentForm, register
 from opsassay.server.api import read_bounded
 from opsassay.server.benchmarks import Platform, benchmark_of, request_benchmark
-from opsassay.server.platform_boards import BoardShelf, self_reported
-from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS
+from opsassay.server.board_pages import BoardPages
+from opsassay.server.events import append
+from opsassay.server.forms import UserForm
+from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
+from opsassay.server.showing import shown, sorry
 from opsassay.server.states import BUNDLE
 from opsassay.server.task_sets import load_task_set, task_set_names
-from opsassay.web.boards import board_view
-from opsassay.web.page import content_security_policy, render
 from opsassay.web.plain import plain, utc
 
 COOKIE = "opsassay"
-STYLES = ("static/report.css", "static/board.css", "static/platform.css")
-SCRIPTS = ("static/platform.js",)
 FORM_BYTES = 100_000
-SHOWN_CELLS = 500
+SHOWN_CELLS, SHOWN_BENCHMARKS = 500, 100
+W = TypeVar("W", bound=BaseModel)
 
 
 class Pages:
     """The pages of *platform*."""
 
     def __init__(self, platform: Platform) -> None:
-        self._platform, self._boards = platform, BoardShelf(platform)
+        self._platform, self._boards = platform, BoardPages(platform)
 
     def routes(self) -> list[Route]:
         """Return the routes of all pages."""
+        boards = self._boards
         return [
             Route("/", self._page(self._home)),
-            Route("/boards/{task_set}", self._page(self._board)),
-            Route("/api/boards/{task_set}", self._page(self._board_json)),
+            *(
+                Route(f"{of}/boards/{{task_set}}{path}", self._page(work))
+                for path, page, data in (
+                    ("", boards.board, boards.board_json),
+                    ("/runs", boards.runs, boards.runs_json),
+                    ("/runs/{cell}/{attempt:int}", boards.run, boards.run_json),
+                    ("/compare", boards.compare, boards.compare_json),
+                )
+                for of, work in (("", page), ("/api", data))
+            ),
             Route("/login", self._page(self._login_form)),
             Route("/login", self._login, methods=["POST"]),
             Route("/logout", self._logout, methods=["POST"]),
             Route("/agents", self._page(self._agents)),
             Route("/agents", self._form(self._register), methods=["POST"]),
             Route("/benchmarks", self._form(self._ask), methods=["POST"]),
+            Route("/users", self._page(self._users)),
+            Route("/users", self._form(self._change_users), methods=["POST"]),
             Route("/benchmarks/{benchmark}", self._page(self._benchmark)),
         ]
 
@@ -65,19 +77,19 @@ class Pages:
             try:
                 return await run_in_threadpool(answer, request)
             except (OpsAssayError, DataError) as error:
-                return _sorry(error)
+                return sorry(error)
 
         return page
 
-    def _form(self, work: Callable[[Connection, User, Mapping[str, list[str]]], str]) -> Callable[[Request], Any]:
-        """Return an endpoint that does *work* with the form of a user and leads to the page that it returns."""
+    def _form(self, work: Callable[[Connection, User, Mapping[str, list[str]]], Response]) -> Callable[[Request], Any]:
+        """Return an endpoint that does *work* with the form of a user and answers with the page that it returns."""
 
         def answer(request: Request, form: Mapping[str, list[str]]) -> Response:
-            with self._platform.writing() as connection:
+            with self._platform.asking() as connection:
                 user = self._user(connection, request)
                 if user is None:
                     return RedirectResponse("/login", status_code=303)
-                return RedirectResponse(work(connection, user, form), status_code=303)
+                return work(connection, user, form)
 
         async def page(request: Request) -> Response:
             if not _is_from_here(request):
@@ -85,7 +97,7 @@ class Pages:
             try:
                 return await run_in_threadpool(answer, request, await _fields(request))
             except (OpsAssayError, DataError) as error:
-                return _sorry(error)
+                return sorry(error)
 
         return page
 
@@ -111,35 +123,10 @@ class Pages:
             "running": connection.execute(open_cells).scalar_one(),
             "waiting": connection.execute(waiting).scalar_one(),
         }
-        return _shown("platform_home.html", "OpsAssay boards", user, task_sets=sets, numbers=numbers)
-
-    def _board(self, connection: Connection, user: User | None, request: Request) -> Response:
-        name = request.path_params["task_set"]
-        board = self._boards.board(connection, name)
-        reports = [
-            {
-                "agent": plain(one["agent_name"], 100),
-                "said": plain(", ".join(f"{k} {v:g}" for k, v in one["said"]["figures"].items()), 500),
-                "source": plain(one["said"]["source"], 300),
-                "when": utc(one["created_ns"]),
-            }
-            for one in self_reported(connection, name)
-        ]
-        return _shown(
-            "platform_board.html", f"Board: {name}", user, boards=[board_view(board)], reports=reports, overall=[]
-        )
-
-    def _board_json(self, connection: Connection, _user: User | None, request: Request) -> Response:
-        board = self._boards.board(connection, request.path_params["task_set"])
-        rows = []
-        for row in board.rows:
-            item = row.as_item()
-            item["evidence"] = [{k: one[k] for k in ("run", "task")} for one in item["evidence"]]
-            rows.append(item)
-        return JSONResponse({"domain": board.domain, "tasks": board.tasks, "warnings": board.warnings, "items": rows})
+        return shown("platform_home.html", "OpsAssay boards", user, task_sets=sets, numbers=numbers)
 
     def _login_form(self, _connection: Connection, user: User | None, _request: Request) -> Response:
-        return _shown("platform_login.html", "Sign in", user, wrong=False)
+        return shown("platform_login.html", "Sign in", user, wrong=False)
 
     async def _login(self, request: Request) -> Response:
         if not _is_from_here(request):
@@ -147,14 +134,14 @@ class Pages:
         try:
             token = (await _fields(request)).get("token", [""])[0].strip()
         except OpsAssayError as error:
-            return _sorry(error)
+            return sorry(error)
 
         def known() -> bool:
             with self._platform.engine.connect() as connection:
                 return user_of(connection, token) is not None
 
         if not await run_in_threadpool(known):
-            answer = _shown("platform_login.html", "Sign in", None, wrong=True)
+            answer = shown("platform_login.html", "Sign in", None, wrong=True)
             answer.status_code = 403
             return answer
         found = RedirectResponse("/agents", status_code=303)
@@ -178,13 +165,13 @@ class Pages:
         benchmarks: dict[str, list[dict[str, Any]]] = {}
         query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id.in_(ids)).order_by(BENCHMARKS.c.created_ns.desc())
         for row in connection.execute(query).mappings():
-            shown = {
+            asked = {
                 "id": row["id"],
                 "task_set": plain(row["task_set"], 100),
                 "state": row["state"],
                 "when": utc(row["created_ns"]),
             }
-            benchmarks.setdefault(row["agent_id"], []).append(shown)
+            benchmarks.setdefault(row["agent_id"], []).append(asked)
         agents = [
             {
                 "id": row["id"],
@@ -196,25 +183,63 @@ class Pages:
             }
             for row in mine
         ]
-        return _shown(
-            "platform_agents.html", "Your agents", user, agents=agents, task_sets=task_set_names(self._platform.state)
+        return shown(
+            "platform_agents.html",
+            "Your agents",
+            user,
+            agents=agents,
+            task_sets=task_set_names(self._platform.state),
+            domains=DOMAINS.names(),
         )
 
-    def _register(self, connection: Connection, user: User, form: Mapping[str, list[str]]) -> str:
+    def _register(self, connection: Connection, user: User, form: Mapping[str, list[str]]) -> Response:
         user.require("owner")
         given = {name: form.get(name, [""])[0].strip() for name in ("name", "kind", "level", "source")}
-        try:
-            agent = AgentForm.model_validate({**given, "domains": form.get("domains", [])})
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise UserError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
-        register(connection, self._platform.state, user, agent, None)
-        return "/agents"
+        agent = _as_form(AgentForm, {**given, "domains": form.get("domains", [])})
+        register(connection, self._platform.state, self._platform.artefacts, user, agent, None)
+        return RedirectResponse("/agents", status_code=303)
 
-    def _ask(self, connection: Connection, user: User, form: Mapping[str, list[str]]) -> str:
+    def _ask(self, connection: Connection, user: User, form: Mapping[str, list[str]]) -> Response:
         user.require("owner")
         agent, task_set = (form.get(name, [""])[0] for name in ("agent", "task_set"))
-        return f"/benchmarks/{request_benchmark(self._platform, connection, user, agent, task_set)}"
+        benchmark = request_benchmark(self._platform, connection, user, agent, task_set)
+        return RedirectResponse(f"/benchmarks/{benchmark}", status_code=303)
+
+    def _users(
+        self,
+        connection: Connection,
+        user: User | None,
+        _request: Request | None,
+        token: Mapping[str, str] | None = None,
+    ) -> Response:
+        if user is None:
+            return RedirectResponse("/login", status_code=303)
+        user.require()
+        users = [
+            {"name": plain(row.name, 100), "role": row.role, "since": utc(row.created_ns),
+             "ends": utc(row.expires_ns) if row.expires_ns else "never"}
+            for row in connection.execute(select(USERS).order_by(USERS.c.name))
+        ]  # fmt: skip
+        query = select(BENCHMARKS, AGENTS.c.name.label("agent_name")).join_from(BENCHMARKS, AGENTS)
+        latest = connection.execute(query.order_by(BENCHMARKS.c.created_ns.desc()).limit(SHOWN_BENCHMARKS))
+        benchmarks = [
+            {"id": row.id, "agent": plain(row.agent_name, 100), "task_set": plain(row.task_set, 100), "state": row.state,
+             "when": utc(row.created_ns)}
+            for row in latest
+        ]  # fmt: skip
+        return shown("platform_users.html", "Users", user, users=users, roles=ROLES, token=token, benchmarks=benchmarks)
+
+    def _change_users(self, connection: Connection, user: User, form: Mapping[str, list[str]]) -> Response:
+        user.require()
+        given = {name: form[name][0].strip() for name in ("name", "role", "days") if form.get(name)}
+        if (name := form.get("renew", [""])[0]) != "":
+            token = renew_token(connection, self._platform.state, name)
+            append(connection, "token renewed", name, {})
+        else:
+            asked = _as_form(UserForm, given)
+            name, token = asked.name, add_user(connection, self._platform.state, asked.name, asked.role, asked.days)
+            append(connection, "user", name, {"role": asked.role})
+        return self._users(connection, user, None, {"name": plain(name, 100), "text": token})
 
     def _benchmark(self, connection: Connection, user: User | None, request: Request) -> Response:
         if user is None:
@@ -222,7 +247,7 @@ class Pages:
         found = benchmark_of(connection, user, request.path_params["benchmark"])
         cells = found["cells"]
         ended = sum(cell["bundle"] in BUNDLE.ends for cell in cells)
-        shown = [
+        rows = [
             {
                 "task": plain(cell["task"], 120),
                 "seed": cell["seed"],
@@ -247,22 +272,16 @@ class Pages:
             "states": dict(Counter(cell["bundle"] for cell in cells)),
             "left_out": max(0, len(cells) - SHOWN_CELLS),
         }
-        return _shown("platform_benchmark.html", f"Benchmark of {view['agent']}", user, benchmark=view, cells=shown)
+        return shown("platform_benchmark.html", f"Benchmark of {view['agent']}", user, benchmark=view, cells=rows)
 
 
-def _shown(template: str, title: str, user: User | None, **values: Any) -> HTMLResponse:
-    policy = content_security_policy(SCRIPTS, STYLES, forms="'self'") + "; connect-src 'self'"
-    who = plain(user.name, 80) if user else None
-    text = render(template, title, styles=STYLES, later=SCRIPTS, policy=policy, user=who, **values)
-    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
-
-
-def _sorry(error: OpsAssayError | DataError) -> HTMLResponse:
-    if isinstance(error, DataError):
-        error = UserError("A text holds a character that cannot be kept, such as NUL; leave it out.")
-    answer = _shown("platform_sorry.html", "It cannot be done", None, why=plain(str(error), 1000))
-    answer.status_code = 403 if isinstance(error, ForbiddenError) else 404 if "There is no" in str(error) else 400
-    return answer
+def _as_form(model: type[W], given: Mapping[str, Any]) -> W:
+    """Return what was *given* as a form of the API; raises UserError."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
 
 
 def _is_from_here(request: Request) -> bool:

@@ -51,4 +51,4 @@ def defer_lost(url: str, connection: Connection) -> int:
 
 def app_of(url: str) -> App:
     """Return the queue's application for workers."""
-    return App(connector=PsycopgConnector(conninfo=url, min_size=1, max_size=4))
+    return App(connector=PsycopgConnector(conninfo=url, min_size=1, max_size=2))

@@ -24,6 +24,7 @@ from opsassay.bench.core.domain import DOMAINS, domain_named
 from opsassay.errors import UserError
 from opsassay.logs import configure
 from opsassay.server.access import add_user
+from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
 from opsassay.server.database import engine_of, migrate, sole_server, unreachable
 from opsassay.server.embedded import embedded_postgresql
@@ -44,8 +45,9 @@ WORKERS_END_S = 70.0
 class ServeSettings:
     """How the server is run; *database* None for one of its own, *say* hears what a person has to know.
 
-    With a *command* it serves for as long as that runs, which finds OPSASSAY_SERVER, OPSASSAY_DATABASE,
-    OPSASSAY_EVENTS_KEY and, at the first start, OPSASSAY_TOKEN among its variables.
+    *artefacts* is the URL of an object store for uploads, None for the folder. With a *command* it serves for as long as
+    that runs, which finds OPSASSAY_SERVER, OPSASSAY_DATABASE, OPSASSAY_EVENTS_KEY and, at the first start, OPSASSAY_TOKEN
+    among its variables.
     """
 
     state: Path
@@ -56,6 +58,7 @@ class ServeSettings:
     workers: int = 1
     reindex: bool = False
     command: Sequence[str] = ()
+    artefacts: str | None = None
     say: Callable[[str], None] = print
 
 
@@ -69,6 +72,7 @@ class WorkSettings:
     domains: Sequence[str] = ()
     jobs: int = 1
     until_empty: bool = False
+    artefacts: str | None = None
 
 
 def require_address(bind: str) -> None:
@@ -96,7 +100,7 @@ def serve(settings: ServeSettings) -> int:
         stack.callback(engine.dispose)
         version = migrate(engine, url)
         stack.enter_context(sole_server(engine))
-        platform = Platform(state, engine, Signer.of(state))
+        platform = Platform(state, engine, Signer.of(state), _artefacts(state, settings.artefacts))
         if settings.reindex:
             counts = _reindexed(platform)
             settings.say(f"opsassay: filled from {state}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
@@ -140,12 +144,14 @@ def _beside(server: uvicorn.Server, listener: socket, command: Sequence[str], va
 def work(settings: WorkSettings) -> str:
     """Run a worker until a signal, or until there is nothing left; return a sentence. Raises OpsAssayError."""
     domains = [domain_named(name).name for name in settings.domains] or list(DOMAINS.names())
-    engine = engine_of(settings.database)
-    state = _state(settings.state)
     configure("worker")
+    engine = engine_of(settings.database, settings.jobs)
+    state = _state(settings.state)
     try:
         migrate(engine, settings.database)
-        worker = Worker(Platform(state, engine, Signer.of(state)), settings.server)
+        worker = Worker(
+            Platform(state, engine, Signer.of(state), _artefacts(state, settings.artefacts)), settings.server
+        )
         running = run_worker(
             worker, settings.database, domains, concurrency=settings.jobs, until_empty=settings.until_empty
         )
@@ -162,14 +168,19 @@ def _state(folder: Path) -> Path:
     return folder.absolute()
 
 
+def _artefacts(state: Path, url: str | None) -> Artefacts:
+    return Artefacts(url or state / "artefacts")
+
+
 def _first_admin(platform: Platform) -> str | None:
-    with platform.writing() as connection:
+    with platform.asking() as connection:
         if connection.execute(select(func.count()).select_from(USERS)).scalar_one():
             return None
         token = add_user(connection, platform.state, ADMIN, "admin")
-        append(connection, platform.signer, "user", ADMIN, {"role": "admin"})
+        append(connection, "user", ADMIN, {"role": "admin"})
+    with platform.engine.connect() as connection:
         note_events(connection, platform.state, 0)
-        return token
+    return token
 
 
 def _reindexed(platform: Platform) -> dict[str, int]:
@@ -181,6 +192,8 @@ def _reindexed(platform: Platform) -> dict[str, int]:
 def _workers(settings: ServeSettings, state: Path, url: str, address: str) -> Iterator[None]:
     """Run workers beside the server while the block lasts; their logs are in the state folder."""
     environment = {**os.environ, "OPSASSAY_DATABASE": url}  # not among the words, which others may read
+    if settings.artefacts is not None:
+        environment["OPSASSAY_ARTEFACTS"] = settings.artefacts
     command = [sys.executable, "-m", "opsassay", "worker", "--state", str(state), "--server", address]
     started: list[subprocess.Popen[bytes]] = []
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import and_, select, update
+from sqlalchemy import ColumnElement, Table, and_, select, update
 
 from opsassay.server.benchmarks import Platform, end_if_whole, move_benchmark, move_cell
 from opsassay.server.schema import BENCHMARKS, CELLS
@@ -12,29 +12,47 @@ from opsassay.server.states import AGENT, BENCHMARK, BUNDLE
 
 
 def expire(platform: Platform, now_ns: int | None = None) -> int:
-    """Expire benchmarks, bundles and agents whose state has lasted too long; return how many."""
+    """Expire benchmarks, bundles and agents whose state has lasted too long; return how many.
+
+    Each is expired in a transaction of its own, in which it is locked and looked at again.
+    """
     now, count = now_ns or time.time_ns(), 0
-    with platform.writing() as connection:
-        for state, longest_s in BENCHMARK.timeouts.items():
-            if longest_s is None:
-                continue
+    for state, longest_s in BENCHMARK.timeouts.items():
+        if longest_s is not None:
             late = and_(BENCHMARKS.c.state == state, BENCHMARKS.c.since_ns < now - int(longest_s * 1e9))
-            for benchmark in connection.execute(select(BENCHMARKS.c.id).where(late)).scalars().all():
-                why = f"it was {state} for more than {longest_s / 3600:g} hours"
-                move_benchmark(platform, connection, benchmark, BENCHMARK.expired, why)
-                count += 1
-        for name, machine in (("bundle", BUNDLE), ("agent", AGENT)):
-            for state, longest_s in machine.timeouts.items():
-                if longest_s is None:
-                    continue
+            why = f"it was {state} for more than {longest_s / 3600:g} hours"
+            count += sum(_expire_benchmark(platform, one, late, why) for one in _ids(platform, BENCHMARKS, late))
+    for name, machine in (("bundle", BUNDLE), ("agent", AGENT)):
+        for state, longest_s in machine.timeouts.items():
+            if longest_s is not None:
                 late = and_(CELLS.c[name] == state, CELLS.c.since_ns < now - int(longest_s * 1e9))
                 late = and_(late, CELLS.c.bundle.not_in(BUNDLE.ends))
-                rows = connection.execute(select(CELLS.c.id, CELLS.c.benchmark_id).where(late)).all()
-                for cell, benchmark in rows:
-                    why = f"the {name} was {state} for more than {longest_s / 3600:g} hours"
-                    values = {"error": why, "worker": None, "heartbeat_ns": None}
-                    connection.execute(update(CELLS).where(CELLS.c.id == cell).values(**values))
-                    move_cell(platform, connection, cell, bundle="Error")
-                    end_if_whole(platform, connection, benchmark)
-                    count += 1
+                why = f"the {name} was {state} for more than {longest_s / 3600:g} hours"
+                count += sum(_expire_cell(platform, one, late, why) for one in _ids(platform, CELLS, late))
     return count
+
+
+def _ids(platform: Platform, table: Table, late: ColumnElement[bool]) -> list[str]:
+    with platform.engine.connect() as connection:
+        return list(connection.execute(select(table.c.id).where(late)).scalars())
+
+
+def _expire_benchmark(platform: Platform, benchmark: str, late: ColumnElement[bool], why: str) -> bool:
+    with platform.writing() as connection:
+        found = connection.execute(select(BENCHMARKS.c.id).where(BENCHMARKS.c.id == benchmark, late).with_for_update())
+        if found.first() is None:
+            return False
+        move_benchmark(connection, benchmark, BENCHMARK.expired, why)
+    return True
+
+
+def _expire_cell(platform: Platform, cell: str, late: ColumnElement[bool], why: str) -> bool:
+    with platform.writing() as connection:
+        values = {"error": why, "worker": None, "heartbeat_ns": None}
+        changed = update(CELLS).where(CELLS.c.id == cell, late).values(**values).returning(CELLS.c.benchmark_id)
+        benchmark = connection.execute(changed).scalar()
+        if benchmark is None:
+            return False
+        move_cell(connection, cell, bundle="Error")
+        end_if_whole(connection, benchmark)
+    return True

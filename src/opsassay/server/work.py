@@ -34,14 +34,16 @@ from opsassay.errors import LostError, OpsAssayError
 from opsassay.logs import Log
 from opsassay.model.run import RunStatus
 from opsassay.server.agents import RELAYS
+from opsassay.server.api import DISK_FULL
 from opsassay.server.artefacts import folder_digest
 from opsassay.server.benchmarks import (
     HEARTBEAT_S,
+    FrozenBenchmark,
     HeldError,
     Platform,
+    asked_by,
     beat,
     give_back,
-    jobs_by_hash,
     move_cell,
     put_error,
     put_result,
@@ -50,11 +52,11 @@ from opsassay.server.benchmarks import (
 )
 from opsassay.server.entry_tokens import relay_token
 from opsassay.server.queue import RUN_CELL, STALLED_S, app_of, queue_name
-from opsassay.server.schema import AGENTS, BENCHMARKS
 
 _log = Log(__name__)
 T = TypeVar("T")
 
+KEPT_BENCHMARKS = 8
 MOST_TRIES = 5
 """A cell that ends every worker that takes it is given up."""
 SWEEP_S = 5.0
@@ -75,7 +77,8 @@ class Worker:
     name: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
     stopping: threading.Event = field(default_factory=threading.Event)
     _relaying: threading.Lock = field(default_factory=threading.Lock)
-    _jobs: Mapping[str, Mapping[str, Job]] = field(default_factory=dict)
+    _asking: threading.Lock = field(default_factory=threading.Lock)
+    _asked: dict[str, FrozenBenchmark] = field(default_factory=dict)
 
     def run(self, cell: str) -> None:
         """Run one cell to its result; nothing where it has one, or another worker runs it."""
@@ -95,6 +98,14 @@ class Worker:
                 said = str(error)
                 with suppress(LostError):
                     patiently(lambda: put_error(self.platform, cell, self.name, said))
+            except OSError as error:
+                full = error.errno in DISK_FULL  # which is nobody's fault, and lasts until somebody makes room
+                with suppress(SQLAlchemyError):
+                    give_back(self.platform, cell, self.name, counts=not full)
+                if not full:
+                    raise
+                _log.warning("the disk is full; the cell is begun again later", cell=cell)
+                raise HeldError("The disk is full.") from error
             except BaseException:
                 with suppress(SQLAlchemyError):
                     give_back(self.platform, cell, self.name)
@@ -106,11 +117,12 @@ class Worker:
             raise OpsAssayError(
                 f"It was begun {MOST_TRIES} times, and every worker that took it ended before the run did."
             )
-        job, (task_set, hosted) = self._job(row), self._about(row)
-        patiently(lambda: self._make_ready(cell, hosted=hosted))
+        asked = self._asked_by(row["benchmark_id"])
+        job = require_frozen(asked.jobs.get(row["hash"]), row)
+        patiently(lambda: self._make_ready(cell, hosted=asked.hosted))
         jobs.append(job)
-        store = RunStore(self.platform.store(task_set))
-        with self._relayed(cell) if hosted else nullcontext():
+        store = RunStore(self.platform.store(asked.task_set))
+        with self._relayed(cell) if asked.hosted else nullcontext():
             end = job.run(store, lambda: lost.is_set() or self.stopping.is_set(), lambda _message: None)
         if self.stopping.is_set() and (end.run is None or end.run.status is RunStatus.ABORTED):
             give_back(self.platform, cell, self.name)
@@ -118,20 +130,22 @@ class Worker:
         result, agent = self._result(job, end, store), _agent_state(end)
         patiently(lambda: put_result(self.platform, cell, self.name, result, agent))
 
-    def _job(self, row: Mapping[str, Any]) -> Job:
-        """Return the job of a cell; those of one benchmark are made together and kept."""
-        benchmark = row["benchmark_id"]
-        if benchmark not in self._jobs:
-            self._jobs = {benchmark: jobs_by_hash(self.platform, benchmark)}
-        return require_frozen(self._jobs[benchmark].get(row["hash"]), row)
+    def _asked_by(self, benchmark: str) -> FrozenBenchmark:
+        """Return what a benchmark asks; of the latest few it is kept, since all of its jobs are made together."""
+        with self._asking:
+            asked = self._asked.pop(benchmark, None) or asked_by(self.platform, benchmark)
+            self._asked[benchmark] = asked
+            if len(self._asked) > KEPT_BENCHMARKS:
+                del self._asked[next(iter(self._asked))]
+            return asked
 
     def _make_ready(self, cell: str, *, hosted: bool) -> None:
         """Say that the agent is let in; one that runs elsewhere says so itself."""
         with self.platform.writing() as connection:
             if hosted:
-                move_cell(self.platform, connection, cell, bundle="FaultInjected")
+                move_cell(connection, cell, bundle="FaultInjected")
             else:
-                move_cell(self.platform, connection, cell, bundle="Ready", agent="Executing")
+                move_cell(connection, cell, bundle="Ready", agent="Executing")
 
     def _result(self, job: Job, end: JobEnd, store: RunStore) -> dict[str, Any]:
         """Return what the database keeps of a run; whatever it is, its folder is the truth."""
@@ -152,12 +166,6 @@ class Worker:
             "not_ranked": list(why_not_ranked(end.run)),
             "ended_ns": end.run.ended_ns or 0,
         }
-
-    def _about(self, row: Mapping[str, Any]) -> tuple[str, bool]:
-        with self.platform.engine.connect() as connection:
-            query = BENCHMARKS.join(AGENTS).select().where(BENCHMARKS.c.id == row["benchmark_id"])
-            found = connection.execute(query.with_only_columns(BENCHMARKS.c.task_set, AGENTS.c.kind)).one()
-        return str(found.task_set), found.kind == "self_hosted"
 
     @contextmanager
     def _beating(self, cell: str, lost: threading.Event, jobs: list[Job]) -> Iterator[None]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -126,6 +127,11 @@ def _that_can_be_kept(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
     return outcome
 
 
+@cache
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("opsassay", "polars")}
+
+
 def _run_of(cell: Cell, isolation: Isolation, limits: Mapping[str, float]) -> Run:
     return Run(
         cell=cell.hash,
@@ -141,7 +147,7 @@ def _run_of(cell: Cell, isolation: Isolation, limits: Mapping[str, float]) -> Ru
         isolation=isolation,
         started_ns=time.time_ns(),
         boot_id=boot_id(),
-        versions={name: version(name) for name in ("opsassay", "polars")},
+        versions=_versions(),
         limits=dict(limits),
     )
 

@@ -128,7 +128,7 @@ def acquire_lock(state: SystemState, *, shared: bool = False) -> int | None:
 
     A *shared* lock only tells whether a supervisor is there; those who look do not shut each other out.
     """
-    # Not `folder_lock`: the held descriptor is handed to the supervisor that is started, which filelock cannot do.
+    # Not `folder_lock`, which ends with its block: the held descriptor is handed to the supervisor that is started.
     state.lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for patience in (*[LOOK_S] * LOOKS, 0.0):  # somebody who only looks is gone in a moment

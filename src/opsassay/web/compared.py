@@ -1,0 +1,79 @@
+"""Two solvers on the tasks that both were run on: the paired difference, its interval, and the tasks that flipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from opsassay.boards.entries import Entry
+from opsassay.boards.separation import LEVEL, intervals, separate
+from opsassay.errors import UserError
+from opsassay.model.task import MetricDefinition
+from opsassay.web.plain import plain
+
+SHOWN_METRICS = 5
+MOST_FLIPPED = 500
+
+
+def compared(
+    first: Entry, second: Entry, metrics: Sequence[MetricDefinition], task_page: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return what the template compare_tables.html shows of two solvers; raises UserError without a task in common.
+
+    *task_page* tells the address of the page of a task.
+    """
+    names = plain(first.name, 120), plain(second.name, 120)
+    tasks = sorted(first.scores.keys() & second.scores.keys())
+    if not tasks:
+        raise UserError(f"{names[0]} and {names[1]} have no graded task in common; run both on the same tasks.")
+    scores = np.array([[entry.scores[task] for task in tasks] for entry in (first, second)])
+    better = separate(scores).better
+    flipped = [
+        {"task": plain(task[0], 120), "page": task_page(task[0]), "one": a, "two": b}
+        for task, a, b in zip(tasks, scores[0].tolist(), scores[1].tolist(), strict=True)
+        if a != b
+    ]
+    figures = [_paired("succeeded", first, second, None)]
+    figures += [_paired(m.name, first, second, m.name) for m in metrics[:SHOWN_METRICS]]
+    return {
+        "answer": _answer(names, bool(better[0, 1]), bool(better[1, 0]), len(tasks), len(flipped)),
+        "names": names,
+        "tasks": len(tasks),
+        "apart": {"one": len(first.scores) - len(tasks), "two": len(second.scores) - len(tasks)},
+        "figures": [figure for figure in figures if figure],
+        "level": LEVEL,
+        "flipped": flipped[:MOST_FLIPPED],
+        "flipped_more": max(0, len(flipped) - MOST_FLIPPED),
+        "only_one": sum(row["one"] > row["two"] for row in flipped),
+        "only_two": sum(row["one"] < row["two"] for row in flipped),
+    }
+
+
+def _answer(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int) -> str:
+    on = f"{tasks} task" + ("" if tasks == 1 else "s")
+    if not flipped:
+        return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}."
+    if one or two:
+        return f"{names[0 if one else 1]} is better than {names[1 if one else 0]} on {on}."
+    return f"{names[0]} and {names[1]} cannot be distinguished by {on}."
+
+
+def _paired(title: str, first: Entry, second: Entry, metric: str | None) -> dict[str, Any] | None:
+    """Return both means of *metric* over common tasks and their difference with its interval; None without any."""
+    one, two = first.by_task(metric), second.by_task(metric)
+    tasks = sorted(one.keys() & two.keys())
+    if not tasks:
+        return None
+    a, b = (np.array([of[task] for task in tasks]) for of in (one, two))
+    low, high = intervals(a - b) if len(tasks) > 1 else (None, None)
+    return {
+        "name": plain(title.replace("_", " "), 80),
+        "one": float(a.mean()),
+        "two": float(b.mean()),
+        "difference": float((a - b).mean()),
+        "low": low,
+        "high": high,
+        "tasks": len(tasks),
+    }
