@@ -13,7 +13,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "ciso": ("ansible", "jmespath", "regorus"),
     "discover": ("openevolve",),
     "kubernetes": ("kubernetes", "urllib3"),
-    "object-store": ("fsspec", "s3fs"),
+    "artefacts": ("fsspec", "s3fs"),
     "ray": ("ray",),
     "server": ("alembic", "cryptography", "procrastinate", "psycopg", "psycopg_pool", "sqlalchemy"),
 }
