@@ -15,7 +15,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "discover": ("openevolve",),
     "inspect": ("inspect_ai",),
     "kubernetes": ("kubernetes", "urllib3"),
-    "object-store": ("fsspec", "s3fs"),
+    "artefacts": ("fsspec", "s3fs"),
     "ray": ("ray",),
     "server": ("alembic", "cryptography", "procrastinate", "psycopg", "psycopg_pool", "sqlalchemy"),
 }

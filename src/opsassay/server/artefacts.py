@@ -21,7 +21,7 @@ MOST_FILES = 500
 class Artefacts:
     """Where uploads are kept: a folder of this machine, or what fsspec reaches by a URL, such as ``s3://BUCKET/PREFIX``.
 
-    The extra ``object-store`` brings fsspec and S3; credentials and the address of an own S3 are what its client reads:
+    The extra ``artefacts`` brings fsspec and S3; credentials and the address of an own S3 are what its client reads:
     ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL``. Raises UserError for a URL that cannot be used.
     """
 

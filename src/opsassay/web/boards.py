@@ -23,7 +23,7 @@ def boards_page(boards: Sequence[Board]) -> str:
     """Return the page of *boards* as HTML."""
     views = [board_view(board) for board in boards]
     overall = [table for table in board_tables(boards) if table.title == "Board, overall"]
-    return render("boards.html", "Boards", styles=STYLES, boards=views, overall=overall, page=None)
+    return render("boards.html", "Boards", styles=STYLES, boards=views, overall=overall)
 
 
 def board_view(board: Board) -> dict[str, Any]:
