@@ -9,12 +9,13 @@ import yaml
 
 from bench.domains.sre.test_trials import MADE, TESTS, write_scenario
 from opsassay.bench.core.store import RunStore, read_run
+from opsassay.bench.domains.sre.domain import SRE_DOMAIN
 from opsassay.bench.domains.sre.grading import read_steps
 from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.preflight import require_sound
 from opsassay.bench.domains.sre.trials import run_trials
 from opsassay.bench.sealing import sealing_refusal
-from opsassay.errors import UserError
+from opsassay.errors import OpsAssayError, UserError
 
 ASKS = """
 import json, os, sys, urllib.error, urllib.request
@@ -144,3 +145,19 @@ def test_without_a_model_or_with_limits_that_are_none_nothing_begins(trial, tmp_
     for limits, said in (({"seconds": 5}, "the scenario's agent_timeout_s"), ({"tokns": 5}, "tokns")):
         with pytest.raises(ValueError, match=said):
             trial(asking(tmp_path, 1, "auto", limits=limits))
+
+
+def test_settings_of_a_plan_are_those_of_every_external_agent_beneath_its_own(tmp_path):
+    (tmp_path / "agent.yaml").write_text("agent: g\ncommand: ['{python}']\n")
+    own = {"name": "strict", "command": ["x"], "settings": {"sealing": "off", "limits": {"tokens": 5}}}
+    part = {
+        "scenarios": ["drained-pool"],
+        "agents": ["oracle:*", str(tmp_path / "agent.yaml"), own],
+        "settings": {"sealing": "required", "limits": {"tokens": 9}},
+    }
+    of = {job.agent.name: job.agent for job in SRE_DOMAIN.jobs(part, tmp_path, "part")}
+    assert of[str(tmp_path / "agent.yaml")].settings == {"sealing": "required", "limits": {"tokens": 9}}
+    assert of["strict"].settings == own["settings"]
+    assert all(agent.settings == {} for name, agent in of.items() if name.startswith("oracle:"))
+    with pytest.raises(OpsAssayError, match="settings"):
+        list(SRE_DOMAIN.jobs({**part, "settings": {"seal": True}}, tmp_path, "part"))

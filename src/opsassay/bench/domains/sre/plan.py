@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from opsassay.bench.core.oracles import oracles_asked
 from opsassay.bench.core.ranking import ORACLE
-from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent
+from opsassay.bench.domains.sre.contract import CommandSettings, PromptArm, TrialAgent
 from opsassay.bench.domains.sre.controls import applicable, script_of
 from opsassay.bench.domains.sre.trials import TrialJob
 from opsassay.errors import UserError, naming
@@ -56,6 +56,15 @@ class TrialPlan(Written):
         default_factory=ClusterSettings, description="which cluster scenarios for Kubernetes happen on"
     )
     retries: int = Field(default=1, ge=0, description="further attempts of a trial whose machinery failed")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="settings of every external agent; those that an agent has win"
+    )
+
+    @field_validator("settings")
+    @classmethod
+    def _of_commands(cls, given: dict[str, Any]) -> dict[str, Any]:
+        CommandSettings.model_validate(given)
+        return given
 
     @model_validator(mode="after")
     def _nothing_twice(self) -> Self:
@@ -134,5 +143,12 @@ def _agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
             asked = [agent.oracle]
         else:
             asked = oracles_asked(agent.name, scenario.oracles, scenario.id)
-        found += [TrialAgent(name=ORACLE + name) for name in asked] or [agent]
+        found += [TrialAgent(name=ORACLE + name) for name in asked] or [_with_settings(agent, plan.settings)]
     return list({agent.model_dump_json(): agent for agent in found}.values())
+
+
+def _with_settings(agent: TrialAgent, settings: Mapping[str, Any]) -> TrialAgent:
+    """Return *agent*, when it is an external one, with *settings* beneath its own; raises ValidationError."""
+    if not settings or not agent.is_outside:
+        return agent
+    return TrialAgent.model_validate({**agent.model_dump(), "settings": {**settings, **agent.settings}})
