@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -282,11 +284,16 @@ def test_a_bundle_that_cannot_be_used_is_refused_and_nothing_is_left(platform, o
     assert sorted(path.name for path in (platform.state / "agents").glob("*")) == before
 
 
-def test_an_upload_without_bounds_is_refused(owner):
+def test_an_upload_without_bounds_is_refused(platform, owner):
     status = refused(
         owner, "POST", "/api/agents/bundle?name=big&level=expert&domains=finops", b"x" * (51 * 2**20), status=413
     )
     assert "at most" in status
+    with closing(http.client.HTTPConnection(*platform.url.removeprefix("http://").split(":"), timeout=20)) as nobody:
+        nobody.putrequest("POST", "/api/agents/bundle?name=big&level=expert&domains=finops")
+        nobody.putheader("Content-Length", str(50 * 2**20))
+        nobody.endheaders()
+        assert nobody.getresponse().status == 401, "nothing of the body was waited for"
 
 
 def test_an_upload_of_five_gigabytes_is_refused_without_memory_for_it(platform, owner):

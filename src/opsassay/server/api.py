@@ -91,6 +91,8 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
         operation = of.get("GET" if request.method == "HEAD" else request.method)
         assert operation is not None
         try:
+            if operation.raw:  # nobody keeps fifty megabytes of somebody unknown
+                await run_in_threadpool(_require_known, operation, platform, bearer(request))
             body = await _body(request, operation)
             found = await run_in_threadpool(_answer, operation, platform, request, body)
         except BodyError as error:
@@ -112,7 +114,7 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
 
 def refusal(status: int, sentence: str) -> JSONResponse:
     """Return an answer that says in a sentence why there is none."""
-    headers = {"Connection": "close"} if status == 413 else {}  # what else comes of its body is not read
+    headers = {"Connection": "close"} if status in (401, 413) else {}  # what else comes of its body is not read
     return JSONResponse({"error": sentence}, status_code=status, headers=headers)
 
 
@@ -164,15 +166,25 @@ def _answer(operation: ApiOperation, platform: Platform, request: Request, body:
     reads = operation.method == "GET"
     with platform.engine.connect() if reads else platform.asking() as connection:
         token = bearer(request)
-        user = user_of(connection, token) if token else None
-        if operation.roles is not None:
-            if user is None:
-                raise BodyError(401, "Give a token that is known and has not ended, as `Authorization: Bearer TOKEN`.")
-            if operation.roles:
-                user.require(*operation.roles)
-        nobody = User("", "", "")
-        call = Call(platform, connection, user or nobody, request.path_params, request.query_params, body, token)
+        user = _who(operation, connection, token)
+        call = Call(platform, connection, user, request.path_params, request.query_params, body, token)
         return operation.work(call)
+
+
+def _require_known(operation: ApiOperation, platform: Platform, token: str) -> None:
+    with platform.engine.connect() as connection:
+        _who(operation, connection, token)
+
+
+def _who(operation: ApiOperation, connection: Connection, token: str) -> User:
+    """Return whose *token* it is, nobody where none is needed; raises BodyError and ForbiddenError."""
+    user = user_of(connection, token) if token else None
+    if operation.roles is not None:
+        if user is None:
+            raise BodyError(401, "Give a token that is known and has not ended, as `Authorization: Bearer TOKEN`.")
+        if operation.roles:
+            user.require(*operation.roles)
+    return user or User("", "", "")
 
 
 def _status_of(error: OpsAssayError) -> int:
