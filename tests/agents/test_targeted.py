@@ -52,9 +52,15 @@ asyncio.run(main(sys.argv[1]))
 
 
 def passed(setup):
-    found, run = check(setup)
-    assert all(one.passed is not False for one in found), [one.said for one in found]
-    return run
+    found = check(setup)
+    assert all(one.passed is not False for one in found.checks), [one.said for one in found.checks]
+    return found
+
+
+def failed(setup, why):
+    ended = check(setup).checks[0]
+    assert ended.passed is False
+    assert why in ended.said
 
 
 @pytest.mark.parametrize("name", ["a2a", "http", "mcp"])
@@ -161,9 +167,7 @@ def test_one_that_sends_on_to_another_server_or_is_not_there_is_a_failed_run(mon
     sends_on = type("SendsOn", (Tasks,), {"location": "http://127.0.0.1:9/elsewhere", "asked": []})
     with http_agent(sends_on) as url:
         monkeypatch.setenv(TARGET, url)
-        _, run = check(agent_setup("http", None, read_settings(("limits.seconds=60",))))
-    assert run.status == "failed"
-    assert "another server" in run.error
+        failed(agent_setup("http", None, read_settings(("limits.seconds=60",))), "another server")
 
 
 def test_a_body_is_an_answer_with_or_without_its_name():
@@ -230,9 +234,7 @@ def test_an_agent_with_an_agent_card_is_asked_by_the_official_sdk(monkeypatch):
 def test_a_task_that_failed_there_is_a_failed_run(monkeypatch):
     with a2a_agent(Diagnosing(fails=True)) as url:
         monkeypatch.setenv(TARGET, url)
-        _, run = check(agent_setup("a2a", None, read_settings(("limits.seconds=60",))))
-    assert run.status == "failed"
-    assert "TASK_STATE_FAILED" in run.error
+        failed(agent_setup("a2a", None, read_settings(("limits.seconds=60",))), "TASK_STATE_FAILED")
 
 
 MY_AGENT = """#!{python}

@@ -94,7 +94,7 @@ def test_verify_agrees_with_what_the_audit_wrote(call, scores, tmp_path):
     [
         (("audit", "none.csv", "-o", "out"), "There is no score table"),
         (("audit", "SCORES"), "Missing option '-o'"),
-        (("audit", "SCORES", "-o", "SCORES"), "is a file; give the folder"),
+        (("audit", "SCORES", "-o", "SCORES"), "is a file"),
         (("audit", "SCORES", "-o", "out", "-c", "resample=3"), "did you mean 'resamples'"),
         (("audit", "verify", "SCORES"), "is neither a per-system ledger"),
         (("audit", "verify", "LIST"), "add the scores or the ledger"),

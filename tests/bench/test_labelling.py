@@ -44,7 +44,7 @@ def test_the_last_verdict_on_a_case_counts_and_a_torn_line_is_dropped(tmp_path):
 
 
 def test_what_cannot_be_compared_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"judged by 0 annotators \(nobody\); agreement needs two\."):
+    with pytest.raises(UserError, match=r"judged by 0 annotators \(nobody\); agreement needs two: `"):
         agreement(tmp_path)
     said(tmp_path, "ada", [1])
     save_verdict(tmp_path, CaseVerdict(case="other", annotator="grace"))

@@ -98,6 +98,7 @@ def made(tmp_path_factory):
 
 FAST = ("-c", "resamples=200", "-c", "permutations=100", "-c", "simulations=100")
 CALLS = {
+    "schema": [[]],
     "agents": [["list"], ["check", "{examples}/agents/by_mcp/agent.yaml"]],
     "annotate": [["{made}/store"], ["{made}/store", "--ablate"]],
     "audit": [["{made}/scores.csv", "-o", "{tmp}/audit", *FAST],

@@ -84,7 +84,10 @@ WRONG = [
     ("export rewards tree -o out.json", "tree holds no run", "opsassay run"),
     ("export otel tree", "-o", "--otlp"),
     ("export atif nowhere -o out.json", "nowhere", "recorded session"),
-    ("apis nowhere", "nowhere is not a folder", "a datapack is"),
+    ("apis nowhere", "no running system 'nowhere'", "opsassay up"),
+    ("apis nowhere/pack", "nowhere/pack is not a folder", "a datapack is"),
+    ("fetch nowhere -o out", "nowhere", "a folder"),
+    ("fetch empty -o out", "empty", ""),
     ("apis tree --port 99999", "--port", "65535"),
     # solvers
     ("diagnose tree -m max-zz", "'max-zz'", "did you mean 'max-z'"),

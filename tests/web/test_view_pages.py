@@ -208,7 +208,8 @@ def test_progress_and_what_it_spends_follow_from_the_runs_of_its_cells(tmp_path)
 
 
 WORKING = """
-import sys, time, pathlib
+import signal, sys, time, pathlib
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 from opsassay.bench.core.jobs import at_work
 try:
     with at_work(pathlib.Path(sys.argv[1]), ["a"], 1):

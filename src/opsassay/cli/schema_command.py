@@ -57,7 +57,7 @@ def command(kind: str | None, output: Path | None, *, as_json: bool) -> None:
     if kind is not None:
         text = json.dumps(schema_of(kind), indent=1, ensure_ascii=False)
         if output is None:
-            click.echo(text)
+            echo(text)
             return
         output.write_text(text + "\n", encoding="utf-8")
         echo(f"Written to {output}. Next: `# yaml-language-server: $schema={output}` as the first line of your file.")

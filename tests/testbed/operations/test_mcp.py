@@ -21,9 +21,8 @@ from opsassay.bench.domains.sre.desk import OpsDesk
 from opsassay.bench.domains.sre.diagnosing import Diagnoses
 from opsassay.bench.domains.sre.outside import operate
 from opsassay.errors import UserError
-from opsassay.telemetry.schema import empty
+from opsassay.telemetry.schema import MODALITIES, empty
 from opsassay.testbed.operations import toolbox as toolbox_module
-from opsassay.testbed.operations.live import READ
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.tools import TOOLS, VerbToolbox, definitions
 from opsassay.testbed.scenarios import load_scenario
@@ -81,7 +80,7 @@ class Quiet:
     """Telemetry in which nothing has arrived, and alert rules by which nothing fires."""
 
     def tables(self):
-        return {name: empty(name) for name in READ}
+        return {name: empty(name) for name in MODALITIES}
 
     def firing(self):
         return 0, []

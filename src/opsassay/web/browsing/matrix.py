@@ -43,8 +43,8 @@ def trials_view(shown: Shown, domain: str, number: int) -> View:
         "name": plain(domain, 60),
         "board": board_page(domain),
         "audit": audit_page(domain),
-        "solvers": columns,
-        "solvers_more": over,
+        "solvers": [_shown(one) for one in columns],
+        "solvers_more": [_shown(one) for one in over],
         "problem": problem,
         "rows": [_row(shown, domain, task, columns) for task in chosen],
         "paging": paging,
@@ -71,6 +71,11 @@ def _solvers(shown: Shown, domain: str) -> tuple[list[View], str]:
                 "success": _interval(success) if success else "–",
             })  # fmt: skip
     return sorted(found, key=lambda one: (one["reference"], one["order"], one["name"])), problem
+
+
+def _shown(solver: View) -> View:
+    """Return *solver* without the name by which its runs are found, which is an agent's own text."""
+    return {name: value for name, value in solver.items() if name != "key"}
 
 
 def _interval(of: BoardFigure) -> str:

@@ -373,7 +373,7 @@ def test_a_policy_that_ships_and_cannot_be_judged_is_one_sentence(copied, capsys
     assert "cannot be judged" in refusal(copied, capsys)
 
 
-def test_another_evaluator_is_said_to_be_another(copied, capsys):
+def test_another_evaluator_is_said_to_be_another(copied, capsys, monkeypatch):
     (copied / UPDATE / EVALUATORS[UPDATE][0]).write_text("print(1)\n")
     assert command_line(["itbench-ciso", str(copied), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -381,6 +381,7 @@ def test_another_evaluator_is_said_to_be_another(copied, capsys):
     assert [one["class"] for one in found["items"]] == list(CLASSES.values())
     assert {"id", "class", "goal", "evaluator"} == set(found["items"][0])
     assert set(found["table"]["rows"][0]) == {"class", "answer", "right", "public evaluator", "ours", "why"}
+    monkeypatch.setenv("COLUMNS", "200")
     assert command_line(["itbench-ciso", str(copied)]) == 0
     shown = capsys.readouterr().out
     assert "another version" in shown

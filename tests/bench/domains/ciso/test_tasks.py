@@ -226,7 +226,7 @@ def test_a_plan_is_run_graded_gone_on_with_and_shown(tmp_path, capsys):
     assert [row["submitted"] for row in tables[24]["rows"]] == ["100.0%", "100.0%", "0.0%"]
     assert command_line(["report", str(store.root), "-o", str(tmp_path / "pages")]) == 0
     pages = [path.read_text() for path in sorted((tmp_path / "pages").glob("*.html"))]
-    assert len(pages) == 3
+    assert len(pages) == 4, "three runs and their index"
     assert sum("kept out" in page and "<pre>apiVersion: kyverno.io/v1" in page for page in pages) == 2
 
 

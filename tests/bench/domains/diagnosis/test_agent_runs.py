@@ -14,7 +14,6 @@ from opsassay.agents.models import Reply
 from opsassay.agents.models.server import running_server
 from opsassay.bench.core import commands
 from opsassay.bench.core.store import RunStore, read_diagnosis, read_run
-from opsassay.bench.domains.diagnosis import agent_runs
 from opsassay.bench.domains.diagnosis.agent_runs import run_agent, setup_of
 from opsassay.bench.domains.diagnosis.items import IncidentItem
 from opsassay.bench.sealing import sealing_refusal
@@ -234,7 +233,7 @@ def test_sealed_a_hang_is_a_timeout(external_run):
 
 
 def test_where_the_machine_cannot_seal_a_run_is_unsealed_or_refused(store, item, tmp_path, monkeypatch):
-    monkeypatch.setattr(agent_runs, "sealing_refusal", lambda: "no user namespaces here.")
+    monkeypatch.setattr("opsassay.bench.core.commands.sealing_refusal", lambda: "no user namespaces here.")
     path = str(agent(tmp_path / "agent", "print(json.dumps(GOOD))"))
     with pytest.raises(RefusedError, match="no user namespaces here"):
         setup_of(path, sealing="required")

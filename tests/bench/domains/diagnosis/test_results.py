@@ -262,7 +262,7 @@ def a_tree_with_a_calm_case(root):
     return tree
 
 
-def test_who_always_says_that_nothing_is_wrong_stands_last_and_apart(tmp_path, call):
+def test_who_always_says_that_nothing_is_wrong_stands_last_and_apart(tmp_path, call, monkeypatch):
     tree = a_tree_with_a_calm_case(tmp_path / "t")
     (tmp_path / "silent.py").write_text(SILENT)
     call("diagnose", tree.root, "-m", f"{tmp_path / 'silent.py'}:Silent", "-m", "self-time", "-m", "constant")
@@ -271,6 +271,7 @@ def test_who_always_says_that_nothing_is_wrong_stands_last_and_apart(tmp_path, c
     silent = told[1]
     assert (silent["any_service"], silent["exact_match"], silent["calm"]) == (0.0, 0.0, 1.0)
     assert silent["graded"] == {"any_service": 2, "exact_match": 2, "calm": 1}
+    monkeypatch.setenv("COLUMNS", "200")
     out, _ = call("grade", tree.root)
     broken, calm = out.split("Nothing was broken")
     assert broken.index("self-time") < broken.index("silent")

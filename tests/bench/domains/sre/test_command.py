@@ -105,7 +105,7 @@ def test_a_page_per_trial(store, tmp_path, capsys):
     assert run(["trials", "report", str(store), "-o", str(tmp_path / "pages")]) == 0
     pages = sorted((tmp_path / "pages").glob("*.html"))
     assert sorted(capsys.readouterr().out.split()) == [str(page) for page in pages]
-    assert len(pages) == 6
+    assert len(pages) == 7, "six trials and their index"
     assert sum("Hidden failure" in page.read_text() for page in pages) == 4
 
 

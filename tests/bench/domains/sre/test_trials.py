@@ -154,7 +154,7 @@ def test_what_could_not_begin_is_told_before_the_first_trial(tmp_path, monkeypat
     with pytest.raises(UserError, match="needs a key"):
         require({"name": "sre", "model": "m"})
     sealed = {"name": "mine", "command": ["x"], "settings": {"sealing": "required"}}
-    monkeypatch.setattr("opsassay.bench.domains.sre.preflight.sealing_refusal", lambda: "no namespaces here.")
+    monkeypatch.setattr("opsassay.bench.core.commands.sealing_refusal", lambda: "no namespaces here.")
     with pytest.raises(UserError, match="is to be sealed, and no seal can be made here: no namespaces here"):
         require(sealed)
 
