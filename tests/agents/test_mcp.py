@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 
 import anyio
@@ -141,6 +142,9 @@ def test_nothing_is_left_when_the_block_ends(sql, tmp_path):
     with bridge:
         assert bridge.wait(30) == 0
     assert not path.exists()
+    deadline = time.monotonic() + 30  # a thread ends a moment after the block that it served
+    while threading.active_count() > before + 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert threading.active_count() <= before + 1
 
 

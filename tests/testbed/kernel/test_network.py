@@ -56,6 +56,7 @@ def test_a_process_from_outside_joins_a_place(user):
         outsider = os.fork()
         if outsider == 0:
             status = 1
+            os.close(tell)  # the end of its pipe is heard when there is no laboratory
             try:
                 supervisor, namespace, address = os.read(there, 1000).decode().split()
                 join(int(supervisor), namespace)
