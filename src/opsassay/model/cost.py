@@ -72,7 +72,8 @@ class ServiceCost(Noun):
 class CostReading(Noun):
     """One line of a run's cost.jsonl: what everything costs in an hour at *time_ns*, and whether the alert fires.
 
-    *budget_usd* and *alert_ratio* are None when the budget or the alert rule is gone.
+    *budget_usd* and *alert_ratio* are None when the budget or the alert rule is gone; *most_replicas* are the limits of the
+    autoscalers that there are, by service.
     """
 
     time_ns: int
@@ -83,6 +84,7 @@ class CostReading(Noun):
     budget_usd: float | None
     alert_ratio: float | None
     firing: bool
+    most_replicas: dict[str, int] = Field(default_factory=dict)
 
     @property
     def hourly_usd(self) -> float:

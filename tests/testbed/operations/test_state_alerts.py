@@ -7,8 +7,11 @@ from typing import get_args
 import pytest
 
 from grading.verifiers.made import S, at, entity, probe, scenario, timeline
+from opsassay.model.cost import CostBudget, PriceBook
+from opsassay.model.run_folder import COST
 from opsassay.model.scenario import GoldenSignal, StateSignal
 from opsassay.model.trajectory import CONTROL_PLANE_SUFFIX, ControlPlaneReading
+from opsassay.testbed.operations.costs import Allocation, CostAccount
 from opsassay.testbed.operations.state_alerts import DEFINITIONS, AlertRules, StateAlerts
 
 FLEET = [entity("web-0"), entity("web-1", host="host-b"), entity("pay-0")]
@@ -99,14 +102,16 @@ def test_nodes_and_a_late_control_plane(rules):
     assert [second for second in range(30) if late in found[second]] == list(range(17, 30))
 
 
-def test_an_autoscaler_at_its_limit_and_a_spent_budget_are_there_to_be_filled(tmp_path):
-    state = StateAlerts(tmp_path / "none.jsonl", scenario().verification, 0)
-    assert state.findings(at(1)) == []
-    state.state.autoscalers["web"] = (10, 10)
-    state.state.budgets["shop"] = (12.5, 10)
-    assert {(one.service, one.signal) for one in state.findings(at(2))} == {
-        ("web", "autoscaler_at_limit"), ("shop", "budget_spent"),
-    }  # fmt: skip
-    state.state.autoscalers["web"] = (9, 10)
-    state.state.budgets["shop"] = (9, 10)
-    assert state.findings(at(3)) == []
+def test_an_autoscaler_at_its_limit_and_a_spent_budget_fire_by_the_cost_that_is_read(rules, tmp_path):
+    account = CostAccount(PriceBook(core_hour_usd=1.0, gb_hour_usd=1.0), CostBudget(hourly_usd=7.5, flexible_usd=1.0))
+    with (tmp_path / COST).open("w") as lines:
+        for second in range(60):
+            account.budget = None if second >= 50 else account.budget
+            replicas = 8 if 10 <= second < 45 else 3
+            service = account.of_service(Allocation(replicas, float(replicas), 0.0), 0.0, 0.0, 1.0)
+            print(account.read({"web": service}, at(second), {"web": 8}).model_dump_json(), file=lines)
+    found = rules(timeline([1.0] * 60, entities={0: FLEET}), range(60))
+    limit, budget = ("web", "autoscaler_at_limit"), ("budget", "budget_spent")
+    assert [second for second in found if budget in found[second]] == list(range(10, 45))
+    assert [second for second in found if limit in found[second]] == list(range(40, 45))
+    assert found[12][budget].message == "budget: 8 of 7.5 USD an hour are spent"

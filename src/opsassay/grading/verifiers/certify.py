@@ -128,7 +128,7 @@ def certify(
     judgements, numbers = judge(evidence, scenario, verification=verification)
     certificate = conjunction(judgements)
     if certificate.passed and (reason := fault_ended(evidence, committed)):
-        certificate = not_applicable("certificate", f"the fault ended by itself: {reason}")
+        certificate = not_applicable("certificate", f"nobody repaired it: {reason}")
     metrics = {j.predicate: j.metric() for j in (*judgements, certificate)}
     metrics["hidden_failure"] = Metric(value=float(hidden_failure(judgements)), status=MetricStatus.SCORED)
     metrics |= {name: _number(name, value) for name, value in numbers.items()}

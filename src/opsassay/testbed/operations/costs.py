@@ -106,8 +106,10 @@ class CostAccount:
             handled_rps=handled_rps,
         )
 
-    def read(self, services: Mapping[str, ServiceCost], time_ns: int) -> CostReading:
-        """Return the reading that *services* make at *time_ns*."""
+    def read(
+        self, services: Mapping[str, ServiceCost], time_ns: int, most_replicas: Mapping[str, int] | None = None
+    ) -> CostReading:
+        """Return the reading that *services* make at *time_ns*, with the limits of their autoscalers."""
         cpu, memory = (sum(getattr(one, name) for one in services.values()) for name in ("cpu_usd", "memory_usd"))
         budget, rule, usual = self.budget, self.alert, self.last_week_usd
         beyond = rule is not None and usual is not None and cpu + memory > rule.ratio * usual
@@ -120,6 +122,7 @@ class CostAccount:
             budget_usd=None if budget is None else budget.hourly_usd,
             alert_ratio=None if rule is None else rule.ratio,
             firing=beyond and (budget is None or cpu + memory > budget.hourly_usd),
+            most_replicas=dict(most_replicas or {}),
         )
 
 
@@ -157,7 +160,9 @@ class CostWatch:
     def _watch(self) -> None:
         while not self._ended.wait(EVERY_S):
             with suppress(OpsAssayError):  # a reading that could not be had is missing from the record
-                reading = self.account.read(self._services(), time.time_ns())
+                scalers = self.system.autoscalers().items()
+                most = {name: one.max_replicas for name, one in scalers if one.max_replicas > one.min_replicas}
+                reading = self.account.read(self._services(), time.time_ns(), most)
                 self.readings = [*self.readings, reading]
                 append_line(self._path, reading)
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from opsassay.model.cost import CostReading
 from opsassay.model.incident import Alert
+from opsassay.model.run_folder import COST
 from opsassay.model.scenario import AlertSignal, Spread, Verification
 from opsassay.model.trajectory import CONTROL_PLANE_SUFFIX, ControlPlaneReading, Entity, Tick
 
@@ -52,7 +54,8 @@ LATENCY_READINGS = 3
 class ObservedState:
     """What is known of a system at one instant.
 
-    *autoscalers* (replicas, most of them) and *budgets* (spent, granted) are filled by substrates that have them.
+    *autoscalers* are (replicas, most of them) by service, *budgets* (spent, granted) in USD an hour; both are empty where
+    nobody reads what the system costs.
     """
 
     entities: dict[str, Entity] = field(default_factory=dict)
@@ -81,6 +84,15 @@ class ObservedState:
         self.nodes_not_ready = reading.nodes_not_ready
         self.latencies_s.append(reading.latency_s)
 
+    def take_cost(self, reading: CostReading) -> None:
+        """Take in what the system costs, what it may cost, and what its autoscalers have reached."""
+        self.autoscalers = {
+            service: (reading.services[service].replicas, most)
+            for service, most in reading.most_replicas.items()
+            if service in reading.services
+        }
+        self.budgets = {} if reading.budget_usd is None else {"budget": (reading.hourly_usd, reading.budget_usd)}
+
     def ready(self) -> Counter[str]:
         """Return how many replicas of each workload are ready."""
         return Counter(entity.service for entity in self.entities.values() if entity.ready)
@@ -106,7 +118,8 @@ class AlertSource(Protocol):
 class StateAlerts:
     """The rules over the state in the *timeline* that an observer writes, with what *committed* says of latency and places.
 
-    What has to be ready is what was ready at *usual_until_ns*, before anything was broken.
+    What the system costs is read from beside the timeline, where anybody writes it. What has to be ready is what was ready
+    at *usual_until_ns*, before anything was broken.
     """
 
     def __init__(self, timeline: Path, committed: Verification, usual_until_ns: int) -> None:
@@ -114,6 +127,7 @@ class StateAlerts:
         self._health = _Lines(
             timeline.with_suffix(CONTROL_PLANE_SUFFIX), ControlPlaneReading.model_validate_json, lambda one: one.time_ns
         )
+        self._costs = _Lines(timeline.with_name(COST), CostReading.model_validate_json, lambda one: one.time_ns)
         self._spread = committed.placement.spread if committed.placement is not None else ()
         self._latency_s = committed.control_plane.api_latency_s if committed.control_plane is not None else None
         self._usual_until_ns = usual_until_ns
@@ -128,6 +142,8 @@ class StateAlerts:
                 self._expected = self.state.ready()
         for reading in self._health.until(at_ns):
             self.state.take_health(reading)
+        for cost in self._costs.until(at_ns):
+            self.state.take_cost(cost)
         return [*self._of_workloads(), *self._of_parts(), *_at_limits(self.state)]
 
     def _of_workloads(self) -> Iterator[StateFinding]:
@@ -222,7 +238,9 @@ def _at_limits(state: ObservedState) -> Iterator[StateFinding]:
             yield StateFinding(name, "autoscaler_at_limit", replicas, most, f"it runs all of its {most:g} replicas")
     for name, (spent, granted) in state.budgets.items():
         if spent > granted:
-            yield StateFinding(name, "budget_spent", spent, granted, f"{spent:g} of {granted:g} are spent")
+            yield StateFinding(
+                name, "budget_spent", spent, granted, f"{spent:.4g} of {granted:.4g} USD an hour are spent"
+            )
 
 
 def _crowded(rule: Spread, entities: Iterable[Entity]) -> StateFinding | None:
