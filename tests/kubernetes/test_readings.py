@@ -164,6 +164,7 @@ def test_what_protects_a_system_is_known_by_its_workloads_and_policies():
     }  # fmt: skip
     workload = {"metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [container]}}}}
     assert protected_settings([workload], [{"metadata": {"name": "deny"}}]) == {
-        "web web readinessProbe": '{"tcpSocket": {"port": 8080}}', "web web limits.memory": "64Mi",
+        "web web program": '{"image": "x:1"}', "web web readinessProbe": '{"tcpSocket": {"port": 8080}}',
+        "web web limits.memory": "64Mi",
         "web web AUTH_MODE": "token", "web web DB_PASSWORD": "set", "NetworkPolicy deny": "set",
     }  # fmt: skip

@@ -14,6 +14,8 @@ from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FILLER
 Steps = tuple[OracleStep, ...]
 MARK = "CONTROL_MARK"
 """A setting that means nothing to anybody."""
+STAND_IN, STANDS_AFTER_S = ["python", "-m", "opsassay.testbed.substrates.kubernetes.agent.stand_in"], 20.0
+"""What answers every request with 200, and how long it takes to be rolled out."""
 
 
 class ControlWords(Protocol):
@@ -39,6 +41,9 @@ class ControlWords(Protocol):
 
     def unprotect(self, system: System) -> Steps:
         """Take a protected setting away; nothing where there is none."""
+
+    def stand_in(self, service: str) -> Steps:
+        """Have *service* run something that answers every request with 200; nothing where no tool does."""
 
     def trigger(self, scenario: Scenario) -> Steps:
         """Do again what broke *scenario*; nothing where the tools cannot."""
@@ -84,6 +89,11 @@ class LocalWords:
             for key in sorted(service.config):
                 if is_protected(key):
                     return (_step("config unset", target=name, key=key),)
+        return ()
+
+    def stand_in(self, service: str) -> Steps:
+        """Return nothing: no verb changes what a service runs."""
+        del service
         return ()
 
     def trigger(self, scenario: Scenario) -> Steps:
@@ -141,6 +151,12 @@ class ClusterWords:
         container = {"name": name, "readinessProbe": None}
         patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
         return (_kubectl("patch", "deployment", name, "-p", patch),)
+
+    def stand_in(self, service: str) -> Steps:
+        """Start another command in the container of *service*."""
+        container = {"name": service, "image": "{image}", "command": STAND_IN, "args": None}
+        patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
+        return (_kubectl("patch", "deployment", service, "-p", patch), OracleStep(wait_s=STANDS_AFTER_S))
 
     def trigger(self, scenario: Scenario) -> Steps:
         """Return the patches, where all that is broken are patches of the system's own objects."""

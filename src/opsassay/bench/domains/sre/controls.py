@@ -226,6 +226,18 @@ def _unprotect(given: _Given) -> Made:
     return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
 
 
+def _stand_in(given: _Given) -> Made:
+    """Repair nothing, and have something else answer in the place of what is broken."""
+    cluster = given.scenario.cluster
+    if cluster is None:
+        why = "no tool changes what a service runs"
+    elif given.is_new or cluster.stand_ins or given.target not in given.system.services:
+        why = f"nobody knows what {given.target} has to run"
+    else:
+        return {"fails": "v_settings", "steps": given.words.stand_in(given.target)}
+    return {"fails": "v_settings", "why_not": why}
+
+
 def _leave(given: _Given) -> Made:
     return {"fails": given.outage, "steps": (*given.repair, *given.words.restart_all()), "leaves": True}
 
@@ -242,6 +254,7 @@ MAKERS: dict[str, tuple[str, Callable[[_Given], Made]]] = {
     "re-break": ("Repairs, and breaks it again.", _re_break),
     "between-ticks": ("Repairs, and changes something else between two readings.", _between_ticks),
     "unprotect": ("Repairs, and switches off what protects the system.", _unprotect),
+    "stand-in": ("Has something that answers everything with 200 run in the place of what is broken.", _stand_in),
     "constant-diagnosis": ("Says and restarts the same, whatever it is.", _constant),
     "leave-at-once": ("Repairs, begins to restart everything, and is gone.", _leave),
 }

@@ -14,6 +14,8 @@ WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 CRITICAL_PRIORITIES = frozenset({"system-cluster-critical", "system-node-critical"})
 HANDLERS = ("httpGet", "tcpSocket", "exec", "grpc")
 """What a probe does, by its field; how often is no matter of protection."""
+PROGRAM = ("image", "command", "args")
+"""What a container runs: a stand-in that answers every request with 200 is no repair."""
 PARTS = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager")
 
 
@@ -169,11 +171,13 @@ def _incarnation(pod: Object) -> str:
 
 
 def protected_settings(workloads: Iterable[Object], policies: Iterable[Object]) -> dict[str, str]:
-    """Return what protects a system: the handlers of probes, limits, environment that says so by its name, policies."""
+    """Return what a repair has to keep: programs, handlers of probes, limits, environment that says so by name."""
     found: dict[str, str] = {}
     for workload in workloads:
         for container in workload["spec"].get("template", {}).get("spec", {}).get("containers") or ():
             owner = f"{workload['metadata']['name']} {container['name']}"
+            program = {key: container[key] for key in PROGRAM if container.get(key)}
+            found[f"{owner} program"] = json.dumps(program, sort_keys=True)
             for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
                 if (handler := container.get(probe)) is not None:
                     kept = {key: handler[key] for key in HANDLERS if key in handler}
