@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.kubernetes.native.control_plane import ControlPlane
 
 GROUPS = Path("/sys/fs/cgroup")
+CPU_SHARES = "16384"
+"""What all pods of a node weigh together; beside them every other process of this machine counts 1024 by itself."""
 SOCKET = "/run/containerd/containerd.sock"
 CONTAINERD_TIMEOUT_S = 400.0
 
@@ -111,6 +113,9 @@ class Node:
                 group.mkdir(exist_ok=True)
                 for name in ("cpuset.cpus", "cpuset.mems") if hierarchy.name == "cpuset" else ():
                     (group / name).write_text((group.parent / name).read_text())
+            if hierarchy.name == "cpu":
+                (group / "cpu.shares").write_text(CPU_SHARES)
+                (group.parent / "cpu.shares").write_text(CPU_SHARES)
 
     def _write_config(self) -> None:
         bridge = {
