@@ -73,7 +73,7 @@ def _changes(done: Sequence[str], names: set[str]) -> list[Step]:
     if cause == "over_requested_memory":
         return [("requests_set", {"service": service, **min(others, key=lambda one: one["memory_mb"])})]
     if cause == "autoscaler_threshold":
-        bounds = {"min_replicas": 1, "max_replicas": 8, "target_utilization": 0.7}
+        bounds = {"min_replicas": 1, "max_replicas": 8, "target_utilization": 0.75}
         count = -int(-used // (0.77 * others[0]["cpu"]))
         return [("autoscaler_set", {"service": service, **bounds}), _scale(service, count, names)]
     if cause == "idle_deployment":
