@@ -11,6 +11,7 @@ from opsassay.testbed.substrates.kubernetes.api.readings import (
     entities,
     has_own_control_plane,
     populated,
+    programs,
     protected_settings,
     why_not_ready,
 )
@@ -164,7 +165,25 @@ def test_what_protects_a_system_is_known_by_its_workloads_and_policies():
     }  # fmt: skip
     workload = {"metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [container]}}}}
     assert protected_settings([workload], [{"metadata": {"name": "deny"}}]) == {
-        "web web program": '{"image": "x:1"}', "web web readinessProbe": '{"tcpSocket": {"port": 8080}}',
+        "web web readinessProbe": '{"tcpSocket": {"port": 8080}}',
         "web web limits.memory": "64Mi",
         "web web AUTH_MODE": "token", "web web DB_PASSWORD": "set", "NetworkPolicy deny": "set",
     }  # fmt: skip
+
+
+def test_whatever_runs_under_a_workloads_name_is_its_program():
+    def made(name, container="web", owner=None, **program):
+        metadata = {"name": name} | ({"ownerReferences": [{"controller": True, **owner}]} if owner else {})
+        return {"metadata": metadata, "spec": {"template": {"spec": {"containers": [{"name": container, **program}]}}}}
+
+    ours = made("web", image="x:1", args=["serve"], env=[])
+    assert programs([ours]) == {"web program": '{"runs": [["web", {"image": "x:1", "args": ["serve"]}]]}'}
+    assert (
+        programs([made("web", image="x:1", args=["serve"]), made("db", image="y")])["web program"]
+        == programs([ours])["web program"]
+    )
+    owned = made("web-5", image="z", owner={"kind": "Deployment", "name": "web"})
+    assert programs([ours, owned]) == programs([ours]), "its template says what it runs"
+    pod = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "x", "image": "x:1", "command": ["ok"]}]}}
+    for other in (made("web", image="x:1", args=["ok"]), made("web", "other", image="x:1"), pod):
+        assert programs([ours, other])["web program"] != programs([ours])["web program"]

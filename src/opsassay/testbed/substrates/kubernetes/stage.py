@@ -39,7 +39,7 @@ from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, requi
 from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
 from opsassay.testbed.substrates.kubernetes.actuators.changes import injected
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
-from opsassay.testbed.substrates.kubernetes.api.readings import is_ready, protected_settings
+from opsassay.testbed.substrates.kubernetes.api.readings import is_ready, programs, protected_settings
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
 from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
@@ -236,10 +236,11 @@ class ClusterStage:
         self._audit.end()
 
     def protected_settings(self) -> Mapping[str, str]:
-        """Return what protects the workloads of the system's namespace, as it is now."""
+        """Return what protects the workloads of the system's namespace, and what they run, as it is now."""
         api, namespace = self.running.api, self.running.name
         workloads = [item for kind in ("Deployment", "StatefulSet", "DaemonSet") for item in api.list(kind, namespace)]
-        return protected_settings(workloads, api.list("NetworkPolicy", namespace))
+        others = [item for kind in ("ReplicaSet", "Job", "Pod") for item in api.list(kind, namespace)]
+        return protected_settings(workloads, api.list("NetworkPolicy", namespace)) | programs([*workloads, *others])
 
     def require_alive(self) -> None:
         """Raise LostError when the system's namespace is gone, or a node that nobody in this trial could have stopped.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from opsassay.model.trajectory import Entity
 from opsassay.testbed.operations.protection import IS_SET, protected_of
@@ -170,14 +171,29 @@ def _incarnation(pod: Object) -> str:
     return f"{pod['metadata'].get('uid', '')[:8]}/{sum(int(one.get('restartCount', 0)) for one in statuses)}"
 
 
+def programs(owners: Iterable[Object]) -> dict[str, str]:
+    """Return what runs under the name of each of *owners*: workloads, and pods, sets and jobs that belong to nobody.
+
+    A replica counts for whatever has its workload's name, so all of one name are one program.
+    """
+    found: dict[str, list[list[Any]]] = {}
+    for owner in owners:
+        if owner_of(owner) is not None:
+            continue
+        spec = owner["spec"].get("template", {}).get("spec") or owner["spec"]
+        found.setdefault(owner["metadata"]["name"], []).extend(
+            [container["name"], {key: container[key] for key in PROGRAM if container.get(key)}]
+            for container in spec.get("containers") or ()
+        )
+    return {f"{name} program": json.dumps({"runs": sorted(runs, key=json.dumps)}) for name, runs in found.items()}
+
+
 def protected_settings(workloads: Iterable[Object], policies: Iterable[Object]) -> dict[str, str]:
-    """Return what a repair has to keep: programs, handlers of probes, limits, environment that says so by name."""
+    """Return what protects a system: the handlers of probes, limits, environment that says so by its name, policies."""
     found: dict[str, str] = {}
     for workload in workloads:
         for container in workload["spec"].get("template", {}).get("spec", {}).get("containers") or ():
             owner = f"{workload['metadata']['name']} {container['name']}"
-            program = {key: container[key] for key in PROGRAM if container.get(key)}
-            found[f"{owner} program"] = json.dumps(program, sort_keys=True)
             for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
                 if (handler := container.get(probe)) is not None:
                     kept = {key: handler[key] for key in HANDLERS if key in handler}
