@@ -113,6 +113,31 @@ def test_every_number_leads_to_its_runs_and_every_run_to_its_evidence(platform, 
         caught.value.close()
 
 
+def test_an_agent_is_given_the_tasks_of_its_level_and_boards_are_of_a_level_too(platform, owner, graded):
+    form = {"name": "an expert", "kind": "built_in", "domains": ["finops"], "source": "chance", "level": "expert"}
+    expert = owner.ask("POST", "/api/agents", form)["id"]
+    said = refused(owner, "POST", "/api/benchmarks", {"agent": expert, "task_set": "bill"}, status=400)
+    assert "bill has no hard task" in said
+    easy, hard = (json.loads(fetched(platform, f"/api/boards/bill?level={level}")) for level in ("easy", "hard"))
+    assert (easy["tasks"], hard["tasks"], hard["items"]) == (3, 0, [])
+    (ours,) = [one for one in easy["items"] if one["solver"] == "chance"]
+    assert ours["agents"] == ["chancer"]
+    assert refused(owner, "GET", "/api/boards/bill?level=none", status=400)
+
+
+def test_tasks_have_pages_that_tell_an_agent_no_more_than_how_hard_they_are(platform, graded):
+    (first, *_) = tasks = json.loads(fetched(platform, "/api/boards/bill/tasks"))["items"]
+    assert [one["task"] for one in tasks] == ["anomalies-spikes", "category-cost", "top-applications"]
+    assert (first["level"], first["solvers"], first["solved"], first["by_baselines"]) == ("easy", 0, 0, 0)
+    task = json.loads(fetched(platform, "/api/boards/bill/tasks/category-cost"))
+    assert {row["solver"]: row["kind"] for row in task["rows"]}["constant"] == "baseline"
+    page = fetched(platform, "/boards/bill/tasks/category-cost")
+    assert "Workload optimization" not in page
+    assert "0 of " in page
+    overall = json.loads(fetched(platform, "/api/boards"))["items"]
+    assert all(set(one) == {"solver", "boards", "bill"} for one in overall)
+
+
 def test_asking_again_is_no_second_chance(owner, graded):
     agent, benchmark = graded
     again = finished(owner, owner.request(agent, "bill"))
@@ -252,7 +277,7 @@ def test_who_knows_the_truth_is_for_the_admin(platform, other):
 def test_a_bundle_runs_in_the_seal(platform, owner):
     made = owner.ask(
         "POST",
-        "/api/agents/bundle?name=guesser&level=expert&domains=finops",
+        "/api/agents/bundle?name=guesser&level=beginner&domains=finops",
         bundle(agent__yaml=AGENT, guess__py=GUESS),
     )
     found = finished(owner, owner.request(made["id"], "bill"))

@@ -242,7 +242,7 @@ OPERATIONS = (
         ("owner",),
         raw=True,
         status=201,
-        query={"name": "its name", "level": "beginner, intermediate or expert", "domains": "with commas"},
+        query={"name": "its name", "level": "any, beginner, intermediate or expert", "domains": "with commas"},
     ),
     ApiOperation("GET", "/api/agents/{agent}/manifest", "What a self-hosted agent has to do.", manifest, ("owner",)),
     ApiOperation(
