@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from opsassay.server.api import Pace
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
 from opsassay.server.client import PlatformError
@@ -432,23 +433,38 @@ def test_a_token_that_has_ended_is_none(platform):
     assert platform.client(fresh).ask("GET", "/api/agents")["items"] == []
 
 
-def test_a_manifest_may_be_polled_without_pause(owner, graded):
-    agent, _ = graded
-    failed = []
+def test_a_manifest_that_is_polled_without_pause_is_answered_or_refused_with_a_sentence(owner, other, graded):
+    agent, benchmark = graded
+    before, failed, refusals = owner.benchmark(benchmark["id"]), [], []
 
     def poll():
         for _ in range(50):
             try:
                 assert owner.ask("GET", f"/api/agents/{agent}/manifest")["entries"] == []
+            except PlatformError as error:
+                refusals.append((error.status, str(error)))
             except Exception as error:  # noqa: BLE001 - said below
                 failed.append(error)
 
     threads = [threading.Thread(target=poll) for _ in range(8)]
     for one in threads:
         one.start()
+    assert other.ask("GET", "/api/health")["status"] == "ok"
     for one in threads:
         one.join()
     assert failed == []
+    assert all(status == 429 and "ask again in a second" in said for status, said in refusals)
+    assert owner.benchmark(benchmark["id"]) == before
+
+
+def test_a_token_is_answered_so_many_times_a_second_and_no_more(monkeypatch):
+    now, pace = [7.0], Pace(3)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert [pace.allows("one", "/manifest") for _ in range(4)] == [True, True, True, False]
+    assert pace.allows("one", "/other")
+    assert pace.allows("two", "/manifest")
+    now[0] = 8.0
+    assert pace.allows("one", "/manifest")
 
 
 def test_the_description_names_every_operation(platform):

@@ -215,13 +215,17 @@ def take(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None
             if bundle is not None and bundle not in BUNDLE.ends:
                 raise HeldError(f"Another worker runs the cell {cell} now.")
             return None
-        # What another worker has begun is begun anew.
-        move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
-        move_cell(connection, cell, bundle="Provisioning", agent="Initializing")
+        begin_anew(connection, cell)  # whatever another worker had begun
         state = select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == row["benchmark_id"])
         if connection.execute(state).scalar_one() == "Queued":
             move_benchmark(connection, row["benchmark_id"], "Running")
         return dict(row)
+
+
+def begin_anew(connection: Connection, cell: str) -> None:
+    """Bring a cell to the beginning of an attempt, wherever the one before has left it."""
+    move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
+    move_cell(connection, cell, bundle="Provisioning", agent="Initializing")
 
 
 def beat(platform: Platform, cell: str, worker: str) -> bool:
