@@ -44,6 +44,7 @@ class NoOp:
     seed: int
     task_name = "nothing"
     solver_name = "nobody"
+    live = False
 
     @property
     def cell(self) -> Cell:

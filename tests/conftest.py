@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")  # a machine may be busy with other things, and no test says how fast it is
 
+AXE = "4.10.2"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 
 
@@ -37,3 +39,22 @@ def browser():
         chromium = running.chromium.launch(executable_path=executable, args=FLAGS)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core, which npm brings once into the cache of this user."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opsassay" / f"axe-core-{AXE}"
+    script = cache / "package" / "axe.min.js"
+    if not script.exists():
+        if shutil.which("npm") is None:
+            pytest.skip("npm is not installed, so that axe-core has looked at no page")
+        cache.mkdir(parents=True, exist_ok=True)
+        got = subprocess.run(
+            ["npm", "pack", "--silent", f"axe-core@{AXE}"], cwd=cache, capture_output=True, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+        if got.returncode:
+            pytest.skip(f"npm cannot bring axe-core, which has looked at no page: {got.stderr[-300:]}")
+        subprocess.run(["tar", "xf", f"axe-core-{AXE}.tgz"], cwd=cache, check=True)
+    return script.read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from opsassay.bench.core.store import cell_hash
 from opsassay.boards.board import make_board
 from opsassay.boards.tables import board_tables
 from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
+from opsassay.server.task_sets import USUAL_BASELINES, TaskSet, jobs_of
 from opsassay.web.boards import boards_page
 
 TASKS = 24
@@ -113,6 +114,57 @@ def test_its_own_aborted_cells_cost_it_the_rank():
     board = board_of(GOOD, CONSTANT, aborted={"good": 2})
     assert row(board, "good").rank is None
     assert row(board, "good").reasons == ("2 of its cells were aborted and have no result",)
+
+
+@pytest.mark.parametrize(("domain", "name"), [(d, n) for d, names in USUAL_BASELINES.items() for n in names])
+def test_the_usual_baselines_of_every_domain_are_baselines_on_its_boards(domain, name):
+    runs = [one for passed, who in ((0, name), (1, "good")) for one in solver(who, [passed] * 6)]
+    board = make_board(GradedRuns(domain_named(domain), tuple(runs)))
+    assert row(board, name).entry.baseline
+    assert "it is a baseline" in row(board, name).reasons
+
+
+def test_the_usual_baselines_of_scenarios_are_run_on_them(tmp_path):
+    tasks = TaskSet(domain="sre", part={"scenarios": ["bad-release", "slow-archive"]})
+    jobs = jobs_of(tmp_path, "live", tasks, USUAL_BASELINES["sre"], {})
+    assert {job.cell.solver.name for job in jobs} == set(USUAL_BASELINES["sre"])
+
+
+def test_the_board_of_scenarios_has_the_columns_of_itbench():
+    names = [one.name for one in make_board(GradedRuns(domain_named("sre"), ())).metrics]
+    assert names == [
+        "certificate", "alerts_cleared", "diagnosis_right", "ntam_fl", "ntam_fpc", "time_to_diagnosis_s",
+        "time_to_repair_s", "hidden_failure",
+    ]  # fmt: skip
+
+
+def test_what_a_run_costs_has_an_interval_and_leads_to_its_runs():
+    spent = [{"input_tokens": 100.0 * i, "output_tokens": 50.0, "money_usd": 0.1, "retries": 3.0} for i in range(6)]
+    runs = [run_of("good", f"t{i:02}", 1, spent=of) for i, of in enumerate(spent)]
+    good = row(board_of(runs), "good")
+    assert set(good.spent) == {"tokens", "usd"}
+    assert good.spent["tokens"].value == 300.0
+    assert good.spent["tokens"].low < 250 < 350 < good.spent["tokens"].high
+    page = boards_page([board_of(runs)])
+    assert "300 [" in page
+    assert "USD per run" in page
+    assert "seconds per run" not in page
+
+
+def test_runs_of_a_former_form_or_version_carry_the_mark_stale():
+    current, old = solver("good", [1] * 6), solver("old", [1] * 6)
+    old = [
+        GradedRun(one.folder, one.run.model_copy(update={"versions": {"opsassay": "0.0.1"}}), one.verdict)
+        for one in old
+    ]
+    page = boards_page([board_of(current, old)])
+    assert page.count('<span class="tag">stale</span>') == 1
+    assert "stale: made with OpsAssay 0.0.1" in page
+
+
+def test_a_figure_that_fewer_tasks_have_than_the_board_says_how_many():
+    board = board_of(solver("half", [1] * 3), CONSTANT)
+    assert "<small>of 3</small>" in boards_page([board])
 
 
 def test_a_hundred_guesses_together_do_not_reach_a_rank():

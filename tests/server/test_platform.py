@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from opsassay.server.api import Pace
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
 from opsassay.server.client import PlatformError
@@ -111,6 +112,31 @@ def test_every_number_leads_to_its_runs_and_every_run_to_its_evidence(platform, 
             urllib.request.urlopen(f"{platform.url}/boards/bill/{path}")
         assert caught.value.code in (400, 404)
         caught.value.close()
+
+
+def test_an_agent_is_given_the_tasks_of_its_level_and_boards_are_of_a_level_too(platform, owner, graded):
+    form = {"name": "an expert", "kind": "built_in", "domains": ["finops"], "source": "chance", "level": "expert"}
+    expert = owner.ask("POST", "/api/agents", form)["id"]
+    said = refused(owner, "POST", "/api/benchmarks", {"agent": expert, "task_set": "bill"}, status=400)
+    assert "bill has no hard task" in said
+    easy, hard = (json.loads(fetched(platform, f"/api/boards/bill?level={level}")) for level in ("easy", "hard"))
+    assert (easy["tasks"], hard["tasks"], hard["items"]) == (3, 0, [])
+    (ours,) = [one for one in easy["items"] if one["solver"] == "chance"]
+    assert ours["agents"] == ["chancer"]
+    assert refused(owner, "GET", "/api/boards/bill?level=none", status=400)
+
+
+def test_tasks_have_pages_that_tell_an_agent_no_more_than_how_hard_they_are(platform, graded):
+    (first, *_) = tasks = json.loads(fetched(platform, "/api/boards/bill/tasks"))["items"]
+    assert [one["task"] for one in tasks] == ["anomalies-spikes", "category-cost", "top-applications"]
+    assert (first["level"], first["solvers"], first["solved"], first["by_baselines"]) == ("easy", 0, 0, 0)
+    task = json.loads(fetched(platform, "/api/boards/bill/tasks/category-cost"))
+    assert {row["solver"]: row["kind"] for row in task["rows"]}["constant"] == "baseline"
+    page = fetched(platform, "/boards/bill/tasks/category-cost")
+    assert "Workload optimization" not in page
+    assert "0 of " in page
+    overall = json.loads(fetched(platform, "/api/boards"))["items"]
+    assert all(set(one) == {"solver", "boards", "bill"} for one in overall)
 
 
 def test_asking_again_is_no_second_chance(owner, graded):
@@ -252,7 +278,7 @@ def test_who_knows_the_truth_is_for_the_admin(platform, other):
 def test_a_bundle_runs_in_the_seal(platform, owner):
     made = owner.ask(
         "POST",
-        "/api/agents/bundle?name=guesser&level=expert&domains=finops",
+        "/api/agents/bundle?name=guesser&level=beginner&domains=finops",
         bundle(agent__yaml=AGENT, guess__py=GUESS),
     )
     found = finished(owner, owner.request(made["id"], "bill"))
@@ -407,23 +433,38 @@ def test_a_token_that_has_ended_is_none(platform):
     assert platform.client(fresh).ask("GET", "/api/agents")["items"] == []
 
 
-def test_a_manifest_may_be_polled_without_pause(owner, graded):
-    agent, _ = graded
-    failed = []
+def test_a_manifest_that_is_polled_without_pause_is_answered_or_refused_with_a_sentence(owner, other, graded):
+    agent, benchmark = graded
+    before, failed, refusals = owner.benchmark(benchmark["id"]), [], []
 
     def poll():
         for _ in range(50):
             try:
                 assert owner.ask("GET", f"/api/agents/{agent}/manifest")["entries"] == []
+            except PlatformError as error:
+                refusals.append((error.status, str(error)))
             except Exception as error:  # noqa: BLE001 - said below
                 failed.append(error)
 
     threads = [threading.Thread(target=poll) for _ in range(8)]
     for one in threads:
         one.start()
+    assert other.ask("GET", "/api/health")["status"] == "ok"
     for one in threads:
         one.join()
     assert failed == []
+    assert all(status == 429 and "ask again in a second" in said for status, said in refusals)
+    assert owner.benchmark(benchmark["id"]) == before
+
+
+def test_a_token_is_answered_so_many_times_a_second_and_no_more(monkeypatch):
+    now, pace = [7.0], Pace(3)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert [pace.allows("one", "/manifest") for _ in range(4)] == [True, True, True, False]
+    assert pace.allows("one", "/other")
+    assert pace.allows("two", "/manifest")
+    now[0] = 8.0
+    assert pace.allows("one", "/manifest")
 
 
 def test_the_description_names_every_operation(platform):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import subprocess
 import threading
 import time
-from pathlib import Path
 
 import pytest
 import uvicorn
@@ -26,7 +23,6 @@ from .test_browsing import GOLDEN
 pytestmark = pytest.mark.browser
 
 PASS = "a-key-of-the-test"
-AXE = "4.10.2"
 PAGES = (
     "index.html",
     "tasks/finops.t-01.html",
@@ -249,25 +245,6 @@ def test_exported_pages_open_from_disk_without_a_request(browser, store, tmp_pat
     assert problems == []
     assert all(url.startswith("file://") for url in asked)
     tab.close()
-
-
-@pytest.fixture(scope="module")
-def axe():
-    """The script of axe-core, which npm brings once into the cache of this user."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opsassay" / f"axe-core-{AXE}"
-    script = cache / "package" / "axe.min.js"
-    if not script.exists():
-        if shutil.which("npm") is None:
-            pytest.skip("npm is not installed, so that axe-core has looked at no page")
-        cache.mkdir(parents=True, exist_ok=True)
-        got = subprocess.run(
-            ["npm", "pack", "--silent", f"axe-core@{AXE}"], cwd=cache, capture_output=True, text=True, timeout=120,
-            check=False,
-        )  # fmt: skip
-        if got.returncode:
-            pytest.skip(f"npm cannot bring axe-core, which has looked at no page: {got.stderr[-300:]}")
-        subprocess.run(["tar", "xf", f"axe-core-{AXE}.tgz"], cwd=cache, check=True)
-    return script.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -61,6 +61,7 @@ class Question:
 
     task_name: str
     solver_name: str
+    live = False
 
     @property
     def cell(self) -> Cell:

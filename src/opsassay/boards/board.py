@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from opsassay.bench.core.grading import GradedRuns
-from opsassay.boards.entries import Entry, TaskKey, entries_of
+from opsassay.boards.entries import COSTS, Entry, TaskKey, entries_of
 from opsassay.boards.separation import LEVEL, intervals, separate
 from opsassay.model.task import MetricDefinition
 
-SHOWN = 5
+SHOWN = 8
 """Metrics of a domain on its board: the first ones that it defines."""
 NO_ANSWER = "no answer"
 """The baseline that is on every board: whoever hands in nothing fails every task."""
@@ -40,7 +39,7 @@ class BoardFigure:
 class BoardRow:
     """One solver. *rank* is None for whom none may be given, and *reasons* say why; *ranks* is the interval of its rank.
 
-    *beats* are those who are worse than it beyond doubt. *spent* are means over runs.
+    *beats* are those who are worse than it beyond doubt. *spent* is what a run takes, by the names of `COSTS`.
     """
 
     entry: Entry
@@ -52,7 +51,7 @@ class BoardRow:
     reasons: tuple[str, ...]
     beats: tuple[str, ...]
     failed: int
-    spent: Mapping[str, float]
+    spent: Mapping[str, BoardFigure]
     last_ns: int
 
     def as_item(self) -> dict[str, Any]:
@@ -69,7 +68,7 @@ class BoardRow:
             "beats": list(self.beats),
             "runs": len(self.entry.runs),
             "failed": self.failed,
-            "spent": dict(self.spent),
+            "spent": {name: figure.as_item() for name, figure in self.spent.items()},
             "stale": list(self.entry.stale),
             "last_ns": self.last_ns,
             "evidence": [{"run": run.id, "folder": str(run.folder), "task": run.task[0]} for run in self.entry.runs],
@@ -150,7 +149,6 @@ def _ranked(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[str, St
 def _row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing) -> BoardRow:
     by_system = {system: _tasks_of(entry, system) for system in sorted({run.system for run in entry.runs})}
     on_system = {system: {task: entry.scores[task] for task in of} for system, of in by_system.items()}
-    spent = sorted({name for run in entry.runs for name in run.spent})
     return BoardRow(
         entry,
         standing.rank,
@@ -161,7 +159,7 @@ def _row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing) 
         (*entry.reasons, *standing.reasons),
         standing.beats,
         sum(run.failed for run in entry.runs),
-        {name: fmean(run.spent.get(name, 0.0) for run in entry.runs) for name in spent},
+        {name: figure for name in COSTS if (figure := _figure(entry.costs(name))) and figure.high},
         max((run.ended_ns for run in entry.runs), default=0),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -11,14 +11,22 @@ from opsassay import __version__
 from opsassay.bench.core.grading import GradedRun, GradedRuns
 from opsassay.bench.core.ranking import ORACLE, run_id, why_not_ranked
 from opsassay.model.run import MetricStatus, RunStatus
+from opsassay.model.scenario import CONTROL
 
-BASELINES = frozenset({"constant", "chance", "gap", "loudest"})
-"""Methods that show what no skill looks like; an agent says so of itself by ``baseline`` in its configuration."""
+BASELINES = frozenset({"constant", "chance", "gap", "loudest", "detector", "allow-all", "deny-all", "untouched"})
+"""Solvers that show what no skill looks like; an agent says so of itself by ``baseline`` in its configuration."""
 
 BASELINE_ORACLES = frozenset(
     {"nothing", "no-op", "scale-to-zero", "constant-diagnosis", "constant", "constant-true", "constant-false", "chance"}
 )
-"""Oracles that do what needs no skill: they are baselines of a board and, as all oracles, not ranked."""
+"""Oracles and controls that do what needs no skill: they are baselines of a board and, as all oracles, not ranked."""
+
+COSTS: Mapping[str, tuple[frozenset[str], ...]] = {
+    "tokens": (frozenset({"input_tokens", "output_tokens"}), frozenset({"tokens"})),
+    "usd": (frozenset({"usd"}), frozenset({"money_usd"})),
+    "seconds": (frozenset({"seconds"}),),
+}
+"""What a run costs: the sum of the first of these groups of units that it spent any of."""
 
 TaskKey = tuple[str, str]
 """A task's id, and the digest that commits to all of it."""
@@ -41,6 +49,11 @@ class BoardRun:
     id: str
     folder: Path
 
+    def cost(self, name: str) -> float | None:
+        """Return what the run took: tokens of input and output, usd, or seconds; None where nobody counted."""
+        units = next((units for units in COSTS[name] if units & self.spent.keys()), None)
+        return None if units is None else sum(self.spent.get(unit, 0.0) for unit in units)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -55,10 +68,16 @@ class Entry:
 
     def by_task(self, metric: str | None = None) -> dict[TaskKey, float]:
         """Return the mean over repeats of *metric*, or of success, for every task that has one."""
+        return self._means(lambda run: run.succeeded if metric is None else run.values.get(metric))
+
+    def costs(self, name: str) -> dict[TaskKey, float]:
+        """Return the mean over repeats of what a run took, one of `COSTS`, for every task where it is known."""
+        return self._means(lambda run: run.cost(name))
+
+    def _means(self, reading: Callable[[BoardRun], float | None]) -> dict[TaskKey, float]:
         found: dict[TaskKey, list[float]] = {}
         for run in self.runs:
-            value = run.succeeded if metric is None else run.values.get(metric)
-            if value is not None:
+            if (value := reading(run)) is not None:
                 found.setdefault(run.task, []).append(value)
         return {task: fmean(values) for task, values in found.items()}
 
@@ -130,4 +149,4 @@ def _is_baseline(one: GradedRun) -> bool:
 
 
 def _is_baseline_oracle(name: str) -> bool:
-    return name.startswith(ORACLE) and name.removeprefix(ORACLE) in BASELINE_ORACLES
+    return name.startswith(ORACLE) and name.removeprefix(ORACLE).removeprefix(CONTROL) in BASELINE_ORACLES

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from opsassay.bench.core.tables import ResultTable
 from opsassay.boards.board import Board, BoardFigure, BoardRow
+from opsassay.boards.entries import COSTS
 
 
 def board_tables(boards: Sequence[Board]) -> list[ResultTable]:
@@ -23,13 +24,25 @@ def board_tables(boards: Sequence[Board]) -> list[ResultTable]:
             note = "Share of tasks that succeeded, by system."
             tables.append(ResultTable(f"Board, {board.domain}, by system", ("solver", *systems), rows, note))
     if len(boards) > 1:
-        tables.append(_overall(boards))
+        tables.append(overall({board.domain: board for board in boards}))
     return tables
 
 
 def _main(board: Board) -> ResultTable:
     names = [definition.name for definition in board.metrics]
-    columns = ("rank", "solver", "succeeded", *names, "runs", "failed", "tokens", "USD", "last run", "remark")
+    columns = (
+        "rank",
+        "solver",
+        "succeeded",
+        *names,
+        "runs",
+        "failed",
+        "tokens",
+        "USD",
+        "seconds",
+        "last run",
+        "remark",
+    )
     rows = tuple(_cells(row, names) for row in board.rows)
     note = (
         f"{board.tasks} tasks. Means over tasks with intervals of 95% by a bootstrap over tasks; a rank is shared by whom "
@@ -39,8 +52,6 @@ def _main(board: Board) -> ResultTable:
 
 
 def _cells(row: BoardRow, names: Sequence[str]) -> tuple[Any, ...]:
-    tokens = sum(row.spent.get(name, 0.0) for name in ("input_tokens", "output_tokens")) or row.spent.get("tokens")
-    usd = row.spent.get("usd") or row.spent.get("money_usd")
     return (
         rank_text(row),
         row.entry.name,
@@ -48,8 +59,7 @@ def _cells(row: BoardRow, names: Sequence[str]) -> tuple[Any, ...]:
         *(_cell(row.metrics.get(name)) for name in names),
         len(row.entry.runs),
         row.failed or None,
-        f"{tokens:.0f}" if tokens else None,
-        f"{usd:.3f}" if usd else None,
+        *(cost_text(row.spent.get(name)) for name in COSTS),
         datetime.fromtimestamp(row.last_ns / 1e9, UTC).strftime("%Y-%m-%d") if row.last_ns else None,
         "; ".join((*row.reasons, *(f"stale: {why}" for why in row.entry.stale))),
     )
@@ -63,25 +73,30 @@ def rank_text(row: BoardRow) -> str:
     return f"{row.rank}" if first == last else f"{row.rank} ({first}–{last})"
 
 
+def cost_text(figure: BoardFigure | None) -> str | None:
+    """Return what a run takes with its interval, three digits of each."""
+    return None if figure is None else f"{figure.value:,.3g} [{figure.low:,.3g}, {figure.high:,.3g}]"
+
+
 def _cell(figure: BoardFigure | None) -> str | None:
     return None if figure is None else f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
 
 
-def _overall(boards: Sequence[Board]) -> ResultTable:
-    solvers = sorted({row.entry.name for board in boards for row in board.rows if not row.entry.baseline})
-    of = {(board.domain, row.entry.name): row for board in boards for row in board.rows}
-    domains = {name: sum((board.domain, name) in of for board in boards) for name in solvers}
-    solvers.sort(key=lambda name: (-domains[name], name))
-    rows = [(name, domains[name], *(_covered(board, name, of) for board in boards)) for name in solvers]
-    note = (
-        "Which domains a solver was run in; successes are not added up over domains, whose tasks are not of one kind."
-    )
-    columns = ("solver", "domains", *(board.domain for board in boards))
-    return ResultTable("Board, overall", columns, tuple(rows), note)
+def overall(boards: Mapping[str, Board]) -> ResultTable:
+    """Return the table of what each solver was run on, *boards* by the names of their columns."""
+    solvers = sorted({row.entry.name for board in boards.values() for row in board.rows if not row.entry.baseline})
+    of = {(name, row.entry.name): row for name, board in boards.items() for row in board.rows}
+    covered = {solver: sum((name, solver) in of for name in boards) for solver in solvers}
+    solvers.sort(key=lambda solver: (-covered[solver], solver))
+    rows = [
+        (solver, covered[solver], *(_covered(board, of.get((name, solver))) for name, board in boards.items()))
+        for solver in solvers
+    ]
+    note = "What each solver was run on; successes are not added up over boards, whose tasks are not of one kind."
+    return ResultTable("Board, overall", ("solver", "boards", *boards), tuple(rows), note)
 
 
-def _covered(board: Board, name: str, of: dict[tuple[str, str], BoardRow]) -> str | None:
-    row = of.get((board.domain, name))
+def _covered(board: Board, row: BoardRow | None) -> str | None:
     if row is None or row.success is None:
         return None
-    return f"{row.success.value:.2f} on {row.success.tasks} of {board.tasks} tasks"
+    return f"{_cell(row.success)} on {row.success.tasks} of {board.tasks} tasks"

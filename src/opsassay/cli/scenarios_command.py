@@ -17,7 +17,8 @@ def command(context: click.Context, *, as_json: bool) -> None:
     """List the remediation scenarios, shipped and generated, with their complexity (ITBench, Eq. 6)."""
     if context.invoked_subcommand is not None:
         return
-    from opsassay.bench.domains.sre.heads import level_of, scenario_complexity
+    from opsassay.bench.domains.sre.heads import scenario_complexity
+    from opsassay.model.task import level_of
     from opsassay.testbed.scenarios import generated_names, load_scenario, names
 
     items: list[dict[str, Any]] = [

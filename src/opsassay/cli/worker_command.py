@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,6 +20,9 @@ from opsassay.cli.output import FOLDER, say
     "--artefacts", metavar="URL", envvar="OPSASSAY_ARTEFACTS", help="Object store for uploads, as of the server."
 )
 @click.option("--until-empty", is_flag=True, help="End when there is nothing left to do.")
+@click.option(
+    "--ray", metavar="ADDRESS", help="Have -j workers on a ray cluster (auto, HOST:PORT, local), until nothing is left."
+)
 def command(
     database: str,
     state: Path,
@@ -26,11 +30,18 @@ def command(
     domains: tuple[str, ...],
     jobs: int,
     artefacts: str | None,
+    ray: str | None,
     *,
     until_empty: bool,
 ) -> None:
     """Run cells of benchmarks, until it is ended; what it had begun another worker takes over."""
+    from opsassay.bench.parallel import map_processes
     from opsassay.server.serving import WorkSettings, work
 
-    ended = work(WorkSettings(state, database, server, domains, jobs, until_empty, artefacts))
-    say(f"opsassay: {ended}")
+    given = WorkSettings(state.absolute(), database, server, domains, jobs, until_empty, artefacts)
+    if ray is None:
+        say(f"opsassay: {work(given)}")
+        return
+    one = replace(given, jobs=1, until_empty=True)
+    for number, ended in enumerate(map_processes(work, [one] * jobs, jobs, ray=ray), 1):
+        say(f"opsassay: worker {number} of {jobs}: {ended}")

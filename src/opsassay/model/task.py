@@ -9,6 +9,15 @@ from pydantic import Field
 
 from opsassay.model.base import Noun
 
+LEVELS = ("easy", "medium", "hard")
+EASY_BELOW, HARD_FROM = 1.8, 2.8
+"""Bounds of the levels, ours: ITBench prints none. By them its examples with a level (Table 2) are where it has them."""
+
+
+def level_of(complexity: float) -> str:
+    """Return the level of a task of this *complexity*: easy, medium or hard."""
+    return "easy" if complexity < EASY_BELOW else "hard" if complexity >= HARD_FROM else "medium"
+
 
 class MetricDefinition(Noun):
     """A metric of a domain: its name, its unit ('' for a share or a mark) and whether more of it is better."""
@@ -37,6 +46,13 @@ class Task(Noun):
     limits: dict[str, float] = Field(default_factory=dict)
     oracles: tuple[str, ...] = ()
     commitment: str = Field(description="digest of the whole task, its body included")
+
+    @property
+    def level(self) -> str | None:
+        """How hard it is: its stratum where that is a level, else by its complexity; None where neither is known."""
+        if self.stratum in LEVELS:
+            return self.stratum
+        return None if self.complexity is None else level_of(self.complexity)
 
 
 class Arm(Noun):

@@ -22,12 +22,15 @@ from opsassay.model.base import Written
 from opsassay.server.access import ForbiddenError, User, new_id
 from opsassay.server.artefacts import Artefacts, unpack
 from opsassay.server.events import append
+from opsassay.server.heads import LEVEL_OF
 from opsassay.server.index import note
 from opsassay.server.schema import AGENTS
 
 AGENT_YAML = "agent.yaml"
 RELAYS = "relays"
 _FOLDER = "agents"
+LEVELS: Mapping[str, str] = {"any": "all", **LEVEL_OF}
+"""Which tasks an agent of each level is given."""
 
 
 def _known(name: str) -> str:
@@ -46,7 +49,9 @@ class AgentForm(Written):
     kind: Literal["built_in", "bundle", "self_hosted"] = Field(
         description="run by name, run from an upload in our seal, or run by its owner"
     )
-    level: Literal["beginner", "intermediate", "expert"] = "intermediate"
+    level: Literal["any", "beginner", "intermediate", "expert"] = Field(
+        default="any", description="which tasks it is given: easy, medium or hard ones, or all of them"
+    )
     domains: tuple[DomainName, ...] = Field(min_length=1)
     source: str = Field(default="", max_length=200, description="of a built-in one its name, as in a plan")
 

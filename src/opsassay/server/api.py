@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import json
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -56,7 +59,8 @@ class Call:
 class ApiOperation:
     """One operation: *roles* may call it (none: every token; None: nobody needs one), *form* is the model of its body.
 
-    *raw* bodies are handed over as bytes. *work* runs in a thread, in a transaction that its return commits.
+    *raw* bodies are handed over as bytes; who asks more often than *most_per_s* is told to wait. *work* runs in a thread,
+    in a transaction that its return commits.
     """
 
     method: str
@@ -68,6 +72,7 @@ class ApiOperation:
     raw: bool = False
     status: int = 200
     query: Mapping[str, str] = field(default_factory=dict)
+    most_per_s: int | None = None
 
 
 class BodyError(Exception):
@@ -76,6 +81,21 @@ class BodyError(Exception):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class Pace:
+    """How often each token asks for one address in a second, *most* times at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._second = most, 0
+        self._asked: Counter[tuple[str, str]] = Counter()
+
+    def allows(self, token: str, address: str) -> bool:
+        """Return whether the one with *token* may ask for *address* once more in this second."""
+        if (second := int(time.monotonic())) != self._second:
+            self._second, self._asked = second, Counter()
+        self._asked[token, address] += 1
+        return self._asked[token, address] <= self._most
 
 
 def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Route]:
@@ -87,10 +107,16 @@ def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Ro
 
 
 def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[Request], Awaitable[Response]]:
+    paces = {method: Pace(operation.most_per_s) for method, operation in of.items() if operation.most_per_s}
+
     async def endpoint(request: Request) -> Response:
         operation = of.get("GET" if request.method == "HEAD" else request.method)
         assert operation is not None
+        pace = paces.get(operation.method)
         try:
+            if pace is not None and not pace.allows(bearer(request), request.url.path):
+                said = f"This is answered {operation.most_per_s} times a second to one token; ask again in a second."
+                raise BodyError(429, said)
             if operation.raw:  # nobody keeps fifty megabytes of somebody unknown
                 await run_in_threadpool(_require_known, operation, platform, bearer(request))
             body = await _body(request, operation)
@@ -105,7 +131,7 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
             if error.errno not in DISK_FULL:
                 raise
             return refusal(507, "The disk of the platform is full; try again when there is room.")
-        except OperationalError:
+        except (OperationalError, NoConnectionError):
             return refusal(503, "The database does not answer now; try again.")
         return found if isinstance(found, Response) else JSONResponse(found, status_code=operation.status)
 
@@ -115,6 +141,7 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
 def refusal(status: int, sentence: str) -> JSONResponse:
     """Return an answer that says in a sentence why there is none."""
     headers = {"Connection": "close"} if status in (401, 413) else {}  # what else comes of its body is not read
+    headers |= {"Retry-After": "1"} if status == 429 else {}
     return JSONResponse({"error": sentence}, status_code=status, headers=headers)
 
 
@@ -244,6 +271,8 @@ def _refusals(operation: ApiOperation) -> dict[str, Any]:
         codes["409"] = "It may not follow what is."
     if operation.form is not None or operation.raw:
         codes |= {"413": "The body is too large.", "422": "The body is not as described.", "507": "The disk is full."}
+    if operation.most_per_s:
+        codes["429"] = f"It was asked for more than {operation.most_per_s} times in a second."
     schema = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
     content = {"application/json": {"schema": schema}}
     return {code: {"description": said, "content": content} for code, said in codes.items()}

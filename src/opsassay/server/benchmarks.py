@@ -11,16 +11,18 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Engine, and_, cast, extract, func, insert, or_, select, text, update
 
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.bench.core.run import Job
 from opsassay.errors import LostError, OpsAssayError, UserError
 from opsassay.server.access import ForbiddenError, User, new_id
 from opsassay.server.agents import AgentForm, agent_of, planned, register
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.events import Signer, append, chained
+from opsassay.server.heads import LEVEL_OF, is_for, keep_heads
 from opsassay.server.index import note
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, StateMachine, route
-from opsassay.server.task_sets import TaskSet, jobs_of, load_task_set
+from opsassay.server.task_sets import USUAL_BASELINES, TaskSet, jobs_of, load_task_set
 
 HEARTBEAT_S, GONE_S = 5.0, 15.0
 """How often a worker says that it has a cell, and after how long without that another may take it."""
@@ -73,13 +75,19 @@ def request_benchmark(platform: Platform, connection: Connection, user: User, ag
     tasks = load_task_set(platform.state, task_set)
     if tasks.domain not in agent["domains"]:
         raise UserError(f"{agent['name']} is registered for {', '.join(agent['domains'])}, not for {tasks.domain}.")
-    for name in tasks.baselines:
+    for name in USUAL_BASELINES.get(tasks.domain, ()) if tasks.baselines is None else tasks.baselines:
         _ensure_baseline(platform, connection, name, task_set, tasks)
     return _queued(platform, connection, agent, task_set, tasks)
 
 
 def _queued(platform: Platform, connection: Connection, agent: Mapping[str, Any], task_set: str, tasks: TaskSet) -> str:
-    jobs = _jobs(platform, agent, task_set, tasks)
+    every = _jobs(platform, agent, task_set, tasks)
+    jobs = [job for job in every if is_for(job.cell.task, agent["level"])]
+    if every and not jobs:
+        raise UserError(
+            f"{task_set} has no {LEVEL_OF[agent['level']]} task, and {agent['name']} is registered as {agent['level']}; "
+            "register it for another level, or for any."
+        )
     if not 0 < len(jobs) <= MOST_CELLS:
         raise UserError(f"{task_set} comes to {len(jobs)} cells; a benchmark has 1 to {MOST_CELLS}.")
     benchmark, now, digest = new_id(), time.time_ns(), tasks.digest()
@@ -90,6 +98,7 @@ def _queued(platform: Platform, connection: Connection, agent: Mapping[str, Any]
     cells = [_cell_row(benchmark, job, now) for job in jobs]
     connection.execute(insert(BENCHMARKS).values(**row))
     connection.execute(insert(CELLS), cells)
+    keep_heads(platform.state, (job.cell.task for job in jobs))
     note(platform.state, "benchmarks", [row])
     note(platform.state, "cells", cells)
     body = {"agent": agent["id"], "task_set": task_set, "digest": digest, "cells": len(jobs)}
@@ -99,27 +108,35 @@ def _queued(platform: Platform, connection: Connection, agent: Mapping[str, Any]
 
 
 def _ensure_baseline(platform: Platform, connection: Connection, name: str, task_set: str, tasks: TaskSet) -> None:
-    """Have the baseline *name* run on the tasks too, unless it was asked to already: boards always have it."""
-    label = f"{name} (baseline of {tasks.domain})"
-    agent: Mapping[str, Any] | None = None
-    if (row := connection.execute(select(AGENTS).where(AGENTS.c.name == label)).mappings().first()) is not None:
-        agent = dict(row)
-    if agent is None:
-        owner = (
-            connection.execute(select(USERS).where(USERS.c.role == "admin").order_by(USERS.c.created_ns))
-            .mappings()
-            .first()
-        )
-        if owner is None:
-            raise UserError("The platform has no admin, to whom baselines belong; start it with `opsassay serve`.")
-        form = AgentForm.model_validate({"name": label, "kind": "built_in", "domains": [tasks.domain], "source": name})
-        user = User(owner["id"], owner["name"], owner["role"])
-        agent = agent_of(connection, user, register(connection, platform.state, platform.artefacts, user, form, None))
-    asked = and_(
-        BENCHMARKS.c.agent_id == agent["id"], BENCHMARKS.c.task_set == task_set, BENCHMARKS.c.digest == tasks.digest()
-    )
-    if connection.execute(select(BENCHMARKS.c.id).where(asked)).first() is None:
-        _queued(platform, connection, agent, task_set, tasks)
+    """Have the baseline *name* run on the tasks too, unless it was asked to already: boards always have it.
+
+    A usual one, which nobody asked for by name, is left out where the tasks do not know it.
+    """
+    label = f"{name.removeprefix(ORACLE)} (baseline of {tasks.domain})"
+    agent = connection.execute(select(AGENTS).where(AGENTS.c.name == label)).mappings().first()
+    if agent is not None:
+        of_set = and_(BENCHMARKS.c.agent_id == agent["id"], BENCHMARKS.c.task_set == task_set)
+        asked = select(BENCHMARKS.c.id).where(of_set, BENCHMARKS.c.digest == tasks.digest())
+        if connection.execute(asked).first() is not None:
+            return
+    if tasks.baselines is None:
+        try:
+            _jobs(platform, {"kind": "built_in", "source": name}, task_set, tasks)
+        except UserError:
+            return
+    row = agent or _registered_baseline(platform, connection, name, label, tasks.domain)
+    _queued(platform, connection, dict(row), task_set, tasks)
+
+
+def _registered_baseline(
+    platform: Platform, connection: Connection, name: str, label: str, domain: str
+) -> Mapping[str, Any]:
+    owner = connection.execute(select(USERS).where(USERS.c.role == "admin").order_by(USERS.c.created_ns))
+    if (row := owner.mappings().first()) is None:
+        raise UserError("The platform has no admin, to whom baselines belong; start it with `opsassay serve`.")
+    form = AgentForm.model_validate({"name": label, "kind": "built_in", "domains": [domain], "source": name})
+    user = User(row["id"], row["name"], row["role"])
+    return agent_of(connection, user, register(connection, platform.state, platform.artefacts, user, form, None))
 
 
 def _jobs(platform: Platform, agent: Mapping[str, Any], name: str, tasks: TaskSet) -> list[Job]:
@@ -198,13 +215,17 @@ def take(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None
             if bundle is not None and bundle not in BUNDLE.ends:
                 raise HeldError(f"Another worker runs the cell {cell} now.")
             return None
-        # What another worker has begun is begun anew.
-        move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
-        move_cell(connection, cell, bundle="Provisioning", agent="Initializing")
+        begin_anew(connection, cell)  # whatever another worker had begun
         state = select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == row["benchmark_id"])
         if connection.execute(state).scalar_one() == "Queued":
             move_benchmark(connection, row["benchmark_id"], "Running")
         return dict(row)
+
+
+def begin_anew(connection: Connection, cell: str) -> None:
+    """Bring a cell to the beginning of an attempt, wherever the one before has left it."""
+    move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
+    move_cell(connection, cell, bundle="Provisioning", agent="Initializing")
 
 
 def beat(platform: Platform, cell: str, worker: str) -> bool:

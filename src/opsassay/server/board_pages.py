@@ -6,9 +6,9 @@ answer and its steps lie in the folder, for whoever runs the platform.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from sqlalchemy import Connection, and_, select
 from starlette.requests import Request
@@ -16,32 +16,60 @@ from starlette.responses import JSONResponse, Response
 
 from opsassay.bench.core.store import read_run
 from opsassay.boards.board import Board
-from opsassay.boards.entries import BoardRun, Entry
+from opsassay.boards.entries import COSTS, BoardRun, Entry
+from opsassay.boards.tables import overall
 from opsassay.errors import NotFoundError, UserError
 from opsassay.server.access import User
 from opsassay.server.benchmarks import Platform
-from opsassay.server.platform_boards import BoardShelf, self_reported
+from opsassay.server.platform_boards import BoardShelf, SetBoard, self_reported
 from opsassay.server.schema import BENCHMARKS, CELLS, EVENTS, RESULTS
 from opsassay.server.showing import shown
+from opsassay.server.task_sets import load_task_set, task_set_names
 from opsassay.web.boards import board_view
 from opsassay.web.compared import compared
 from opsassay.web.plain import plain, utc
 
 ROWS = 100
 """Runs on a page."""
-OUTCOMES = ("succeeded", "not", "failed")
+OUTCOMES = {"succeeded": "succeeded", "not": "did not succeed", "failed": "failed"}
+FEW = 3
 
 
 class BoardPages:
     """The pages of the boards of *platform*."""
 
-    def __init__(self, platform: Platform) -> None:
-        self._platform, self._boards = platform, BoardShelf(platform)
+    def __init__(self, platform: Platform, boards: BoardShelf) -> None:
+        self._platform, self._boards = platform, boards
+
+    def overall(self, connection: Connection, user: User | None, _request: Request) -> Response:
+        """Show what each solver was run on, over all boards."""
+        table = overall(self._every(connection))
+        rows = [[plain(str(cell), 120) if cell is not None else "" for cell in row] for row in table.rows]
+        return shown(
+            "platform_overall.html", "All boards", user, sets=table.columns[2:], rows=rows, note=table.note,
+            answer=f"{len(rows)} solvers were run on {len(table.columns) - 2} task sets.",
+        )  # fmt: skip
+
+    def overall_json(self, connection: Connection, _user: User | None, _request: Request) -> Response:
+        """Give it."""
+        table = overall(self._every(connection))
+        return JSONResponse({"items": [dict(zip(table.columns, row, strict=True)) for row in table.rows]})
+
+    def _every(self, connection: Connection) -> dict[str, Board]:
+        names = task_set_names(self._platform.state)
+        return {name: self._boards.board(connection, name).board for name in names}
+
+    def _asked(self, connection: Connection, request: Request) -> SetBoard:
+        """Return the board that is asked for, of one level where the address says so."""
+        return self._boards.board(connection, request.path_params["task_set"], request.query_params.get("level", ""))
 
     def board(self, connection: Connection, user: User | None, request: Request) -> Response:
         """Show the board of a task set."""
-        name = request.path_params["task_set"]
-        board = self._boards.board(connection, name)
+        name, level = request.path_params["task_set"], request.query_params.get("level", "")
+        found = self._asked(connection, request)
+        view = board_view(found.board)
+        for row, made in zip(view["rows"], found.board.rows, strict=True):
+            row["agents"] = "" if made.entry.baseline else _registered(found.agents.get(made.entry.name, ()))
         reports = [
             {
                 "agent": plain(one["agent_name"], 100),
@@ -51,18 +79,20 @@ class BoardPages:
             }
             for one in self_reported(connection, name)
         ]
-        solvers = [row.entry.name for row in board.rows]
+        solvers = [row.entry.name for row in found.board.rows]
         return shown(
-            "platform_board.html", f"Board: {name}", user, boards=[board_view(board)], reports=reports, overall=[],
-            page=f"/boards/{name}", solvers=solvers,
+            "platform_board.html", f"Board: {name}" + (f", {level} tasks" if level else ""), user, boards=[view],
+            reports=reports, overall=[], page=f"/boards/{name}", solvers=solvers, levels=found.levels, of_level=level,
+            level=f"&level={level}" if level else "",
+            description=load_task_set(self._platform.state, name).description,
         )  # fmt: skip
 
     def board_json(self, connection: Connection, _user: User | None, request: Request) -> Response:
         """Give the board of a task set."""
-        board = self._boards.board(connection, request.path_params["task_set"])
-        rows = []
+        found = self._asked(connection, request)
+        board, rows = found.board, []
         for row in board.rows:
-            item = row.as_item()
+            item = row.as_item() | {"agents": list(found.agents.get(row.entry.name, ()))}
             item["evidence"] = [{k: one[k] for k in ("run", "task")} for one in item["evidence"]]
             rows.append(item)
         return JSONResponse({"domain": board.domain, "tasks": board.tasks, "warnings": board.warnings, "items": rows})
@@ -70,19 +100,21 @@ class BoardPages:
     def runs(self, connection: Connection, user: User | None, request: Request) -> Response:
         """Show the runs behind the numbers of a board, by solver, task, system and outcome."""
         name = request.path_params["task_set"]
-        view = _runs_view(self._boards.board(connection, name), request)
+        view = _runs_view(self._asked(connection, request).board, request)
         return shown("platform_runs.html", f"Runs: {name}", user, page=f"/boards/{name}", view=view)
 
     def runs_json(self, connection: Connection, _user: User | None, request: Request) -> Response:
         """Give these runs."""
-        view = _runs_view(self._boards.board(connection, request.path_params["task_set"]), request)
+        view = _runs_view(self._asked(connection, request).board, request)
         return JSONResponse({"all": view["all"], "items": view["runs"]})
 
     def run(self, connection: Connection, user: User | None, request: Request) -> Response:
         """Show one run with its evidence."""
         name = request.path_params["task_set"]
         view = self._run_view(connection, request)
-        return shown("platform_run.html", f"Run {view['run']}", user, page=f"/boards/{name}", view=view)
+        return shown(
+            "platform_run.html", f"{view['solver']} on {view['task']}", user, page=f"/boards/{name}", view=view
+        )
 
     def run_json(self, connection: Connection, _user: User | None, request: Request) -> Response:
         """Give this run."""
@@ -102,10 +134,10 @@ class BoardPages:
 
     def _compared(self, connection: Connection, request: Request) -> dict[str, Any]:
         name = request.path_params["task_set"]
-        board = self._boards.board(connection, name)
+        board = self._asked(connection, request).board
         first, second = (_entry(board, request.query_params.get(key, "")) for key in ("one", "two"))
-        page = f"/boards/{name}/runs?"
-        return compared(first, second, board.metrics, lambda task: page + urlencode({"task": task}))
+        page = f"/boards/{name}/tasks/"
+        return compared(first, second, board.metrics, lambda task: page + quote(task, safe=""))
 
     def _run_view(self, connection: Connection, request: Request) -> dict[str, Any]:
         part = request.path_params
@@ -122,6 +154,7 @@ class BoardPages:
         run = read_run(self._platform.store(part["task_set"]) / where)
         return {
             "run": f"{run.cell}/{run.attempt}",
+            "task_page": f"/boards/{part['task_set']}/tasks/{quote(run.item, safe='')}",
             "solver": plain(run.solver.label, 120),
             "task": plain(run.item, 120),
             "status": run.status.value,
@@ -145,7 +178,14 @@ class BoardPages:
 
 
 def _words(figures: dict[str, float]) -> str:
-    return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:.4g}" for name, value in figures.items())
+    some = ((name, value) for name, value in figures.items() if value)
+    return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:.4g}" for name, value in some)
+
+
+def _registered(names: Sequence[str]) -> str:
+    """Return as what a solver is registered, a few names at most."""
+    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    return f"registered as {plain(', '.join(names[:FEW]), 300)}{more}" if names else ""
 
 
 def _entry(board: Board, name: str) -> Entry:
@@ -156,7 +196,7 @@ def _entry(board: Board, name: str) -> Entry:
 
 
 def _runs_view(board: Board, request: Request) -> dict[str, Any]:
-    asked = {key: request.query_params.get(key, "") for key in ("solver", "task", "system", "outcome")}
+    asked = {key: request.query_params.get(key, "") for key in ("solver", "task", "system", "outcome", "level")}
     if asked["outcome"] not in ("", *OUTCOMES):
         raise UserError(f"An outcome is one of {', '.join(OUTCOMES)}.")
     given = request.query_params.get("from", "0")
@@ -181,7 +221,7 @@ def _every(board: Board) -> Iterator[tuple[str, BoardRun]]:
 
 def _is_asked(name: str, run: BoardRun, asked: dict[str, str]) -> bool:
     fits = {"solver": name, "task": run.task[0], "system": run.system, "outcome": _outcome(run)}
-    return all(not value or fits[key] == value for key, value in asked.items())
+    return all(not asked[key] or asked[key] == value for key, value in fits.items())
 
 
 def _outcome(run: BoardRun) -> str:
@@ -194,7 +234,7 @@ def _run_row(name: str, run: BoardRun) -> dict[str, Any]:
         "solver": plain(name, 120),
         "task": plain(run.task[0], 120),
         "system": plain(run.system, 60),
-        "outcome": _outcome(run),
+        "outcome": OUTCOMES[_outcome(run)],
         "ended": utc(run.ended_ns),
-        "spent": _words(dict(run.spent)),
+        "costs": [f"{cost:,.3g}" if (cost := run.cost(name)) else "–" for name in COSTS],
     }

@@ -21,6 +21,8 @@ from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, USERS
 from opsassay.server.states import BUNDLE
 from opsassay.server.task_sets import load_task_set, task_set_names
 
+MANIFEST_PER_S = 50
+"""How often an agent may look what there is to do; more would be taken from the others and tell it nothing new."""
 ACCESS_STATES = ("FaultInjected", "Ready", "Evaluating")
 """States of a bundle in which its entry can be worked on."""
 
@@ -242,9 +244,16 @@ OPERATIONS = (
         ("owner",),
         raw=True,
         status=201,
-        query={"name": "its name", "level": "beginner, intermediate or expert", "domains": "with commas"},
+        query={"name": "its name", "level": "any, beginner, intermediate or expert", "domains": "with commas"},
     ),
-    ApiOperation("GET", "/api/agents/{agent}/manifest", "What a self-hosted agent has to do.", manifest, ("owner",)),
+    ApiOperation(
+        "GET",
+        "/api/agents/{agent}/manifest",
+        "What a self-hosted agent has to do.",
+        manifest,
+        ("owner",),
+        most_per_s=MANIFEST_PER_S,
+    ),
     ApiOperation(
         "GET",
         "/api/benchmarks",

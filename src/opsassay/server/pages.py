@@ -15,19 +15,22 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from opsassay.bench.core.domain import DOMAINS
 from opsassay.errors import OpsAssayError, UserError
 from opsassay.server.access import ROLES, User, add_user, renew_token, user_of
+from opsassay.server.agent_pages import AgentPages
 from opsassay.server.agents import AgentForm, register
 from opsassay.server.api import read_bounded
 from opsassay.server.benchmarks import Platform, benchmark_of, request_benchmark
 from opsassay.server.board_pages import BoardPages
 from opsassay.server.events import append
 from opsassay.server.forms import UserForm
+from opsassay.server.platform_boards import BoardShelf
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.showing import shown, sorry
 from opsassay.server.states import BUNDLE
+from opsassay.server.task_pages import TaskPages
 from opsassay.server.task_sets import load_task_set, task_set_names
+from opsassay.web.browsing.rows import counted
 from opsassay.web.plain import plain, utc
 
 COOKIE = "opsassay"
@@ -40,27 +43,33 @@ class Pages:
     """The pages of *platform*."""
 
     def __init__(self, platform: Platform) -> None:
-        self._platform, self._boards = platform, BoardPages(platform)
+        shelf = BoardShelf(platform)
+        self._platform, self._boards, self._tasks = platform, BoardPages(platform, shelf), TaskPages(platform, shelf)
+        self._agents = AgentPages(platform, shelf)
 
     def routes(self) -> list[Route]:
         """Return the routes of all pages."""
-        boards = self._boards
+        boards, tasks, agents = self._boards, self._tasks, self._agents
         return [
             Route("/", self._page(self._home)),
             *(
-                Route(f"{of}/boards/{{task_set}}{path}", self._page(work))
+                Route(f"{of}/boards{path}", self._page(work))
                 for path, page, data in (
-                    ("", boards.board, boards.board_json),
-                    ("/runs", boards.runs, boards.runs_json),
-                    ("/runs/{cell}/{attempt:int}", boards.run, boards.run_json),
-                    ("/compare", boards.compare, boards.compare_json),
+                    ("", boards.overall, boards.overall_json),
+                    ("/{task_set}", boards.board, boards.board_json),
+                    ("/{task_set}/runs", boards.runs, boards.runs_json),
+                    ("/{task_set}/runs/{cell}/{attempt:int}", boards.run, boards.run_json),
+                    ("/{task_set}/tasks", tasks.tasks, tasks.tasks_json),
+                    ("/{task_set}/tasks/{task:path}", tasks.task, tasks.task_json),
+                    ("/{task_set}/compare", boards.compare, boards.compare_json),
                 )
                 for of, work in (("", page), ("/api", data))
             ),
             Route("/login", self._page(self._login_form)),
             Route("/login", self._login, methods=["POST"]),
             Route("/logout", self._logout, methods=["POST"]),
-            Route("/agents", self._page(self._agents)),
+            Route("/agents", self._page(agents.agents)),
+            Route("/agents/{agent}", self._page(agents.agent)),
             Route("/agents", self._form(self._register), methods=["POST"]),
             Route("/benchmarks", self._form(self._ask), methods=["POST"]),
             Route("/users", self._page(self._users)),
@@ -119,6 +128,7 @@ class Pages:
         open_cells = select(func.count()).select_from(CELLS).where(CELLS.c.bundle.not_in((BUNDLE.first, *BUNDLE.ends)))
         waiting = select(func.count()).select_from(CELLS).where(CELLS.c.bundle == BUNDLE.first)
         numbers = {
+            "boards": len(sets),
             "results": connection.execute(ended).scalar_one(),
             "running": connection.execute(open_cells).scalar_one(),
             "waiting": connection.execute(waiting).scalar_one(),
@@ -156,42 +166,6 @@ class Pages:
         answer.delete_cookie(COOKIE)
         return answer
 
-    def _agents(self, connection: Connection, user: User | None, _request: Request) -> Response:
-        if user is None:
-            return RedirectResponse("/login", status_code=303)
-        rows = connection.execute(select(AGENTS).order_by(AGENTS.c.name)).mappings().all()
-        mine = [row for row in rows if user.owns(row["owner_id"])]
-        ids = [row["id"] for row in mine]
-        benchmarks: dict[str, list[dict[str, Any]]] = {}
-        query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id.in_(ids)).order_by(BENCHMARKS.c.created_ns.desc())
-        for row in connection.execute(query).mappings():
-            asked = {
-                "id": row["id"],
-                "task_set": plain(row["task_set"], 100),
-                "state": row["state"],
-                "when": utc(row["created_ns"]),
-            }
-            benchmarks.setdefault(row["agent_id"], []).append(asked)
-        agents = [
-            {
-                "id": row["id"],
-                "name": plain(row["name"], 100),
-                "kind": row["kind"].replace("_", " "),
-                "level": row["level"],
-                "domains": ", ".join(row["domains"]),
-                "benchmarks": benchmarks.get(row["id"], []),
-            }
-            for row in mine
-        ]
-        return shown(
-            "platform_agents.html",
-            "Your agents",
-            user,
-            agents=agents,
-            task_sets=task_set_names(self._platform.state),
-            domains=DOMAINS.names(),
-        )
-
     def _register(self, connection: Connection, user: User, form: Mapping[str, list[str]]) -> Response:
         user.require("owner")
         given = {name: form.get(name, [""])[0].strip() for name in ("name", "kind", "level", "source")}
@@ -227,7 +201,17 @@ class Pages:
              "when": utc(row.created_ns)}
             for row in latest
         ]  # fmt: skip
-        return shown("platform_users.html", "Users", user, users=users, roles=ROLES, token=token, benchmarks=benchmarks)
+        answer = f"{counted(len(users), 'user')}, and the latest benchmarks of everybody."
+        return shown(
+            "platform_users.html",
+            "Users",
+            user,
+            answer=answer,
+            users=users,
+            roles=ROLES,
+            token=token,
+            benchmarks=benchmarks,
+        )
 
     def _change_users(self, connection: Connection, user: User, form: Mapping[str, list[str]]) -> Response:
         user.require()
@@ -254,8 +238,7 @@ class Pages:
                 "bundle": cell["bundle"],
                 "agent": cell["agent"],
                 "passed": {True: "yes", False: "no", None: "–"}[cell["passed"]],
-                "run": cell["run"] or "–",
-                "evidence": (cell["evidence"] or "–")[:12],
+                "run": cell["run"],
                 "error": plain(cell["error"] or "", 300),
                 "tries": cell["tries"],
             }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
@@ -13,10 +15,30 @@ from opsassay.bench.core.grading import GradedRun, GradedRuns, verdict_of
 from opsassay.bench.core.ranking import solver_names
 from opsassay.bench.core.store import read_run
 from opsassay.boards.board import Board, make_board
+from opsassay.boards.entries import TaskKey
+from opsassay.errors import UserError
 from opsassay.model.run import Metric, Run
+from opsassay.model.task import LEVELS
 from opsassay.server.benchmarks import Platform
+from opsassay.server.heads import read_head
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, RESULTS
 from opsassay.server.task_sets import load_task_set
+
+_PARAMETERS = 30_000
+"""Values in one query; the protocol of PostgreSQL ends at 65,535."""
+
+
+@dataclass(frozen=True)
+class SetBoard:
+    """The *board* of a task set, or of its tasks of one level.
+
+    *agents* are the registered ones behind each solver, *levels* those that its tasks have, and *level_of* of each task.
+    """
+
+    board: Board
+    agents: Mapping[str, tuple[str, ...]]
+    levels: tuple[str, ...]
+    level_of: Mapping[TaskKey, str | None]
 
 
 class BoardShelf:
@@ -24,10 +46,17 @@ class BoardShelf:
 
     def __init__(self, platform: Platform) -> None:
         self._platform, self._lock = platform, threading.Lock()
-        self._kept: dict[str, tuple[tuple[Any, ...], Board]] = {}
+        self._kept: dict[tuple[str, str], tuple[tuple[Any, ...], SetBoard]] = {}
+        self._runs: dict[tuple[str, str], GradedRun] = {}
+        self._levels: dict[TaskKey, str | None] = {}
 
-    def board(self, connection: Connection, task_set: str) -> Board:
-        """Return the board of *task_set*; raises NotFoundError."""
+    def board(self, connection: Connection, task_set: str, level: str = "") -> SetBoard:
+        """Return the board of *task_set*, of its tasks of *level* alone where one is given.
+
+        Without a run of that level it is the board of nobody. Raises NotFoundError and UserError.
+        """
+        if level not in ("", *LEVELS):
+            raise UserError(f"A level is one of {', '.join(LEVELS)}.")
         tasks = load_task_set(self._platform.state, task_set)
         digest = tasks.digest()
         here = and_(BENCHMARKS.c.task_set == task_set, BENCHMARKS.c.digest == digest)
@@ -35,36 +64,63 @@ class BoardShelf:
         counted = select(func.count(RESULTS.c.cell_id), func.max(RESULTS.c.ended_ns), func.count(CELLS.c.error))
         mark = (digest, *connection.execute(counted.select_from(joined.outerjoin(RESULTS)).where(here)).one())
         with self._lock:
-            kept = self._kept.get(task_set)
+            kept = self._kept.get((task_set, level))
             if kept is None or kept[0] != mark:
-                kept = mark, make_board(self._graded(connection, task_set, tasks.domain, here))
-                self._kept[task_set] = kept
+                kept = mark, self._made(connection, task_set, tasks.domain, here, level)
+                self._kept[task_set, level] = kept
             return kept[1]
 
-    def _graded(self, connection: Connection, task_set: str, domain: str, here: Any) -> GradedRuns:
-        root = self._platform.store(task_set) / "runs"
+    def _made(self, connection: Connection, task_set: str, domain: str, here: Any, level: str) -> SetBoard:
+        every = self._graded(connection, task_set, here)
+        level_of = {key: self._level(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
+        chosen = [one for one in every if not level or level_of[one.run.item, one.run.item_hash] == level]
+        runs = [one.run for one in chosen]
+        aborted = self._aborted(connection, here, runs, level_of if level else None)
+        board = make_board(GradedRuns(domain_named(domain), tuple(chosen), aborted=aborted))
+        levels = tuple(one for one in LEVELS if one in level_of.values())
+        return SetBoard(board, _agents(connection, here, runs), levels, level_of)
+
+    def _level(self, key: TaskKey) -> str | None:
+        if key not in self._levels:
+            head = read_head(self._platform.state, key)
+            self._levels[key] = None if head is None else head.level
+        return self._levels[key]
+
+    def _graded(self, connection: Connection, task_set: str, here: Any) -> list[GradedRun]:
+        """Return the runs with their verdicts; one that was read before is not read again, since it has ended."""
         joined = RESULTS.join(CELLS).join(BENCHMARKS)
-        columns = (CELLS.c.hash, RESULTS.c.run, RESULTS.c.metrics)
-        rows = {row.hash: row for row in connection.execute(select(*columns).select_from(joined).where(here))}
-        found = []
-        for row in rows.values():
-            folder = root.parent / row.run
-            run = read_run(folder)
-            metrics = {name: Metric.model_validate(metric) for name, metric in row.metrics.items()}
-            found.append(GradedRun(folder, run, verdict_of(run, metrics)))
-        return GradedRuns(
-            domain_named(domain), tuple(found), aborted=self._aborted(connection, here, [g.run for g in found])
+        query = select(CELLS.c.hash, RESULTS.c.run).select_from(joined).where(here)
+        runs = {row.hash: row.run for row in connection.execute(query)}
+        unknown = [run for run in runs.values() if (task_set, run) not in self._runs]
+        for at in range(0, len(unknown), _PARAMETERS):
+            of = RESULTS.c.run.in_(unknown[at : at + _PARAMETERS])
+            for row in connection.execute(select(RESULTS.c.run, RESULTS.c.metrics).select_from(joined).where(here, of)):
+                self._runs[task_set, row.run] = self._read(task_set, row.run, row.metrics)
+        return [self._runs[task_set, run] for run in runs.values()]
+
+    def _read(self, task_set: str, run: str, metrics: Mapping[str, Any]) -> GradedRun:
+        folder = self._platform.store(task_set) / run
+        found = read_run(folder)
+        return GradedRun(
+            folder, found, verdict_of(found, {name: Metric.model_validate(metric) for name, metric in metrics.items()})
         )
 
-    def _aborted(self, connection: Connection, here: Any, runs: list[Run]) -> dict[str, int]:
-        """Return how many cells of each solver came to an error, by the name that the board has for it."""
+    def _aborted(
+        self, connection: Connection, here: Any, runs: Sequence[Run], tasks: Mapping[TaskKey, str | None] | None
+    ) -> dict[str, int]:
+        """Return how many cells of each solver came to an error, by the name that the board has for it.
+
+        Where the board is of one level, a cell counts when its task, one of *tasks*, is.
+        """
         joined = CELLS.join(BENCHMARKS).outerjoin(RESULTS)
-        lost = (
-            select(CELLS.c.benchmark_id)
-            .select_from(joined)
-            .where(here, CELLS.c.error.is_not(None), RESULTS.c.cell_id.is_(None))
+        lost = select(CELLS.c.benchmark_id, CELLS.c.task, CELLS.c.task_digest).select_from(joined)
+        lost = lost.where(here, CELLS.c.error.is_not(None), RESULTS.c.cell_id.is_(None))
+        shown = {(run.item, run.item_hash) for run in runs}
+        lost_of = Counter(
+            row.benchmark_id
+            for row in connection.execute(lost)
+            if tasks is None or (row.task, row.task_digest) in shown or (row.task, row.task_digest) not in tasks
         )
-        lost_of = Counter(connection.execute(lost).scalars())
         name = solver_names(runs)
         of_cell = {run.cell: name(run) for run in runs}
         counts: Counter[str] = Counter()
@@ -73,6 +129,18 @@ class BoardShelf:
             names = {of_cell[h] for h in connection.execute(with_run).scalars() if h in of_cell}
             counts.update(dict.fromkeys(names, cells))
         return dict(counts)
+
+
+def _agents(connection: Connection, here: Any, runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the registered agents behind each solver."""
+    name = solver_names(runs)
+    solvers = {run.cell: name(run) for run in runs}
+    query = select(CELLS.c.hash, AGENTS.c.name).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(here)
+    found: dict[str, set[str]] = {}
+    for row in connection.execute(query.distinct()):
+        if row.hash in solvers:
+            found.setdefault(solvers[row.hash], set()).add(row.name)
+    return {solver: tuple(sorted(names)) for solver, names in found.items()}
 
 
 def self_reported(connection: Connection, task_set: str) -> list[dict[str, Any]]:

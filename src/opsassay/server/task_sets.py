@@ -25,6 +25,13 @@ from opsassay.model.base import Written
 from opsassay.model.files import load_yaml
 
 FOLDER = "task_sets"
+USUAL_BASELINES: Mapping[str, tuple[str, ...]] = {
+    "diagnosis": ("constant", "chance"),
+    "sre": ("oracle:control-no-op", "oracle:control-scale-to-zero", "oracle:control-constant-diagnosis"),
+    "ciso": ("untouched", "allow-all", "deny-all"),
+    "finops": ("constant", "chance"),
+}
+"""Who stands on the boards of a domain when a task set names nobody: what no skill looks like there."""
 
 
 class TaskSet(Written):
@@ -32,7 +39,9 @@ class TaskSet(Written):
 
     domain: str = Field(min_length=1)
     description: str = ""
-    baselines: tuple[str, ...] = Field(default=(), description="who stands on every board of it, beside who asks")
+    baselines: tuple[str, ...] | None = Field(
+        default=None, description="who stands on every board of it, beside who asks; the usual ones when left out"
+    )
     part: dict[str, Any] = Field(default_factory=dict)
 
 

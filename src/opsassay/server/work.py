@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -51,6 +51,7 @@ from opsassay.server.benchmarks import (
     take,
 )
 from opsassay.server.entry_tokens import relay_token
+from opsassay.server.phases import PhaseReader, phases_told
 from opsassay.server.queue import RUN_CELL, STALLED_S, app_of, queue_name
 
 _log = Log(__name__)
@@ -119,10 +120,16 @@ class Worker:
             )
         asked = self._asked_by(row["benchmark_id"])
         job = require_frozen(asked.jobs.get(row["hash"]), row)
-        patiently(lambda: self._make_ready(cell, hosted=asked.hosted))
         jobs.append(job)
         store = RunStore(self.platform.store(asked.task_set))
-        with self._relayed(cell) if asked.hosted else nullcontext():
+        with ExitStack() as stack:
+            if job.live:
+                reader = PhaseReader(self.platform, store, cell, job.cell.hash, self.name, asked.hosted)
+                stack.enter_context(phases_told(reader))
+            else:
+                patiently(lambda: self._make_ready(cell, hosted=asked.hosted))
+            if asked.hosted:
+                stack.enter_context(self._relayed(cell))
             end = job.run(store, lambda: lost.is_set() or self.stopping.is_set(), lambda _message: None)
         if self.stopping.is_set() and (end.run is None or end.run.status is RunStatus.ABORTED):
             give_back(self.platform, cell, self.name)
@@ -140,7 +147,7 @@ class Worker:
             return asked
 
     def _make_ready(self, cell: str, *, hosted: bool) -> None:
-        """Say that the agent is let in; one that runs elsewhere says so itself."""
+        """Say that the agent is let in, since there is nothing to deploy; one that runs elsewhere says so itself."""
         with self.platform.writing() as connection:
             if hosted:
                 move_cell(connection, cell, bundle="FaultInjected")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.boards.board import Board, BoardFigure, BoardRow
-from opsassay.boards.tables import board_tables, rank_text
+from opsassay.boards.entries import COSTS
+from opsassay.boards.tables import board_tables, cost_text, rank_text
 from opsassay.web.page import render, write_whole
 from opsassay.web.plain import plain, utc
 
@@ -30,12 +31,15 @@ def board_view(board: Board) -> dict[str, Any]:
     """Return what the template shows of *board*."""
     systems = sorted({system for row in board.rows for system in row.systems})
     systems = systems if len(systems) > 1 else []  # of one system, its column would say what the first one does
+    metrics = [m for m in board.metrics if any(m.name in row.metrics for row in board.rows)]
+    costs = [name for name in COSTS if any(name in row.spent for row in board.rows)]
     return {
         "domain": board.domain,
         "tasks": board.tasks,
-        "metrics": [plain(m.name.replace("_", " "), 60) + (f", {m.unit}" if m.unit else "") for m in board.metrics],
+        "metrics": [plain(m.name.replace("_", " "), 60) + (f", {m.unit}" if m.unit else "") for m in metrics],
+        "costs": [f"{'USD' if name == 'usd' else name} per run" for name in costs],
         "systems": [plain(system, 60) for system in systems],
-        "rows": [_row_view(row, [m.name for m in board.metrics], systems) for row in board.rows],
+        "rows": [_row_view(row, board.tasks, [m.name for m in metrics], systems, costs) for row in board.rows],
         "warnings": [plain(warning, 500) for warning in board.warnings],
         "answer": _answer(board),
     }
@@ -51,26 +55,31 @@ def _answer(board: Board) -> str:
     return f"{who} {alone}, on {board.tasks} tasks."
 
 
-def _row_view(row: BoardRow, metrics: Sequence[str], systems: Sequence[str]) -> dict[str, Any]:
+def _row_view(
+    row: BoardRow, tasks: int, metrics: Sequence[str], systems: Sequence[str], costs: Sequence[str]
+) -> dict[str, Any]:
     return {
         "rank": rank_text(row),
         "solver": plain(row.entry.name, 120),
+        "agents": "",
         "kind": "baseline" if row.entry.baseline else "" if row.rank is not None else "not ranked",
-        "success": _bar(row.success),
-        "metrics": [_bar(row.metrics.get(name)) for name in metrics],
-        "systems": [_bar(row.systems.get(system)) for system in systems],
+        "success": _bar(row.success, tasks),
+        "metrics": [_bar(row.metrics.get(name), tasks) for name in metrics],
+        "systems": [_bar(row.systems.get(system), 0) for system in systems],
         "runs": len(row.entry.runs),
         "failed": row.failed,
-        "spent": ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:.4g}" for name, value in row.spent.items()),
+        "costs": [cost_text(row.spent.get(name)) for name in costs],
         "last": utc(row.last_ns) if row.last_ns else "–",
-        "remarks": [plain(why, 300) for why in (*row.reasons, *(f"stale: {why}" for why in row.entry.stale))],
+        "reasons": [plain(why, 300) for why in row.reasons],
+        "stale": [plain(why, 300) for why in row.entry.stale],
         "beats": plain(", ".join(row.beats), 500),
         "evidence": [{"run": plain(run.id, 80), "task": plain(run.task[0], 80)} for run in row.entry.runs],
     }
 
 
-def _bar(figure: BoardFigure | None) -> dict[str, Any] | None:
+def _bar(figure: BoardFigure | None, tasks: int) -> dict[str, Any] | None:
+    """Return *figure* in words, with how many tasks it is of where they are fewer than *tasks*."""
     if figure is None:
         return None
     text = f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
-    return {"text": text, "tasks": figure.tasks}
+    return {"text": text, "tasks": figure.tasks, "fewer": f"of {figure.tasks}" if figure.tasks < tasks else ""}

@@ -107,6 +107,7 @@ class AnswerJob(ABC):
     seed: int
     settings: AnswerSettings
     arm: Arm = field(default_factory=Arm)
+    live = False
 
     def __post_init__(self) -> None:
         name, oracles = self.agent.name, self.task.head.oracles

@@ -39,6 +39,10 @@ class Job(Protocol):
     def solver_name(self) -> str:
         """What the solver is called."""
 
+    @property
+    def live(self) -> bool:
+        """Whether a system is deployed and broken for it, whose phases are written to the folder of its run."""
+
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Run the cell until it has a result, or find the one that it has; raises LeasedError."""
 

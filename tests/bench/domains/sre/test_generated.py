@@ -10,13 +10,14 @@ import pytest
 from bench.domains.sre.rehearsal import Rehearsal
 from opsassay.bench.domains.sre.authoring import findings
 from opsassay.bench.domains.sre.controls import MAKERS, applicable, controls_of, sampled, script_of
-from opsassay.bench.domains.sre.heads import STRATA, level_of, scenario_complexity
+from opsassay.bench.domains.sre.heads import scenario_complexity
 from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.cli import run
 from opsassay.errors import NotFoundError
 from opsassay.grading.verifiers import certify
 from opsassay.model.files import load_yaml
 from opsassay.model.scenario import Scenario
+from opsassay.model.task import LEVELS, level_of
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import generated_names, load_scenario, system_of
@@ -33,7 +34,7 @@ def test_there_are_sixty_over_the_papers_classes_on_both_substrates_in_every_str
     assert len({one.category for one in made} - {SEVERAL, STORMS}) >= 21
     assert min(Counter(one.environment.substrate for one in made).values()) >= 25
     levels = Counter(level_of(scenario_complexity(one.difficulty)) for one in made)
-    assert set(levels) == set(STRATA)
+    assert set(levels) == set(LEVELS)
     assert max(scenario_complexity(one.difficulty) for one in made) > 5.2
 
 

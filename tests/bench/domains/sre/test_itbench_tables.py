@@ -6,10 +6,10 @@ from math import erfc, sqrt
 
 import pytest
 
-from opsassay.bench.domains.sre.heads import level_of
 from opsassay.bench.domains.sre.itbench_tables import itbench_tables
 from opsassay.bench.domains.sre.tables import TrialRow
 from opsassay.grading.repeats import complexity
+from opsassay.model.task import level_of
 
 HELD = {"outcome": True, "temporal": True, "depth_holds": True, "probe": True, "conjunction": True}
 

@@ -79,6 +79,7 @@ class IncidentJob:
     solver: MethodSetup | Setup | str
     seed: int
     settings: RunSettings
+    live = False
 
     @property
     def task_name(self) -> str:

@@ -28,6 +28,11 @@ COSTS = {
     "time_to_diagnosis_s": "s", "time_to_repair_s": "s", "impact_user_minutes": "min", "impact_failed_requests": "requests",
     "blast_radius": "services", "hidden_failure": "",
 }  # fmt: skip
+FIRST = (
+    "certificate", "alerts_cleared", "diagnosis_right", "ntam_fl", "ntam_fpc", "time_to_diagnosis_s", "time_to_repair_s",
+    "hidden_failure",
+)  # fmt: skip
+"""What a board shows: ITBench's columns, and beside % resolved whether it was resolved indeed."""
 
 
 class SreDomain:
@@ -36,9 +41,10 @@ class SreDomain:
     name: str = "sre"
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return the predicates, the right diagnosis, and what is better when it is less."""
-        marks = (MetricDefinition(name=name) for name in MARKS)
-        return (*marks, *(MetricDefinition(name=n, unit=unit, direction="lower") for n, unit in COSTS.items()))
+        """Return what a board shows, then the other predicates and what is better when it is less."""
+        found = {name: MetricDefinition(name=name) for name in MARKS}
+        found |= {name: MetricDefinition(name=name, unit=unit, direction="lower") for name, unit in COSTS.items()}
+        return tuple(found[name] for name in dict.fromkeys((*FIRST, *found)))
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
         """Return whether the run was certified."""

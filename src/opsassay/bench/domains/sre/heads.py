@@ -13,16 +13,6 @@ def scenario_complexity(difficulty: Difficulty) -> float:
     return complexity(difficulty.propagation, difficulty.resolution_steps, len(set(difficulty.technologies)))
 
 
-EASY_BELOW, HARD_FROM = 1.8, 2.8
-"""Bounds of the strata, ours: the paper prints none. By them its examples with a level (Table 2) are where it has them."""
-STRATA = ("easy", "medium", "hard")
-
-
-def level_of(complexity_: float) -> str:
-    """Return the stratum of a scenario of this complexity: easy, medium or hard."""
-    return "easy" if complexity_ < EASY_BELOW else "hard" if complexity_ >= HARD_FROM else "medium"
-
-
 def scenario_task(scenario: Scenario) -> Task:
     """Return the head of the task that *scenario* is."""
     environment = scenario.environment

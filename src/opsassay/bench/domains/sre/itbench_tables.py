@@ -10,10 +10,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from opsassay.bench.core.tables import ResultTable
-from opsassay.bench.domains.sre.heads import STRATA, level_of
 from opsassay.bench.domains.sre.statistics import ks_test, z_test
 from opsassay.bench.domains.sre.tables import BASELINE, TrialRow
 from opsassay.grading.repeats import mean_pass_at_k
+from opsassay.model.task import LEVELS, level_of
 
 MASKED = f"{BASELINE}/mask-"
 MOST_TRIES = 5
@@ -113,15 +113,15 @@ def _strata(agents: Agents, title: str, number: int, succeeded: Success) -> Resu
     """
     found, statistics = [], {}
     for name, rows in agents.items():
-        members = {level: [row for row in rows if level_of(row.complexity) == level] for level in STRATA}
+        members = {level: [row for row in rows if level_of(row.complexity) == level] for level in LEVELS}
         counts = {}
-        for level in STRATA:
+        for level in LEVELS:
             outcomes = [one for row in members[level] if (one := succeeded(row)) is not None]
             counts[level] = (sum(outcomes), len(outcomes))
-        for level, other in combinations(STRATA, 2):
+        for level, other in combinations(LEVELS, 2):
             statistics[f"z_test_p {name} {level} {other}"] = z_test(*counts[level], *counts[other])
-        found.append((name, *(_share(members[level], succeeded) for level in STRATA), *(counts[s][1] for s in STRATA)))
-    columns = ("agent", *STRATA, *(f"trials {level}" for level in STRATA))
+        found.append((name, *(_share(members[level], succeeded) for level in LEVELS), *(counts[s][1] for s in LEVELS)))
+    columns = ("agent", *LEVELS, *(f"trials {level}" for level in LEVELS))
     return ResultTable(title, columns, tuple(found), number=number, statistics=statistics)
 
 

@@ -59,6 +59,7 @@ class TrialJob:
     timeout_s: float | None = None
     retries: int = 1
     performer: str = PERFORM
+    live = True
     mask: Mask = field(default_factory=Mask)
 
     @cached_property

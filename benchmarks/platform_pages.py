@@ -1,0 +1,165 @@
+"""Pages and the API over many runs, and a manifest that is polled a thousand times a second. Prints what it took.
+
+The runs are written as a worker leaves them, in the folder and in the database: folders, rows and grades, of 20 solvers
+on 100 tasks of a domain that asks nothing (no_op_domain.py). What is measured is what a reader waits for.
+
+python benchmarks/platform_pages.py --runs 10000 --polls 1000 --seconds 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+from sqlalchemy import insert
+
+from opsassay.bench.core.store import RUN, RunStore, cell_hash
+from opsassay.model.run import Run, RunStatus, Solver
+from opsassay.server.database import engine_of
+from opsassay.server.schema import BENCHMARKS, CELLS, RESULTS
+from opsassay.server.task_sets import load_task_set
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "tests"))
+from server.conftest import Running  # type: ignore[import-not-found]  # noqa: E402 - tests are not installed
+from test_extending import install  # type: ignore[import-not-found]  # noqa: E402 - as above
+
+SOLVERS, TASKS, TRIES = 20, 100, 7
+DONE = {"done": {"value": 1.0, "status": "scored", "reason": None}}
+PAGES = (
+    "/boards/many/runs", "/boards/many/runs?solver=solver-07&outcome=succeeded", "/api/boards/many/runs?task=task-042",
+    "/boards/many", "/boards/many/tasks", "/boards",
+)  # fmt: skip
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--runs", type=int, default=10_000)
+    words.add_argument("--polls", type=int, default=1000, help="a second")
+    words.add_argument("--seconds", type=int, default=10)
+    given = words.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        site = Path(folder) / "site"
+        install(site, {"opsassay.domains": {"no-op": "no_op_domain:NO_OP"}})
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(site), str(HERE), os.environ.get("PYTHONPATH", "")])
+        running = Running(Path(folder) / "state", "--workers", "0")
+        try:
+            fill(running, given.runs)
+            measure_pages(running)
+            asyncio.run(measure_polls(running, given.polls, given.seconds))
+        finally:
+            running.end()
+
+
+def fill(running: Running, runs: int) -> None:
+    """Write *runs* runs that have ended, as if workers had run them."""
+    (running.state / "task_sets" / "many.yaml").write_text(yaml.safe_dump({"domain": "no-op", "part": {"cells": 1}}))
+    digest, store = load_task_set(running.state, "many").digest(), RunStore(running.state / "stores" / "many")
+    owner, began = running.user("measurer"), time.monotonic()
+    form = {"name": "everybody", "kind": "self_hosted", "domains": ["finops"]}
+    agent, now = owner.ask("POST", "/api/agents", form)["id"], time.time_ns()
+    of = {"agent_id": agent, "task_set": "many", "digest": digest, "plan": {}, "state": "Finished", "since_ns": now}
+    engine = engine_of(running.database())
+    made = list(runs_of(runs, now))
+    for run in made:
+        (folder := store.runs_dir / run.cell / "1").mkdir(parents=True)
+        (folder / RUN).write_text(run.pretty_json())
+    with engine.begin() as connection:
+        connection.execute(insert(BENCHMARKS).values(id="many", created_ns=now, **of))
+        connection.execute(insert(CELLS), [cell_row(run, now) for run in made])
+        connection.execute(insert(RESULTS), [result_row(run) for run in made])
+    engine.dispose()
+    print(f"{runs} runs written in {time.monotonic() - began:.0f} s, load {os.getloadavg()[0]:.1f}", flush=True)
+
+
+def runs_of(count: int, now: int) -> Iterator[Run]:
+    for number in range(count):
+        solver, task = f"solver-{number % SOLVERS:02}", f"task-{number // SOLVERS % TASKS:03}"
+        seed = number // (SOLVERS * TASKS)
+        yield Run(
+            cell=cell_hash(task, solver, "default", seed), attempt=1, domain="no-op", item=task, item_hash=task,
+            system="none", solver=Solver(name=solver, kind="agent"), solver_hash=solver, seed=seed, isolation="sealed",
+            status=RunStatus.DONE if number % 7 else RunStatus.FAILED, started_ns=now, ended_ns=now + 1,
+            versions={"opsassay": "0.1.0"}, spent={"input_tokens": 100.0 + number % 50, "seconds": 1.0},
+        )  # fmt: skip
+
+
+def cell_row(run: Run, now: int) -> dict[str, Any]:
+    return {
+        "id": f"many-{run.cell}", "benchmark_id": "many", "hash": run.cell, "domain": "no-op", "task": run.item,
+        "task_digest": run.item_hash, "arm": "default", "seed": run.seed, "bundle": "Terminated", "agent": "Terminated",
+        "since_ns": now, "tries": 1,
+    }  # fmt: skip
+
+
+def result_row(run: Run) -> dict[str, Any]:
+    return {
+        "cell_id": f"many-{run.cell}", "passed": run.status is RunStatus.DONE, "errored": run.status is not RunStatus.DONE,
+        "metrics": DONE, "evidence": "0" * 64, "run": f"runs/{run.cell}/1", "not_ranked": [], "ended_ns": run.ended_ns,
+    }  # fmt: skip
+
+
+def measure_pages(running: Running) -> None:
+    for path in PAGES:
+        times = []
+        for _ in range(TRIES + 1):
+            began = time.monotonic()
+            with urllib.request.urlopen(running.url + path) as answer:
+                answer.read()
+            times.append(1000 * (time.monotonic() - began))
+        print(
+            f"{path}: first {times[0]:.0f} ms, then {sorted(times[1:])[TRIES // 2]:.0f} ms (median of {TRIES})",
+            flush=True,
+        )
+
+
+async def measure_polls(running: Running, polls: int, seconds: int) -> None:
+    """Ask for a manifest *polls* times a second, from a hundred connections, while another user looks at the health."""
+    token = running.client().ask("POST", "/api/users", {"name": "poller", "role": "owner"})["token"]
+    owner = running.client(token)
+    agent = owner.register("impatient", ["finops"])
+    place, counts, asked = urlsplit(running.url), Counter[str](), iter(range(polls * seconds))
+    head = f"GET /api/agents/{agent}/manifest HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    began, others = time.monotonic(), list[float]()
+
+    async def poll() -> None:
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        for number in asked:
+            await asyncio.sleep(max(0.0, began + number / polls - time.monotonic()))
+            writer.write(head.encode())
+            answer = (await reader.readuntil(b"\r\n\r\n")).decode()
+            length = next(line for line in answer.lower().splitlines() if line.startswith("content-length:"))
+            await reader.readexactly(int(length.partition(":")[2]))
+            counts[answer.split()[1]] += 1
+        writer.close()
+
+    async def look() -> None:
+        while time.monotonic() < began + seconds:
+            started = time.monotonic()
+            await asyncio.to_thread(running.client().ask, "GET", "/api/health")
+            others.append(1000 * (time.monotonic() - started))
+            await asyncio.sleep(0.2)
+
+    await asyncio.gather(look(), *(poll() for _ in range(100)))
+    took = time.monotonic() - began
+    print(
+        f"manifest: {sum(counts.values())} polls in {took:.1f} s ({sum(counts.values()) / took:.0f}/s): {dict(counts)}; "
+        f"meanwhile another's call took {sorted(others)[len(others) // 2]:.0f} ms (median), {max(others):.0f} at most; "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
+    assert owner.ask("GET", f"/api/agents/{agent}/manifest") == {"agent": agent, "entries": []}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""What a live run writes down of its phases, told to its bundle when it happens, not all at once at the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
+from opsassay.bench.core.store import RunStore
+from opsassay.model.json_lines import whole_lines
+from opsassay.model.run_folder import PHASES
+from opsassay.model.trajectory import PhaseName
+from opsassay.server.benchmarks import Platform, begin_anew, move_cell
+from opsassay.server.schema import CELLS
+from opsassay.server.states import BUNDLE, TransitionError
+
+LOOK_S = 0.3
+STATE_AFTER: Mapping[PhaseName, str] = {
+    "deployed": "Provisioning",
+    "baseline": "Provisioned",
+    "triggered": "FaultInjecting",
+    "agent_started": "Ready",
+    "agent_ended": "Evaluating",
+    "ended": "Terminating",
+}
+"""Deployment and warm-up are Provisioning; what breaks and is waited for FaultInjecting; what the verifiers look at after
+the agent Evaluating; the removal of the system Terminating."""
+_ORDER = tuple(BUNDLE.following)
+
+
+@dataclass
+class PhaseReader:
+    """Brings the bundle of *cell*, which *worker* has, to where the latest attempt of the run *hash_* is.
+
+    Of a *hosted* agent its relay says that it is let in. Attempts of before are none of this run's.
+    """
+
+    platform: Platform
+    store: RunStore
+    cell: str
+    hash_: str
+    worker: str
+    hosted: bool = False
+    _before: int = field(init=False)
+    _seen: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        self._before = len(self.store.attempts_of(self.hash_))
+
+    def look(self) -> None:
+        """Read what was written down since, and move the bundle; a cell that was taken over or has ended is left alone."""
+        attempts = self.store.attempts_of(self.hash_)
+        if len(attempts) <= self._before:
+            return
+        path = attempts[-1] / PHASES
+        phases = list(whole_lines(path.read_bytes())) if path.exists() else []
+        seen = len(attempts), len(phases)
+        if seen != self._seen:
+            again = self._seen is not None and self._seen[0] != len(attempts)
+            with suppress(TransitionError):
+                self._move(phases[-1]["phase"] if phases else "deployed", again=again)
+            self._seen = seen
+
+    def _move(self, phase: PhaseName, *, again: bool) -> None:
+        desired = "FaultInjected" if self.hosted and phase == "agent_started" else STATE_AFTER[phase]
+        with self.platform.writing() as connection:
+            row = connection.execute(select(CELLS).where(CELLS.c.id == self.cell).with_for_update()).mappings().one()
+            if row["worker"] != self.worker or row["bundle"] in BUNDLE.ends:
+                return
+            present = row["bundle"]
+            if again:  # the attempt of before came to no result
+                begin_anew(connection, self.cell)
+                present = "Provisioning"
+            if _ORDER.index(desired) > _ORDER.index(present):
+                started = {"agent": "Executing"} if desired == "Ready" else {}
+                move_cell(connection, self.cell, bundle=desired, **started)
+
+
+@contextmanager
+def phases_told(reader: PhaseReader) -> Iterator[None]:
+    """Have *reader* look again and again while the block runs."""
+    ended = threading.Event()
+
+    def looking() -> None:
+        while not ended.wait(LOOK_S):
+            with suppress(SQLAlchemyError, OSError):  # a database that is being started again, a folder that is going
+                reader.look()
+
+    thread = threading.Thread(target=looking, name=f"phases-{reader.cell}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
