@@ -123,7 +123,8 @@ def _run_plan(
         print_json("run", [row.as_item() for row in rows], plan=str(path))
     else:
         print_tables(solver_tables(rows))
-        echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
+        next_ = f"Next: `opsassay view {output}`; as files `opsassay report {output} -o DIR`."
+        echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}. {next_}")
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
 
 
