@@ -9,6 +9,7 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 
+from opsassay.bench.core.grading import choose_stores
 from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf, KeptEvidence
 from opsassay.bench.domains.ciso.worlds import ComplianceWorld
 from opsassay.cli import run
@@ -170,3 +171,12 @@ def test_who_only_reads_collects_nothing(tmp_path):
 
     kept = EvidenceShelf(tmp_path).take(collector, world, lambda *_: CollectedEvidence(b"{}", None))
     assert KeptEvidence(tmp_path).take(collector, world, gather) == kept
+
+
+def test_a_store_that_is_named_twice_is_shown_and_graded_once(tmp_path, monkeypatch, capsys):
+    two_solvers(tmp_path / "store", 2)
+    monkeypatch.chdir(tmp_path)
+    assert run(["view", "store", "./store", "--export", "pages"]) == 0
+    home = json.loads((tmp_path / "pages" / "index.json").read_text())
+    assert ([store["name"] for store in home["stores"]], home["paging"]["of"]) == (["store"], 4)
+    assert list(choose_stores([tmp_path / "pages" / ".." / "store", tmp_path / "store"])) == [tmp_path / "store"]

@@ -54,6 +54,12 @@ def command(
         context.exit(
             _run_plan(suite, output, jobs, [name for name, value in given.items() if value], otlp, as_json=as_json)
         )
+    if suite.is_file():
+        from opsassay.errors import UserError
+
+        raise UserError(
+            f"{suite} is neither a folder of incidents nor a plan, whose name ends with .yaml; check the path."
+        )
     if not agents:
         raise click.UsageError("Missing option '-a' / '--agent'.", context)
     from opsassay.bench.core.run import run_jobs

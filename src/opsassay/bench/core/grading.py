@@ -129,7 +129,7 @@ class GradedRuns:
 def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
     """Return the stores of *paths*, each a store or the folder of one run; raises UserError where there are no runs."""
     chosen: dict[Path, frozenset[str] | None] = {}
-    for path in paths:
+    for path in {path.resolve(): path for path in paths}.values():
         if not (path / RUN).is_file():
             chosen[path] = None
         elif (ids := chosen.setdefault(path.resolve().parents[2], frozenset())) is not None:
