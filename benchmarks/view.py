@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from opsassay.bench.core.grading import verdict_of
+from opsassay.bench.core.results import verdict_of
 from opsassay.bench.core.store import VERDICTS, RunStore, cell_hash
 from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.model.trajectory import TraceStep

@@ -16,6 +16,7 @@ from opsassay.extras import PACKAGES, extra_for
 
 ROOT = Path(__file__).parents[1]
 STORE = ROOT / "tests" / "bench" / "golden" / "diagnosis_store"
+AGENT = ROOT / "examples" / "agents" / "by_mcp" / "agent.yaml"
 FAULT = ROOT / "examples" / "cpu-stress.yaml"
 WITHOUT = """
 import sys
@@ -91,6 +92,9 @@ def test_every_extra_is_in_all():
         ("server", ["serve", "--state", "nowhere"]),
         ("server", ["worker", "--database", "nowhere", "--state", "nowhere"]),
         ("apis", ["apis", str(STORE)]),
+        ("ciso", ["run", str(ROOT / "examples" / "compliance" / "plan.yaml"), "-o", "nowhere"]),
+        ("agents", ["agents", "check", str(AGENT)]),
+        ("agents", ["run", str(STORE), "-a", str(AGENT), "-o", "nowhere"]),
         ("agents", ["run", str(STORE), "-a", "rca", "--model", "some-model", "-o", "nowhere"]),
     ],
 )
@@ -101,10 +105,18 @@ def test_what_is_missing_is_one_sentence(extra, arguments, monkeypatch):
     assert done.returncode == 2, done.stderr
     assert f"opsassay[{extra}]" in done.stderr
     assert "Traceback" not in done.stderr
+    assert not Path("nowhere").exists()
 
 
 def test_a_system_without_either_is_told_of_both_at_once():
     assert "opsassay[testbed]" in run_without([*PACKAGES["data"], *PACKAGES["testbed"]], "up", "shop").stderr
+
+
+def test_tasks_of_all_domains_are_listed_where_systems_run():
+    others = [name for extra, names in PACKAGES.items() if extra not in ("data", "testbed") for name in names]
+    done = run_without(others, "tasks")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Tasks of ciso" in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["proxy", "--help"], ["proxy", "record", "--help"]])

@@ -64,7 +64,7 @@ def test_from_an_empty_environment_to_the_first_graded_agent(tmp_path):
     began = time.monotonic()
     with state_folder() as state:
         for line in typed(FIRST):
-            words = shlex.split(line.replace("opsassay[demo]", f"{ROOT}[demo]"))
+            words = shlex.split(line.replace("opsassay[", f"{ROOT}["))
             variables = {**os.environ, "PATH": path, "OPSASSAY_STATE": str(state)}
             program = str(tmp_path / "env" / "bin" / words[0])
             done = subprocess.run(

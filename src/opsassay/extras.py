@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("duckdb", "google", "numpy", "opentelemetry", "polars", "rustworkx", "scipy"),
@@ -29,3 +30,9 @@ def extra_for(package: str, command: str) -> str | None:
     """Return the extra that *command* wants when *package* is missing; None for a package that no extra brings."""
     own = next((extra for extra, names in PACKAGES.items() if package.partition(".")[0] in names), None)
     return "testbed" if own == "data" and command in (*_SYSTEMS, *_TASKS) else own
+
+
+def require(package: str) -> None:
+    """Raise ModuleNotFoundError unless *package* is installed, before something begins that could not end without it."""
+    if find_spec(package) is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from opsassay.bench.core.domain import domain_named
-from opsassay.bench.core.grading import GradedRun, GradedRuns, verdict_of
+from opsassay.bench.core.grading import GradedRun, GradedRuns
+from opsassay.bench.core.results import verdict_of
 from opsassay.bench.core.store import cell_hash
 from opsassay.boards.board import make_board
 from opsassay.boards.tables import board_tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.domains.sre.performers import write
 from grading.verifiers.made import at, change, entity, probe, recording, scenario, timeline
-from opsassay.bench.core.grading import verdict_of
+from opsassay.bench.core.results import verdict_of
 from opsassay.bench.core.store import RunStore, cell_hash, write_verdict
 from opsassay.bench.domains.sre.grading import keep_scenario
 from opsassay.model.json_lines import append_line

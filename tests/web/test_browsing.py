@@ -370,6 +370,8 @@ def test_a_run_whose_process_is_gone_is_lost_and_not_running(tmp_path):
     assert [(row["task"], row["status"], row["outcome"]) for row in home["results"]] == [
         (run.item, "lost", "no result")
     ]
+    page = data(pages, home["results"][0]["page"].replace(".html", ".json"))
+    assert page["answer"] == f"good came to no result on {run.item}: its process is gone."
 
 
 def links_of(path):

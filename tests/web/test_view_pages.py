@@ -200,11 +200,13 @@ def test_progress_and_what_it_spends_follow_from_the_runs_of_its_cells(tmp_path)
     folder = ended(tmp_path, started_ns=time.time_ns())
     record = json.loads((folder / "run.json").read_text())
     with at_work(tmp_path, [record["cell"], "another", "third"], 1):
-        (folder / "run.json").write_text(json.dumps(record | {"ended_ns": time.time_ns() + 10**9}))
+        limits = {"tokens": 1000.0, "agent_timeout_s": 60.0}
+        (folder / "run.json").write_text(json.dumps(record | {"ended_ns": time.time_ns() + 10**9, "limits": limits}))
         (job,) = data(pages_over(tmp_path)[1], "jobs.json")["jobs"]
     assert (job["done"], job["cells"]) == (1, 3)
     assert job["left"].startswith("about ")
     assert (job["spent"], job["ahead"]) == ("model calls 2", "model calls 4")
+    assert job["budget"] == "seconds 120, tokens 2,000"
 
 
 WORKING = """

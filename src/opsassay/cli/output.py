@@ -77,7 +77,27 @@ class NewFile(click.Path):
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 """The path of a file that is to be written, its folder too if it is not there."""
-FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+class _Folder(click.Path):
+    """A folder that may be made: not behind a file, and not among what a store keeps, where it would be taken for it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(super().convert(value, param, ctx))
+        for above in (path, *path.absolute().parents):
+            if above.exists() and not above.is_dir():
+                self.fail(f"{above} is a file; choose another folder.", param, ctx)
+        real = path.resolve()
+        for above in (real, *real.parents):
+            if above.name in KEPT_BY_STORES and (above.parent / "attempts.jsonl").exists():
+                self.fail(
+                    f"{path} lies in the {above.name} of the store {above.parent}; choose another folder.", param, ctx
+                )
+        return path
+
+
+KEPT_BY_STORES = ("incidents", "truth", "runs")
+FOLDER = _Folder(file_okay=False, path_type=Path)
 """The path of a folder, which need not be there."""
 
 

@@ -54,6 +54,12 @@ def command(
         context.exit(
             _run_plan(suite, output, jobs, [name for name, value in given.items() if value], otlp, as_json=as_json)
         )
+    if suite.is_file():
+        from opsassay.errors import UserError
+
+        raise UserError(
+            f"{suite} is neither a folder of incidents nor a plan, whose name ends with .yaml; check the path."
+        )
     if not agents:
         raise click.UsageError("Missing option '-a' / '--agent'.", context)
     from opsassay.bench.core.run import run_jobs
@@ -123,7 +129,8 @@ def _run_plan(
         print_json("run", [row.as_item() for row in rows], plan=str(path))
     else:
         print_tables(solver_tables(rows))
-        echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}.")
+        next_ = f"Next: `opsassay view {output}`; as files `opsassay report {output} -o DIR`."
+        echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}. {next_}")
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
 
 

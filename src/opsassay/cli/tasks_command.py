@@ -18,9 +18,14 @@ def command(paths: tuple[Path, ...], domain: str | None, *, as_json: bool) -> No
     """List every task: the scenarios that ship, and the incidents and scenarios at PATH (suites, folders, files)."""
     from opsassay.bench.core.domain import DOMAINS, domain_named
     from opsassay.bench.core.tables import ResultTable
+    from opsassay.errors import UserError
 
     chosen = [domain] if domain is not None else DOMAINS.names()
     tasks = [task for name in chosen for task in domain_named(name).tasks(paths)]
+    if paths and len(tasks) == sum(1 for name in chosen for _ in domain_named(name).tasks(())):
+        named = f"{', '.join(str(path) for path in paths)} {'holds' if len(paths) == 1 else 'hold'}"
+        of = f" of {domain}" if domain else ""
+        raise UserError(f"{named} no task{of}; give a suite, a folder of incidents, or the YAML of a scenario.")
     if as_json:
         items = [task.model_dump(mode="json", by_alias=True) for task in tasks]
         print_json("tasks", items)

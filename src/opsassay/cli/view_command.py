@@ -49,7 +49,7 @@ def command(
             raise UserError(f"There is no folder {path}; give the folder that `opsassay run -o` wrote.")
     if out is not None:
         require_new_folder(out)
-    watcher = Watcher(stores, say)
+    watcher = Watcher(list({path.resolve(): path for path in stores}.values()), say)  # the same store is shown once
     systems = watches_of_this_machine() if out is None else None
     site = StorePages(
         lambda: watcher.catalogue, StoredVerdicts(), cases, live=out is None, allow_run=allow_run, systems=systems

@@ -11,8 +11,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select
 
 from opsassay.bench.core.domain import domain_named
-from opsassay.bench.core.grading import GradedRun, GradedRuns, verdict_of
+from opsassay.bench.core.grading import GradedRun, GradedRuns
 from opsassay.bench.core.ranking import solver_names
+from opsassay.bench.core.results import verdict_of
 from opsassay.bench.core.store import read_run
 from opsassay.boards.board import Board, make_board
 from opsassay.boards.entries import TaskKey

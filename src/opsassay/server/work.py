@@ -24,10 +24,9 @@ from psycopg import OperationalError as LostConnectionError
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from opsassay.bench.core.domain import domain_named
-from opsassay.bench.core.grading import verdict_of
 from opsassay.bench.core.lease import LeasedError
 from opsassay.bench.core.ranking import why_not_ranked
-from opsassay.bench.core.results import row_of
+from opsassay.bench.core.results import row_of, verdict_of
 from opsassay.bench.core.run import Job, JobEnd
 from opsassay.bench.core.store import VERDICTS, RunStore, write_verdict
 from opsassay.errors import LostError, OpsAssayError

@@ -97,8 +97,10 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield partial
         _sync(partial)
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(partial):
+            error.filename = str(path)  # nobody asked for the other one
         raise
     _sync(path.parent)
 

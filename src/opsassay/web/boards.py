@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from opsassay.bench.core.ranking import ORACLE
 from opsassay.boards.board import Board, BoardFigure, BoardRow
 from opsassay.boards.entries import COSTS
 from opsassay.boards.tables import board_tables, cost_text, rank_text
@@ -41,18 +42,32 @@ def board_view(board: Board) -> dict[str, Any]:
         "systems": [plain(system, 60) for system in systems],
         "rows": [_row_view(row, board.tasks, [m.name for m in metrics], systems, costs) for row in board.rows],
         "warnings": [plain(warning, 500) for warning in board.warnings],
-        "answer": _answer(board),
+        "answer": board_answer(board),
     }
 
 
-def _answer(board: Board) -> str:
+def board_answer(board: Board) -> str:
     """Return the first thing to say: who stands first, or that nobody does."""
     first = [row.entry.name for row in board.rows if row.rank == 1]
     if not first:
-        return f"Nobody is ranked on these {board.tasks} tasks."
+        return f"Nobody is ranked on {_tasks(board)}{_why_nobody(board)}"
     who = plain(" and ".join(first), 300)
     alone = "stands first" if len(first) == 1 else "share the first rank: these tasks do not tell them apart"
-    return f"{who} {alone}, on {board.tasks} tasks."
+    return f"{who} {alone}, on {_tasks(board)}."
+
+
+def _tasks(board: Board) -> str:
+    return f"{board.tasks} task{'' if board.tasks == 1 else 's'}"
+
+
+def _why_nobody(board: Board) -> str:
+    """Return how the sentence that nobody is ranked ends: with whoever came nearest to it and what keeps it out."""
+    graded = [row for row in board.rows if row.success is not None]
+    near = next((row for row in graded if not row.entry.baseline and not row.entry.name.startswith(ORACLE)), None)
+    if near is None or near.success is None:
+        return ": only oracles and baselines are graded on them." if graded else ": nobody is graded on them."
+    reason = f" {near.reasons[0]}" if near.reasons else ""
+    return f"; {plain(near.entry.name, 120)} succeeded on {100 * near.success.value:.0f}%:{plain(reason, 300)}."
 
 
 def _row_view(

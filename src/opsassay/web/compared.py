@@ -18,11 +18,15 @@ MOST_FLIPPED = 500
 
 
 def compared(
-    first: Entry, second: Entry, metrics: Sequence[MetricDefinition], task_page: Callable[[str], str]
+    first: Entry,
+    second: Entry,
+    metrics: Sequence[MetricDefinition],
+    task_page: Callable[[str], str],
+    task_name: Callable[[str], str] = lambda task: plain(task, 120),
 ) -> dict[str, Any]:
     """Return what the template compare_tables.html shows of two solvers; raises UserError without a task in common.
 
-    *task_page* tells the address of the page of a task.
+    *task_page* tells the address of the page of a task, *task_name* what it may be called by.
     """
     names = plain(first.name, 120), plain(second.name, 120)
     tasks = sorted(first.scores.keys() & second.scores.keys())
@@ -31,14 +35,16 @@ def compared(
     scores = np.array([[entry.scores[task] for task in tasks] for entry in (first, second)])
     better = separate(scores).better
     flipped = [
-        {"task": plain(task[0], 120), "page": task_page(task[0]), "one": a, "two": b}
+        {"task": task_name(task[0]), "page": task_page(task[0]), "one": a, "two": b}
         for task, a, b in zip(tasks, scores[0].tolist(), scores[1].tolist(), strict=True)
         if a != b
     ]
     figures = [_paired("succeeded", first, second, None)]
     figures += [_paired(m.name, first, second, m.name) for m in metrics[:SHOWN_METRICS]]
     return {
-        "answer": _answer(names, bool(better[0, 1]), bool(better[1, 0]), len(tasks), len(flipped)),
+        "answer": _answer(
+            names, bool(better[0, 1]), bool(better[1, 0]), len(tasks), len(flipped), round(float(scores[0].sum()), 2)
+        ),
         "names": names,
         "tasks": len(tasks),
         "apart": {"one": len(first.scores) - len(tasks), "two": len(second.scores) - len(tasks)},
@@ -51,10 +57,10 @@ def compared(
     }
 
 
-def _answer(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int) -> str:
+def _answer(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int, both: float) -> str:
     on = f"{tasks} task" + ("" if tasks == 1 else "s")
     if not flipped:
-        return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}."
+        return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}: {both:g} of {tasks}."
     if one or two:
         return f"{names[0 if one else 1]} is better than {names[1 if one else 0]} on {on}."
     return f"{names[0]} and {names[1]} cannot be distinguished by {on}."

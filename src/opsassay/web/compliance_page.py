@@ -27,10 +27,11 @@ from opsassay.web.reports import PageRequest
 
 def write_compliance_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
     """Write ``TASK-CELL.html`` for every run that counts; return what could not be shown."""
-    return write_run_pages(DOMAIN, _shown, request, written_to)
+    return write_run_pages(DOMAIN, shown_compliance, request, written_to)
 
 
-def _shown(store: RunStore, one: GradedRun) -> ShownTask:
+def shown_compliance(store: RunStore, one: GradedRun, shelf: type[EvidenceShelf] = EvidenceShelf) -> ShownTask:
+    """Return what is shown of *one*; raises OpsAssayError. What was collected lies on a *shelf* in its folder."""
     task = graded_task(store.root, one.run)
     try:
         files = collected(one.folder, task)
@@ -38,7 +39,7 @@ def _shown(store: RunStore, one: GradedRun) -> ShownTask:
         return ShownTask(task.goal)
     left = [(path, content.decode("utf-8", "replace")) for path, content in files.items()]
     if task.collector is not None:
-        return _shown_collected(task, files, left, EvidenceShelf(one.folder / KEPT))
+        return _shown_collected(task, files, left, shelf(one.folder / KEPT))
     tables: list[ResultTable] = []
     with suppress(UnsupportedError):  # its reason is among the grades
         tables.append(_worlds(task, task.asked(read_policies(files.items())), admissions_of(one.run, one.folder)))

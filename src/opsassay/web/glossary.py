@@ -71,6 +71,15 @@ METRICS: dict[str, MetricWord] = {
     "blast_radius": MetricWord(title="Blast radius", unit="services", about="Services hurt on the way."),
     "detoured_services": MetricWord(title="Detours", unit="services", about="Services touched without need."),
     "covered_services": _share("Covered", "Share of the true cascade that was looked at."),
+    "passed": _share("Passed", "All that the task asks for is right."),
+    "artefact": _share("Artefact", "It left files of the form that was asked for."),
+    "evidence": _share("Evidence", "Every world could be judged."),
+    "asked": _share("Asked", "What was collected of a world tells it from its mutant."),
+    "kept": _share("Kept", "What was not to be changed is as it was."),
+    "posture": _share("Posture", "Every world and mutant was judged as it is."),
+    "false_positive_rate": _share("False alarms", "Share of the compliant worlds that were called violating."),
+    "false_negative_rate": _share("Missed", "Share of the violating worlds that were called compliant."),
+    "mutation_kill_rate": _share("Mutants", "Share of the mutants that were judged rightly."),
     "tool_calls": MetricWord(title="Tool calls", unit="", about="Tool calls made."),
     "tool_errors": MetricWord(title="Tool errors", unit="", about="Tool calls that failed."),
     "tool_invalid": MetricWord(
@@ -97,7 +106,7 @@ LABELS: dict[Label, str] = {
 
 def word(metric: str) -> MetricWord:
     """Return the words for *metric*; one that is not known is called by its own name."""
-    return METRICS.get(metric) or MetricWord(title=metric, unit="", about=metric)
+    return METRICS.get(metric) or MetricWord(title=metric, unit="", about="")
 
 
 def written(value: float, unit: str) -> str:

@@ -126,11 +126,12 @@ def serve_on_loopback(
 
 
 def bound(port: int, address: str = "127.0.0.1") -> socket.socket:
-    """Return a socket bound to *port* of *address*, 0 for a free one; raises UserError when it cannot be used."""
+    """Return a socket that listens at *port* of *address*, 0 for a free one; raises UserError when it cannot be used."""
     listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port))
+        listener.listen()  # so that an address which was announced answers, if late
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 
 from opsassay.agents.command import PLACES, AgentFile, CommandAgent
 from opsassay.errors import UserError
+from opsassay.extras import require
 from opsassay.model.files import load_yaml
 
 FOLDER = Path(__file__).parent
@@ -113,7 +114,12 @@ def or_a_name(schema: dict[str, Any]) -> None:
 
 
 def external_agent(path: Path) -> CommandAgent:
-    """Return the external agent that the file at *path* describes; raises ConfigError, UserError."""
+    """Return the external agent that the file at *path* describes.
+
+    Raises ConfigError, UserError, and ModuleNotFoundError where the package that serves it its tools is not installed:
+    later its absence would only hang up on the agent.
+    """
+    require("mcp")
     return ReadyAgent(path) if path.absolute().parent == FOLDER else CommandAgent(path)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from opsassay.bench.core.domain import DOMAINS, Domain, domain_named
 from opsassay.bench.core.ranking import aborted_cells, counted, run_id, solver_names, why_not_ranked
-from opsassay.bench.core.results import ResultRow, solver_tables
+from opsassay.bench.core.results import ResultRow, solver_tables, verdict_of
 from opsassay.bench.core.scores import CaseLabels, ScoredAnswer
 from opsassay.bench.core.store import FINISHED, RUN, RunStore, read_run, write_verdict
 from opsassay.bench.core.tables import ResultTable
@@ -129,7 +129,7 @@ class GradedRuns:
 def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
     """Return the stores of *paths*, each a store or the folder of one run; raises UserError where there are no runs."""
     chosen: dict[Path, frozenset[str] | None] = {}
-    for path in paths:
+    for path in {path.resolve(): path for path in paths}.values():
         if not (path / RUN).is_file():
             chosen[path] = None
         elif (ids := chosen.setdefault(path.resolve().parents[2], frozenset())) is not None:
@@ -195,14 +195,6 @@ def grade_each(
             write_verdict(folder, verdict)
             graded.append(GradedRun(folder, run, verdict))
     return GradedRuns(domain, tuple(graded), problems)
-
-
-def verdict_of(run: Run, metrics: Mapping[str, Metric]) -> Verdict:
-    """Return the verdict on *run* that has *metrics*, under the profile ``default``."""
-    return Verdict(
-        run=run_id(run), item=run.item, system=run.system, solver=run.solver.label, profile="default",
-        metrics=dict(metrics),
-    )  # fmt: skip
 
 
 def _failed(domain: Domain, run: Run) -> dict[str, Metric]:

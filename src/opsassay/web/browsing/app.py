@@ -16,7 +16,7 @@ from opsassay.outside import one_sentence
 from opsassay.web.browsing.jobs import cancel_job
 from opsassay.web.browsing.kinds import PageQuery
 from opsassay.web.browsing.rows import run_page
-from opsassay.web.browsing.site import HOME, StorePages
+from opsassay.web.browsing.site import HOME, StorePages, home_from
 from opsassay.web.browsing.watching import RunEvent, Watcher
 from opsassay.web.page import content_security_policy, render
 from opsassay.web.plain import plain
@@ -117,5 +117,7 @@ def _refusal(error: OpsAssayError, address: str, status: int = 409) -> Response:
     if address.endswith(".json"):
         return Response(json.dumps({"error": text}), status_code=status, media_type="application/json")
     policy = content_security_policy([], _STYLES)
-    page = render("browse_error.html", "Nothing to show", styles=_STYLES, policy=policy, text=text)
+    page = render(
+        "browse_error.html", "Nothing to show", styles=_STYLES, policy=policy, text=text, home=home_from(address)
+    )
     return HTMLResponse(page, status_code=status, headers={"Content-Security-Policy": policy})

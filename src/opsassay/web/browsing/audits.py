@@ -48,14 +48,19 @@ def _audited(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
 
     graded = [one for one in standing.graded.counted if not why_not_ranked(one.run)]
     if not graded:
-        raise UserError("no graded run may be ranked; `opsassay grade` grades them.")
+        why = sorted({reason for one in standing.graded.counted for reason in why_not_ranked(one.run)})
+        raise UserError(
+            f"no run may be ranked: {'; '.join(why)}." if why else "nothing is graded; `opsassay grade` does it."
+        )
     name, metric = standing.graded.name, _metric(standing)
     answers = [ScoredAnswer(name(one.run), one.verdict) for one in graded]
     settings, about = AuditSettings(), f"the runs of {standing.board.domain}"
     inclusion = match(long_scores(score_table(answers, metric, {}), Columns(), about), settings, about)
     audit = audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks)
-    advice = "; ".join(recommendation.text.rstrip(".") for recommendation in audit.recommendations[:3])
-    return audit.claim, sections(audit), as_json(audit), f"{plain(advice, 600)}. Scored by {metric.replace('_', ' ')}."
+    advice, whole = "; ".join(advised.text.rstrip(".") for advised in audit.recommendations[:3]), as_json(audit)
+    if all(name in standing.entries and standing.entries[name].baseline for name in whole["methods"]):
+        advice = f"There is nobody to choose: only baselines have a score on every case ({', '.join(whole['methods'])})"
+    return audit.claim, sections(audit), whole, f"{plain(advice, 600)}. Scored by {metric.replace('_', ' ')}."
 
 
 def _metric(standing: DomainStanding) -> str:

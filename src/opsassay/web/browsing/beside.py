@@ -5,6 +5,7 @@ from __future__ import annotations
 from opsassay.web.browsing.catalogue import StoredRun, place_key, slug
 from opsassay.web.browsing.course import Course, course_of, culprit_view_of
 from opsassay.web.browsing.rows import Shown, View, compare_page, outcome_of, run_page, solver_page, task_page
+from opsassay.web.browsing.stored_incidents import task_name
 from opsassay.web.plain import plain
 
 
@@ -23,10 +24,11 @@ def beside_view(shown: Shown, domain: str, task: str, solvers: tuple[str, str]) 
     courses = [course_of(one) for one in chosen]
     longest = max((course.clock.span.seconds for course in courses if course.clock), default=0.0)
     sides = [_side(shown, one, solver, course_of(one, longest)) for one, solver in zip(chosen, solvers, strict=True)]
+    name = task_name(shown, domain, task)
     said = " and ".join(f"{side['solver']} {side['outcome']}" for side in sides)
     return {
-        "answer": f"{said} on {plain(task, 120)}.",
-        "task": {"name": plain(task, 120), "page": task_page(domain, task)},
+        "answer": f"{said} on {name}.",
+        "task": {"name": name, "page": task_page(domain, task)},
         "compare": compare_page(domain, *solvers),
         "sides": sides,
     }

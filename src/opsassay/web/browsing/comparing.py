@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from opsassay.errors import UserError
 from opsassay.web.browsing.beside import beside_page
-from opsassay.web.browsing.rows import Shown, View, board_page, solver_page
+from opsassay.web.browsing.rows import Shown, View, board_page, solver_page, trials_page
+from opsassay.web.browsing.stored_incidents import task_name
 from opsassay.web.compared import compared
 from opsassay.web.plain import plain
 
@@ -17,9 +18,16 @@ def compare_view(shown: Shown, domain: str, one: str, two: str) -> View:
         raise UserError(f"{' and '.join(missing)} has no graded run; grade the store with `opsassay grade` and reload.")
     first, second = standing.entries[one], standing.entries[two]
     return {
-        **compared(first, second, standing.board.metrics, lambda task: beside_page(domain, task, one, two)),
+        **compared(
+            first,
+            second,
+            standing.board.metrics,
+            lambda task: beside_page(domain, task, one, two),
+            lambda task: task_name(shown, domain, task),
+        ),
         "one": {"name": plain(one, 120), "page": solver_page(domain, one)},
         "two": {"name": plain(two, 120), "page": solver_page(domain, two)},
         "domain": plain(domain, 60),
         "board": board_page(domain),
+        "trials": trials_page(domain),
     }

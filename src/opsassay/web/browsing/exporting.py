@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 
 from opsassay.errors import OperationError, OpsAssayError, UserError
-from opsassay.web.browsing.site import HOME, StorePages
+from opsassay.web.browsing.site import HOME, StorePages, home_from
 from opsassay.web.page import render
 
 _STYLES = ("static/report.css", "static/browse.css")
@@ -65,4 +65,4 @@ def _written(site: StorePages, folder: Path) -> tuple[int, list[str]]:
 def _in_place_of(address: str, error: OpsAssayError) -> str:
     if address.endswith(".json"):
         return json.dumps({"error": str(error)})
-    return render("browse_error.html", "Nothing to show", styles=_STYLES, text=str(error))
+    return render("browse_error.html", "Nothing to show", styles=_STYLES, text=str(error), home=home_from(address))

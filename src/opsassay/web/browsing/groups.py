@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from opsassay.boards.board import BoardRow
+from opsassay.boards.entries import Entry
 from opsassay.boards.tables import rank_text
 from opsassay.errors import OpsAssayError
 from opsassay.web.boards import board_view
@@ -14,6 +15,7 @@ from opsassay.web.browsing.catalogue import StoredRun, TaskPlace
 from opsassay.web.browsing.rows import (
     Shown,
     View,
+    audit_page,
     board_page,
     compare_page,
     counted,
@@ -22,12 +24,14 @@ from opsassay.web.browsing.rows import (
     run_row,
     solver_page,
     task_page,
+    trials_page,
 )
+from opsassay.web.browsing.stored_incidents import page_of_task, task_name
 from opsassay.web.plain import plain
 
 FORMS = "The task had {} forms; runs on different ones are no repeats of each other."
 OTHERS = 12
-"""Solvers that a page offers for comparison: those with the most tasks in common."""
+"""Solvers that a page offers for comparison: those with the most graded tasks in common."""
 
 
 def task_view(shown: Shown, place: TaskPlace, number: int) -> View:
@@ -38,11 +42,14 @@ def task_view(shown: Shown, place: TaskPlace, number: int) -> View:
     chosen, paging = page_of(runs, number, task_page(domain, task))
     solvers = {shown.catalogue.solver_of(one) for one in runs}
     forms = len({one.run.item_hash for one in runs})
+    name = task_name(shown, domain, task)
     return {
-        "answer": f"{_tally(outcomes)} on {plain(task, 120)}: {len(runs):,} runs by {counted(len(solvers), 'solver')}.",
-        "name": plain(task, 200),
+        "answer": f"{_tally(outcomes)} on {name}: {counted(len(runs), 'run')} by {counted(len(solvers), 'solver')}.",
+        "name": name,
+        "incident": page_of_task(shown, domain, task),
         "domain": plain(domain, 60),
         "board": board_page(domain),
+        "trials": trials_page(domain),
         "warnings": [FORMS.format(forms)] if forms > 1 else [],
         "outcomes": dict(outcomes),
         "figures": [],
@@ -58,9 +65,10 @@ def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
     domain, solver = place
     runs = shown.catalogue.by_solver[place]
     chosen, paging = page_of(runs, number, solver_page(domain, solver))
-    warnings, row = [], None
+    warnings, row, entries = [], None, {}
     try:
         standing = shown.verdicts.standing(shown.catalogue, domain)
+        entries = standing.entries
         row = next((one for one in standing.board.rows if one.entry.name == solver), None)
     except OpsAssayError as error:
         warnings = [plain(str(error), 600)]
@@ -72,10 +80,12 @@ def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
         "name": plain(solver, 200),
         "domain": plain(domain, 60),
         "board": board_page(domain),
+        "trials": trials_page(domain),
+        "incident": None,
         "warnings": warnings,
         "figures": _figures(row) if row else [],
         "remarks": [plain(why, 300) for why in row.reasons] if row else [],
-        "others": _others(shown, place),
+        "others": _others(entries, place),
         "results": [run_row(shown, one) for one in chosen],
         "paging": paging,
     }
@@ -89,9 +99,18 @@ def board_page_view(shown: Shown, domain: str) -> View:
         view["warnings"].insert(
             0, f"{standing.ungraded:,} results are not graded and not on this board; `opsassay grade` does it."
         )
-    solvers = [place[1] for place in shown.catalogue.by_solver if place[0] == domain]
-    solver_links = [{"name": plain(name, 120), "page": solver_page(domain, name)} for name in sorted(solvers)]
-    return {"answer": view["answer"], "name": plain(domain, 60), "boards": [view], "solvers": solver_links}
+    on_it = [row.entry.name for row in standing.board.rows]
+    for row, name in zip(view["rows"], on_it, strict=True):
+        row["page"] = solver_page(domain, name)
+    others = sorted({place[1] for place in shown.catalogue.by_solver if place[0] == domain} - {*on_it})
+    return {
+        "answer": view["answer"],
+        "name": plain(domain, 60),
+        "trials": trials_page(domain),
+        "audit": audit_page(domain),
+        "boards": [view],
+        "solvers": [{"name": plain(name, 120), "page": solver_page(domain, name)} for name in others],
+    }
 
 
 def _solver_answer(solver: str, row: BoardRow | None, runs: int) -> str:
@@ -113,16 +132,10 @@ def _figures(row: BoardRow) -> list[View]:
     ]  # fmt: skip
 
 
-def _others(shown: Shown, place: TaskPlace) -> list[View]:
+def _others(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]:
     domain, solver = place
-    tasks = {one.run.item for one in shown.catalogue.by_solver[place]}
-    common = Counter(
-        {
-            name: len(tasks & {one.run.item for one in of})
-            for (of_domain, name), of in shown.catalogue.by_solver.items()
-            if of_domain == domain and name != solver
-        }
-    )
+    tasks = entries[solver].scores.keys() if solver in entries else set()
+    common = Counter({name: len(tasks & of.scores.keys()) for name, of in entries.items() if name != solver})
     return [
         {"name": plain(name, 120), "tasks": count, "page": compare_page(domain, solver, name)}
         for name, count in common.most_common(OTHERS)

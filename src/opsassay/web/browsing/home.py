@@ -17,6 +17,7 @@ from opsassay.web.browsing.rows import (
     spent_words,
     trials_page,
 )
+from opsassay.web.browsing.stored_incidents import task_name
 from opsassay.web.plain import plain
 
 FILTERS = ("domain", "solver", "task", "status", "store")
@@ -58,9 +59,13 @@ def _passes(shown: Shown, one: StoredRun, asked: Mapping[str, str]) -> bool:
     exact = {"domain": one.domain, "status": status_of(one), "store": one.store}
     return all(
         value == exact[name] if name in exact
-        else value.lower() in (one.run.item if name == "task" else shown.catalogue.solver_of(one)).lower()
+        else value.lower() in (_task_words(shown, one) if name == "task" else shown.catalogue.solver_of(one)).lower()
         for name, value in asked.items()
     )  # fmt: skip
+
+
+def _task_words(shown: Shown, one: StoredRun) -> str:
+    return f"{one.run.item} {task_name(shown, one.domain, one.run.item)}"
 
 
 def _answer(shown: Shown, running: Sequence[View], results: Sequence[View]) -> str:
@@ -70,11 +75,13 @@ def _answer(shown: Shown, running: Sequence[View], results: Sequence[View]) -> s
         return "There are no runs yet; they appear here when they begin."
     now = "Nothing runs now." if not count else "1 run goes on now." if count == 1 else f"{count:,} runs go on now."
     if running and count == 1:
-        now = f"{running[0]['solver']} works on {running[0]['task']} now."
+        now = f"{running[0]['solver']} works on {running[0]['task_name']} now."
     if not results:
         return now
     last = results[0]
-    return f"{now} The last: {last['solver']} on {last['task']} of {last['system']}, {last['outcome']}."
+    named = last["task_name"]
+    what = f"{named} of {last['system']}" if named == last["task"] else named  # the name of an incident has its system
+    return f"{now} The last: {last['solver']} on {what}, {last['outcome']}."
 
 
 def _store(shown: Shown, store: StoreState) -> View:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Mapping
 
 from opsassay.errors import OpsAssayError, UserError
 from opsassay.model.incident import Incident
 from opsassay.outside import one_sentence
-from opsassay.telemetry.content import INCIDENT
-from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql, QueryResult
-from opsassay.telemetry.tree import Case, Tree, read_noun
-from opsassay.web.browsing.catalogue import StoredRun, slug
+from opsassay.web.browsing.catalogue import StoredRun
 from opsassay.web.browsing.rows import Shown, View, counted, page_of, run_row
+from opsassay.web.browsing.stored_incidents import StoredIncident, incident_page, name_of, stored_incidents
 from opsassay.web.page import inert_json
 from opsassay.web.payload import AnswerPayload, build_case
 from opsassay.web.plain import plain, utc
@@ -27,59 +21,6 @@ FILTERS = ("system", "alert", "store")
 SQL_TIMEOUT_S, SQL_MEMORY_MB, SQL_ROWS = 10.0, 1024, 200
 _AT_ONCE = threading.BoundedSemaphore(2)
 """Statements that run side by side: each has a process with memory of its own."""
-
-
-@dataclass(frozen=True, eq=False)
-class StoredIncident:
-    """The incident *id* of the *tree* that is called *store*."""
-
-    store: str
-    tree: Tree
-    id: str
-
-    @property
-    def key(self) -> str:
-        """What names it in addresses."""
-        return f"{slug(self.store)}.{slug(self.id)}"
-
-    def incident(self) -> Incident:
-        """Return what a solver may see of it beside the tables; raises DatapackError."""
-        path = self.tree.incident_path(self.id) / INCIDENT
-        return _read(path, path.stat().st_mtime_ns)
-
-    def datapack(self) -> Datapack:
-        """Return its tables; raises DatapackError."""
-        return self.tree.datapack(self.id)
-
-    def case(self) -> Case:
-        """Return it with its truth, as far as that is there; raises DatapackError."""
-        pack, tree = self.datapack(), self.tree
-        return Case(pack, tree.truth(self.id), tree.annotation(self.id), tree.truth_path(self.id), self.id)
-
-
-@lru_cache(20_000)
-def _read(path: Path, changed: int) -> Incident:
-    del changed  # a file that was replaced is read anew
-    return read_noun(Incident, path)
-
-
-def incident_page(store: str, id_: str) -> str:
-    """Return the address of the page of an incident."""
-    return f"incidents/{slug(store)}.{slug(id_)}.html"
-
-
-def stored_incidents(shown: Shown) -> Iterator[StoredIncident]:
-    """Yield the incidents of the tree that was named, or else those of every store."""
-    trees = {"cases": shown.cases} if shown.cases else {store.name: store.root for store in shown.catalogue.stores}
-    for name, root in trees.items():
-        tree = Tree(root)
-        with suppress(OSError):
-            yield from (StoredIncident(name, tree, id_) for id_ in tree.ids())
-
-
-def incident_named(shown: Shown, key: str) -> StoredIncident | None:
-    """Return the incident that *key* names in addresses."""
-    return next((one for one in stored_incidents(shown) if one.key == key), None)
 
 
 def incidents_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
@@ -115,13 +56,6 @@ def _passes(one: StoredIncident, incident: Incident, asked: Mapping[str, str]) -
     exact = {"system": incident.system, "store": one.store}
     alerts = " ".join(f"{alert.service} {alert.signal}" for alert in incident.alerts).lower()
     return all(value == exact[name] if name in exact else value.lower() in alerts for name, value in asked.items())
-
-
-def name_of(incident: Incident) -> str:
-    """Return what an incident may be called by: its system and what alerted first; ids say nothing."""
-    first = min(incident.alerts, key=lambda alert: alert.time_ns, default=None)
-    what = f"{first.service} {first.signal.replace('_', ' ')}" if first else "no alert"
-    return plain(f"{incident.system}, {what}", 120)
 
 
 def _row(shown: Shown, one: StoredIncident, incident: Incident) -> View:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from opsassay.bench.core.jobs import JobsAtWork, cancel, jobs_of
 from opsassay.bench.core.store import FINISHED
 from opsassay.errors import NotFoundError
-from opsassay.web.browsing.catalogue import slug
+from opsassay.web.browsing.catalogue import StoredRun, slug
 from opsassay.web.browsing.rows import Shown, View, counted, run_row, seconds_of, spent_words
 from opsassay.web.plain import plain, utc
+
+BUDGETS = {
+    "money_usd": "money_usd", "tokens": "tokens", "model_calls": "model_calls", "tool_calls": "tool_calls",
+    "seconds": "seconds", "wall_clock_s": "seconds", "agent_timeout_s": "seconds",
+}  # fmt: skip
+"""Limits of a run that add up over runs, and what they are limits of."""
 
 
 def jobs_view(shown: Shown) -> View:
@@ -48,10 +55,8 @@ def _jobs(shown: Shown) -> list[tuple[str, str, JobsAtWork]]:
 
 def _job(shown: Shown, store: str, key: str, work: JobsAtWork) -> View:
     cells = frozenset(work.cells)
-    over = [
-        one for one in shown.catalogue.runs
-        if one.store == store and one.run.cell in cells and one.run.status in FINISHED
-    ]  # fmt: skip
+    begun = [one for one in shown.catalogue.runs if one.store == store and one.run.cell in cells]
+    over = [one for one in begun if one.run.status in FINISHED]
     now = [one for one in over if one.run.ended_ns and one.run.ended_ns >= work.started_ns]
     done, spent = len({one.run.cell for one in over}), Counter[str]()
     for one in now:
@@ -75,7 +80,18 @@ def _job(shown: Shown, store: str, key: str, work: JobsAtWork) -> View:
         "left": "no run has ended yet" if left_s is None else f"about {_duration(left_s)} more",
         "spent": spent_words(spent),
         "ahead": spent_words(ahead),
+        "budget": spent_words({name: value * left for name, value in _limits(begun).items()}),
     }
+
+
+def _limits(begun: Sequence[StoredRun]) -> dict[str, float]:
+    """Return the limits of a run among those that have *begun*: the largest of each, since arms may differ."""
+    found: dict[str, float] = {}
+    for one in begun:
+        for name in one.run.limits.keys() & BUDGETS.keys():
+            value = one.run.limits[name]
+            found[BUDGETS[name]] = max(value, found.get(BUDGETS[name], value))
+    return found
 
 
 def _duration(seconds: float) -> str:

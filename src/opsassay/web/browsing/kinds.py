@@ -15,6 +15,7 @@ from opsassay.web.browsing.home import FILTERS, home_view
 from opsassay.web.browsing.matrix import trials_view
 from opsassay.web.browsing.one_run import run_page_view
 from opsassay.web.browsing.rows import Shown, View
+from opsassay.web.browsing.stored_incidents import incident_named, task_name
 from opsassay.web.browsing.truths import truth_view
 
 REVEAL = "reveal"
@@ -85,7 +86,7 @@ def _run(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
     one = run_named(shown, key)
     if one is None:
         return None
-    title = f"{one.run.item}, {shown.catalogue.solver_of(one)}"
+    title = f"{task_name(shown, one.domain, one.run.item)}, {shown.catalogue.solver_of(one)}"
     view = run_page_view(shown, one, page)
     return Made("browse_run.html", title, view, CLOCK[0] if view["clock"] else (), CLOCK[1])
 
@@ -95,13 +96,14 @@ def _truth(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
     one = run_named(shown, key)
     if one is None:
         return None
-    return Made("browse_truth.html", f"Truth of {one.run.item}", truth_view(one, shown.cases, reveal=asked.reveal))
+    name = task_name(shown, one.domain, one.run.item)
+    return Made("browse_truth.html", f"Truth of {name}", truth_view(one, name, shown.cases, reveal=asked.reveal))
 
 
 def _task(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
     del asked
     place = shown.catalogue.task_places.get(key)
-    return place and Made("browse_runs.html", f"Task {place[1]}", task_view(shown, place, page))
+    return place and Made("browse_runs.html", f"Task {task_name(shown, *place)}", task_view(shown, place, page))
 
 
 def _solver(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
@@ -139,7 +141,9 @@ def _beside(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
         return None
     one, two = (shown.catalogue.solver_places.get(f"{domain}.{name}") for name in names[1:])
     view = beside_view(shown, *place, (one[1], two[1])) if one and two else None
-    return None if view is None else Made("browse_beside.html", f"Two solvers on {place[1]}", view, *CLOCK)
+    return (
+        None if view is None else Made("browse_beside.html", f"Two solvers on {task_name(shown, *place)}", view, *CLOCK)
+    )
 
 
 def _incidents(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
@@ -149,7 +153,7 @@ def _incidents(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
 
 def _incident(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
     del page
-    one, reveal = incidents.incident_named(shown, key), asked.reveal and shown.live
+    one, reveal = incident_named(shown, key), asked.reveal and shown.live
     if one is None:
         return None
     view = incidents.incident_view(shown, one, reveal=reveal)
@@ -160,7 +164,7 @@ def _incident(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | Non
 
 def _sql(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
     del page
-    one = incidents.incident_named(shown, key)
+    one = incident_named(shown, key)
     if one is None:
         return None
     return Made("browse_sql.html", "SQL over an incident", incidents.sql_view(one, asked.filters.get("sql", "")))

@@ -8,6 +8,7 @@ from opsassay.bench.core.ranking import ORACLE
 from opsassay.boards.board import BoardFigure
 from opsassay.boards.tables import rank_text
 from opsassay.errors import OpsAssayError
+from opsassay.web.boards import board_answer
 from opsassay.web.browsing.catalogue import StoredRun
 from opsassay.web.browsing.rows import (
     Shown,
@@ -22,28 +23,30 @@ from opsassay.web.browsing.rows import (
     task_page,
     trials_page,
 )
+from opsassay.web.browsing.stored_incidents import task_name
 from opsassay.web.plain import plain
 
 MOST_SOLVERS = 24
 """Columns of the matrix; further solvers are named and linked below it."""
 MOST_REPEATS = 10
+UPRIGHT = 8
+"""Columns up to which their heads are written across; above, upwards, so that no name is broken."""
 MARKS = {"succeeded": "✓", "did not succeed": "✗", "runs now": "▸", "not graded": "·", "no result": "!"}
 
 
 def trials_view(shown: Shown, domain: str, number: int) -> View:
     """Return the matrix of *domain*, with page *number* of its tasks."""
-    solvers, problem = _solvers(shown, domain)
+    solvers, said, problem = _solvers(shown, domain)
     columns, over = solvers[:MOST_SOLVERS], solvers[MOST_SOLVERS:]
     tasks = sorted(task for of, task in shown.catalogue.by_task if of == domain)
     chosen, paging = page_of(tasks, number, trials_page(domain))
-    first = next((one for one in solvers if one["rank"] == "1"), None)
-    ahead = f"{first['name']} stands first, {first['success']}" if first else "Nobody has a rank"
     return {
-        "answer": f"{ahead}: {counted(len(tasks), 'task')}, {counted(len(solvers), 'solver')}.",
+        "answer": f"{said} In all {counted(len(tasks), 'task')} and {counted(len(solvers), 'solver')}.",
         "name": plain(domain, 60),
         "board": board_page(domain),
         "audit": audit_page(domain),
         "solvers": [_shown(one) for one in columns],
+        "upright": len(columns) <= UPRIGHT,
         "solvers_more": [_shown(one) for one in over],
         "problem": problem,
         "rows": [_row(shown, domain, task, columns) for task in chosen],
@@ -51,11 +54,12 @@ def trials_view(shown: Shown, domain: str, number: int) -> View:
     }
 
 
-def _solvers(shown: Shown, domain: str) -> tuple[list[View], str]:
-    """Return the solvers of *domain*, the ranked ones first and references last, and why there is no ranking."""
-    rows, problem = {}, ""
+def _solvers(shown: Shown, domain: str) -> tuple[list[View], str, str]:
+    """Return the solvers of *domain*, the ranked ones first and references last, what is to be said, and a problem."""
+    rows, said, problem = {}, "Nobody has a rank.", ""
     try:
-        rows = {row.entry.name: row for row in shown.verdicts.standing(shown.catalogue, domain).board.rows}
+        board = shown.verdicts.standing(shown.catalogue, domain).board
+        rows, said = {row.entry.name: row for row in board.rows}, board_answer(board)
     except OpsAssayError as error:
         problem = plain(str(error), 600)
     found = []
@@ -70,7 +74,7 @@ def _solvers(shown: Shown, domain: str) -> tuple[list[View], str]:
                 "order": row.rank if row and row.rank is not None else 10**6, "reference": reference,
                 "success": _interval(success) if success else "–",
             })  # fmt: skip
-    return sorted(found, key=lambda one: (one["reference"], one["order"], one["name"])), problem
+    return sorted(found, key=lambda one: (one["reference"], one["order"], one["name"])), said, problem
 
 
 def _shown(solver: View) -> View:
@@ -88,6 +92,7 @@ def _row(shown: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
         of_task.setdefault(shown.catalogue.solver_of(one), []).append(one)
     return {
         "task": plain(task, 120),
+        "name": task_name(shown, domain, task),
         "page": task_page(domain, task),
         "cells": [_cell(shown, of_task.get(solver["key"], ())) for solver in solvers],
     }

@@ -11,7 +11,7 @@ from typing import Any
 from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.core.store import LOG, read_diagnosis
 from opsassay.errors import OpsAssayError
-from opsassay.model.run import Metric, MetricStatus
+from opsassay.model.run import Metric, MetricStatus, Verdict
 from opsassay.model.run_folder import ACTIONS, TRACE
 from opsassay.outside import open_plain
 from opsassay.web.browsing.catalogue import StoredRun
@@ -29,6 +29,8 @@ from opsassay.web.browsing.rows import (
     solver_page,
     task_page,
 )
+from opsassay.web.browsing.stored_incidents import page_of_task
+from opsassay.web.browsing.truths import about_truth
 from opsassay.web.clock import Span
 from opsassay.web.culprits import LARGEST_TRACE
 from opsassay.web.glossary import word, written
@@ -50,7 +52,7 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
     )
     culprit = culprit_view_of(one) if row["outcome"] == "did not succeed" else None
     return {
-        "answer": _answer(row),
+        "answer": _answer(row, verdict),
         "run": row,
         "facts": _facts(one, row),
         "metrics": [_metric(name, metric) for name, metric in (verdict.metrics if verdict else {}).items()],
@@ -66,7 +68,9 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
         "log": _end_of(one.folder / LOG),
         "trace": f"traces/{one.key}.html" if 0 < size_of(one.folder / TRACE) <= LARGEST_TRACE else None,
         "truth": f"truth/{one.key}.html",
+        "truth_about": about_truth(one.domain),
         "board": board_page(one.domain),
+        "incident": page_of_task(shown, one.domain, one.run.item),
         "across": _across(shown, one),
     }
 
@@ -77,12 +81,16 @@ def _page_of_step(one: StoredRun, step: int, number: int) -> str | None:
     return None if page == number else numbered(run_page(one), page)
 
 
-def _answer(row: View) -> str:
+def _answer(row: View, verdict: Verdict | None) -> str:
     if row["outcome"] == "runs now":
-        return f"{row['solver']} works on {row['task']} now."
+        return f"{row['solver']} works on {row['task_name']} now."
     ended = {"not graded": "ended, and nobody has graded it yet", "no result": "came to no result"}
-    why = f": {row['problem']}" if row["problem"] else ""
-    return f"{row['solver']} {ended.get(row['outcome'], row['outcome'])} on {row['task']}{why}."
+    problem = row["problem"] or ("its process is gone" if row["status"] == "lost" else "")
+    if not problem and verdict and row["outcome"] == "did not succeed":
+        wrong = (metric.reason for metric in verdict.metrics.values() if metric.value == 0.0 and metric.reason)
+        problem = plain(next(wrong, ""), 300).rstrip(".")
+    why = f": {problem}" if problem else ""
+    return f"{row['solver']} {ended.get(row['outcome'], row['outcome'])} on {row['task_name']}{why}."
 
 
 def _facts(one: StoredRun, row: View) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsassay.web.browsing.catalogue import Catalogue, StoredRun, place_key, slug, status_of
+from opsassay.web.browsing.stored_incidents import task_name
 from opsassay.web.browsing.verdicts import StoredVerdicts
 from opsassay.web.plain import plain, utc
 
@@ -77,6 +78,7 @@ def run_row(shown: Shown, one: StoredRun) -> View:
     return {
         "page": run_page(one),
         "task": plain(run.item, 120),
+        "task_name": task_name(shown, one.domain, run.item),
         "task_page": task_page(one.domain, run.item),
         "solver": plain(solver, 120),
         "solver_page": solver_page(one.domain, solver),

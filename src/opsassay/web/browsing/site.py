@@ -35,6 +35,11 @@ _ADDRESS = re.compile(
 )
 
 
+def home_from(address: str) -> str:
+    """Return the relative address of the first page, seen from *address*."""
+    return "../" * address.count("/") + HOME
+
+
 @dataclass(frozen=True)
 class Answered:
     """A page as *text*, HTML or JSON, with the *policy* of an HTML page and the *links* that lead on from it."""

@@ -18,6 +18,7 @@ import polars as pl
 
 from opsassay.errors import NotFoundError, OpsAssayError
 from opsassay.model.incident import Alert, Window
+from opsassay.testbed.core.status import SystemStatus
 from opsassay.web.browsing.rows import View, counted
 from opsassay.web.browsing.system_graph import graph_of
 from opsassay.web.plain import plain
@@ -69,6 +70,10 @@ class SystemWatches:
         """Return the systems that run."""
         return self._substrate.names()
 
+    def status(self, name: str) -> SystemStatus:
+        """Return how the system *name* is now; raises OpsAssayError."""
+        return self._substrate.running(name).status()
+
     def of(self, name: str) -> SystemWatch:
         """Return the watch over *name*, from now on where there is none; raises OpsAssayError."""
         with self._lock:
@@ -112,10 +117,30 @@ class SystemWatches:
 
 def systems_view(watches: SystemWatches | None) -> View:
     """Return the page of all running systems."""
-    names = watches.names() if watches else []
+    systems = [_standing(watches, name) for name in watches.names()] if watches else []
+    calm = sum(one["phase"] == "ready" and one["ready"] == one["replicas"] for one in systems)
     return {
-        "answer": f"{counted(len(names), 'system')} on this machine." if names else "No system runs on this machine.",
-        "systems": [{"name": plain(name, 80), "page": f"systems/{name}.html"} for name in names],
+        "answer": f"{counted(len(systems), 'system')} on this machine, {calm} of them ready with every replica."
+        if systems
+        else "No system runs on this machine.",
+        "systems": systems,
+    }
+
+
+def _standing(watches: SystemWatches, name: str) -> View:
+    """Return how the system *name* is now, without what is injected into it."""
+    try:
+        status = watches.status(name)
+    except OpsAssayError as error:  # it may have ended since it was listed
+        status = SystemStatus(name=name, phase=str(error))
+    return {
+        "name": plain(name, 80),
+        "page": f"systems/{name}.html",
+        "application": plain(status.system or "", 80),
+        "phase": plain(status.phase, 200),
+        "ready": status.ready,
+        "replicas": status.replicas,
+        "rate_rps": status.rate_rps,
     }
 
 

@@ -16,25 +16,36 @@ from opsassay.web.browsing.rows import View, run_page
 from opsassay.web.plain import plain
 
 if TYPE_CHECKING:
+    from opsassay.bench.core.grading import GradedRun
     from opsassay.model.scenario import Scenario
     from opsassay.web.answer_pages import ShownTask
 
 
 @dataclass(frozen=True)
 class DomainTruth:
-    """How a domain shows the truth of a run: in *words* as names and texts, and as a whole *page* of its own."""
+    """How a domain shows the truth of a run: in *words* as names and texts, and as a whole *page* of its own.
+
+    *about* says what that truth is.
+    """
 
     words: Callable[[StoredRun, Path | None], list[tuple[str, str]]]
     page: Callable[[StoredRun, Path | None], str]
+    about: str = "what was broken"
 
 
-def truth_view(one: StoredRun, cases: Path | None, *, reveal: bool) -> View:
-    """Return the page on what was broken in the task of *one*, without any of it until it is to *reveal*."""
+def about_truth(domain: str) -> str:
+    """Return what the truth of a run of *domain* is about."""
+    return TRUTHS[domain].about if domain in TRUTHS else "what the grader knows"
+
+
+def truth_view(one: StoredRun, name: str, cases: Path | None, *, reveal: bool) -> View:
+    """Return the page on the truth of the task of *one*, called *name*, without any of it until it is to *reveal*."""
     found = TRUTHS.get(one.domain)
     view: View = {
-        "answer": f"This page shows what was broken in {plain(one.run.item, 120)}.",
+        "answer": f"This page shows {about_truth(one.domain)} in {name}.",
         "run": run_page(one),
-        "task": plain(one.run.item, 200),
+        "task": name,
+        "about": about_truth(one.domain),
         "revealed": reveal,
         "facts": [],
         "whole": None,
@@ -138,15 +149,10 @@ def _cost_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
 
 
 def _cost_page(one: StoredRun, cases: Path | None) -> str:
-    from opsassay.bench.core.grading import GradedRun
     from opsassay.web.answer_pages import answer_page
-    from opsassay.web.browsing.verdicts import StoredVerdicts
 
     del cases
-    verdict = StoredVerdicts().of(one)
-    if verdict is None:
-        raise UserError(f"{one.folder} is not graded; `opsassay grade {one.root}` does it.")
-    return answer_page(GradedRun(one.folder, one.run, verdict), _shown_cost(one))
+    return answer_page(_graded(one), _shown_cost(one))
 
 
 def _shown_cost(one: StoredRun) -> ShownTask:
@@ -156,8 +162,47 @@ def _shown_cost(one: StoredRun) -> ShownTask:
     return shown_cost(RunStore(one.root), one.folder, one.run)
 
 
+def _compliance_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    from opsassay.bench.domains.ciso.on_cluster.read_worlds import graded_task
+    from opsassay.bench.domains.ciso.tasks import ANSIBLE
+
+    del cases
+    task = graded_task(one.root, one.run)
+    worlds = task.judged_hosts() if task.task_class == ANSIBLE else task.judged()
+    comply = sum(world.compliant for world in worlds)
+    judged = f"{comply} comply and {len(worlds) - comply} violate it, and as many that differ from these at one place"
+    return [
+        ("What is right", f"{task.head.description}."),
+        ("What was asked", task.goal),
+        ("Worlds that it is judged on", judged),
+    ]
+
+
+def _compliance_page(one: StoredRun, cases: Path | None) -> str:
+    from opsassay.bench.core.store import RunStore
+    from opsassay.bench.domains.ciso.gathering.shelf import KeptEvidence
+    from opsassay.web.answer_pages import answer_page
+    from opsassay.web.compliance_page import shown_compliance
+
+    del cases
+    graded = _graded(one)
+    return answer_page(graded, shown_compliance(RunStore(one.root), graded, KeptEvidence))
+
+
+def _graded(one: StoredRun) -> GradedRun:
+    """Return *one* with its verdict; raises UserError where there is none."""
+    from opsassay.bench.core.grading import GradedRun
+    from opsassay.web.browsing.verdicts import StoredVerdicts
+
+    verdict = StoredVerdicts().of(one)
+    if verdict is None:
+        raise UserError(f"{one.folder} is not graded; `opsassay grade {one.root}` does it.")
+    return GradedRun(one.folder, one.run, verdict)
+
+
 TRUTHS: Mapping[str, DomainTruth] = {
     "diagnosis": DomainTruth(_incident_words, _incident_page),
     "sre": DomainTruth(_scenario_words, _trial_page),
-    "finops": DomainTruth(_cost_words, _cost_page),
+    "finops": DomainTruth(_cost_words, _cost_page, "what was asked and what is right"),
+    "ciso": DomainTruth(_compliance_words, _compliance_page, "what is right"),
 }

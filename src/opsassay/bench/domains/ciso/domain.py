@@ -17,11 +17,15 @@ from opsassay.bench.domains.ciso.on_cluster.admission import admissions_of
 from opsassay.bench.domains.ciso.on_cluster.read_worlds import graded_task, knobs_of
 from opsassay.bench.domains.ciso.plan import CompliancePlan
 from opsassay.bench.domains.ciso.tasks import DOMAIN, published
+from opsassay.extras import require
 from opsassay.model.run import Metric, Run
 from opsassay.model.task import Arm, MetricDefinition, Task
 
 if TYPE_CHECKING:
     from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores
+
+_JUDGE = "jmespath"
+"""The package of the extra that every judge needs; tasks are listed without it."""
 
 
 class ComplianceDomain:
@@ -45,6 +49,7 @@ class ComplianceDomain:
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
         """Return the runs of one part of a plan."""
+        require(_JUDGE)
         plan = part_as(CompliancePlan, part, where)
         place = plan.place(folder)
         jobs = [
@@ -77,6 +82,7 @@ class ComplianceDomain:
         from opsassay.bench.domains.ciso.tables import GradedPolicies
 
         del settings
+        require(_JUDGE)
         found = grade_each(self, stores, evaluate_stored)
         return GradedPolicies(self, found.graded, found.problems)
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 from opsassay.bench.domains.ciso.gathering.evidence import CollectedEvidence
 from opsassay.bench.domains.ciso.hosts.worlds import HostWorld
 from opsassay.bench.domains.ciso.worlds import ComplianceWorld
+from opsassay.errors import UserError
 from opsassay.telemetry.content import whole_file
 
 GATHERER = "1"
@@ -39,13 +40,31 @@ class EvidenceShelf:
         """Return what *collector* collects on *world*: what is kept, else what *gather* brings, which is kept then."""
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if path.is_file():
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            return CollectedEvidence(None if kept["data"] is None else kept["data"].encode(), kept["problem"])
+            return _read(path)
         found = gather(collector, world)
         data = None if found.data is None else found.data.decode()
         with suppress(OSError), _kept_file(path) as partial:  # a store that cannot be written to is graded all the same
             partial.write_text(json.dumps({"data": data, "problem": found.problem}), encoding="utf-8")
         return found
+
+
+class KeptEvidence(EvidenceShelf):
+    """A shelf for whoever only reads: what is not on it is not collected."""
+
+    def take(
+        self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
+    ) -> CollectedEvidence:
+        """Return what is kept; raises UserError when nothing is."""
+        del gather
+        path = self._folder / f"{evidence_key(collector, world)}.json"
+        if not path.is_file():
+            raise UserError(f"{self._folder} does not hold what was collected; `opsassay grade` collects it again.")
+        return _read(path)
+
+
+def _read(path: Path) -> CollectedEvidence:
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    return CollectedEvidence(None if kept["data"] is None else kept["data"].encode(), kept["problem"])
 
 
 def evidence_key(collector: Mapping[str, bytes], world: ComplianceWorld | HostWorld) -> str:

@@ -12,9 +12,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-import jmespath
-from jmespath.exceptions import JMESPathError
-
 from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
 from opsassay.bench.domains.ciso.kyverno.values import compared, is_range, matches, quantity, wildcard
 
@@ -44,10 +41,9 @@ def query(expression: str, context: Mapping[str, Any], where: str) -> Any:
     try:
         return _compiled(expression).search(context)
     except (
-        JMESPathError,
         RecursionError,
         TypeError,
-        ValueError,
+        ValueError,  # JMESPathError among them
         ArithmeticError,
         AttributeError,
         LookupError,
@@ -61,6 +57,8 @@ def _compiled(expression: str) -> Any:
     """Return *expression* compiled; raises ValueError when what it finds could grow beyond all bounds."""
     if len(expression) > MAX_EXPRESSION:
         raise ValueError(f"it is longer than {MAX_EXPRESSION} characters")
+    import jmespath
+
     found = jmespath.compile(expression)
     lists, todo = 0, [found.parsed]
     while todo:
