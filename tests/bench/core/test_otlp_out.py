@@ -153,6 +153,7 @@ def test_a_trace_that_is_written_anew_at_the_end_is_sent_once_and_the_telemetry_
             store.end(folder, running.model_copy(update={"status": golden.status}))
         assert problems == []
         assert len(bodies(tmp_path / "session", "logs")) == 2
+        assert len(bodies(tmp_path / "session")) == 3  # two steps and the root
     spans = decode_spool(tmp_path / "session")["traces"]
     assert spans["span_name"].to_list()[:2] == ["chat m", "chat m"]
     assert spans.filter(spans["parent_span_id"] != "").height == 2
