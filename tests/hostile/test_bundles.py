@@ -1,16 +1,21 @@
-"""Uploads of agents are plain files below their folder, within bounds, or nothing is written."""
+"""Uploads of agents, and data sets that are fetched as a tar, are plain files below their folder, within bounds, or nothing is written."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import hashlib
 import io
+import lzma
 import struct
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from opsassay.bench.fetching import fetch
 from opsassay.errors import UserError
 from opsassay.server.artefacts import MOST_FILES, unpack
 
@@ -109,6 +114,66 @@ def test_what_is_no_plain_file_is_refused_and_nothing_is_written(what: str, tmp_
     unpack(tar(entry("more/deeply/below"), entry("empty", b"", type=tarfile.DIRTYPE)), tmp_path / "agents" / "one")
     found = {p.relative_to(tmp_path / "agents" / "one").as_posix() for p in tmp_path.rglob("*") if p.is_file()}
     assert found == {*BUNDLE, "more/deeply/below"}
+
+
+def large_header(kind: bytes, pack: Callable[..., bytes] = bytes, *level: int) -> bytes:
+    """A data set whose first member has a header of 48 MB, which is there."""
+    info = tarfile.TarInfo("././@PaxHeader")
+    info.type, info.size = kind, 48 << 20
+    return pack(info.tobuf(tarfile.GNU_FORMAT) + bytes(48 << 20) + data_set(), *level)
+
+
+def xz_of_much_memory(content: bytes) -> bytes:
+    """*content* by xz, which is to take more than is lent to it to expand."""
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 29}]
+    return lzma.compress(content, lzma.FORMAT_XZ, filters=filters)
+
+
+def data_set(*entries: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in BUNDLE.items())
+    return tar(entry("SHA256SUMS", sums.encode()), *entries)
+
+
+MOST_BYTES = 64 << 20
+SETS: dict[str, Callable[[], bytes]] = {
+    "a large header of PAX": lambda: large_header(b"x"),
+    "a large header of PAX in gzip": lambda: large_header(b"x", gzip.compress, 1),
+    "a large header of PAX for all, in gzip": lambda: large_header(b"g", gzip.compress, 1),
+    "a large name in gzip": lambda: large_header(b"L", gzip.compress, 1),
+    "a header of PAX of 4 GB": lambda: long_header(b"x"),
+    "a header of 2 MB": lambda: data_set(entry("x", pax_headers={"comment": "c" * 2**21})),
+    "a bomb in a bomb": lambda: bz2.compress(gzip.compress(bytes(8 << 20), 1), 1),
+    "half a gigabyte to expand": lambda: xz_of_much_memory(data_set()),
+    "xz that ends early": lambda: lzma.compress(data_set())[:-40],
+    "gzip that ends early": lambda: gzip.compress(data_set())[:-40],
+    "a sparse file": ATTACKS["a sparse file of a terabyte"],
+    "cut off": lambda: data_set(entry("x", bytes(4096)))[:-9000],
+    "a link out": ATTACKS["a link out"],
+    "an absolute name": ATTACKS["an absolute name"],
+}
+
+
+@pytest.mark.parametrize("what", SETS)
+def test_a_data_set_that_is_no_tar_of_plain_files_is_refused_within_its_bounds(what: str, tmp_path: Path) -> None:
+    (tmp_path / "given.tar").write_bytes(SETS[what]())
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError) as refused:
+            fetch(str(tmp_path / "given.tar"), tmp_path / "out", MOST_BYTES)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["given.tar"]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
+def test_a_data_set_is_read_however_it_is_packed(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    (tmp_path / "given.tar").write_bytes(pack(data_set(entry("of no list", bytes(4096)))))
+    assert fetch(str(tmp_path / "given.tar"), tmp_path / "out", MOST_BYTES) == (2, 2)
+    assert {p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*") if p.is_file()} == {
+        *BUNDLE, "SHA256SUMS"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

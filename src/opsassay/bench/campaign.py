@@ -117,18 +117,21 @@ def load_plan(path: Path) -> list[PlannedIncident]:
     return injections
 
 
-def run_campaign(injections: list[PlannedIncident], tree: Tree, jobs: int) -> Iterator[Recorded]:
+def run_campaign(
+    injections: list[PlannedIncident], tree: Tree, jobs: int, otlp: str | None = None
+) -> Iterator[Recorded]:
     """Record what is not recorded yet, *jobs* systems side by side; yield each outcome in the order of the plan.
 
     An injection that fails is reported, the rest goes on, and the next call tries it again. What a killed call left half
-    recorded is removed first; it is recorded again.
+    recorded is removed first; it is recorded again. All telemetry goes on to the OTLP/HTTP receiver at *otlp*, if one is
+    given.
     """
     ids = incident_ids(injections, tree)
     refusal = UserError(f"Another campaign records into {tree.root} now; wait for its end.")
     with folder_lock(tree.root, name=LOCK, wait=False, refusal=refusal):
         present = set(tree.ids())
         waiting = [(injection, ids[injection.cell]) for injection in injections if ids[injection.cell] not in present]
-        yield from map_processes(partial(_record_one, tree.root), waiting, jobs)
+        yield from map_processes(partial(_record_one, tree.root, otlp), waiting, jobs)
 
 
 def incident_ids(injections: list[PlannedIncident], tree: Tree) -> dict[str, str]:
@@ -153,7 +156,7 @@ def half_recorded(injections: list[PlannedIncident], tree: Tree) -> tuple[list[P
     return ours, sorted(set(tree.root.glob(f"{SPOOL_PREFIX}*")) - set(ours))
 
 
-def _record_one(root: Path, order: tuple[PlannedIncident, str]) -> Recorded:
+def _record_one(root: Path, otlp: str | None, order: tuple[PlannedIncident, str]) -> Recorded:
     """Record one injection under its id on a fresh system that ends with this process."""
     injection, id_ = order
     began = time.monotonic()
@@ -162,7 +165,9 @@ def _record_one(root: Path, order: tuple[PlannedIncident, str]) -> Recorded:
     try:
         app = load_system(injection.system)
         with substrate.deployed(app, name, seed=injection.seed, isolation=injection.isolation) as running:
-            record(running, app, injection.plan, Tree(root), injection.schedule, seed=injection.seed, id_=id_)
+            record(
+                running, app, injection.plan, Tree(root), injection.schedule, seed=injection.seed, id_=id_, otlp=otlp
+            )
     except (OpsAssayError, OSError) as error:
         return Recorded(injection.cell, None, str(error), time.monotonic() - began)
     return Recorded(injection.cell, id_, None, time.monotonic() - began)

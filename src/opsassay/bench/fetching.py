@@ -7,6 +7,7 @@ A fetch that broke off keeps what it has checked, hidden beside the folder, and 
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from urllib.parse import quote, urlsplit
 from opsassay.bench.curating import CHECKSUMS
 from opsassay.errors import DatapackError, OperationError, UserError
 from opsassay.outside import is_plain, open_plain, read_plain, shown
+from opsassay.telemetry.tars import expanded, open_tar, plain_members
 
 HUB = "https://huggingface.co"
 MOST_FILES = 200_000
@@ -48,9 +50,14 @@ class Allowance:
         """Take *size* bytes off."""
         self.left -= size
         if self.left < 0:
-            raise DatapackError(
-                f"It is larger than {self.most / 2**30:.3g} GiB; allow more with --most-gib, or get a part of it."
-            )
+            raise too_large(self.most)
+
+
+def too_large(most_bytes: int) -> DatapackError:
+    """Return the error for what is larger than *most_bytes*."""
+    return DatapackError(
+        f"It is larger than {most_bytes / 2**30:.3g} GiB; allow more with --most-gib, or get a part of it."
+    )
 
 
 def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
@@ -89,15 +96,15 @@ def _opened(source: str, allowance: Allowance) -> Iterator[Open]:
     if path.is_dir():
         yield lambda name: open_plain(_inside(path, name))
     elif path.exists():
-        with _unpacked(path, allowance) as folder:
-            yield lambda name: open_plain(_inside(folder, name))
+        with _in_tar(path, allowance.most) as open_:
+            yield open_
     elif source.endswith(_TARS) and "://" in source:
         with tempfile.TemporaryDirectory(prefix="opsassay-") as folder:
             packed = Path(folder) / "packed.tar"
             with _asked(source) as stream, packed.open("wb") as file:
-                _copy(stream, file, allowance)
-            with _unpacked(packed, allowance) as unpacked:
-                yield lambda name: open_plain(_inside(unpacked, name))
+                _copy(stream, file, Allowance(allowance.most))
+            with _in_tar(packed, allowance.most) as open_:
+                yield open_
     else:
         base = _base(source)
         yield lambda name: _asked(f"{base}/{quote(name)}")
@@ -232,35 +239,30 @@ def _require_same(out: Path, sums: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _unpacked(path: Path, allowance: Allowance) -> Iterator[Path]:
-    """Yield a folder with the plain files of the tar *path*; raises DatapackError for a link, a device, or a way out."""
-    with tempfile.TemporaryDirectory(prefix="opsassay-") as name:
-        folder = Path(name)
+def _in_tar(path: Path, most_bytes: int) -> Iterator[Open]:
+    """Yield what opens the plain files of the tar *path*, or of the one folder in it; raises DatapackError.
+
+    One that is packed is expanded into a file beside others that are temporary, to *most_bytes* at most.
+    """
+    with tempfile.TemporaryFile(prefix="opsassay-") as made, open_plain(path) as given:
         try:
-            with open_plain(path) as file, tarfile.open(fileobj=file, mode="r|*") as archive:
-                for number, member in enumerate(archive):
-                    _unpack(archive, member, folder, allowance)
-                    if number > MOST_FILES:
-                        raise DatapackError(f"{path} holds more than {MOST_FILES} files.")
-        except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+            pieces = expanded(given)
+            for piece in pieces or ():
+                made.write(piece)
+                if made.tell() > most_bytes:
+                    raise too_large(most_bytes)
+            archive = open_tar(given if pieces is None else made)
+            members = {str(PurePosixPath(one.name)): one for one in plain_members(archive, MOST_FILES)}
+        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError, ValueError) as error:
             raise DatapackError(f"{path} cannot be read as a tar: {error}.") from error
-        inner = [*folder.iterdir()]
-        yield inner[0] if len(inner) == 1 and inner[0].is_dir() else folder
+        tops = {PurePosixPath(name).parts[0] for name in members if name != "."}
+        below = f"{tops.pop()}/" if len(tops) == 1 and CHECKSUMS not in members else ""
 
+        def opened(name: str) -> BinaryIO:
+            member = members.get(below + name)
+            stream = archive.extractfile(member) if member is not None else None
+            if stream is None:
+                raise FileNotFoundError(name)
+            return stream  # type: ignore[return-value]
 
-def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, allowance: Allowance) -> None:
-    name = member.name.removeprefix("./").rstrip("/")
-    if member.isdir() and name in ("", "."):
-        return
-    if not (member.isreg() or member.isdir()) or not (_is_safe(name) or name == CHECKSUMS):
-        raise DatapackError(
-            f"The tar holds {shown(member.name)!r}, which is no plain file inside it; nothing was unpacked."
-        )
-    if member.isdir():
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        return
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    stream = archive.extractfile(member)
-    assert stream is not None
-    with stream, (folder / name).open("xb") as file:
-        _copy(stream, file, allowance)  # type: ignore[arg-type]
+        yield opened

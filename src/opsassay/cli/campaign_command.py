@@ -8,24 +8,28 @@ from typing import Any
 
 import click
 
-from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, echo, json_option, otlp_option, print_json, print_table, say
 
 
 @click.command("campaign")
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the incident tree.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Systems side by side.")
+@otlp_option
 @json_option
 @click.pass_context
-def command(context: click.Context, plan: Path, output: Path, jobs: int, *, as_json: bool) -> None:
+def command(context: click.Context, plan: Path, output: Path, jobs: int, otlp: str | None, *, as_json: bool) -> None:
     """Record every incident of the YAML file PLAN, each on a fresh system; annotate them; count labels by fault type.
 
     Run it again to go on after any end: what is recorded is not recorded twice.
     """
     from opsassay.bench.annotating import annotate_path
     from opsassay.bench.campaign import half_recorded, incident_ids, load_plan, run_campaign
+    from opsassay.telemetry.otlp.pushing import require_url
     from opsassay.telemetry.tree import Tree
 
+    if otlp is not None:
+        require_url(otlp)
     injections, tree = load_plan(plan), Tree(output)
     ids, present = incident_ids(injections, tree), set(tree.ids())
     known = sum(id_ in present for id_ in ids.values())
@@ -36,7 +40,7 @@ def command(context: click.Context, plan: Path, output: Path, jobs: int, *, as_j
     for spool in others:
         say(f"opsassay: {spool} was left half recorded and is not of this plan; remove it when nothing records there")
     failed: dict[str, str] = {}
-    for number, outcome in enumerate(run_campaign(injections, tree, jobs), known + 1):
+    for number, outcome in enumerate(run_campaign(injections, tree, jobs, otlp), known + 1):
         say(f"opsassay: {number} of {len(injections)}: {outcome.cell}: {outcome.error or outcome.incident}")
         if outcome.error:
             failed[outcome.cell] = outcome.error

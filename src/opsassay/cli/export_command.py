@@ -165,22 +165,37 @@ def _say_left_out(left_out: Sequence[tuple[Path, str]]) -> None:
 
 
 @command.command("harbor")
-@click.argument("tree", type=_PATH)
-@click.option("-o", "--output", required=True, type=_PATH, help="New folder of the tasks, a folder for each incident.")
+@click.argument("tree", type=_PATH, required=False)
 @click.option(
-    "--install", default="opsassay[data]", show_default=True, help="What pip installs where answers are graded."
+    "--scenario", "scenarios", multiple=True, metavar="NAME", help="A scenario, its file, or `all`; repeat for more."
 )
+@click.option("-o", "--output", required=True, type=_PATH, help="New folder of the tasks.")
+@click.option("--install", help="What pip installs in the container; opsassay with the extras that it needs else.")
 @json_option
-def harbor(tree: Path, output: Path, install: str, *, as_json: bool) -> None:
-    """Write every incident of TREE with a truth as a task of Harbor, in a container without the truth."""
-    from opsassay.bench.domains.diagnosis.harbor_tasks import write_tasks
+def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install: str | None, *, as_json: bool) -> None:
+    """Write tasks of Harbor: of every incident of TREE that has a truth, or of live scenarios."""
     from opsassay.errors import UserError
-    from opsassay.telemetry.tree import resolve
 
+    if (tree is None) == (not scenarios):
+        raise UserError("Name what becomes tasks: the folder of incidents TREE, or --scenario NAME.")
     left_out: list[tuple[Path, str]] = []
-    tasks = write_tasks(resolve(tree), output, install, lambda name, why: left_out.append((tree / name, why)))
+    if tree is not None:
+        from opsassay.bench.domains.diagnosis.harbor_tasks import write_tasks
+        from opsassay.telemetry.tree import resolve
+
+        cases, note = resolve(tree), lambda name, why: left_out.append((tree / name, why))
+        tasks, what = write_tasks(cases, output, install or "opsassay[data]", note), f"{tree} holds no incident"
+    else:
+        from opsassay.bench.domains.sre.harbor_tasks import write_scenario_tasks
+        from opsassay.bench.domains.sre.plan import scenarios_named
+
+        note = lambda name, why: left_out.append((Path(name), why))  # noqa: E731
+        tasks = write_scenario_tasks(
+            scenarios_named(scenarios), output, install or "opsassay[testbed,agents,apis]", note
+        )
+        what = "No scenario is named"
     if not tasks:
-        raise UserError(f"{tree} holds no incident that can be graded{_first(left_out)}")
+        raise UserError(f"{what} that can be a task{_first(left_out)}")
     _say_left_out(left_out)
     if as_json:
         print_json("export harbor", [{"task": task.name, "path": str(task)} for task in tasks], output=output)

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from opsassay.cli.tables import print_rows
 from opsassay.outside import shown
 
 if TYPE_CHECKING:
+    from opsassay.bench.core.store import RunStore
     from opsassay.bench.core.tables import ResultTable
 
 SCHEMA_VERSION = 1
@@ -47,6 +48,18 @@ otlp_option = click.option(
     "--otlp", metavar="URL", help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+
+
+@contextmanager
+def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
+    """Send what goes on in the runs of the block to *url*, if one is given, and yield what sends their grades after it."""
+    if url is None:
+        yield lambda: None
+        return
+    from opsassay.bench.core.run_push import RunPush
+
+    with RunPush(store, url, lambda problem: say(f"opsassay: {problem}")) as push:
+        yield push.graded
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:

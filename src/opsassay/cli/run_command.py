@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, otlp_option, print_json, print_tables, say
+from opsassay.cli.output import (
+    FOLDER,
+    cases_apart,
+    echo,
+    json_option,
+    otlp_option,
+    print_json,
+    print_tables,
+    runs_sent,
+    say,
+)
 
 if TYPE_CHECKING:
     from opsassay.bench.core.run import JobEnd
-    from opsassay.bench.core.store import RunStore
     from opsassay.bench.domains.diagnosis.exams import RunSettings
     from opsassay.bench.domains.diagnosis.repeats import SolverSummary
     from opsassay.telemetry.tree import Case
@@ -46,8 +53,8 @@ def command(
 ) -> None:  # fmt: skip
     """Run agents over the incidents of SUITE, or all that the file PLAN says, of any domain; what has a result is kept.
 
-    SUITE is a suite or any folder of incidents. With --otlp every step of an agent goes to a receiver as a gen_ai span, and
-    with its grades the events of the evaluation.
+    SUITE is a suite or any folder of incidents. With --otlp every step of an agent goes to a receiver as a gen_ai span,
+    with its grades the events of the evaluation, and of live systems all telemetry.
     """
     if suite.suffix in (".yaml", ".yml"):
         given = {"-a": agents, "--model": model, "--sweep": sweeps, "-c": changes, "--repeats": repeats > 1}
@@ -87,7 +94,7 @@ def command(
     if any(isinstance(solver, Setup) and solver.paid for solver in solvers):
         expected = estimate(store, work, settings.price, again=settings.again)
         say(f"opsassay: {expected.sentence()}.")
-    with _traces_sent(store, otlp) as events, run_table(len(work)) as table:
+    with runs_sent(store, otlp) as events, run_table(len(work)) as table:
         made = list(run_jobs(store, work, jobs, table))
     cases = [case for case, _ in opened]
     summaries, verdicts = _graded(store, cases, made, settings, repeats)
@@ -122,7 +129,7 @@ def _run_plan(
         raise UserError("A plan is run into a store of its own; name its folder with -o DIR.")
     jobs = load_plan(path)
     store = RunStore(output)
-    with _traces_sent(store, otlp) as events, run_table(len(jobs)) as table:
+    with runs_sent(store, otlp) as events, run_table(len(jobs)) as table:
         rows = [row_of(end) for end in run_jobs(store, jobs, workers, table)]
     events()
     if as_json:
@@ -132,18 +139,6 @@ def _run_plan(
         next_ = f"Next: `opsassay view {output}`; as files `opsassay report {output} -o DIR`."
         echo(f"{sum(row.run is not None for row in rows)} runs in {store.runs_dir}. {next_}")
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
-
-
-@contextmanager
-def _traces_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
-    """Send the traces of the runs of the block to *url*, if one is given, and yield what sends their grades after it."""
-    if url is None:
-        yield lambda: None
-        return
-    from opsassay.bench.core.trace_push import TracePush
-
-    with TracePush(store, url, lambda problem: say(f"opsassay: {problem}")) as push:
-        yield push.graded
 
 
 def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:

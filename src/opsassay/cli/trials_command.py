@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import echo, json_option, print_json, print_table, print_tables, say
+from opsassay.cli.output import echo, json_option, otlp_option, print_json, print_table, print_tables, runs_sent, say
 
 if TYPE_CHECKING:
     from opsassay.bench.core.grading import GradedRuns
@@ -34,6 +34,7 @@ def command() -> None:
 @click.option(
     "--table", "numbers", multiple=True, type=click.Choice(_NUMBERS), help="Then print this table of the store."
 )
+@otlp_option
 @json_option
 @click.pass_context
 def run(
@@ -42,6 +43,7 @@ def run(
     output: Path,
     jobs: int,
     numbers: tuple[str, ...],
+    otlp: str | None,
     *,
     dry_run: bool,
     as_json: bool,
@@ -63,7 +65,9 @@ def run(
         f"opsassay: {_estimate([one.granted_s for one in trials if not store.finished(one.cell.hash)], len(trials), jobs)}."
     )
     if not dry_run:
-        run_trials(store, trials, jobs, progress=ProgressLines(say))
+        with runs_sent(store, otlp) as events:
+            run_trials(store, trials, jobs, progress=ProgressLines(say))
+        events()
     items: list[dict[str, Any]] = []
     for trial in trials:
         folder = store.finished(trial.cell.hash)

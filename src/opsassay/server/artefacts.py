@@ -12,6 +12,7 @@ from pathlib import Path
 from opsassay.errors import OperationError, UserError
 from opsassay.outside import is_plain, one_sentence, open_plain
 from opsassay.telemetry.content import whole_file, whole_folder
+from opsassay.telemetry.tars import open_tar, plain_members
 
 MOST_BYTES = 50 * 2**20
 """Of one upload, as it is and as it is expanded."""
@@ -80,11 +81,11 @@ def unpack(content: bytes, folder: Path) -> None:
     """Unpack a tar of plain files into the new *folder*; raises UserError, and then nothing is there.
 
     Links, devices, absolute names and names with ``..`` are refused, and more than MOST_BYTES or MOST_FILES. A packed tar
-    is no tar: what its headers expand to cannot be known before.
+    is no tar: an upload is as large as what it holds.
     """
     try:
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive, whole_folder(folder) as partial:
-            for member in list(_checked(archive)):
+        with open_tar(io.BytesIO(content)) as archive, whole_folder(folder) as partial:
+            for member in list(plain_members(archive, MOST_FILES, MOST_BYTES)):
                 target = partial / member.name
                 if member.isdir():
                     target.mkdir(parents=True, exist_ok=True)
@@ -95,20 +96,6 @@ def unpack(content: bytes, folder: Path) -> None:
         raise UserError(
             f"The upload is no tar archive that can be read ({one_sentence(str(error))}); make one with `tar cf`."
         ) from error
-
-
-def _checked(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    size = 0
-    for number, member in enumerate(archive):
-        name = Path(member.name)
-        if not (member.isfile() or member.isdir()) or name.is_absolute() or ".." in name.parts or member.issparse():
-            raise UserError(
-                f"The archive holds {member.name[:200]!r}, which is no plain file below its folder; leave it out."
-            )
-        size += abs(member.size)
-        if size > MOST_BYTES or number >= MOST_FILES:
-            raise UserError(f"The archive holds more than {MOST_FILES} files or {MOST_BYTES >> 20} MB; leave data out.")
-        yield member
 
 
 def folder_digest(folder: Path, leave_out: Iterable[str] = ()) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 import urllib.request
 from contextlib import contextmanager
@@ -11,19 +12,23 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from opsassay.agents.limits import Limits, Meter
 from opsassay.agents.models.base import Message, Reply
-from opsassay.agents.record import AgentRecorder
+from opsassay.agents.record import TRACE, AgentRecorder
+from opsassay.bench.core.gateway import ConversationTrace, gateway
 from opsassay.bench.core.ranking import run_id
+from opsassay.bench.core.run_push import RunPush
 from opsassay.bench.core.store import RunStore, read_run
-from opsassay.bench.core.trace_push import TracePush
 from opsassay.cli import run
 from opsassay.errors import UserError
 from opsassay.model.run import RunStatus
+from opsassay.model.run_folder import LIVE
+from opsassay.model.trajectory import TraceStep
 from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
 from opsassay.telemetry.otlp.forwarding import Forwarder
 from opsassay.telemetry.otlp.requests import parse
 from opsassay.telemetry.otlp.seal import decode_spool
-from opsassay.telemetry.otlp.spool import Kind, read_frames, spool_path
+from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, read_frames, spool_path
 from telemetry.packs import make_tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diagnosis_store"
@@ -58,8 +63,8 @@ def posted(url, body):
     urllib.request.urlopen(request, timeout=9).close()
 
 
-def bodies(folder):
-    return [frame.payload for frame in read_frames(spool_path(folder, "traces")) if frame.kind != Kind.OPENED]
+def bodies(folder, signal="traces"):
+    return [frame.payload for frame in read_frames(spool_path(folder, signal)) if frame.kind != Kind.OPENED]
 
 
 def awaited(condition, timeout_s=20):
@@ -76,7 +81,7 @@ def test_what_a_session_accepts_goes_on_byte_for_byte_while_it_is_recorded(tmp_p
             posted(here, sent_spans(1))
             awaited(lambda: len(bodies(theirs / "session")) == 1)  # the session is still open
             posted(here, sent_spans(2))
-        assert (forwarder.sent, forwarder.refused, forwarder.notes()) == (2, 0, ())
+        assert (forwarder.sender.sent, forwarder.sender.refused, forwarder.sender.notes()) == (2, 0, ())
         assert bodies(theirs / "session") == bodies(ours / "session")
         assert len(parse("traces", bodies(theirs / "session")[0]).resource_spans) == 1
 
@@ -86,9 +91,11 @@ def test_a_receiver_that_is_not_there_is_noted_and_keeps_nobody_waiting(tmp_path
     nowhere = "http://127.0.0.1:9"
     with receiver(tmp_path) as (_, here), Forwarder(tmp_path / "session", nowhere) as forwarder:
         posted(here, sent_spans(1))
-        awaited(lambda: forwarder.problem is not None)
-    assert forwarder.sent == 0
-    assert forwarder.notes()[0].startswith("not all of the telemetry was sent on: Nobody takes telemetry at http")
+        awaited(lambda: forwarder.sender.problem is not None)
+    assert forwarder.sender.sent == 0
+    assert forwarder.sender.notes()[0].startswith(
+        "not all of the telemetry was sent on: Nobody takes telemetry at http"
+    )
     with pytest.raises(UserError, match="is no URL of an OTLP/HTTP receiver"):
         Forwarder(tmp_path, "localhost:4318")
 
@@ -104,7 +111,7 @@ def test_a_step_is_there_before_its_run_has_ended(tmp_path):
     store, problems = RunStore(tmp_path / "store"), []
     store.root.mkdir()
     with receiver(tmp_path) as (_, url):
-        with TracePush(store, url, problems.append):
+        with RunPush(store, url, problems.append):
             folder, running = begun(store, golden)
             recorder = AgentRecorder(folder)
             said = [Message(role="user", content="what is it?")]
@@ -121,6 +128,50 @@ def test_a_step_is_there_before_its_run_has_ended(tmp_path):
     root = spans.row(2, named=True)["span_id"]
     assert spans["parent_span_id"].to_list() == [root, root, ""]
     assert run_id(running) == f"{'ab' * 8}/1"
+
+
+def test_a_trace_that_is_written_anew_at_the_end_is_sent_once_and_the_telemetry_of_the_run_whole(tmp_path):
+    golden = next(read_run(path) for path in RunStore(GOLDEN).runs())
+    store, problems = RunStore(tmp_path / "store"), []
+    store.root.mkdir()
+    with receiver(tmp_path) as (_, url):
+        with RunPush(store, url, problems.append):
+            folder, running = begun(store, golden)
+            (folder / LIVE).mkdir()
+            spool = SpoolFile(spool_path(folder / LIVE, "logs"))
+            recorder = AgentRecorder(folder)
+            said = [Message(role="user", content="what is it?")]
+            recorder.step("agent", said, Reply(text="one"), model="m", started_ns=1, ended_ns=2)
+            spool.append(frame_header(1, Kind.PROTOBUF, b"\n\0"), b"\n\0")
+            awaited(lambda: len(bodies(tmp_path / "session")) == len(bodies(tmp_path / "session", "logs")) == 1)
+            recorder.step("agent", said, Reply(text="two"), model="m", started_ns=3, ended_ns=4)
+            anew = (folder / TRACE).with_suffix(".new")
+            anew.write_text((folder / TRACE).read_text())
+            spool.append(frame_header(2, Kind.PROTOBUF, b"\n\0"), b"\n\0")
+            shutil.rmtree(folder / LIVE)  # as with the end of the system
+            anew.replace(folder / TRACE)
+            store.end(folder, running.model_copy(update={"status": golden.status}))
+        assert problems == []
+        assert len(bodies(tmp_path / "session", "logs")) == 2
+        assert len(bodies(tmp_path / "session")) == 3  # two steps and the root
+    spans = decode_spool(tmp_path / "session")["traces"]
+    assert spans["span_name"].to_list()[:2] == ["chat m", "chat m"]
+    assert spans.filter(spans["parent_span_id"] != "").height == 2
+
+
+def test_a_step_of_an_external_agent_is_written_down_when_the_next_has_ended(tmp_path):
+    (tmp_path / "model.yaml").write_text("rules:\n  - reply: one\n")
+    meter = Meter(Limits())
+    with gateway(f"scripted:{tmp_path}/model.yaml", tmp_path, meter) as gate, ConversationTrace(gate, tmp_path / TRACE):
+        for text in ("first", "second"):
+            asked = {"model": "m", "messages": [{"role": "user", "content": text}]}
+            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {gate.token}"}
+            request = urllib.request.Request(f"{gate.url}/v1/chat/completions", json.dumps(asked).encode(), headers)
+            urllib.request.urlopen(request, timeout=9).close()
+        awaited((tmp_path / TRACE).exists)
+        steps = gate.trace().steps
+    assert [TraceStep.model_validate_json(line) for line in (tmp_path / TRACE).read_text().splitlines()] == [steps[0]]
+    assert len(steps) == 2
 
 
 def test_a_graded_run_has_its_events_on_the_span_that_was_sent(tmp_path, capsys):

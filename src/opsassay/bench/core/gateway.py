@@ -14,6 +14,8 @@ from opsassay.agents.models.scripted import running_upstream
 from opsassay.bench.core.inference import HEADERS, refusal
 from opsassay.errors import OpsAssayError
 from opsassay.logs import Log
+from opsassay.model.background import Background
+from opsassay.model.json_lines import append_line
 from opsassay.model.trajectory import Trace
 from opsassay.proxy.exchanges import Exchange, SessionTail, read_session
 from opsassay.proxy.policies import Decision, Policy, Record, Refuse, Replay
@@ -24,6 +26,7 @@ from opsassay.proxy.trace import trace_of
 
 _log = Log(__name__)
 _SESSION = "run"
+LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,34 @@ def gateway(model: str, folder: Path, meter: Meter) -> Iterator[Gateway]:
         )
         url = stack.enter_context(running_proxy(settings))
         yield Gateway(url, suffix, token, path, session)
+
+
+class ConversationTrace(Background):
+    """A thread that adds each step of the conversation of *gate* to the trace in *path* once the next one has ended.
+
+    A step is whole then: the results of its tools stand in the request that follows. Who ends the run writes all anew,
+    since what an agent is called may come out later.
+    """
+
+    def __init__(self, gate: Gateway, path: Path) -> None:
+        super().__init__("conversation")
+        self._tail, self._path = SessionTail(gate.session), path
+        self._exchanges: list[Exchange] = []
+        self._written = 0
+
+    def work(self) -> None:
+        """Look every `LOOK_S` seconds; what cannot be read now is read at the end."""
+        while self.pause(LOOK_S):
+            with suppress(OpsAssayError, OSError):
+                self._look()
+
+    def _look(self) -> None:
+        if not (fresh := list(self._tail.ended())):
+            return
+        self._exchanges += fresh
+        for step in trace_of(self._exchanges, _SESSION).steps[self._written : -1]:
+            append_line(self._path, step)
+            self._written += 1
 
 
 class _Capped:

@@ -125,9 +125,11 @@ def run_outside(
             places["mcp"] = describe_tools(work, places, socket, sealed=sealed)
             places["tools"] = f"{SOCKETS_INSIDE}/{socket.name}" if sealed else str(socket)
         if agent.model is not None and agent.asks_model:
-            from opsassay.bench.core.gateway import gateway
+            from opsassay.bench.core.gateway import ConversationTrace, gateway
 
             gate = stack.enter_context(gateway(agent.model, folder, meter))
+            going_on = stack.enter_context(ExitStack())
+            going_on.enter_context(ConversationTrace(gate, run_dir / TRACE))
             sockets[_MODEL], ports[MODEL_PORT], places["model"] = gate.path, _MODEL, agent.model
             offered = gate.environment(f"http://127.0.0.1:{MODEL_PORT}" if sealed else gate.url, agent.model)
             environment |= offered
@@ -150,6 +152,7 @@ def run_outside(
         began_ns = time.time_ns()
         ended = run_command(agent.words(places), seal, sealed=sealed)
         if gate is not None:
+            going_on.close()
             gate.book(meter)
         _note_limits(ended, meter)
         _write_trace(gate, desk, run_dir, agent.name, prompt, ended, began_ns)

@@ -6,18 +6,17 @@ counted and left out. The recording does not wait for it.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import BinaryIO
 
 from opsassay.errors import OperationError, OpsAssayError, UserError
 from opsassay.logs import Log
+from opsassay.model.background import Background
 from opsassay.telemetry.otlp.counts import SIGNALS
 from opsassay.telemetry.otlp.pushing import post, require_url
-from opsassay.telemetry.otlp.spool import Kind, frames_after, spool_path
+from opsassay.telemetry.otlp.spool import Kind, frames_in, spool_path
 
 TICK_S = 0.5
 LAST_S = 10.0
@@ -25,31 +24,36 @@ LAST_S = 10.0
 _log = Log(__name__)
 
 
-class Forwarder:
-    """A thread that sends the requests in the spool in *folder* to the receiver at *url* while the block runs.
+class SpoolSender:
+    """Sends the requests in the spool in *folder* to the receiver at *url*, each once.
 
-    *refresh* has what was recorded until now put into the folder, where a session is recorded elsewhere.
+    A spool that was seen is held open: what is in it is sent also when its folder is gone. To be closed at the end.
     """
 
-    def __init__(self, folder: Path, url: str, refresh: Callable[[], None] = lambda: None) -> None:
-        self._folder, self._url, self._refresh = folder, require_url(url), refresh
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder, self._url = folder, require_url(url)
+        self._files: dict[str, BinaryIO] = {}
         self._offsets = dict.fromkeys(SIGNALS, 0)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="otlp-forwarding", daemon=True)
         self.sent = self.refused = 0
         """Requests that the receiver has taken, and those that it refused."""
         self.problem: OpsAssayError | None = None
         """Why the last request was not taken; None when it was."""
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def send(self) -> bool:
+        """Send what is new; return whether there is nothing left."""
+        try:
+            for signal in SIGNALS:
+                self._send_signal(signal)
+        except OpsAssayError as error:
+            self.note(error)
+            return False
+        return True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
+    def note(self, error: OpsAssayError) -> None:
+        """Note why nothing is sent for now."""
+        if self.problem is None:
+            _log.warning("telemetry is not sent on for now", reason=str(error))
+        self.problem = error
 
     def notes(self) -> tuple[str, ...]:
         """Return in sentences what the receiver does not have."""
@@ -58,33 +62,15 @@ class Forwarder:
             found.append(f"not all of the telemetry was sent on: {self.problem}")
         return tuple(found)
 
-    def _work(self) -> None:
-        while not self._ended.is_set():
-            self._send()
-            self._ended.wait(TICK_S)
-        deadline = time.monotonic() + LAST_S
-        while not self._send() and time.monotonic() < deadline:
-            time.sleep(TICK_S)
-
-    def _send(self) -> bool:
-        """Send what is new; return whether there is nothing left."""
-        try:
-            if not self._ended.is_set():
-                self._refresh()
-            for signal in SIGNALS:
-                self._send_signal(signal)
-        except OpsAssayError as error:
-            if self.problem is None:
-                _log.warning("telemetry is not sent on for now", reason=str(error))
-            self.problem = error
-            return False
-        return True
+    def close(self) -> None:
+        """Let the spool go."""
+        for stream in self._files.values():
+            stream.close()
 
     def _send_signal(self, signal: str) -> None:
-        path = spool_path(self._folder, signal)
-        if not path.exists():
+        if (stream := self._opened(signal)) is None:
             return
-        for end, frame in frames_after(path, self._offsets[signal]):
+        for end, frame in frames_in(stream, self._offsets[signal]):
             if frame.kind != Kind.OPENED:
                 try:
                     post(self._url, signal, frame.payload, gzipped=frame.kind == Kind.GZIP)
@@ -92,3 +78,36 @@ class Forwarder:
                 except UserError as error:
                     self.refused, self.problem = self.refused + 1, error
             self._offsets[signal] = end
+
+    def _opened(self, signal: str) -> BinaryIO | None:
+        if signal not in self._files:
+            try:
+                self._files[signal] = spool_path(self._folder, signal).open("rb")
+            except FileNotFoundError:
+                return None
+        return self._files[signal]
+
+
+class Forwarder(Background):
+    """A thread that sends the requests in the spool in *folder* to the receiver at *url* while the block runs.
+
+    *refresh* has what was recorded until now put into the folder, where a session is recorded elsewhere.
+    """
+
+    def __init__(self, folder: Path, url: str, refresh: Callable[[], None] = lambda: None) -> None:
+        super().__init__("otlp-forwarding")
+        self._refresh, self.sender = refresh, SpoolSender(folder, url)
+
+    def work(self) -> None:
+        """Send what comes, and when the block has ended what is left, as long as `LAST_S` allows."""
+        while not self.ended:
+            try:
+                self._refresh()
+                self.sender.send()
+            except OpsAssayError as error:
+                self.sender.note(error)
+            self.pause(TICK_S)
+        deadline = time.monotonic() + LAST_S
+        while not self.sender.send() and time.monotonic() < deadline:
+            time.sleep(TICK_S)
+        self.sender.close()

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from opsassay.errors import DatapackError
 
@@ -81,23 +81,28 @@ def _scan(path: Path, offset: int = 0) -> Iterator[tuple[int, Frame]]:
     except FileNotFoundError as error:
         raise DatapackError(f"There is no spool {path}: was a session recorded into {path.parent}?") from error
     with stream:
-        size = os.fstat(stream.fileno()).st_size
-        stream.seek(offset)
-        while offset + HEADER.size <= size:
-            length, crc, received_ns, kind = HEADER.unpack(stream.read(HEADER.size))
-            end = offset + HEADER.size + length
-            if end > size and length <= MAX_PAYLOAD_BYTES:
+        yield from frames_in(stream, offset)
+
+
+def frames_in(stream: BinaryIO, offset: int) -> Iterator[tuple[int, Frame]]:
+    """Yield what `frames_after` does of the open spool *stream*, whose file may be gone from its folder by now."""
+    size = os.fstat(stream.fileno()).st_size
+    stream.seek(offset)
+    while offset + HEADER.size <= size:
+        length, crc, received_ns, kind = HEADER.unpack(stream.read(HEADER.size))
+        end = offset + HEADER.size + length
+        if end > size and length <= MAX_PAYLOAD_BYTES:
+            return
+        payload = stream.read(min(length, MAX_PAYLOAD_BYTES))
+        if length > MAX_PAYLOAD_BYTES or zlib.crc32(payload, zlib.crc32(_COVERED.pack(received_ns, kind))) != crc:
+            if end == size:
                 return
-            payload = stream.read(min(length, MAX_PAYLOAD_BYTES))
-            if length > MAX_PAYLOAD_BYTES or zlib.crc32(payload, zlib.crc32(_COVERED.pack(received_ns, kind))) != crc:
-                if end == size:
-                    return
-                raise DatapackError(
-                    f"{path} is damaged at byte {offset}: the frame there is not the one that was written; "
-                    "restore the file from a copy, or record again."
-                )
-            yield end, Frame(received_ns, Kind(kind), payload)
-            offset = end
+            raise DatapackError(
+                f"{stream.name} is damaged at byte {offset}: the frame there is not the one that was written; "
+                "restore the file from a copy, or record again."
+            )
+        yield end, Frame(received_ns, Kind(kind), payload)
+        offset = end
 
 
 class SpoolFile:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from opsassay.errors import LostError, OpsAssayError
+from opsassay.model.background import Background
 from opsassay.model.incident import Alert
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ALERTS
@@ -23,17 +21,16 @@ from opsassay.testbed.operations.state_alerts import AlertSource
 Rule = tuple[str, str]
 
 
-class AlertWatch:
+class AlertWatch(Background):
     """A thread that evaluates *alerts* every two seconds while the block runs and appends readings in *run_dir*.
 
     It gives up when none could be had for *patience_s*: until then a reading that is missing is a missing reading.
     """
 
     def __init__(self, alerts: AlertSource, run_dir: Path, *, patience_s: float = 0.0) -> None:
+        super().__init__("alerts")
         self._alerts, self._path, self._patience_s = alerts, run_dir / ALERTS, patience_s
         self._began = time.monotonic()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="alerts", daemon=True)
         self.quiet_since: Mapping[Rule, float] = {}
         """Whatever has fired at any time, and since when it is quiet, monotonic: infinity for one that fires.
 
@@ -46,16 +43,6 @@ class AlertWatch:
         """Why it gave up."""
         self.unread: OpsAssayError | None = None
         """Why the latest reading is missing; None when it is there."""
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
 
     def silent(self, rules: Iterable[AlertRule], since_ns: int = 0) -> list[str]:
         """Return which of *rules* have not fired in a reading since *since_ns*, in words; without rules whether none has.
@@ -79,9 +66,10 @@ class AlertWatch:
         latest = max(found, default=self._began)
         return max(0.0, time.monotonic() - latest)
 
-    def _watch(self) -> None:
+    def work(self) -> None:
+        """Evaluate the rules every two seconds, until none could be evaluated for too long."""
         due = last = time.monotonic()
-        while not self._ended.is_set():
+        while not self.ended:
             try:
                 at_ns, found = self._alerts.firing()
                 append_line(self._path, AlertReading(time_ns=at_ns, firing=tuple(found)))
@@ -96,7 +84,7 @@ class AlertWatch:
                 self.failure = LostError(f"The alert rules could not be evaluated: {first_line(error)}.")
                 return
             due = max(due + TICK_S, time.monotonic())
-            self._ended.wait(due - time.monotonic())
+            self.pause(due - time.monotonic())
 
     def _note(self, at_ns: int, found: Sequence[Alert]) -> None:
         firing = {(alert.service, alert.signal) for alert in found}

@@ -7,15 +7,13 @@ tenth of the target, and downwards only what all readings of the last seconds ag
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 from opsassay.errors import OpsAssayError
+from opsassay.model.background import Background
 from opsassay.model.cost import AutoscalerSettings
 from opsassay.testbed.operations.costs import CostedSystem
 
@@ -36,30 +34,20 @@ def desired_replicas(current: int, utilization: float, settings: AutoscalerSetti
     return min(max(count, settings.min_replicas), settings.max_replicas)
 
 
-class Autoscaler:
+class Autoscaler(Background):
     """A thread that scales each service for which *system* has an autoscaler while the block runs.
 
     *reading* gives a service's replicas and utilization (None: unknown).
     """
 
     def __init__(self, system: CostedSystem, reading: Callable[[str], tuple[int, float] | None]) -> None:
+        super().__init__("autoscaler")
         self._system, self._reading = system, reading
         self._proposed: dict[str, deque[tuple[float, int]]] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="autoscaler", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(EVERY_S):
+    def work(self) -> None:
+        """Decide for every service, every `EVERY_S` seconds."""
+        while self.pause(EVERY_S):
             with suppress(OpsAssayError):  # what cannot be asked or scaled now is tried again
                 for service, settings in self._system.autoscalers().items():
                     self.decide(service, settings, time.monotonic())

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 import polars as pl
 
 from opsassay.errors import OpsAssayError
+from opsassay.model.background import Background
 from opsassay.model.cost import (
     AutoscalerSettings,
     CostAlertRule,
@@ -126,25 +125,14 @@ class CostAccount:
         )
 
 
-class CostWatch:
+class CostWatch(Background):
     """A thread that reads the cost of *system* every second while the block runs, and writes it into *run_dir*."""
 
     def __init__(self, account: CostAccount, system: CostedSystem, telemetry: LiveTelemetry, run_dir: Path) -> None:
+        super().__init__("costs")
         self.account, self.system, self._telemetry = account, system, telemetry
         self._path = run_dir / COST
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="costs", daemon=True)
         self.readings: list[CostReading] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
 
     @property
     def latest(self) -> CostReading | None:
@@ -157,8 +145,9 @@ class CostWatch:
             return None
         return cost.replicas, cost.cpu / cost.cpu_request if cost.cpu_request else 0.0
 
-    def _watch(self) -> None:
-        while not self._ended.wait(EVERY_S):
+    def work(self) -> None:
+        """Read the cost, every `EVERY_S` seconds."""
+        while self.pause(EVERY_S):
             with suppress(OpsAssayError):  # a reading that could not be had is missing from the record
                 scalers = self.system.autoscalers().items()
                 most = {name: one.max_replicas for name, one in scalers if one.max_replicas > one.min_replicas}

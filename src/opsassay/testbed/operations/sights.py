@@ -10,13 +10,12 @@ from pathlib import Path
 
 import polars as pl
 
+from opsassay.model.run_folder import LIVE
 from opsassay.testbed.core.substrate import Receiver
 from opsassay.testbed.operations.live import LiveTelemetry
 
 SERVED_OVER_S, SERVED_SHARE, SERVED_WITHIN_NS = 6.0, 0.95, 1_500_000_000
 """Users are served when of the last seconds' requests so many were answered, and so soon."""
-LIVE = ".live"
-"""Folder of the telemetry while the trial lasts, in the run folder."""
 
 
 @contextmanager

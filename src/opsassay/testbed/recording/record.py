@@ -148,7 +148,7 @@ def _capture(
                 time.sleep(SETTLE_S)
                 stats = finish()
     usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
-    unsent = forwarder.notes() if forwarder is not None else ()
+    unsent = forwarder.sender.notes() if forwarder is not None else ()
     return _Captured(spool, usual, outcome, stats, tuple(watch.looks), unsent)
 
 

@@ -13,10 +13,9 @@ from opsassay.bench.core.attempt import AttemptOutcome
 from opsassay.bench.core.cell import Cell
 from opsassay.bench.domains.diagnosis.grades import Grader
 from opsassay.bench.domains.diagnosis.items import IncidentItem
-from opsassay.bench.domains.diagnosis.repeats import success
 from opsassay.grading.profiles import PROFILES, Profile
 from opsassay.model.diagnosis import Diagnosis
-from opsassay.model.run import MetricStatus, Run, RunStatus, Solver, Verdict
+from opsassay.model.run import Run, RunStatus, Solver, Verdict
 from opsassay.telemetry.tree import Case
 
 
@@ -53,13 +52,3 @@ def grade_given(
     )
     with Grader(case, profile) as grader:
         return grader.grade_answer(run, outcome.diagnosis), outcome.diagnosis
-
-
-def reward_of(verdict: Verdict) -> dict[str, float]:
-    """Return the scored metrics of *verdict* with `reward` before them: 1 for a success, 0 for none.
-
-    A success is what the domain calls one: an exact match, or the right service where kinds cannot be named. Metrics that
-    failed or do not apply are left out.
-    """
-    values = {n: m.value for n, m in verdict.metrics.items() if m.status is MetricStatus.SCORED and m.value is not None}
-    return {"reward": float(bool(success(verdict.metrics))), **values}

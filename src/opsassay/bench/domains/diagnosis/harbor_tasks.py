@@ -1,7 +1,6 @@
 """Incidents as tasks of Harbor: a folder each, run in one ordinary container and graded in another.
 
-Source: the models and the loader of Harbor (schema 1.4): ``task.toml``, ``instruction.md``, ``environment/``, ``tests/``,
-``solution/``. The image of the agent holds telemetry alone; truth is in ``tests/``, the image of a separate verifier, so
+The image of the agent holds telemetry alone; truth is in ``tests/``, the image of a separate verifier, so
 that an agent can neither read it nor change what grades.
 """
 
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from opsassay.agents.limits import Limits
 from opsassay.agents.prompts import harness_prompt
+from opsassay.bench.core.harbor_format import IMAGE, task_toml, write_task
 from opsassay.bench.curating import copy_case, copy_incident
 from opsassay.bench.domains.diagnosis.oracles import RIGHT, oracle_of
 from opsassay.errors import OpsAssayError
@@ -21,8 +21,6 @@ from opsassay.model.diagnosis import Diagnosis
 from opsassay.telemetry.content import whole_folder
 from opsassay.telemetry.tree import Case, Tree
 
-SCHEMA = "1.4"
-IMAGE = "python:3.12-slim"
 CASE = "case"
 """Folder of ``tests/`` with the incident and its truth."""
 ANSWER = "/logs/artifacts/answer.json"
@@ -71,48 +69,33 @@ def _write_task(case: Case, right: Diagnosis, folder: Path, install: str) -> Non
     incident, limits = case.datapack.incident, Limits()
     copy_incident(case, folder / "environment" / "incident")
     copy_case(case, Tree(folder / "tests" / CASE))
-    files = {
-        "task.toml": _toml(incident.id, incident.system, limits),
-        "instruction.md": harness_prompt(incident, limits, _PLACES),
-        "environment/Dockerfile": f"FROM {IMAGE}\nRUN pip install --no-cache-dir duckdb polars\n"
-        "COPY incident /incident\nWORKDIR /work\n",
-        "tests/Dockerfile": f"FROM {IMAGE}\nRUN pip install --no-cache-dir {shlex.quote(install)}\nCOPY . /tests\n",
-        "tests/test.sh": _TEST,
-        "solution/solve.sh": _SOLVE,
-        "solution/answer.json": json.dumps(_with_evidence(right), indent=1) + "\n",
-    }
-    for name, text in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    for script in ("tests/test.sh", "solution/solve.sh"):
-        (folder / script).chmod(0o755)
+    write_task(
+        folder,
+        {
+            "task.toml": _toml(incident.id, incident.system, limits),
+            "instruction.md": harness_prompt(incident, limits, _PLACES),
+            "environment/Dockerfile": f"FROM {IMAGE}\nRUN pip install --no-cache-dir duckdb polars\n"
+            "COPY incident /incident\nWORKDIR /work\n",
+            "tests/Dockerfile": f"FROM {IMAGE}\nRUN pip install --no-cache-dir {shlex.quote(install)}\nCOPY . /tests\n",
+            "tests/test.sh": _TEST,
+            "solution/solve.sh": _SOLVE,
+            "solution/answer.json": json.dumps(_with_evidence(right), indent=1) + "\n",
+        },
+    )
 
 
 def _toml(id_: str, system: str, limits: Limits) -> str:
-    described = json.dumps(f"Name the root causes of an incident of {system}, how it spread, and the evidence.")
-    return f"""\
-schema_version = "{SCHEMA}"
-
-[task]
-name = "opsassay/{id_}"
-description = {described}
-keywords = ["observability", "root cause analysis"]
-
-[metadata]
-system = {json.dumps(system)}
-
-[agent]
-timeout_sec = {limits.seconds}
-
-[environment]
-build_timeout_sec = 600.0
-cpus = 2
-memory_mb = 4096
-
-[verifier]
-timeout_sec = 600.0
-environment_mode = "separate"
-"""
+    described = f"Name the root causes of an incident of {system}, how it spread, and the evidence."
+    return task_toml(
+        id_,
+        {
+            "task": {"description": described, "keywords": ["observability", "root cause analysis"]},
+            "metadata": {"system": system},
+            "agent": {"timeout_sec": limits.seconds},
+            "environment": {"build_timeout_sec": 600.0, "cpus": 2, "memory_mb": 4096},
+            "verifier": {"timeout_sec": 600.0, "environment_mode": "separate"},
+        },
+    )
 
 
 def _with_evidence(right: Diagnosis) -> dict[str, object]:

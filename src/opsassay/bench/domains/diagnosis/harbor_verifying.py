@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 from opsassay.bench.core.attempt import MAX_ANSWER_BYTES
-from opsassay.bench.domains.diagnosis.given_answers import grade_given, reward_of
+from opsassay.bench.core.harbor_format import rewards_of, write_rewards
+from opsassay.bench.domains.diagnosis.given_answers import grade_given
+from opsassay.bench.domains.diagnosis.repeats import success
 from opsassay.errors import OpsAssayError, UserError
 from opsassay.model.run import Solver
 from opsassay.outside import is_plain, read_plain
-from opsassay.telemetry.content import whole_file
 from opsassay.telemetry.tree import resolve
 
 
@@ -27,9 +27,8 @@ def verify(folder: Path, answer: Path, reward: Path) -> dict[str, float]:
         )
     text = read_plain(answer, MAX_ANSWER_BYTES) if is_plain(answer) else b""
     verdict, _ = grade_given(cases[0], text, Solver(name="harbor", kind="agent"))
-    rewards = reward_of(verdict)
-    with whole_file(reward) as partial:
-        partial.write_text(json.dumps(rewards), encoding="utf-8")
+    rewards = rewards_of(verdict.metrics, success=bool(success(verdict.metrics)))
+    write_rewards(reward, rewards)
     for name, metric in verdict.metrics.items():
         print(f"{name}: {metric.reason if metric.value is None else f'{metric.value:g}'}")
     return rewards

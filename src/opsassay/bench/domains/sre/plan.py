@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -94,11 +94,7 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
     commits no probe but the last has one probe arm, and one without telemetry has no mask. Raises NotFoundError,
     ConfigError, UserError.
     """
-    chosen = [name for given in plan.scenarios for name in (ALL[given]() if given in ALL else [given])]
-    scenarios = [
-        load_scenario(str(folder / name) if name.endswith((".yaml", ".yml")) else name)
-        for name in dict.fromkeys(chosen)
-    ]
+    scenarios = scenarios_named(plan.scenarios, folder)
     jobs = (
         TrialJob(
             scenario, agent, arm, probes, plan.seed + repeat, plan.cluster, plan.timeout_s, plan.retries, mask=mask
@@ -111,6 +107,12 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
         for mask in _masks(plan, scenario)
     )
     return tuple({job.cell.hash: job for job in jobs}.values())
+
+
+def scenarios_named(given: Iterable[str], folder: Path = Path()) -> list[Scenario]:
+    """Return the scenarios that *given* names, as in a plan, each once; raises NotFoundError, ConfigError."""
+    names = dict.fromkeys(name for word in given for name in (ALL[word]() if word in ALL else [word]))
+    return [load_scenario(str(folder / name) if name.endswith((".yaml", ".yml")) else name) for name in names]
 
 
 def _arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:

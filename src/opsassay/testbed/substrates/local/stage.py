@@ -36,11 +36,16 @@ LONGEST_S = 24 * 3600.0
 
 
 @contextmanager
-def staged(scenario: Scenario, seed: int, run_dir: Path, _settings: Mapping[str, Any]) -> Iterator[LocalStage]:
-    """Deploy the system of *scenario*; it belongs to this process, so that a killed trial leaves none behind."""
+def staged(scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any]) -> Iterator[LocalStage]:
+    """Deploy the system of *scenario*; it belongs to this process, so that a killed trial leaves none behind.
+
+    *settings* may say the `isolation`, which is the best of this machine otherwise.
+    """
     environment, name = scenario.environment, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
     system = system_of(scenario)
-    deployed = LocalSubstrate().deployed(system, name, seed=environment.seed + seed, rate_rps=environment.rate_rps)
+    deployed = LocalSubstrate().deployed(
+        system, name, seed=environment.seed + seed, rate_rps=environment.rate_rps, isolation=settings.get("isolation")
+    )
     with deployed as running, live_telemetry(running.receiver, run_dir) as telemetry:
         yield LocalStage(scenario, running, telemetry, tuple(noted_groups(running.state)))
 

@@ -1,0 +1,39 @@
+"""Work that goes on beside a block: one thread, ended and joined with the block, whatever ends it."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Background(ABC):
+    """A thread called *name* that does `work` while the block runs; the block's end waits for it."""
+
+    def __init__(self, name: str) -> None:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self.work, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the block has ended."""
+        return self._ended.is_set()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait *seconds*, or until the block ends; return whether it goes on."""
+        return not self._ended.wait(seconds)
+
+    @abstractmethod
+    def work(self) -> None:
+        """Do it until the block has `ended`."""

@@ -1,0 +1,101 @@
+"""Tars of somebody else's, read with bounds: plain files alone, and no header that is larger than a name needs to be.
+
+A header of a long name or of PAX is read into memory whole before anybody sees the member, so nothing that is packed is
+read as a tar: it is expanded first, within a bound, and reads of the tar itself are small.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import BinaryIO
+
+from opsassay.errors import DatapackError
+from opsassay.outside import shown
+
+CHUNK = 2**20
+"""The most that is read of a tar at once; longer headers are refused."""
+MOST_XZ_BYTES = 2**28
+"""What xz may need to expand: its headers name up to 4 GiB."""
+_GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"
+
+
+def open_tar(file: BinaryIO) -> tarfile.TarFile:
+    """Return the tar in *file*, which can be sought; raises tarfile.TarError."""
+    file.seek(0)
+    return tarfile.open(fileobj=_SmallReads(file), mode="r:")
+
+
+def plain_members(
+    archive: tarfile.TarFile, most_files: int, most_bytes: int | None = None
+) -> Iterator[tarfile.TarInfo]:
+    """Yield the files and folders of *archive*, at most *most_files*, and of *most_bytes* together.
+
+    Raises DatapackError for a link, a device, a sparse file, a name that leads out, and for more; tarfile.TarError.
+    """
+    size = 0
+    for number, member in enumerate(archive):
+        name = PurePosixPath(member.name)
+        if not (member.isfile() or member.isdir()) or name.is_absolute() or ".." in name.parts or member.issparse():
+            said = shown(member.name[:200])
+            raise DatapackError(f"The tar holds {said!r}, which is no plain file inside it; leave it out.")
+        size += abs(member.size)
+        if number >= most_files or (most_bytes is not None and size > most_bytes):
+            bound = "" if most_bytes is None else f" or {most_bytes >> 20} MB"
+            raise DatapackError(f"The tar holds more than {most_files} files{bound}; leave some out.")
+        yield member
+
+
+def expanded(file: BinaryIO) -> Iterator[bytes] | None:
+    """Return what *file*, packed by gzip, bzip2 or xz, expands to, piece by piece; None when it is not packed.
+
+    Raises EOFError, OSError and lzma.LZMAError while it is read.
+    """
+    start = file.read(8)
+    file.seek(0)
+    if start.startswith(_GZIP):
+        return _pieces(gzip.GzipFile(fileobj=file))
+    if start.startswith(_BZIP2):
+        return _pieces(bz2.BZ2File(file))
+    return _pieces_of_xz(file) if start.startswith(_XZ) else None
+
+
+def _pieces(stream: gzip.GzipFile | bz2.BZ2File) -> Iterator[bytes]:
+    with stream:
+        while piece := stream.read(CHUNK):
+            yield piece
+
+
+def _pieces_of_xz(file: BinaryIO) -> Iterator[bytes]:
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_XZ_BYTES)
+    while not unpacking.eof:
+        fed = file.read(CHUNK) if unpacking.needs_input else b""
+        if unpacking.needs_input and not fed:
+            raise EOFError("it ends early")
+        yield unpacking.decompress(fed, CHUNK)
+
+
+class _SmallReads(io.RawIOBase):
+    """The *file* as tarfile reads it: a read of more than `CHUNK` bytes is of a header that no name needs."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        """Return *size* bytes; raises tarfile.ReadError for more than `CHUNK`."""
+        if not 0 <= size <= CHUNK:
+            raise tarfile.ReadError("a header of it is too long")
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go on from *offset*."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return where it is."""
+        return self._file.tell()
