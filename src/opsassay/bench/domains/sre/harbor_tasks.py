@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 import yaml
 
@@ -24,7 +25,7 @@ from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
 HOME = "/opt/opsassay"
 """Where the container has what belongs to the trial."""
-LEVEL = "plain"
+LEVEL: Final = "plain"
 
 _INSTRUCTION = """\
 {prompt}
