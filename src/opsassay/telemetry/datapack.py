@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -49,8 +50,7 @@ class Datapack:
             require_plain(path / name for name in (*TABLES, ENV, INCIDENT))
         except UserError as error:
             raise DatapackError(str(error)) from error
-        for name in TABLES:
-            require_expandable(path / name)
+        require_expandable(*(path / name for name in TABLES))
         env = read_object(path / ENV) if (path / ENV).exists() else {}
         incident = _read_incident(path) if (path / INCIDENT).exists() else None
         with ThreadPoolExecutor(1) as beside:  # hashing needs no look at the tables, nor they at it
@@ -121,39 +121,42 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def require_expandable(path: Path) -> None:
-    """Raise DatapackError when the parquet file *path* holds more than a file of its size may; nothing of it is read.
+def require_expandable(*paths: Path) -> None:
+    """Raise DatapackError when one of the parquet files *paths* holds more than a file of its size may; none is read.
 
-    Counted are 16 bytes for every cell of its rows and columns, and its pages as they are without compression.
+    Counted are 16 bytes for every cell of its rows and columns, and its pages as they are without compression. A file
+    that is not there, or is no parquet, is left to whoever reads it.
     """
-    if not path.exists():
-        return
-    try:
-        frame = pl.scan_parquet(path, glob=False)
-        columns = len(frame.collect_schema())
-        rows = int(frame.select(pl.len()).collect().item())
-        pages = _page_bytes(str(path), path.stat().st_mtime_ns)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-        return  # whoever reads it says what is wrong with it
-    most = most_expanded(path.stat().st_size, 512 * 2**20, 64)
-    if max(rows * columns * 16, pages) > most:
-        raise DatapackError(
-            f"{path} expands to more than {most >> 20} MiB ({rows} rows, {columns} columns), the most for its size; "
-            "write it again without what is repeated."
-        )
+    cells: dict[Path, tuple[int, int]] = {}
+    for path in paths:
+        with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+            frame = pl.scan_parquet(path, glob=False)
+            columns = len(frame.collect_schema())
+            cells[path] = int(frame.select(pl.len()).collect().item()), columns
+    with suppress(OSError):
+        pages = _page_bytes(tuple((str(path), path.stat().st_mtime_ns) for path in cells))
+        for path, (rows, columns) in cells.items():
+            most = most_expanded(path.stat().st_size, 512 * 2**20, 64)
+            if max(rows * columns * 16, pages.get(str(path), 0)) > most:
+                raise DatapackError(
+                    f"{path} expands to more than {most >> 20} MiB ({rows} rows, {columns} columns), the most for its "
+                    "size; write it again without what is repeated."
+                )
 
 
-@lru_cache(maxsize=4096)
-def _page_bytes(path: str, _changed_ns: int) -> int:
+@lru_cache(maxsize=1024)
+def _page_bytes(files: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """Return the bytes of all pages of each of *files* (path, time of change); one that has no pages is left out."""
     import duckdb
 
+    found: dict[str, int] = {}
     with duckdb.connect(":memory:") as connection:
-        try:
-            metadata = "SELECT sum(total_uncompressed_size) FROM parquet_metadata($path)"
-            found = connection.execute(metadata, {"path": path}).fetchone()
-        except duckdb.Error:
-            return 0
-    return int(found[0] or 0) if found else 0
+        for path, _ in files:
+            with suppress(duckdb.Error):
+                metadata = "SELECT sum(total_uncompressed_size) FROM parquet_metadata($path)"
+                row = connection.execute(metadata, {"path": path}).fetchone()
+                found[path] = int(row[0] or 0) if row else 0
+    return found
 
 
 def _scan(path: Path, period: str, modality: str) -> pl.LazyFrame:
