@@ -25,7 +25,7 @@ import yaml
 from sqlalchemy import insert
 
 from opsassay.bench.core.store import RUN, RunStore, cell_hash
-from opsassay.model.run import Run, RunStatus, Solver
+from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.server.database import engine_of
 from opsassay.server.schema import BENCHMARKS, CELLS, RESULTS
 from opsassay.server.task_sets import load_task_set
@@ -36,7 +36,7 @@ from server.conftest import Running  # type: ignore[import-not-found]  # noqa: E
 from test_extending import install  # type: ignore[import-not-found]  # noqa: E402 - as above
 
 SOLVERS, TASKS, TRIES = 20, 100, 7
-DONE = {"done": {"value": 1.0, "status": "scored", "reason": None}}
+DONE = {"done": Metric(value=1.0, status=MetricStatus.SCORED).model_dump(mode="json")}
 PAGES = (
     "/boards/many/runs", "/boards/many/runs?solver=solver-07&outcome=succeeded", "/api/boards/many/runs?task=task-042",
     "/boards/many", "/boards/many/tasks", "/boards",

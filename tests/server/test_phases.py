@@ -38,7 +38,8 @@ def test_a_bundle_is_where_its_live_run_is_and_an_attempt_begun_anew_is_at_the_b
 
     def row():
         with engine.connect() as connection:
-            return connection.execute(CELLS.select().where(CELLS.c.benchmark_id == benchmark)).mappings().first()
+            of = CELLS.select().where(CELLS.c.benchmark_id == benchmark).order_by(CELLS.c.id)
+            return connection.execute(of).mappings().first()
 
     cell, store = row(), RunStore(platform.store("bill"))
     attempts = store.runs_dir / cell["hash"]
