@@ -11,32 +11,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
-import tempfile
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 from sqlalchemy import insert
 
+from no_op_platform import Running, no_op_platform
 from opsassay.bench.core.store import RUN, RunStore, cell_hash
-from opsassay.model.run import Run, RunStatus, Solver
+from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.server.database import engine_of
 from opsassay.server.schema import BENCHMARKS, CELLS, RESULTS
 from opsassay.server.task_sets import load_task_set
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests"))
-from server.conftest import Running  # type: ignore[import-not-found]  # noqa: E402 - tests are not installed
-from test_extending import install  # type: ignore[import-not-found]  # noqa: E402 - as above
-
 SOLVERS, TASKS, TRIES = 20, 100, 7
-DONE = {"done": {"value": 1.0, "status": "scored", "reason": None}}
+DONE = {"done": Metric(value=1.0, status=MetricStatus.SCORED).model_dump(mode="json")}
 PAGES = (
     "/boards/many/runs", "/boards/many/runs?solver=solver-07&outcome=succeeded", "/api/boards/many/runs?task=task-042",
     "/boards/many", "/boards/many/tasks", "/boards",
@@ -49,17 +42,10 @@ def main() -> None:
     words.add_argument("--polls", type=int, default=1000, help="a second")
     words.add_argument("--seconds", type=int, default=10)
     given = words.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        site = Path(folder) / "site"
-        install(site, {"opsassay.domains": {"no-op": "no_op_domain:NO_OP"}})
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(site), str(HERE), os.environ.get("PYTHONPATH", "")])
-        running = Running(Path(folder) / "state", "--workers", "0")
-        try:
-            fill(running, given.runs)
-            measure_pages(running)
-            asyncio.run(measure_polls(running, given.polls, given.seconds))
-        finally:
-            running.end()
+    with no_op_platform() as running:
+        fill(running, given.runs)
+        measure_pages(running)
+        asyncio.run(measure_polls(running, given.polls, given.seconds))
 
 
 def fill(running: Running, runs: int) -> None:

@@ -12,24 +12,17 @@ import argparse
 import os
 import random
 import subprocess
-import sys
-import tempfile
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import yaml
 
+from no_op_platform import Running, no_op_platform
 from opsassay.server.client import PlatformClient
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests"))
-from server.conftest import Running  # type: ignore[import-not-found]  # noqa: E402 - tests are not installed
-from test_extending import install  # type: ignore[import-not-found]  # noqa: E402 - as above
 
 PAGE_TRIES = 7
 SAY_S = 20.0
@@ -42,15 +35,8 @@ def main() -> None:
     words.add_argument("--kills", type=int, default=5)
     words.add_argument("--most-s", type=float, default=840, help="give up then")
     given = words.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        site = Path(folder) / "site"
-        install(site, {"opsassay.domains": {"no-op": "no_op_domain:NO_OP"}})
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(site), str(HERE), os.environ.get("PYTHONPATH", "")])
-        running = Running(Path(folder) / "state", "--workers", "0")
-        try:
-            measure(running, given.cells, given.workers, given.kills, given.most_s)
-        finally:
-            running.end()
+    with no_op_platform() as running:
+        measure(running, given.cells, given.workers, given.kills, given.most_s)
 
 
 def measure(running: Running, cells: int, count: int, kills: int, most_s: float) -> None:

@@ -16,13 +16,8 @@ import pytest
 import yaml
 from sqlalchemy import text
 
-from opsassay.server.artefacts import Artefacts
-from opsassay.server.benchmarks import HeldError, Platform, beat, take
 from opsassay.server.client import PlatformError
 from opsassay.server.database import engine_of
-from opsassay.server.events import Signer
-from opsassay.server.schema import CELLS
-from opsassay.server.timeouts import expire
 
 from .conftest import Running, finished
 
@@ -142,21 +137,6 @@ def test_everything_comes_back_from_the_folder(running):
     running.start()
 
 
-def test_what_lasts_too_long_is_expired_and_counts(running):
-    owner, benchmark = asked(running, name="stuck")
-    url = running.database()
-    engine = engine_of(url)
-    platform = Platform(running.state, engine, Signer.of(running.state), Artefacts(running.state / "artefacts"))
-    with engine.begin() as connection:
-        connection.execute(CELLS.update().where(CELLS.c.benchmark_id == benchmark).values(bundle="Provisioning"))
-    assert expire(platform) == 0
-    assert expire(platform, time.time_ns() + int(2 * 3600e9)) == 3
-    engine.dispose()
-    found = owner.benchmark(benchmark)
-    assert [cell["bundle"] for cell in found["cells"]] == ["Error"] * 3
-    assert "was Provisioning for more than 1 hours" in found["cells"][0]["error"]
-
-
 @contextlib.contextmanager
 def small_disk(folder, size):
     """Have a disk of *size* at *folder*, a tmpfs."""
@@ -198,23 +178,6 @@ def test_on_a_full_disk_cells_wait_and_uploads_are_refused_until_there_is_room(r
         assert [(cell["bundle"], cell["error"], cell["tries"]) for cell in found["cells"]] == [
             ("Terminated", None, 1)
         ] * 3
-
-
-def test_a_worker_whose_clock_is_wrong_neither_loses_nor_takes_a_cell(running):
-    _, benchmark = asked(running, name="late")
-    engine = engine_of(running.database())
-    platform = Platform(running.state, engine, Signer.of(running.state), Artefacts(running.state / "artefacts"))
-    with engine.connect() as connection:
-        cell = connection.execute(CELLS.select().where(CELLS.c.benchmark_id == benchmark)).mappings().first()["id"]
-    assert take(platform, cell, "one")["tries"] == 1
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(time, "time_ns", lambda: 9 * 10**18)
-        patched.setattr(time, "time", lambda: 9e9)
-        with pytest.raises(HeldError):
-            take(platform, cell, "two")
-        assert beat(platform, cell, "one")
-        assert not beat(platform, cell, "two")
-    engine.dispose()
 
 
 def test_a_database_of_a_newer_version_is_refused_by_an_older_worker_and_server(running):

@@ -59,7 +59,7 @@ class Call:
 class ApiOperation:
     """One operation: *roles* may call it (none: every token; None: nobody needs one), *form* is the model of its body.
 
-    *raw* bodies are handed over as bytes; who asks more often than *most_per_s* is told to wait. *work* runs in a thread,
+    *raw* bodies are handed over as bytes; who asks more often than *most_per_s* has to wait. *work* runs in a thread,
     in a transaction that its return commits.
     """
 

@@ -169,6 +169,7 @@ class BoardPages:
                 for name, metric in row["metrics"].items()
             ],
             "facts": [
+                ("solver", plain(run.solver.label, 120)), ("task", plain(run.item, 120)),
                 ("system", plain(run.system, 60)), ("seed", str(run.seed)), ("arm", plain(run.arm, 60)),
                 ("isolation", run.isolation.replace("_", " ")), ("began", utc(run.started_ns)),
                 ("ended", utc(run.ended_ns)), ("limits", _words(run.limits)), ("limits hit", ", ".join(run.limits_hit)),

@@ -1,4 +1,4 @@
-"""What a live run writes down of its phases, told to its bundle when it happens, not all at once at the end."""
+"""What a live run writes down of its phases: it reaches its bundle when it happens, not all at once at the end."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class PhaseReader:
 
 
 @contextmanager
-def phases_told(reader: PhaseReader) -> Iterator[None]:
+def phases_followed(reader: PhaseReader) -> Iterator[None]:
     """Have *reader* look again and again while the block runs."""
     ended = threading.Event()
 

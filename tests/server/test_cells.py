@@ -1,28 +1,38 @@
-"""The phases of a live run reach its bundle when they happen; workers may be tasks of a ray cluster too."""
+"""What cells go through: the phases of a live run when they happen, wrong clocks, states that last too long, ray."""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.contract import mark_phase
 from opsassay.server.artefacts import Artefacts
-from opsassay.server.benchmarks import Platform, give_back, put_error, take
+from opsassay.server.benchmarks import HeldError, Platform, beat, give_back, put_error, take
 from opsassay.server.database import engine_of
 from opsassay.server.events import Signer
 from opsassay.server.phases import PhaseReader
 from opsassay.server.schema import CELLS
+from opsassay.server.timeouts import expire
 
 from .conftest import Running, finished
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
 
-@pytest.fixture
-def running(tmp_path):
-    started = Running(tmp_path / "state", "--workers", "0")
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    started = Running(tmp_path_factory.mktemp("cells") / "state", "--workers", "0")
     yield started
     started.end()
+
+
+@pytest.fixture
+def platform(running):
+    engine = engine_of(running.database())
+    yield Platform(running.state, engine, Signer.of(running.state), Artefacts(running.state / "artefacts"))
+    engine.dispose()
 
 
 def asked(running, name="operator"):
@@ -31,14 +41,13 @@ def asked(running, name="operator"):
     return owner, owner.request(owner.ask("POST", "/api/agents", form)["id"], "bill")
 
 
-def test_a_bundle_is_where_its_live_run_is_and_an_attempt_begun_anew_is_at_the_beginning(running):
+def test_a_bundle_is_where_its_live_run_is_and_an_attempt_begun_anew_is_at_the_beginning(running, platform):
     _, benchmark = asked(running)
-    engine = engine_of(running.database())
-    platform = Platform(running.state, engine, Signer.of(running.state), Artefacts(running.state / "artefacts"))
 
-    def row():
-        with engine.connect() as connection:
-            return connection.execute(CELLS.select().where(CELLS.c.benchmark_id == benchmark)).mappings().first()
+    def row(number=0):
+        with platform.engine.connect() as connection:
+            of = CELLS.select().where(CELLS.c.benchmark_id == benchmark).order_by(CELLS.c.id)
+            return connection.execute(of).mappings().all()[number]
 
     cell, store = row(), RunStore(platform.store("bill"))
     attempts = store.runs_dir / cell["hash"]
@@ -79,12 +88,52 @@ def test_a_bundle_is_where_its_live_run_is_and_an_attempt_begun_anew_is_at_the_b
     put_error(platform, cell["id"], "two", "no result")
     mark_phase(attempts / "3", "ended")
     assert states()[0] == "Error"
-    engine.dispose()
+    other = row(1)  # of an agent that runs elsewhere its relay says that it is let in
+    take(platform, other["id"], "one")
+    hosted = PhaseReader(platform, store, other["id"], other["hash"], "one", hosted=True)
+    (store.runs_dir / other["hash"] / "1").mkdir(parents=True)
+    mark_phase(store.runs_dir / other["hash"] / "1", "agent_started")
+    hosted.look()
+    assert (row(1)["bundle"], row(1)["agent"]) == ("FaultInjected", "Initializing")
+    put_error(platform, other["id"], "one", "no result")
+
+
+def test_what_lasts_too_long_is_expired_and_counts(running, platform):
+    owner, benchmark = asked(running, name="stuck")
+    with platform.engine.begin() as connection:
+        connection.execute(CELLS.update().where(CELLS.c.benchmark_id == benchmark).values(bundle="Provisioning"))
+    assert expire(platform) == 0
+    assert expire(platform, time.time_ns() + int(2 * 3600e9)) == 3
+    found = owner.benchmark(benchmark)
+    assert [cell["bundle"] for cell in found["cells"]] == ["Error"] * 3
+    assert "was Provisioning for more than 1 hours" in found["cells"][0]["error"]
+
+
+def test_a_worker_whose_clock_is_wrong_neither_loses_nor_takes_a_cell(running, platform):
+    _, benchmark = asked(running, name="late")
+    with platform.engine.connect() as connection:
+        cell = connection.execute(CELLS.select().where(CELLS.c.benchmark_id == benchmark)).mappings().first()["id"]
+    assert take(platform, cell, "one")["tries"] == 1
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: 9 * 10**18)
+        patched.setattr(time, "time", lambda: 9e9)
+        with pytest.raises(HeldError):
+            take(platform, cell, "two")
+        assert beat(platform, cell, "one")
+        assert not beat(platform, cell, "two")
 
 
 @pytest.mark.slow
-def test_workers_on_a_ray_cluster_take_what_is_there_and_end(running):
+def test_workers_on_a_ray_cluster_take_what_is_there_and_end(tmp_path):
     pytest.importorskip("ray", reason="ray is not installed: pip install 'opsassay[ray]'")
+    running = Running(tmp_path / "state", "--workers", "0")
+    try:
+        fan_out(running)
+    finally:
+        running.end()
+
+
+def fan_out(running):
     owner, benchmark = asked(running, "fanned out")
     worker = running.worker("--ray", "local", "-j", "2")
     found = finished(owner, benchmark, 200)
