@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+from contextlib import closing
 
 import pytest
 import yaml
@@ -17,6 +19,7 @@ from opsassay.errors import UserError
 from opsassay.web.browsing.app import view_app
 from opsassay.web.browsing.exporting import export
 from opsassay.web.browsing.kinds import PageQuery
+from opsassay.web.loopback import bound
 
 from .stores import ended, two_solvers
 from .test_browsing import data, golden, pages_over
@@ -180,3 +183,8 @@ def test_a_store_that_is_named_twice_is_shown_and_graded_once(tmp_path, monkeypa
     home = json.loads((tmp_path / "pages" / "index.json").read_text())
     assert ([store["name"] for store in home["stores"]], home["paging"]["of"]) == (["store"], 4)
     assert list(choose_stores([tmp_path / "pages" / ".." / "store", tmp_path / "store"])) == [tmp_path / "store"]
+
+
+def test_an_address_answers_as_soon_as_it_is_announced():
+    with closing(bound(0)) as listener:
+        socket.create_connection(listener.getsockname(), timeout=5).close()

@@ -83,7 +83,7 @@ class _Folder(click.Path):
     """A folder that may be made: not behind a file, and not among what a store keeps, where it would be taken for it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = Path(super().convert(value, param, ctx))
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
         for above in (path, *path.absolute().parents):
             if above.exists() and not above.is_dir():
                 self.fail(f"{above} is a file; choose another folder.", param, ctx)

@@ -94,7 +94,7 @@ def incident_of_task(shown: Shown, domain: str, task: str) -> StoredIncident | N
 def page_of_task(shown: Shown, domain: str, task: str) -> str | None:
     """Return the page of the incident that *task* of *domain* is, None where there is none."""
     one = incident_of_task(shown, domain, task)
-    return one and incident_page(one.store, one.id)
+    return incident_page(one.store, one.id) if one else None
 
 
 def task_name(shown: Shown, domain: str, task: str) -> str:
