@@ -16,6 +16,7 @@ from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf, KeptEvide
 from opsassay.bench.domains.ciso.worlds import ComplianceWorld
 from opsassay.cli import run
 from opsassay.errors import UserError
+from opsassay.web.browsing import comparing
 from opsassay.web.browsing.app import view_app
 from opsassay.web.browsing.exporting import export
 from opsassay.web.browsing.kinds import PageQuery
@@ -188,3 +189,11 @@ def test_a_store_that_is_named_twice_is_shown_and_graded_once(tmp_path, monkeypa
 def test_an_address_answers_as_soon_as_it_is_announced():
     with closing(bound(0)) as listener:
         socket.create_connection(listener.getsockname(), timeout=5).close()
+
+
+def test_files_show_the_first_of_many_tasks_that_flipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparing, "FLIPPED_IN_FILES", 3)
+    two_solvers(tmp_path, 6)
+    for live, shown in ((True, 5), (False, 3)):
+        compared = data(pages_over(tmp_path, live=live)[1], "compare/finops.good.poor.json")
+        assert (len(compared["flipped"]), compared["flipped_more"]) == (shown, 5 - shown)
