@@ -3,7 +3,7 @@
 A store of graded runs is made by code, and the command serves it as a user would call it. Printed are the first look at the
 store, the median and the slowest of several requests of each kind of page, how long after a run has begun and ended
 the stream of events says so, and the memory of the server. The bars are 300 ms for the first page and 1 s for an event;
-the exit code is 1 when one is missed. With --export it is how long all pages take as files, and how many and large they are.
+the exit code is 1 when one is missed. With --export: how long all pages take as files, how many, how large.
 """
 
 from __future__ import annotations
