@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+from contextlib import closing
 
 import pytest
 import yaml
@@ -14,9 +16,11 @@ from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf, KeptEvide
 from opsassay.bench.domains.ciso.worlds import ComplianceWorld
 from opsassay.cli import run
 from opsassay.errors import UserError
+from opsassay.web.browsing import comparing
 from opsassay.web.browsing.app import view_app
 from opsassay.web.browsing.exporting import export
 from opsassay.web.browsing.kinds import PageQuery
+from opsassay.web.loopback import bound
 
 from .stores import ended, two_solvers
 from .test_browsing import data, golden, pages_over
@@ -61,7 +65,9 @@ def test_a_board_says_why_nobody_is_ranked_and_leads_to_every_solver(tmp_path):
     assert board["answer"].startswith(
         "Nobody is ranked on 3 tasks; poor succeeded on 100%: it cannot be separated from"
     )
-    assert data(pages, "trials/finops.json")["answer"].startswith(board["answer"])
+    trials = data(pages, "trials/finops.json")
+    assert trials["answer"].startswith(board["answer"])
+    assert [solver["name"] for solver in trials["solvers"]] == ["poor", "good", "new"]  # by success, not by name
     assert [row["page"] for row in board["boards"][0]["rows"]] == [
         "solvers/finops.poor.html",
         "solvers/finops.good.html",
@@ -180,3 +186,16 @@ def test_a_store_that_is_named_twice_is_shown_and_graded_once(tmp_path, monkeypa
     home = json.loads((tmp_path / "pages" / "index.json").read_text())
     assert ([store["name"] for store in home["stores"]], home["paging"]["of"]) == (["store"], 4)
     assert list(choose_stores([tmp_path / "pages" / ".." / "store", tmp_path / "store"])) == [tmp_path / "store"]
+
+
+def test_an_address_answers_as_soon_as_it_is_announced():
+    with closing(bound(0)) as listener:
+        socket.create_connection(listener.getsockname(), timeout=5).close()
+
+
+def test_files_show_the_first_of_many_tasks_that_flipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparing, "FLIPPED_IN_FILES", 3)
+    two_solvers(tmp_path, 6)
+    for live, shown in ((True, 5), (False, 3)):
+        compared = data(pages_over(tmp_path, live=live)[1], "compare/finops.good.poor.json")
+        assert (len(compared["flipped"]), compared["flipped_more"]) == (shown, 5 - shown)

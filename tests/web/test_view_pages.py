@@ -52,6 +52,7 @@ def test_a_run_is_on_one_clock_with_the_step_that_took_its_system_down(trials):
     assert lanes == ["steps", "actions", "probes", "controller · D4", "network · D3", "workload · D1", "user"]
     assert run["culprit"]["step"] == 2
     assert run["culprit"]["agent"] == "Mitigation"
+    assert run["culprit"]["reason"].startswith("broke \u201cavailability on the way\u201d: ")
     first, second = run["dips"]
     assert first["at_s"] == 12.0
     assert "ready replicas fell from 90% to 50%, 0.0 s later" in first["fell"]

@@ -23,10 +23,11 @@ def compared(
     metrics: Sequence[MetricDefinition],
     task_page: Callable[[str], str],
     task_name: Callable[[str], str] = lambda task: plain(task, 120),
+    most: int = MOST_FLIPPED,
 ) -> dict[str, Any]:
     """Return what the template compare_tables.html shows of two solvers; raises UserError without a task in common.
 
-    *task_page* tells the address of the page of a task, *task_name* what it may be called by.
+    *task_page* tells the address of the page of a task, *task_name* what it may be called by; *most* are shown.
     """
     names = plain(first.name, 120), plain(second.name, 120)
     tasks = sorted(first.scores.keys() & second.scores.keys())
@@ -50,8 +51,8 @@ def compared(
         "apart": {"one": len(first.scores) - len(tasks), "two": len(second.scores) - len(tasks)},
         "figures": [figure for figure in figures if figure],
         "level": LEVEL,
-        "flipped": flipped[:MOST_FLIPPED],
-        "flipped_more": max(0, len(flipped) - MOST_FLIPPED),
+        "flipped": flipped[:most],
+        "flipped_more": max(0, len(flipped) - most),
         "only_one": sum(row["one"] > row["two"] for row in flipped),
         "only_two": sum(row["one"] < row["two"] for row in flipped),
     }

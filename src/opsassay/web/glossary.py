@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from opsassay.model.base import Noun
 from opsassay.model.incident import Label
 
 BASELINES = frozenset({"constant", "chance", "random", "loudest", "gap", "row_count_gap", "row-count-gap"})
 """Solvers that are in every table to show what no skill looks like."""
+
+_PREDICATE = re.compile(r"\bV_[a-z_]+\b")
 
 
 class MetricWord(Noun):
@@ -107,6 +111,11 @@ LABELS: dict[Label, str] = {
 def word(metric: str) -> MetricWord:
     """Return the words for *metric*; one that is not known is called by its own name."""
     return METRICS.get(metric) or MetricWord(title=metric, unit="", about="")
+
+
+def in_words(text: str) -> str:
+    """Return *text* with what a metric is called in the place of names such as V_temporal."""
+    return _PREDICATE.sub(lambda found: f"\u201c{word(found[0].lower()).title.lower()}\u201d", text)
 
 
 def written(value: float, unit: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from opsassay.model.trajectory import Attribution
 from opsassay.web.clock import Span
+from opsassay.web.glossary import in_words
 from opsassay.web.plain import plain
 
 MOST_WORDS = 600
@@ -34,7 +35,7 @@ def culprit_view(culprit: Attribution | None) -> View | None:
     """Return who is to blame and since which step, as pages show it."""
     if culprit is None or culprit.step_id is None:
         return None
-    agent, reason = plain(culprit.agent_name or "nobody known", 80), plain(culprit.reason, MOST_WORDS)
+    agent, reason = plain(culprit.agent_name or "nobody known", 80), in_words(plain(culprit.reason, MOST_WORDS))
     return {"step": culprit.step_id, "agent": agent, "reason": reason}
 
 

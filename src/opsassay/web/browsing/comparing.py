@@ -6,8 +6,11 @@ from opsassay.errors import UserError
 from opsassay.web.browsing.beside import beside_page
 from opsassay.web.browsing.rows import Shown, View, board_page, solver_page, trials_page
 from opsassay.web.browsing.stored_incidents import task_name
-from opsassay.web.compared import compared
+from opsassay.web.compared import MOST_FLIPPED, compared
 from opsassay.web.plain import plain
+
+FLIPPED_IN_FILES = 25
+"""Tasks that flipped of which a file shows both sides: each is a page, for every pair of solvers."""
 
 
 def compare_view(shown: Shown, domain: str, one: str, two: str) -> View:
@@ -24,6 +27,7 @@ def compare_view(shown: Shown, domain: str, one: str, two: str) -> View:
             standing.board.metrics,
             lambda task: beside_page(domain, task, one, two),
             lambda task: task_name(shown, domain, task),
+            MOST_FLIPPED if shown.live else FLIPPED_IN_FILES,
         ),
         "one": {"name": plain(one, 120), "page": solver_page(domain, one)},
         "two": {"name": plain(two, 120), "page": solver_page(domain, two)},

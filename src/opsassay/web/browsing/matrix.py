@@ -72,14 +72,14 @@ def _solvers(shown: Shown, domain: str) -> tuple[list[View], str, str]:
                 "key": name, "name": plain(name, 120), "page": solver_page(domain, name), "runs": len(runs),
                 "rank": rank_text(row) if row and row.rank is not None and not reference else "",
                 "order": row.rank if row and row.rank is not None else 10**6, "reference": reference,
-                "success": _interval(success) if success else "–",
+                "success": _interval(success) if success else "–", "behind": -success.value if success else 1.0,
             })  # fmt: skip
-    return sorted(found, key=lambda one: (one["reference"], one["order"], one["name"])), said, problem
+    return sorted(found, key=lambda one: (one["reference"], one["order"], one["behind"], one["name"])), said, problem
 
 
 def _shown(solver: View) -> View:
-    """Return *solver* without the name by which its runs are found, which is an agent's own text."""
-    return {name: value for name, value in solver.items() if name != "key"}
+    """Return *solver* without what it was sorted by, and the name by which its runs are found: an agent's own text."""
+    return {name: value for name, value in solver.items() if name not in ("key", "order", "behind")}
 
 
 def _interval(of: BoardFigure) -> str:
