@@ -45,6 +45,12 @@ def store(tmp_path_factory):
         ("level", {"attr.path": "down"}, every(5 * MINUTES, 200, 150, 100, 50, 0)),
         ("odd", {"attr.n": "1"}, every(10, 3, math.nan, 5)), ("odd", {"attr.n": "2"}, every(10, math.nan, math.nan, 7)),
         ("gone", {}, {0: 1.0}), *jobs,
+        *(("took.bucket", {"attr.start": "positive", "attr.le": le}, every(5 * MINUTES, *ramp(step, 11)))
+          for le, step in (("0.1", 5), (".2", 7), ("1e0", 11), ("+Inf", 12))),
+        ("took.bucket", {"attr.start": "negative", "attr.le": "-.2"}, every(5 * MINUTES, *ramp(1, 11))),
+        ("took.bucket", {"attr.start": "negative", "attr.le": "+Inf"}, every(5 * MINUTES, *ramp(4, 11))),
+        ("took.bucket", {"attr.start": "open", "attr.le": "1"}, every(5 * MINUTES, *ramp(1, 11))),
+        ("took.bucket", {"attr.start": "none"}, every(5 * MINUTES, *ramp(1, 11))),
     ]  # fmt: skip
     return read_series(views.recorded(recorded(tmp_path_factory.mktemp("r") / "incident", series)))
 
@@ -77,6 +83,16 @@ def instant(store, query, at_s):
         ("rate(hits[5m])", 50, {}),  # a range does not hold the instant at which it begins
         ('irate(hits{path="foo"}[50m])', 50, {"foo": 10 / 300}),
         ('irate(hits{path="bar"}[50m])', 30, {"bar": 0}),
+        ('histogram_quantile(0, took_bucket{start="positive"})', 50, {"positive": 0}),
+        ('histogram_quantile(0.2, took_bucket{start="positive"})', 50, {"positive": 0.048}),
+        ('histogram_quantile(0.5, rate(took_bucket{start="positive"}[10m]))', 50, {"positive": 0.15}),
+        ('histogram_quantile(0.8, sum by (le) (took_bucket{start="positive"}))', 50, {"": 0.72}),
+        ('histogram_quantile(0.99, took_bucket{start="positive"})', 50, {"positive": 1}),
+        ('histogram_quantile(0.1, took_bucket{start="negative"})', 50, {"negative": -0.2}),
+        ('histogram_quantile(1.1, took_bucket{start="positive"})', 50, {"positive": math.inf}),
+        ('histogram_quantile(-1, took_bucket{start="positive"})', 50, {"positive": -math.inf}),
+        ('histogram_quantile(0.5, took_bucket{start=~"open|none"})', 50, {"open": math.nan}),
+        ('histogram_quantile(0.5, took_bucket{start="positive"})', 0, {"positive": math.nan}),
         ("delta(level[20m])", 20, {"up": 200, "down": -200}),
         ("delta(level[20m])", 27, {"up": 155, "down": -155}),  # 100 in 10 min, 3 min to the start, half a step to the end
         ("avg_over_time(level[20m])", 20, {"up": 125, "down": 75}),
@@ -226,7 +242,7 @@ def test_a_name_stays_with_what_is_selected_and_goes_with_what_is_computed(store
         ("hits atan2 hits", "the operator atan2 is outside the subset"),
         ("hits * on(none) group_left work", "matching labels must be unique on one side"),
         ("count_values('v', hits)", "the aggregation count_values() is outside the subset"),
-        ("histogram_quantile(0.9, hits)", "the function histogram_quantile() is outside the subset"),
+        ("histogram_fraction(0, 1, hits)", "the function histogram_fraction() is outside the subset"),
         ('{path="a" or job="b"}', "'or' between matchers is outside the subset"),
         ("hits * on(nothing) work", "many-to-many matching not allowed"),
         ('{__name__=~"gone|again"} + 1', "vector cannot contain metrics with the same labelset"),
@@ -269,7 +285,8 @@ def test_every_function_of_the_subset_is_on_its_page_and_evaluated(store):
     page = (ROOT / "docs" / "adapters.md").read_text()
     assert [name for name in FUNCTIONS if f"`{name}`" not in page and f"`{name}()`" not in page] == []
     for name in FUNCTIONS:
-        argument = {"time": "", "vector": "1", "clamp": "hits, 1, 2", "clamp_min": "hits, 1", "clamp_max": "hits, 1"}
+        argument = {"time": "", "vector": "1", "clamp": "hits, 1, 2", "clamp_min": "hits, 1", "clamp_max": "hits, 1",
+                    "histogram_quantile": "0.5, hits"}  # fmt: skip
         if name not in argument:
             argument[name] = "hits[10m]" if name in RANGE_FUNCTIONS else "hits"
         evaluated(store, f"{name}({argument[name]})", 600)

@@ -10,6 +10,7 @@ import promql_parser as promql
 
 from opsassay.apis.promql.aggregating import Grouping, aggregate, grouping_by, grouping_without
 from opsassay.apis.promql.elementwise import applied, as_number
+from opsassay.apis.promql.histograms import histogram_quantile
 from opsassay.apis.promql.operators import Operand, operate
 from opsassay.apis.promql.selecting import select
 from opsassay.apis.promql.values import (
@@ -100,6 +101,10 @@ class Evaluation:
 
     def _of_values(self, name: str, call: promql.Call) -> Operand:
         inner, *others = (self._evaluate(argument) for argument in call.args)
+        if name == "histogram_quantile":
+            assert not isinstance(inner, Vectors)
+            assert isinstance(others[0], Vectors)
+            return histogram_quantile(inner, others[0])
         if name == "vector":
             assert not isinstance(inner, Vectors)
             return Vectors([{}], inner[None, :], np.ones((1, len(inner)), dtype=bool))
