@@ -13,6 +13,7 @@ from apis.recordings import START_S, every, recorded
 from opsassay.apis import views
 from opsassay.apis.encoding import matrix_json, number_text
 from opsassay.apis.promql.evaluating import Evaluation
+from opsassay.apis.promql.histograms import histogram_quantile
 from opsassay.apis.promql.parsing import FUNCTIONS, parse
 from opsassay.apis.promql.values import PromqlError, Vectors
 from opsassay.apis.promql.windows import RANGE_FUNCTIONS
@@ -50,6 +51,9 @@ def store(tmp_path_factory):
         ("took.bucket", {"attr.start": "negative", "attr.le": "-.2"}, every(5 * MINUTES, *ramp(1, 11))),
         ("took.bucket", {"attr.start": "negative", "attr.le": "+Inf"}, every(5 * MINUTES, *ramp(4, 11))),
         ("took.bucket", {"attr.start": "open", "attr.le": "1"}, every(5 * MINUTES, *ramp(1, 11))),
+        ("took.bucket", {"attr.start": "late", "attr.le": "1"}, every(5 * MINUTES, *ramp(0, 11))),
+        ("took.bucket", {"attr.start": "late", "attr.le": "2"}, every(5 * MINUTES, *ramp(2, 11))),
+        ("took.bucket", {"attr.start": "late", "attr.le": "+Inf"}, every(5 * MINUTES, *ramp(2, 11))),
         ("took.bucket", {"attr.start": "none"}, every(5 * MINUTES, *ramp(1, 11))),
     ]  # fmt: skip
     return read_series(views.recorded(recorded(tmp_path_factory.mktemp("r") / "incident", series)))
@@ -89,6 +93,8 @@ def instant(store, query, at_s):
         ('histogram_quantile(0.8, sum by (le) (took_bucket{start="positive"}))', 50, {"": 0.72}),
         ('histogram_quantile(0.99, took_bucket{start="positive"})', 50, {"positive": 1}),
         ('histogram_quantile(0.1, took_bucket{start="negative"})', 50, {"negative": -0.2}),
+        ('histogram_quantile(0, took_bucket{start="late"})', 50, {"late": math.nan}),
+        ('histogram_quantile(0.5, took_bucket{start="late"})', 50, {"late": 1.5}),
         ('histogram_quantile(1.1, took_bucket{start="positive"})', 50, {"positive": math.inf}),
         ('histogram_quantile(-1, took_bucket{start="positive"})', 50, {"positive": -math.inf}),
         ('histogram_quantile(0.5, took_bucket{start=~"open|none"})', 50, {"open": math.nan}),
@@ -277,6 +283,34 @@ def test_a_query_ends_at_its_deadline(store):
     with pytest.raises(PromqlError) as caught:
         Evaluation(store, np.array([0]), time.monotonic() - 1).evaluate(parse("hits"))
     assert (caught.value.kind, caught.value.status) == ("timeout", 503)
+
+
+def test_many_histograms_are_given_up_when_the_time_is_over():
+    labels = [{"n": f"{number}", "le": le} for number in range(100) for le in ("1", "+Inf")]
+    buckets = Vectors(labels, np.ones((200, 3)), np.ones((200, 3), dtype=bool))
+    left = iter([False] * 5)
+
+    def in_time():
+        if next(left, True):
+            raise PromqlError("query timed out", "timeout", 503)
+
+    with pytest.raises(PromqlError, match="timed out"):
+        histogram_quantile(np.full(3, 0.5), buckets, in_time)
+    assert histogram_quantile(np.full(3, 0.5), buckets, lambda: None).values.tolist() == [[0.5] * 3] * 100
+
+
+def test_a_bucket_that_is_not_there_at_a_step_is_none_of_that_step():
+    buckets = Vectors(
+        [{"le": le} for le in ("1", "2", "4", "+Inf")],
+        np.array([[2.0, 2], [3, 3], [4, 4], [4, 4]]),
+        np.array([[True, True], [True, False], [True, True], [True, False]]),
+    )
+    found = histogram_quantile(np.array([0.75, 0.75]), buckets, lambda: None)
+    assert found.present.all()
+    assert found.values[0, 0] == 2
+    assert math.isnan(found.values[0, 1])  # without the last bucket it is no histogram
+    buckets.present[3, 1] = True
+    assert histogram_quantile(np.array([0.75, 0.75]), buckets, lambda: None).values.tolist() == [[2, 2.5]]
 
 
 def test_every_function_of_the_subset_is_on_its_page_and_evaluated(store):

@@ -63,8 +63,7 @@ class Evaluation:
         return found
 
     def _evaluate(self, expression: promql.Expr) -> Operand:  # noqa: PLR0911 - one for each kind of expression
-        if time.monotonic() > self.deadline:
-            raise PromqlError(TIMED_OUT, "timeout", 503)
+        self._require_time()
         match expression:
             case promql.NumberLiteral():
                 return np.full(len(self.steps_ms), expression.val)
@@ -82,6 +81,10 @@ class Evaluation:
                 left, right = self._evaluate(expression.lhs), self._evaluate(expression.rhs)
                 return operate(str(expression.op), expression.modifier, left, right)
         raise PromqlError(f"invalid expression type for an evaluation at steps: {type(expression).__name__}")
+
+    def _require_time(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise PromqlError(TIMED_OUT, "timeout", 503)
 
     def _selected(self, selector: promql.VectorSelector) -> Vectors:
         numbers = self._numbers(selector)
@@ -104,7 +107,7 @@ class Evaluation:
         if name == "histogram_quantile":
             assert not isinstance(inner, Vectors)
             assert isinstance(others[0], Vectors)
-            return histogram_quantile(inner, others[0])
+            return histogram_quantile(inner, others[0], self._require_time)
         if name == "vector":
             assert not isinstance(inner, Vectors)
             return Vectors([{}], inner[None, :], np.ones((1, len(inner)), dtype=bool))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,26 +12,30 @@ from opsassay.apis.series import Labels, Values
 BOUND = "le"
 
 
-def histogram_quantile(quantile: Values, buckets: Vectors) -> Vectors:
-    """Return the *quantile* at each step of every histogram that *buckets* hold; series without a bound are none of it."""
+def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[], None]) -> Vectors:
+    """Return the *quantile* at each step of every histogram that *buckets* hold; series without a bound are none of it.
+
+    *in_time* is asked again and again, and raises when it has taken too long.
+    """
     groups: dict[tuple[tuple[str, str], ...], list[tuple[float, int]]] = {}
     for row, labels in enumerate(buckets.labels):
         if (bound := _bound(labels)) is not None:
             rest = {name: value for name, value in unnamed(labels).items() if name != BOUND}
             groups.setdefault(key_of(rest), []).append((bound, row))
-    steps = buckets.values.shape[1]
-    values, present = np.full((len(groups), steps), np.nan), np.zeros((len(groups), steps), dtype=bool)
+    shape = (len(groups), buckets.values.shape[1])
+    values, present = np.full(shape, np.nan), np.zeros(shape, dtype=bool)
     for number, members in enumerate(groups.values()):
-        bounds = sorted({bound for bound, _ in members})
-        counts, there = np.zeros((len(bounds), steps)), np.zeros((len(bounds), steps), dtype=bool)
-        for bound, row in members:  # equal bounds, written differently, are one bucket
-            at = bounds.index(bound)
-            counts[at] += np.where(buckets.present[row], buckets.values[row], 0.0)
-            there[at] |= buckets.present[row]
-        present[number] = there.any(axis=0)
-        for step in np.flatnonzero(present[number]).tolist():
-            kept = there[:, step]
-            values[number, step] = _at(float(quantile[step]), np.array(bounds)[kept], counts[kept, step])
+        bounds, owners = np.unique([bound for bound, _ in members], return_inverse=True)
+        rows = [row for _, row in members]
+        counts, there = np.zeros((len(bounds), shape[1])), np.zeros((len(bounds), shape[1]), dtype=bool)
+        np.add.at(counts, owners, np.where(buckets.present[rows], buckets.values[rows], 0.0))
+        np.logical_or.at(there, owners, buckets.present[rows])  # equal bounds, written differently, are one bucket
+        patterns, pattern = np.unique(there, axis=1, return_inverse=True)
+        for at, kept in enumerate(patterns.T):
+            in_time()
+            steps = np.flatnonzero(pattern.ravel() == at)
+            present[number, steps] = kept.any()
+            values[number, steps] = _at(quantile[steps], bounds[kept], counts[np.ix_(kept, steps)])
     return Vectors([dict(key) for key in groups], values, present)
 
 
@@ -42,20 +46,20 @@ def _bound(labels: Labels) -> float | None:
         return None
 
 
-def _at(quantile: float, bounds: Values, counts: Values) -> float:
-    """Return the *quantile* of one histogram: within a bucket observations are spread evenly."""
-    if math.isnan(quantile) or len(bounds) < 2 or not math.isinf(bounds[-1]):
-        return math.nan
-    if not 0 <= quantile <= 1:
-        return math.copysign(math.inf, quantile)
+def _at(quantile: Values, bounds: Values, counts: Values) -> Values:
+    """Return the *quantile* of one histogram at each step of *counts* (buckets, steps).
+
+    Within a bucket observations are spread evenly. An empty first bucket, or no observation at all, gives NaN.
+    """
+    if len(bounds) < 2 or bounds[-1] != np.inf:
+        return np.full(len(quantile), np.nan)
     counts = np.maximum.accumulate(counts)  # rates of counters that were read one by one need not rise
-    if not counts[-1] > 0:
-        return math.nan
-    rank = quantile * float(counts[-1])
-    at = int(np.searchsorted(counts[:-1], rank, side="left"))
-    if at == len(bounds) - 1:
-        return float(bounds[-2])
-    if at == 0 and bounds[0] <= 0:
-        return float(bounds[0])
-    begin, before = (float(bounds[at - 1]), float(counts[at - 1])) if at else (0.0, 0.0)
-    return begin + (float(bounds[at]) - begin) * float(rank - before) / (float(counts[at]) - before)
+    steps, rank = np.arange(len(quantile)), quantile * counts[-1]
+    at = (counts[:-1] < rank).sum(axis=0)
+    begin, before = np.append(0.0, bounds)[at], np.vstack([np.zeros(len(steps)), counts])[at, steps]
+    found = begin + (bounds[at] - begin) * (rank - before) / (counts[at, steps] - before)
+    found = np.where((at == 0) & (bounds[0] <= 0), bounds[0], found)
+    found = np.where(at == len(bounds) - 1, bounds[-2], found)
+    found = np.where(counts[-1] > 0, found, np.nan)
+    outside = np.where(quantile < 0, -np.inf, np.where(quantile > 1, np.inf, found))
+    return np.where(np.isnan(quantile), np.nan, outside)
