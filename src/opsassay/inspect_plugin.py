@@ -16,20 +16,24 @@ import anyio
 from inspect_ai import Task, task
 from inspect_ai.agent import AgentPrompt, AgentSubmit, as_solver, react
 from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ModelOutput
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolDef, ToolError
 from inspect_ai.util import store
 
+from opsassay.agents.base import agent_named
 from opsassay.agents.contract import AnswerError, read_answer
 from opsassay.agents.limits import Limits
 from opsassay.agents.prompts import harness_prompt
 from opsassay.agents.tools import MAX_ROWS, TOOLS, TelemetryToolbox
 from opsassay.bench.domains.diagnosis.exams import open_suite
 from opsassay.bench.domains.diagnosis.given_answers import grade_given
+from opsassay.bench.domains.diagnosis.inspect_agents import answer_of
 from opsassay.bench.domains.diagnosis.inspect_logs import ABOUT, about, shown_scores
 from opsassay.bench.domains.diagnosis.items import IncidentItem
 from opsassay.grading.profiles import profile_named
+from opsassay.model.incident import Incident
 from opsassay.model.run import Solver as SolverNoun
 from opsassay.telemetry.sql import LockedSql
 from opsassay.telemetry.tree import Case
@@ -52,6 +56,7 @@ class _Desk:
     sql: LockedSql
     toolbox: TelemetryToolbox
     services: list[str]
+    incident: Incident
     calls: int = 0
 
 
@@ -89,7 +94,7 @@ def telemetry(incidents: str) -> Solver:
         del generate
         pack = _opened(incidents)[str(state.sample_id)][0].datapack
         sql = LockedSql(pack, timeout_s=LIMITS.query_seconds, max_rows=MAX_ROWS).__enter__()
-        _DESKS[state.uuid] = _Desk(sql, TelemetryToolbox(sql), pack.services())
+        _DESKS[state.uuid] = _Desk(sql, TelemetryToolbox(sql), pack.services(), pack.incident)
         store().set(_SAMPLE, state.uuid)
         state.tools = [tool.as_tool() for tool in telemetry_tools()]
         return state
@@ -118,6 +123,25 @@ def investigator() -> Solver:
             submit=AgentSubmit(tool=handing_in, answer_only=True, keep_in_messages=True),
         )
     )
+
+
+@solver
+def agent(name: str = "rca") -> Solver:
+    """Return our own agent called *name*, or ``module:class`` of one, at work with inspect_ai's model and our tools.
+
+    Raises NotFoundError, UserError for an unknown agent.
+    """
+    agent_named(name)
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        del generate
+        desk = _desk()
+        said = await anyio.to_thread.run_sync(answer_of, name, desk.incident, desk.services, desk.toolbox, LIMITS)
+        state.output = ModelOutput.from_content(str(state.model), said)
+        state.messages.append(state.output.message)
+        return state
+
+    return solve
 
 
 @scorer(metrics={"*": [mean(), stderr()]})

@@ -130,7 +130,7 @@ found["tempo"] = len(json.loads(fetched(os.environ["TEMPO_URL"] + "/api/search?l
 found["spans"] = len(json.loads(fetched(os.environ["JAEGER_URL"] + "/api/traces?service=cart&limit=1500")[1])["data"])
 """
     whole = examined(code)
-    assert (whole["services"], whole["spans"]) == (["cart", "frontend", "store"], 120)
+    assert (whole["services"], whole["spans"]) == (["cart", "frontend", "loadgenerator", "store"], 120)
     masked = examined(code, mask=Mask(drop=("metrics",)))
     assert set(whole["metrics"]) - set(masked["metrics"]) == {"container_cpu_usage"}
     assert masked["spans"] == 120

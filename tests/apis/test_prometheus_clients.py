@@ -18,6 +18,10 @@ from prometheus_api_client import (
 from apis.recordings import AWKWARD, START_S, alert, every, got, recorded, served
 from telemetry.packs import START_NS, make_pack
 
+SPAN_METRICS = [
+    f"traces_spanmetrics_{name}" for name in ("calls_total", "latency_bucket", "latency_count", "latency_sum")
+]
+
 
 def at(second):
     return datetime.fromtimestamp(START_S + second, UTC)
@@ -44,11 +48,34 @@ def client(url):
 
 def test_the_client_finds_the_server_and_its_metrics(client):
     assert client.check_prometheus_connection()
-    assert client.all_metrics() == ["_9lives", "queue_length", "queue_length_2"]
-    assert client.get_label_names() == ["__name__", "pod", "service", "who_"]
+    assert client.all_metrics() == ["_9lives", "queue_length", "queue_length_2", *SPAN_METRICS]
+    own = ["__name__", "pod", "service", "who_"]
+    assert client.get_label_names() == sorted([*own, "le", "span_kind", "span_name", "status_code"])
     assert client.get_label_values("service") == sorted(["back", "front", "other", AWKWARD])
     described = client.get_metric_metadata("queue_length")
     assert described[0]["help"] == "queue.length of the table metrics_sum"
+
+
+def test_the_client_asks_for_percentiles_of_latency(tmp_path):
+    spans = [
+        {"duration": ms * 10**6, "time_s": 60 + ms, "attr.span_kind": "Server", "attr.status_code": status}
+        for ms in range(1, 101)
+        for status in (["Error"] if ms > 90 else ["Unset"])
+    ]
+    latency = 'traces_spanmetrics_latency_bucket{service="front", span_kind="SPAN_KIND_SERVER"'
+    asked = {
+        f"sum({latency}, le='0.064'}})": 64,  # 1 to 64 ms
+        f"histogram_quantile(0.95, sum by (le) ({latency}}}))": (64 + 64 * (95 - 64) / 36) / 1000,
+        f"histogram_quantile(0.5, sum by (le) (rate({latency}}}[5m] @ {START_S + 240})))": (32 + 32 * 18 / 32) / 1000,
+        'sum(traces_spanmetrics_calls_total{status_code="STATUS_CODE_ERROR"})': 10,
+        'sum(traces_spanmetrics_latency_sum{span_kind="SPAN_KIND_SERVER"})': sum(range(1, 101)) / 1000,
+    }
+    with served(recorded(tmp_path / "incident", [], spans=spans)) as url, PrometheusConnect(url=url) as client:
+        for query, expected in asked.items():
+            ((_, value),) = [one["value"] for one in client.custom_query(query)]
+            assert float(value) == pytest.approx(expected), query
+        begun = client.custom_query(f"sum({latency}, le='+Inf'}})", params={"time": START_S + 120})
+    assert begun[0]["value"][1] == "59"  # those that had ended by then
 
 
 def test_the_client_reads_values_at_an_instant(client):

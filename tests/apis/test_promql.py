@@ -13,6 +13,7 @@ from apis.recordings import START_S, every, recorded
 from opsassay.apis import views
 from opsassay.apis.encoding import matrix_json, number_text
 from opsassay.apis.promql.evaluating import Evaluation
+from opsassay.apis.promql.histograms import histogram_quantile
 from opsassay.apis.promql.parsing import FUNCTIONS, parse
 from opsassay.apis.promql.values import PromqlError, Vectors
 from opsassay.apis.promql.windows import RANGE_FUNCTIONS
@@ -45,6 +46,15 @@ def store(tmp_path_factory):
         ("level", {"attr.path": "down"}, every(5 * MINUTES, 200, 150, 100, 50, 0)),
         ("odd", {"attr.n": "1"}, every(10, 3, math.nan, 5)), ("odd", {"attr.n": "2"}, every(10, math.nan, math.nan, 7)),
         ("gone", {}, {0: 1.0}), *jobs,
+        *(("took.bucket", {"attr.start": "positive", "attr.le": le}, every(5 * MINUTES, *ramp(step, 11)))
+          for le, step in (("0.1", 5), (".2", 7), ("1e0", 11), ("+Inf", 12))),
+        ("took.bucket", {"attr.start": "negative", "attr.le": "-.2"}, every(5 * MINUTES, *ramp(1, 11))),
+        ("took.bucket", {"attr.start": "negative", "attr.le": "+Inf"}, every(5 * MINUTES, *ramp(4, 11))),
+        ("took.bucket", {"attr.start": "open", "attr.le": "1"}, every(5 * MINUTES, *ramp(1, 11))),
+        ("took.bucket", {"attr.start": "late", "attr.le": "1"}, every(5 * MINUTES, *ramp(0, 11))),
+        ("took.bucket", {"attr.start": "late", "attr.le": "2"}, every(5 * MINUTES, *ramp(2, 11))),
+        ("took.bucket", {"attr.start": "late", "attr.le": "+Inf"}, every(5 * MINUTES, *ramp(2, 11))),
+        ("took.bucket", {"attr.start": "none"}, every(5 * MINUTES, *ramp(1, 11))),
     ]  # fmt: skip
     return read_series(views.recorded(recorded(tmp_path_factory.mktemp("r") / "incident", series)))
 
@@ -77,6 +87,18 @@ def instant(store, query, at_s):
         ("rate(hits[5m])", 50, {}),  # a range does not hold the instant at which it begins
         ('irate(hits{path="foo"}[50m])', 50, {"foo": 10 / 300}),
         ('irate(hits{path="bar"}[50m])', 30, {"bar": 0}),
+        ('histogram_quantile(0, took_bucket{start="positive"})', 50, {"positive": 0}),
+        ('histogram_quantile(0.2, took_bucket{start="positive"})', 50, {"positive": 0.048}),
+        ('histogram_quantile(0.5, rate(took_bucket{start="positive"}[10m]))', 50, {"positive": 0.15}),
+        ('histogram_quantile(0.8, sum by (le) (took_bucket{start="positive"}))', 50, {"": 0.72}),
+        ('histogram_quantile(0.99, took_bucket{start="positive"})', 50, {"positive": 1}),
+        ('histogram_quantile(0.1, took_bucket{start="negative"})', 50, {"negative": -0.2}),
+        ('histogram_quantile(0, took_bucket{start="late"})', 50, {"late": math.nan}),
+        ('histogram_quantile(0.5, took_bucket{start="late"})', 50, {"late": 1.5}),
+        ('histogram_quantile(1.1, took_bucket{start="positive"})', 50, {"positive": math.inf}),
+        ('histogram_quantile(-1, took_bucket{start="positive"})', 50, {"positive": -math.inf}),
+        ('histogram_quantile(0.5, took_bucket{start=~"open|none"})', 50, {"open": math.nan}),
+        ('histogram_quantile(0.5, took_bucket{start="positive"})', 0, {"positive": math.nan}),
         ("delta(level[20m])", 20, {"up": 200, "down": -200}),
         ("delta(level[20m])", 27, {"up": 155, "down": -155}),  # 100 in 10 min, 3 min to the start, half a step to the end
         ("avg_over_time(level[20m])", 20, {"up": 125, "down": 75}),
@@ -226,7 +248,7 @@ def test_a_name_stays_with_what_is_selected_and_goes_with_what_is_computed(store
         ("hits atan2 hits", "the operator atan2 is outside the subset"),
         ("hits * on(none) group_left work", "matching labels must be unique on one side"),
         ("count_values('v', hits)", "the aggregation count_values() is outside the subset"),
-        ("histogram_quantile(0.9, hits)", "the function histogram_quantile() is outside the subset"),
+        ("histogram_fraction(0, 1, hits)", "the function histogram_fraction() is outside the subset"),
         ('{path="a" or job="b"}', "'or' between matchers is outside the subset"),
         ("hits * on(nothing) work", "many-to-many matching not allowed"),
         ('{__name__=~"gone|again"} + 1', "vector cannot contain metrics with the same labelset"),
@@ -263,13 +285,42 @@ def test_a_query_ends_at_its_deadline(store):
     assert (caught.value.kind, caught.value.status) == ("timeout", 503)
 
 
+def test_many_histograms_are_given_up_when_the_time_is_over():
+    labels = [{"n": f"{number}", "le": le} for number in range(100) for le in ("1", "+Inf")]
+    buckets = Vectors(labels, np.ones((200, 3)), np.ones((200, 3), dtype=bool))
+    left = iter([False] * 5)
+
+    def in_time():
+        if next(left, True):
+            raise PromqlError("query timed out", "timeout", 503)
+
+    with pytest.raises(PromqlError, match="timed out"):
+        histogram_quantile(np.full(3, 0.5), buckets, in_time)
+    assert histogram_quantile(np.full(3, 0.5), buckets, lambda: None).values.tolist() == [[0.5] * 3] * 100
+
+
+def test_a_bucket_that_is_not_there_at_a_step_is_none_of_that_step():
+    buckets = Vectors(
+        [{"le": le} for le in ("1", "2", "4", "+Inf")],
+        np.array([[2.0, 2], [3, 3], [4, 4], [4, 4]]),
+        np.array([[True, True], [True, False], [True, True], [True, False]]),
+    )
+    found = histogram_quantile(np.array([0.75, 0.75]), buckets, lambda: None)
+    assert found.present.all()
+    assert found.values[0, 0] == 2
+    assert math.isnan(found.values[0, 1])  # without the last bucket it is no histogram
+    buckets.present[3, 1] = True
+    assert histogram_quantile(np.array([0.75, 0.75]), buckets, lambda: None).values.tolist() == [[2, 2.5]]
+
+
 def test_every_function_of_the_subset_is_on_its_page_and_evaluated(store):
     from test_docs import ROOT
 
     page = (ROOT / "docs" / "adapters.md").read_text()
     assert [name for name in FUNCTIONS if f"`{name}`" not in page and f"`{name}()`" not in page] == []
     for name in FUNCTIONS:
-        argument = {"time": "", "vector": "1", "clamp": "hits, 1, 2", "clamp_min": "hits, 1", "clamp_max": "hits, 1"}
+        argument = {"time": "", "vector": "1", "clamp": "hits, 1, 2", "clamp_min": "hits, 1", "clamp_max": "hits, 1",
+                    "histogram_quantile": "0.5, hits"}  # fmt: skip
         if name not in argument:
             argument[name] = "hits[10m]" if name in RANGE_FUNCTIONS else "hits"
         evaluated(store, f"{name}({argument[name]})", 600)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from opsassay.apis.naming import apart, label_name, metric_name
+from opsassay.apis.span_metrics import CountedSpans, counted_spans
 from opsassay.apis.views import View
 from opsassay.telemetry.schema import REQUIRED
 
@@ -96,9 +97,11 @@ def read_series(view: View) -> SeriesStore:
     """Return the series of *view*; raises DatapackError when a table is damaged.
 
     Gauges and sums are as they were recorded. A histogram ``x`` becomes the counters ``x_count`` and ``x_sum``, added up
-    from its records since the recording began, and the gauges ``x_min`` and ``x_max``; the tables keep no buckets.
+    from its records since the recording began, and the gauges ``x_min`` and ``x_max``; the tables keep no buckets. Spans
+    are counted too, and their latencies by buckets (`span_metrics.py`).
     """
     parts = [part for table in _TABLES for part in _parts(view, table)]
+    parts += [_part_of_spans(counted) for counted in counted_spans(view)]
     order = sorted(range(len(parts)), key=lambda at: (parts[at].raw, parts[at].table))
     names = apart(parts[at].name for at in order)
     labels: list[Labels] = []
@@ -150,6 +153,14 @@ def _parts(view: View, table: str) -> list[_SeriesPart]:
         ]
         found += [_part(str(raw), table, number, labels, series) for number in numbers]
     return found
+
+
+def _part_of_spans(counted: CountedSpans) -> _SeriesPart:
+    series, ticks = counted.values.shape
+    counts, ms = np.full(series, ticks, dtype=np.int64), np.tile(counted.ms, series)
+    return _SeriesPart(
+        counted.name, "traces", counted.name, "counter", counted.labels, counts, ms, counted.values.ravel()
+    )
 
 
 def _part(raw: str, table: str, number: str, labels: list[Labels], series: pl.DataFrame) -> _SeriesPart:

@@ -10,6 +10,7 @@ import promql_parser as promql
 
 from opsassay.apis.promql.aggregating import Grouping, aggregate, grouping_by, grouping_without
 from opsassay.apis.promql.elementwise import applied, as_number
+from opsassay.apis.promql.histograms import histogram_quantile
 from opsassay.apis.promql.operators import Operand, operate
 from opsassay.apis.promql.selecting import select
 from opsassay.apis.promql.values import (
@@ -62,8 +63,7 @@ class Evaluation:
         return found
 
     def _evaluate(self, expression: promql.Expr) -> Operand:  # noqa: PLR0911 - one for each kind of expression
-        if time.monotonic() > self.deadline:
-            raise PromqlError(TIMED_OUT, "timeout", 503)
+        self._require_time()
         match expression:
             case promql.NumberLiteral():
                 return np.full(len(self.steps_ms), expression.val)
@@ -81,6 +81,10 @@ class Evaluation:
                 left, right = self._evaluate(expression.lhs), self._evaluate(expression.rhs)
                 return operate(str(expression.op), expression.modifier, left, right)
         raise PromqlError(f"invalid expression type for an evaluation at steps: {type(expression).__name__}")
+
+    def _require_time(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise PromqlError(TIMED_OUT, "timeout", 503)
 
     def _selected(self, selector: promql.VectorSelector) -> Vectors:
         numbers = self._numbers(selector)
@@ -100,6 +104,10 @@ class Evaluation:
 
     def _of_values(self, name: str, call: promql.Call) -> Operand:
         inner, *others = (self._evaluate(argument) for argument in call.args)
+        if name == "histogram_quantile":
+            assert not isinstance(inner, Vectors)
+            assert isinstance(others[0], Vectors)
+            return histogram_quantile(inner, others[0], self._require_time)
         if name == "vector":
             assert not isinstance(inner, Vectors)
             return Vectors([{}], inner[None, :], np.ones((1, len(inner)), dtype=bool))

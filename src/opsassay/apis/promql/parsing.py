@@ -22,7 +22,7 @@ FUNCTIONS = frozenset(
     {
         "rate", "irate", "increase", "delta", "avg_over_time", "min_over_time", "max_over_time", "sum_over_time",
         "count_over_time", "last_over_time", "stddev_over_time", "present_over_time", "changes", "resets", "idelta",
-        "time", "vector", "scalar", "absent", "sort", "sort_desc", *ELEMENTWISE,
+        "time", "vector", "scalar", "absent", "sort", "sort_desc", "histogram_quantile", *ELEMENTWISE,
     }
 )  # fmt: skip
 AGGREGATIONS = frozenset(

@@ -35,8 +35,12 @@ def output(tool, arguments):
     return ModelOutput.for_tool_call("mockllm", tool, arguments).model_copy(update={"usage": usage})
 
 model = get_model("mockllm/model", custom_outputs=[output(*one) for one in said["outputs"]])
+solver = None
+if "agent" in said:
+    from opsassay.inspect_plugin import agent
+    solver = agent(said["agent"])
 (log,) = eval("opsassay/diagnosis", task_args={"incidents": said["incidents"]}, model=model, log_dir=said["logs"],
-              display="none", epochs=3, max_samples=1, message_limit=10)
+              display="none", epochs=said.get("epochs", 3), max_samples=1, message_limit=10, solver=solver)
 print(json.dumps({"status": log.status, "location": log.location,
                   "scores": [sample.scores["grades"].value for sample in log.samples]}))
 """
@@ -56,6 +60,25 @@ def right_answer(store):
         for claim in answer[part]:
             claim["evidence"] = [{"kind": "trace", "sql": sql, "claim": "it is there"}]
     return json.dumps({key: answer[key] for key in ("root_causes", "propagation")})
+
+
+def test_our_own_agent_works_with_inspects_model_and_is_in_its_log(store, tmp_path, capsys):
+    pytest.importorskip("inspect_ai", reason="inspect_ai is not installed")
+    answer = right_answer(store)
+    outputs = [["list_tables", {}], ["query_sql", {"sql": "SELEC 1"}], [None, "It is the store."], [None, answer]]
+    asked = {"incidents": str(store), "logs": str(tmp_path / "logs"), "outputs": outputs, "agent": "rca", "epochs": 1}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], input=json.dumps(asked), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert (said["status"], [one["success"] for one in said["scores"]]) == ("success", [1]), done.stdout
+    assert run(["import", "inspect", said["location"], "-o", str(store), "--json"]) == 0
+    (item,) = json.loads(capsys.readouterr().out)["items"]
+    steps = read_one(Path(item["detail"])).steps
+    assert [step.output_content for step in steps][2:] == ["It is the store.", answer]
+    assert "abnormal_traces" in steps[1].input_context  # what list_tables said
+    assert read_run(Path(item["detail"])).spent["input_tokens"] == 28
 
 
 def test_inspect_runs_our_task_and_its_log_becomes_runs(store, tmp_path, capsys):

@@ -11,7 +11,6 @@ import json
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
 
 import yaml
 
@@ -25,7 +24,6 @@ from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
 HOME = "/opt/opsassay"
 """Where the container has what belongs to the trial."""
-LEVEL: Final = "plain"
 
 _INSTRUCTION = """\
 {prompt}
@@ -112,7 +110,7 @@ def _require_plain(scenario: Scenario) -> None:
     if scenario.environment.system.endswith((".yaml", ".yml")):
         raise RefusedError(f"its system is the file {scenario.environment.system}, which no image has.")
     for fault in (part.fault for plan in scenario.trigger.faults for part in plan.parts):
-        if fault != NO_FAULT and (refusal := REPERTOIRES[LEVEL].refusal(fault)) is not None:
+        if fault != NO_FAULT and (refusal := REPERTOIRES["plain"].refusal(fault)) is not None:
             raise RefusedError(f"{fault}: {refusal}")
 
 
