@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from opsassay.bench.core.store import RunStore
+from opsassay.model.background import Background
 from opsassay.model.json_lines import whole_lines
 from opsassay.model.run_folder import PHASES
 from opsassay.model.trajectory import PhaseName
@@ -80,20 +80,15 @@ class PhaseReader:
                 move_cell(connection, self.cell, bundle=desired, **started)
 
 
-@contextmanager
-def phases_followed(reader: PhaseReader) -> Iterator[None]:
-    """Have *reader* look again and again while the block runs."""
-    ended = threading.Event()
+class PhaseFollower(Background):
+    """Has *reader* look again and again while the block runs."""
 
-    def looking() -> None:
-        while not ended.wait(LOOK_S):
+    def __init__(self, reader: PhaseReader) -> None:
+        super().__init__(f"phases-{reader.cell}")
+        self._reader = reader
+
+    def work(self) -> None:
+        """Look, every `LOOK_S` seconds."""
+        while self.pause(LOOK_S):
             with suppress(SQLAlchemyError, OSError):  # a database that is being started again, a folder that is going
-                reader.look()
-
-    thread = threading.Thread(target=looking, name=f"phases-{reader.cell}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+                self._reader.look()

@@ -50,7 +50,7 @@ from opsassay.server.benchmarks import (
     take,
 )
 from opsassay.server.entry_tokens import relay_token
-from opsassay.server.phases import PhaseReader, phases_followed
+from opsassay.server.phases import PhaseFollower, PhaseReader
 from opsassay.server.queue import RUN_CELL, STALLED_S, app_of, queue_name
 
 _log = Log(__name__)
@@ -124,7 +124,7 @@ class Worker:
         with ExitStack() as stack:
             if job.live:
                 reader = PhaseReader(self.platform, store, cell, job.cell.hash, self.name, asked.hosted)
-                stack.enter_context(phases_followed(reader))
+                stack.enter_context(PhaseFollower(reader))
             else:
                 patiently(lambda: self._make_ready(cell, hosted=asked.hosted))
             if asked.hosted:
