@@ -88,8 +88,8 @@ def listen_on_port(port: int = 0) -> socket.socket:
         listener.bind(("127.0.0.1", port))
     except OSError as error:
         listener.close()
-        which = f"Port {port}" if port else "No port"
-        raise StartError(f"{which} of 127.0.0.1 {'cannot' if port else 'can'} be listened on: {error}.") from error
+        which = f"Port {port} of 127.0.0.1 cannot" if port else "No port of 127.0.0.1 can"
+        raise StartError(f"{which} be listened on ({error.strerror or error}); choose another.") from error
     listener.listen(MOST_CONNECTIONS)
     return listener
 

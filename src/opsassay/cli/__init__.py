@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import sys
 from typing import Any, NoReturn
@@ -14,6 +15,9 @@ from opsassay import __version__
 from opsassay.cli.output import echo
 from opsassay.errors import OpsAssayError, UserError, nearest
 from opsassay.extras import extra_for
+
+_PARTIAL = re.compile(r"\.([^/]+)\.[0-9a-f]{8}\.partial$")
+"""The end of a path that is written to until it is whole, as `telemetry.content` names it."""
 
 COMMANDS = {
     "demo": "Break a real system, explain the cascade, grade every method, write a report.",
@@ -145,7 +149,8 @@ def _explain(error: Exception) -> int:
     elif isinstance(error, OpsAssayError):
         echo(f"Error: {error}", err=True)
     elif isinstance(error, OSError):
-        where = f" ({error.filename})" if error.filename else ""
+        asked = _PARTIAL.sub(r"\1", os.fsdecode(error.filename or ""))  # nobody asked for the file beside it
+        where = f" ({asked})" if asked else ""
         echo(f"Error: {error.strerror or error}{where}; free the cause and try again.", err=True)
     _echo_notes(error)
     return getattr(error, "exit_code", 1)

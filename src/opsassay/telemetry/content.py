@@ -97,10 +97,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield partial
         _sync(partial)
         partial.replace(path)
-    except BaseException as error:
+    except BaseException:
         partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename == str(partial):
-            error.filename = str(path)  # nobody asked for the other one
         raise
     _sync(path.parent)
 
