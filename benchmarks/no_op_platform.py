@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+__all__ = ["Running", "no_op_platform"]
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 from server.conftest import Running  # type: ignore[import-not-found]  # noqa: E402 - tests are not installed

@@ -108,4 +108,4 @@ def _tasks_view(found: SetBoard) -> dict[str, Any]:
             "baselines": len(of) - len(agents), "by_baselines": sum(score == 1.0 for baseline, score in of if baseline),
         })  # fmt: skip
     unsolved = sum(not one["solved"] for one in tasks)
-    return {"answer": f"{len(tasks)} tasks, {unsolved} of which no agent always solves.", "tasks": tasks}
+    return {"answer": f"{len(tasks)} tasks, {unsolved} of which no solver always solves.", "tasks": tasks}
