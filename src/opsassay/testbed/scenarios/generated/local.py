@@ -161,7 +161,7 @@ def _scaled_away(place: FaultPlace) -> Broken | None:
 
 
 def credentials(*, gone: bool) -> Callable[[FaultPlace], Broken | None]:
-    """Return what keeps a service out of its database: a wrong password, or none at all."""
+    """Return what keeps a service out of its database: a wrong password, or an empty one."""
 
     def make(place: FaultPlace) -> Broken | None:
         service = place.system.services.get(place.target)
@@ -170,11 +170,8 @@ def credentials(*, gone: bool) -> Callable[[FaultPlace], Broken | None]:
         key = next((key for key in sorted(service.config) if key.endswith("_PASSWORD")), None)
         if key is None:
             return None
-        wrong = (
-            call("config unset", target=place.target, key=key)
-            if gone
-            else call("config set", target=place.target, key=key, value="changed-by-rotation")
-        )
+        # Unset, it would be asked for none: the user that has no password may do everything.
+        wrong = call("config set", target=place.target, key=key, value="" if gone else "changed-by-rotation")
         return replace(
             _unanswered(place),
             condition="its database does not let it in",
