@@ -8,8 +8,11 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import stat
 import subprocess
 from pathlib import Path
+
+from opsassay.errors import StartError
 
 PRIVATE_UID = 64999
 """The user of confined programs; below 65,536, so that it is there in containers that map no more users."""
@@ -56,9 +59,21 @@ def has_private_root() -> bool:
 
 
 def give(folder: Path) -> None:
-    """Make *folder* and all in it belong to whom `unprivileged` commands run as."""
+    """Make *folder* and all in it belong to whom `unprivileged` commands run as.
+
+    Raises StartError when they could not use it: without a private root they are `nobody`, who cannot enter everything.
+    """
     if os.geteuid() != 0:
         return
-    user: str | int = PRIVATE_UID if has_private_root() else "nobody"
-    for path in [folder, *folder.rglob("*")]:
-        shutil.chown(path, user)
+    private = has_private_root()
+    closed = [] if private else [above for above in folder.resolve().parents if not above.stat().st_mode & stat.S_IXOTH]
+    try:
+        for path in [folder, *folder.rglob("*")]:
+            shutil.chown(path, PRIVATE_UID if private else "nobody")
+    except OSError:
+        closed.append(folder)
+    if closed:
+        raise StartError(
+            f"Root may mount nothing here, so its database servers run as nobody, who cannot use {closed[-1]}; run as a "
+            "user other than root, or in a container with CAP_SYS_ADMIN."
+        )
