@@ -22,7 +22,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolDef, ToolError
 from inspect_ai.util import store
 
-from opsassay.agents.base import agent_named
+from opsassay.agents.base import AGENTS, agent_named
 from opsassay.agents.contract import AnswerError, read_answer
 from opsassay.agents.limits import Limits
 from opsassay.agents.prompts import harness_prompt
@@ -126,7 +126,7 @@ def investigator() -> Solver:
 
 
 @solver
-def agent(name: str = "rca") -> Solver:
+def agent(name: str = AGENTS.builtin_names()[0]) -> Solver:
     """Return our own agent called *name*, or ``module:class`` of one, at work with inspect_ai's model and our tools.
 
     Raises NotFoundError, UserError for an unknown agent.
