@@ -91,7 +91,7 @@ def extended(tmp_path):
             text=True,
             cwd=tmp_path,
             check=False,
-            env={**os.environ, "PYTHONPATH": f"{site}:{EXAMPLES}:{ROOT / 'tests'}"},
+            env={**os.environ, "COLUMNS": "80", "PYTHONPATH": f"{site}:{EXAMPLES}:{ROOT / 'tests'}"},
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
