@@ -56,8 +56,9 @@ def test_what_is_neither_an_incident_nor_a_running_system_is_one_sentence(tmp_pa
 def test_it_serves_until_it_is_interrupted_and_a_port_is_taken_once(tmp_path, sent):
     pack = make_pack(tmp_path / "p")
     with subprocess.Popen(
-        [*OPSASSAY, str(pack.path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as serving:
+        ["env", "--default-signal=INT", *OPSASSAY, str(pack.path)],  # whoever runs the tests may ignore it
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as serving:  # fmt: skip
         name, _, url = serving.stdout.readline().strip().removeprefix("export ").partition("=")
         with urllib.request.urlopen(f"{url}/-/healthy") as answer:
             assert (name, answer.status) == ("PROMETHEUS_URL", 200)
@@ -66,3 +67,21 @@ def test_it_serves_until_it_is_interrupted_and_a_port_is_taken_once(tmp_path, se
         serving.send_signal(sent)
         assert serving.wait(20) == 130
         assert "Interrupted" in serving.stderr.read()
+
+
+def test_where_interrupts_are_ignored_it_goes_on_serving(tmp_path):
+    pack = make_pack(tmp_path / "p")
+    with subprocess.Popen(
+        ["env", "--ignore-signal=INT", *OPSASSAY, str(pack.path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as serving:  # fmt: skip
+        url = serving.stdout.readline().strip().partition("=")[2]
+        for number, ends in ((signal.SIGINT, False), (signal.SIGTERM, True)):
+            with urllib.request.urlopen(f"{url}/-/healthy") as answer:
+                assert answer.status == 200
+            serving.send_signal(number)
+            if ends:
+                assert serving.wait(20) == 130
+            else:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    serving.wait(0.5)

@@ -41,8 +41,8 @@ def command(source: str, client: tuple[str, ...], port: int, substrate: str) -> 
         for name, value in variables.items():
             echo(f"export {name}={value}")
         say(f"opsassay: the APIs are on {url}; Ctrl-C ends it.")
-        signal.pause()  # an interruption ends it: `main` says so
-    return 0
+        while True:  # an interruption ends it: `main` says so
+            signal.pause()  # returns, too, where SIGINT is ignored and polars heeds it
 
 
 @contextmanager

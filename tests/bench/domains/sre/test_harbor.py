@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import opsassay
 from live import state_folder
 from opsassay.bench.domains.sre.harbor_trial import collect
 from opsassay.cli import run
@@ -65,7 +66,9 @@ def test_what_the_agent_finds_names_no_cause_and_no_repair(tasks):
 
 
 def test_what_cannot_happen_in_one_plain_container_is_left_out(tmp_path, capsys):
-    payload = yaml.safe_load(Path("src/opsassay/testbed/scenarios/wrong-upstream-port.yaml").read_text())
+    payload = yaml.safe_load(
+        Path(opsassay.__file__).with_name("testbed").joinpath("scenarios", f"{NAME}.yaml").read_text()
+    )
     payload |= {"id": "own-system", "environment": {**payload["environment"], "system": "mine.yaml"}}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(payload))
     named = ["--scenario", str(tmp_path / "own.yaml"), "--scenario", "all-on-kubernetes"]
