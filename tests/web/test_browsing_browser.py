@@ -130,16 +130,29 @@ def test_the_first_page_follows_what_begins_and_ends(browser, tmp_path):
         tab.get_by_label("task has").fill("half typed")
         tab.wait_for_timeout(500)
         folder, run = begun(tmp_path, solver="slow", task="new-task", started_ns=2 * 10**18)
-        tab.get_by_role("heading", name="Runs now").wait_for(timeout=3000)
+        tab.get_by_role("heading", name="Runs now").wait_for()
         assert tab.locator("#answer").inner_text().startswith("slow works on new-task now.")
         assert tab.locator("#said").inner_text() == "slow has begun: new-task"
         finish(tmp_path, folder, run)
-        tab.get_by_role("heading", name="Runs now").wait_for(state="detached", timeout=3000)
+        tab.get_by_role("heading", name="Runs now").wait_for(state="detached")
         assert (
             tab.locator("#answer").inner_text() == "Nothing runs now. The last: slow on new-task of focus, not graded."
         )
         assert tab.get_by_label("task has").input_value() == "half typed"
         assert tab.problems == []
+
+
+def test_what_begins_before_a_page_listens_is_on_it_too(browser, tmp_path):
+    two_solvers(tmp_path, 2)
+    with serving(tmp_path) as address, a_tab(browser, address) as tab:
+        held = []
+        tab.route("**/events*", lambda route: held.append(route))  # playwright marks it: no method
+        tab.reload()
+        begun(tmp_path, solver="slow", task="new-task", started_ns=2 * 10**18)
+        while "new-task" not in tab.request.get(f"{address}/index.json").text():
+            tab.wait_for_timeout(100)
+        held[-1].continue_()
+        tab.get_by_role("heading", name="Runs now").wait_for()
 
 
 def test_a_server_that_ends_is_said(browser, tmp_path):
@@ -148,7 +161,7 @@ def test_a_server_that_ends_is_said(browser, tmp_path):
         with serving(tmp_path) as address:
             tab = tabs.enter_context(a_tab(browser, address))
             tab.wait_for_timeout(500)
-        tab.get_by_text("The server does not answer").wait_for(timeout=5000)
+        tab.get_by_text("The server does not answer").wait_for()
 
 
 def test_filters_and_links_work_by_keyboard(browser, address):

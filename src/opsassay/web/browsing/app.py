@@ -61,7 +61,7 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
     async def events(request: Request) -> Response:
         if len(streams) >= MOST_STREAMS:
             return PlainTextResponse(f"{MOST_STREAMS} pages follow already; close one.", status_code=503)
-        last = request.headers.get("last-event-id", "")
+        last = request.headers.get("last-event-id") or request.query_params.get("after", "")
         after = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else watcher.last_event
         return StreamingResponse(
             _stream(site, watcher, min(after, watcher.last_event), streams), media_type="text/event-stream"

@@ -70,6 +70,8 @@ class Catalogue:
 
     stores: tuple[StoreState, ...]
     runs: tuple[StoredRun, ...]
+    last_event: int = 0
+    """The number of the last event that is in it."""
 
     @cached_property
     def newest(self) -> tuple[StoredRun, ...]:

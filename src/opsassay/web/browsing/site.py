@@ -85,7 +85,7 @@ class StorePages:
         made = of.made(shown, key, int(found["page"] or 1), asked) if of and (self.live or not of.live) else None
         if made is None:
             raise _nothing(f"{kind}/{key}" if kind else key)
-        return _as_json(made) if form == "json" else self._as_html(address, made)
+        return _as_json(made) if form == "json" else self._as_html(address, made, shown)
 
     def _apart(self, shown: Shown, kind: str, key: str, form: str, asked: PageQuery) -> Answered:
         """Return a page that another command has too: the trace, or, where truth is to be shown, the whole report."""
@@ -95,7 +95,7 @@ class StorePages:
         text = whole_page(one, self.cases) if kind == "whole" else _trace_page(one)
         return Answered(text, "html")
 
-    def _as_html(self, address: str, made: Made) -> Answered:
+    def _as_html(self, address: str, made: Made, shown: Shown) -> Answered:
         up, links = "../" if "/" in address else "", set[str]()
 
         def to(target: str) -> str:
@@ -108,7 +108,8 @@ class StorePages:
         policy = f"{policy}; connect-src 'self'" if follows else policy
         text = render(
             made.template, made.title, styles=styles, later=scripts, policy=policy, view=made.view, to=to, live=self.live,
-            up=up, as_json=f"{address.rpartition('/')[2].removesuffix('.html')}.json", at=address,
+            up=up, after=shown.catalogue.last_event if follows else None,
+            as_json=f"{address.rpartition('/')[2].removesuffix('.html')}.json", at=address,
         )  # fmt: skip
         links.add(f"{address.removesuffix('.html')}.json")
         return Answered(text, "html", policy, frozenset(links))

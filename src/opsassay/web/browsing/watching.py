@@ -207,7 +207,7 @@ class Watcher:
         while not self._ended.wait(TICK_S):
             began = [found for store in self._stores for found in store.follow()]
             if began:
-                self._catalogue = self._made()  # before the events: whoever hears of one finds it there
+                self._catalogue = self._made(len(began))  # before the events: whoever hears of one finds it there
                 for kind, run in began:
                     self._events.append(RunEvent(self._count + 1, kind, run))
                     self._count += 1
@@ -217,9 +217,10 @@ class Watcher:
                 looked = time.monotonic()
                 self._look_took = looked - start
 
-    def _made(self) -> Catalogue:
+    def _made(self, new_events: int = 0) -> Catalogue:
         stores = tuple(store.state for store in self._stores)
-        return Catalogue(stores, tuple(run for store in self._stores for run in store.runs))
+        runs = tuple(run for store in self._stores for run in store.runs)
+        return Catalogue(stores, runs, self._count + new_events)
 
 
 def _run_of(folder: Path) -> Run:

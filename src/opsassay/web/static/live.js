@@ -30,6 +30,7 @@
       const part = fresh.getElementById(old.id);
       if (part && part.outerHTML !== old.outerHTML) old.replaceWith(document.adoptNode(part));
     }
+    document.body.dataset.after = fresh.body.dataset.after;
     if (focused && document.activeElement === document.body) {
       document.querySelector(`main a[href="${CSS.escape(focused)}"]`)?.focus();
     }
@@ -40,7 +41,7 @@
   }
 
   function follow() {
-    events = new EventSource("events");
+    events = new EventSource(`events?after=${document.body.dataset.after}`);  // what this page does not show yet
     events.addEventListener("message", (message) => {
       const run = JSON.parse(message.data);
       say(`${run.solver} ${run.event === "begun" ? "has begun" : `has ended as ${run.status}`}: ${run.task}`);
