@@ -146,7 +146,11 @@ def test_what_begins_before_a_page_listens_is_on_it_too(browser, tmp_path):
     two_solvers(tmp_path, 2)
     with serving(tmp_path) as address, a_tab(browser, address) as tab:
         held = []
-        tab.route("**/events*", lambda route: held.append(route))  # playwright marks it: no method
+
+        def hold(route):
+            held.append(route)
+
+        tab.route("**/events*", hold)
         tab.reload()
         begun(tmp_path, solver="slow", task="new-task", started_ns=2 * 10**18)
         while "new-task" not in tab.request.get(f"{address}/index.json").text():
