@@ -22,7 +22,7 @@ from opsassay.errors import StartError
 from opsassay.model.system import Store
 from opsassay.testbed.core.networks import Site
 from opsassay.testbed.core.state import SystemState
-from opsassay.testbed.kernel.private_root import PRIVATE_UID, has_private_root
+from opsassay.testbed.kernel.private_root import PRIVATE_UID, Confinement, confinement
 from opsassay.testbed.workload import postgresql
 from opsassay.testbed.workload.stores import start_store
 
@@ -160,7 +160,7 @@ def test_nobody_logs_in_as_the_superuser_and_services_do_as_themselves(state, st
 
 def test_a_server_that_is_taken_over_is_in_a_root_of_its_own(state, outside):
     """What a hole in PostgreSQL would give: programs as a user who owns nothing and sees nothing of the machine."""
-    if not has_private_root():
+    if confinement() is not Confinement.PRIVATE_ROOT:
         pytest.skip("only root makes private roots, where it may")
     binaries = postgresql.postgresql_programs()
     command = postgresql.prepared(state.dir, ["127.0.0.1"], 5432)
@@ -182,7 +182,7 @@ def process_and_root(pid):
 
 @pytest.mark.parametrize("engine", ["postgresql", "valkey", "nats"])
 def test_no_server_runs_as_root_or_sees_the_machine(state, engine):
-    if not has_private_root():
+    if confinement() is not Confinement.PRIVATE_ROOT:
         pytest.skip("only root makes private roots, where it may")
 
     async def seen():

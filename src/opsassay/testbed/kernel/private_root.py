@@ -1,6 +1,7 @@
 """Root's servers run as somebody else, who sees the programs, the data of this one server and nothing else of the machine.
 
-The private root is a mount namespace: it goes with its last process. Where mounts are not allowed, servers run as `nobody`.
+The private root is a mount namespace: it goes with its last process. Where root may not mount, or is root of a user
+namespace of its own only, servers run in a further user namespace, and where there is none, as `nobody`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import shutil
 import stat
 import subprocess
+from enum import StrEnum
 from pathlib import Path
 
 from opsassay.errors import StartError
@@ -20,56 +22,92 @@ PRIVATE_UID = 64999
 PRIVATE_ROOT = f"""
 set -e
 mount -t tmpfs -o mode=0755,size=1m opsassay /mnt
-for place in /usr /bin /sbin /lib /lib32 /lib64 "$1"; do
+for place in /usr /bin /sbin /lib /lib32 /lib64 "$1" "$2"; do
   if [ -L "$place" ]; then cp -P "$place" "/mnt$place"
   elif [ -d "$place" ]; then mkdir -p "/mnt$place"; mount -o bind,ro "$place" "/mnt$place"; fi
 done
-mkdir -p /mnt/etc /mnt/dev/shm "/mnt$2"
+mkdir -p /mnt/etc /mnt/dev/shm "/mnt$3"
 echo 'server:x:{PRIVATE_UID}:{PRIVATE_UID}::/:/bin/false' > /mnt/etc/passwd
 mount -t tmpfs -o mode=1777,size=256m opsassay /mnt/dev/shm
 for name in null zero random urandom; do touch /mnt/dev/$name; mount --bind /dev/$name /mnt/dev/$name; done
-mount --bind "$2" "/mnt$2"
-shift 2
+mount --bind "$3" "/mnt$3"
+[ -z "$2" ] || export LD_LIBRARY_PATH="$2"
+shift 3
 exec chroot /mnt setpriv --reuid={PRIVATE_UID} --regid={PRIVATE_UID} --clear-groups --no-new-privs --pdeathsig KILL "$@"
 """
-"""A script for sh, run in a mount namespace of its own: the folder of the programs, that of the data, and the command."""
+"""A script for sh, run in a mount namespace of its own: the folders of programs, libraries and data, the command.
+
+Without /proc the loader does not know where a program lies, so that libraries beside it have to be named.
+"""
 
 _UNSHARED = ["unshare", "--mount", "--propagation", "private", "sh", "-c", PRIVATE_ROOT, "sh"]
+_ENDING = ["setpriv", "--no-new-privs", "--pdeathsig", "KILL"]
+_MAPPED = ["unshare", "--user", "--map-user=nobody", "--map-group=65534", *_ENDING]  # PostgreSQL wants a user with a name
+_NOBODY = ["setpriv", "--reuid=nobody", "--clear-groups", *_ENDING[1:]]
+
+
+class Confinement(StrEnum):
+    """How servers are somebody other than root here."""
+
+    NONE = "none"
+    """Nobody here is root."""
+    PRIVATE_ROOT = "private root"
+    USER_NAMESPACE = "user namespace"
+    """They see the machine as whoever started them does, and are nobody else outside of the namespace."""
+    NOBODY = "nobody"
+
+
+@functools.cache
+def confinement() -> Confinement:
+    """Return the best that this process can have, by trying it."""
+    if os.geteuid() != 0:
+        return Confinement.NONE
+    folder = str(Path(__file__).parent)
+    if _works([*_UNSHARED, folder, "", folder]):
+        return Confinement.PRIVATE_ROOT
+    return Confinement.USER_NAMESPACE if _works(_MAPPED) else Confinement.NOBODY
+
+
+def _works(words: list[str]) -> bool:
+    return subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
 
 
 def unprivileged(programs: Path, data: Path) -> list[str]:
     """Return the words that let a command run as somebody other than root; none for a normal user.
 
-    It finds the folder *programs*, read-only, and the folder *data*, which has to be given to it, at their own paths.
+    It finds the folder *programs*, with the libraries of its wheel, read-only, and the folder *data*, which has to be given
+    to it, at their own paths.
     """
-    if os.geteuid() != 0:
-        return []
-    if has_private_root():
-        return [*_UNSHARED, str(programs), str(data)]
-    return ["setpriv", "--reuid=nobody", "--clear-groups", "--no-new-privs", "--pdeathsig", "KILL"]
+    match confinement():
+        case Confinement.PRIVATE_ROOT:
+            return [*_UNSHARED, str(programs), _libraries(programs), str(data)]
+        case Confinement.USER_NAMESPACE:
+            return _MAPPED
+        case Confinement.NOBODY:
+            return _NOBODY
+        case Confinement.NONE:
+            return []
 
 
-@functools.cache
-def has_private_root() -> bool:
-    """Return whether root may make a private root here, by making one."""
-    if os.geteuid() != 0:
-        return False
-    folder = str(Path(__file__).parent)
-    return subprocess.run([*_UNSHARED, folder, folder, "true"], capture_output=True, check=False).returncode == 0
+def _libraries(programs: Path) -> str:
+    """Return the folder beside the package of *programs* where `auditwheel repair` puts libraries, "" without one."""
+    beside = (package.with_name(f"{package.name}.libs") for package in (programs, *programs.parents) if package.name)
+    return next((str(folder) for folder in beside if folder.is_dir()), "")
 
 
 def give(folder: Path) -> None:
     """Make *folder* and all in it belong to whom `unprivileged` commands run as.
 
-    Raises StartError when they could not use it: without a private root they are `nobody`, who cannot enter everything.
+    Raises StartError when they could not use it: `nobody` cannot enter everything.
     """
-    if os.geteuid() != 0:
+    how = confinement()
+    if how not in (Confinement.PRIVATE_ROOT, Confinement.NOBODY):
         return
-    private = has_private_root()
-    closed = [] if private else [above for above in folder.resolve().parents if not above.stat().st_mode & stat.S_IXOTH]
+    parents = folder.resolve().parents if how is Confinement.NOBODY else ()
+    closed = [above for above in parents if not above.stat().st_mode & stat.S_IXOTH]
     try:
         for path in [folder, *folder.rglob("*")]:
-            shutil.chown(path, PRIVATE_UID if private else "nobody")
+            shutil.chown(path, PRIVATE_UID if how is Confinement.PRIVATE_ROOT else "nobody")
     except OSError:
         closed.append(folder)
     if closed:

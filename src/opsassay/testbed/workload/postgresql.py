@@ -20,7 +20,7 @@ from pathlib import Path
 from opsassay.errors import StartError
 from opsassay.testbed.core.networks import LOOPBACK
 from opsassay.testbed.core.state import cache_root
-from opsassay.testbed.kernel.private_root import give, has_private_root, unprivileged
+from opsassay.testbed.kernel.private_root import confinement, give, unprivileged
 
 SUPERUSER, OWNER, SERVICES = "administrator", "opsassay", "app"
 
@@ -84,7 +84,7 @@ def _write_rules(data: Path, addresses: Sequence[str], *, by_password: bool) -> 
 def _initialised(binaries: Path) -> Path:
     """Return a data folder with the roles in it, from the cache if it is there (3 s the first time, nothing after)."""
     version = subprocess.run([binaries / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256(repr((version, binaries, os.geteuid(), has_private_root(), ROLES)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(repr((version, binaries, os.geteuid(), confinement(), ROLES)).encode()).hexdigest()[:12]
     kept = cache_root() / f"postgresql-{key}"
     if kept.exists():
         return kept
