@@ -1,6 +1,6 @@
 # OpsAssay as an image: docker build -t opsassay . ; docker run --rm -it opsassay demo
-# Network namespaces, and with them packet faults and seals, need `--privileged --user root`; without it systems run on the plain
-# level, as a user other than root: where root may not mount, its database servers could not use what it owns.
+# Where the runtime allows user namespaces (Podman does, Docker's own profile does not) systems have packet faults; elsewhere they
+# run on the plain level. Seals need `--privileged`. Not root: without privileges his database servers could not use what he owns.
 FROM python:3.11-slim
 RUN apt-get update && apt-get install -y --no-install-recommends iproute2 util-linux && rm -rf /var/lib/apt/lists/*
 WORKDIR /opt/opsassay

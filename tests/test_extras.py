@@ -140,3 +140,10 @@ def test_a_bare_environment_runs_what_its_extra_is_for_and_is_no_larger_than_it_
     script = ROOT / "benchmarks" / "packages.py"
     done = subprocess.run([sys.executable, script, extra], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", ["Dockerfile", "src/opsassay/testbed/substrates/kubernetes/manifests/Dockerfile"])
+def test_an_image_is_given_every_folder_that_the_wheel_takes_in(path):
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    copied = [line.split()[1:-1] for line in (ROOT / path).read_text().splitlines() if line.startswith("COPY")]
+    assert {"src", *wheel["force-include"]} <= {name for names in copied for name in names}
