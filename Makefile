@@ -133,7 +133,7 @@ bench-campaign: $(VENV)/.developed
 
 # The tables of the campaign in CAMPAIGN for docs/results.md: explains, diagnoses with every method and grades what is there.
 campaign-results: $(VENV)/.developed
-	$(BIN)/opsassay annotate $(CAMPAIGN)
+	$(BIN)/opsassay annotate $(CAMPAIGN) -j $(JOBS)
 	-$(BIN)/opsassay diagnose $(CAMPAIGN)
 	$(BIN)/opsassay grade $(CAMPAIGN) --tables docs/results-campaign.md
 

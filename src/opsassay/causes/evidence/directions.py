@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from opsassay.causes.evidence.links import CALL, LinkCalls, chance, counted, link_calls, share_hit, with_support
+from opsassay.causes.evidence.links import CALL, ENDS, LinkCalls, chance, link_calls, share_hit, with_support
 from opsassay.causes.evidence.pace import at_usual_pace
 from opsassay.causes.evidence.scene import Scene, SignatureCheck, Sources
 from opsassay.model.faults import FaultKind
@@ -55,19 +55,19 @@ class _Question:
 
     def table(self, added_ms: float) -> Links:
         """Return the links, `counted` with calls hit that wait *added_ms* more."""
-        return counted(self.calls.hit(added_ms), self.calls.links)
+        return self.calls.counted(self.calls.hit(added_ms))
 
     def smallest(self, place: str, members: pl.Expr) -> float:
         """Return what a hit call on links of *place* in the class *members* waits at least, ms, by what most there do."""
         if not self.alike or self.breaks:
             return math.inf if self.breaks else self.least_ms
-        hits = self.calls.hit().filter((_touches(place) & members).fill_null(value=False))
-        limits = self.calls.links
-        suspects = counted(hits, limits).filter((pl.col("p") < limits.suspicious) & (pl.col("k") > 0))
-        suspects = suspects.select("caller_service", "peer")
+        calls, limits = self.calls, self.calls.thresholds
+        hits = calls.hit(kinds=_touches(place) & members)
+        suspects = calls.counted(hits).filter((pl.col("p") < limits.suspicious) & (pl.col("k") > 0))
         now = hits.filter((pl.col("period") == "abnormal") & pl.col("hit"))
-        now = now.join(suspects, on=["caller_service", "peer"], how="semi") if suspects.height else now
-        each = now.group_by("caller_service", "peer").agg(ms=(pl.col("waited_ms") - pl.col("usual_ms")).median())
+        now = now.join(calls.kinds.select("kind", "link", "usual_ms"), on="kind")
+        now = now.join(suspects, on="link", how="semi") if suspects.height else now
+        each = now.group_by("link").agg(ms=(pl.col("waited_ms") - pl.col("usual_ms")).median())
         usual = each.get_column("ms").median()
         return (
             max(limits.smallest_part * float(usual), self.least_ms)
@@ -130,7 +130,7 @@ def best_hypothesis(
     hits together are no chance. *only*: the one direction to ask for. *added_ms*: what a hit call waits at least.
     """
     best: Hypothesis | None = None
-    links = asked.calls.frame.filter(_touches(place)).select("caller_service", "peer", "protocol").unique()
+    links = asked.calls.kinds.filter(_touches(place)).select(*ENDS, "protocol").unique()
     for direction, members in _classes(place, links, peer):
         if only not in (None, direction):
             continue
@@ -144,7 +144,7 @@ def _supported(
     place: str, asked: _Question, direction: str, members: pl.Expr, added_ms: float | None
 ) -> Hypothesis | None:
     """Return the hypothesis that the fault acts on the links *members* of *place*, when they support it."""
-    agree, limits = asked.calls.limits.link_share, asked.calls.links
+    agree, limits = asked.calls.limits.link_share, asked.calls.thresholds
     least_ms = asked.smallest(place, members) if added_ms is None else added_ms
     mine = asked.table(least_ms).filter(_touches(place))
     inside = mine.filter(members.fill_null(value=False))
@@ -176,11 +176,11 @@ def _supported(
 
 
 def _ends(table: Links) -> frozenset[tuple[str, str]]:
-    return frozenset(table.select("caller_service", "peer").iter_rows())
+    return frozenset(table.select(ENDS).iter_rows())
 
 
 def _on(links: frozenset[tuple[str, str]]) -> pl.Expr:
-    ends = pl.struct("caller_service", "peer")
+    ends = pl.struct(ENDS)
     return ends.is_in([{"caller_service": caller, "peer": peer} for caller, peer in sorted(links)])
 
 
@@ -200,13 +200,13 @@ def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | No
     """
     calls, peer, root = link_calls(scene), scene.fault.peer, scene.root
     share = scene.fault.kind in _OF_A_SHARE
-    least = 0.0 if share else calls.links.least_hit_by_delay
-    least_ms = calls.links.resent_ms if scene.fault.kind in _RESENT else 0.0
+    least = 0.0 if share else calls.thresholds.least_hit_by_delay
+    least_ms = calls.thresholds.resent_ms if scene.fault.kind in _RESENT else 0.0
     asked = _Question(calls, least, least_ms, alike=scene.fault.kind not in _UNLIKE)
     found = best_hypothesis(root, asked, peer=peer, only=only)
     if found is None:
         mine = asked.table(0.0).filter(_touches(root))
-        shown = with_support(mine, calls.links.most_hit, calls.links).filter("slow").height
+        shown = with_support(mine, calls.thresholds.most_hit, calls.thresholds).filter("slow").height
         return None, calls, f"{shown} of {mine.height} links of {root} are slower or break, in no direction"
     better, equal = _contest(scene, found, asked) if peer is None else (None, None)
     if better is not None:
@@ -272,13 +272,13 @@ def _named(scene: Scene, found: Hypothesis, calls: LinkCalls) -> bool:
     after = _after_share(calls, found)
     if named == "both" or after is None:
         return True
-    answers_late = after >= calls.links.one_way
+    answers_late = after >= calls.thresholds.one_way
     return bool(answers_late == ((named == "from") == (found.direction == "inbound")))
 
 
 def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
     """Return which share of the added time lies after the callee ended; None where clocks do not allow to say so."""
-    parts = calls.frame.filter(_on(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
+    parts = calls.of(_on(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
     medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())
     rows = {row["period"]: row for row in medians.iter_rows(named=True)}
     least = calls.limits.added_ms
@@ -291,8 +291,10 @@ def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
 
 def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
     """Return what enters the traffic: the added time and the broken calls on the links that the fault may hit."""
-    now = calls.frame.filter(_on(found.links) & (pl.col("period") == "abnormal"))
-    each = now.group_by("caller_node", "to").agg(ms=(pl.col("waited_ms") - pl.col("before_ms")).mean()).drop_nulls()
+    now = calls.of(_on(found.links)).filter(pl.col("period") == "abnormal")
+    of_kinds = calls.kinds.select("kind", "caller_node", "to", "before_ms")
+    ends = now.join(of_kinds, on="kind", maintain_order="left").group_by("caller_node", "to")
+    each = ends.agg(ms=(pl.col("waited_ms") - pl.col("before_ms")).mean()).drop_nulls()
     link = {(c, p): ms for c, p, ms in each.sort("caller_node", "to").iter_rows() if ms > calls.limits.added_ms}
     return Sources(link_ms=link, exits=frozenset(now.filter("broken").get_column("exit")))
 

@@ -6,13 +6,13 @@ import polars as pl
 
 from opsassay.causes.evidence.added import added_time
 from opsassay.causes.evidence.directions import who_breaks
+from opsassay.causes.evidence.links import real_links
 from opsassay.causes.evidence.metrics import kept_running, raised
 from opsassay.causes.evidence.scene import (
     Scene,
     SignatureCheck,
     Sources,
     beyond,
-    real_links,
     rose,
     with_outcome,
 )
@@ -76,7 +76,7 @@ def own_errors(scene: Scene) -> SignatureCheck:
     now, before = (own.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
     nodes = sorted(beyond_chance(now, before, "hit", scene.thresholds)) if now.height else []
     entries = frozenset(now.filter(pl.col("hit") & pl.col("node").is_in(nodes)).get_column("entry"))
-    spoilt = pl.col("failed") & pl.col("served_well").fill_null(value=False) & ~pl.col("overrun")
+    spoilt = pl.col("failed") & pl.col("served_well") & ~pl.col("overrun")
     changed = beyond(scene, with_outcome(scene, scene.inbound), spoilt, "callee_service")
     if not entries and not changed:
         return SignatureCheck(passed=False, sentence=f"{scene.root} fails nothing of its own")
@@ -119,7 +119,8 @@ def misdirected(scene: Scene) -> SignatureCheck:
 
 def lookup_failures(scene: Scene) -> SignatureCheck:
     """Look for places that the root calls and does not reach, most of them, while the root itself is reached."""
-    real = real_links(scene).filter(pl.col("caller_service") == scene.root)
+    links = real_links(scene)
+    real = links.of(pl.col("caller_service") == scene.root).join(links.kinds.select("kind", "peer"), on="kind")
     hostname = scene.fault.parameters.get("hostname")
     out = real.filter(pl.col("peer") == hostname) if hostname and hostname in set(real.get_column("peer")) else real
     broken = beyond(scene, out, pl.col("failed") & (pl.col("absent") | pl.col("store")), "peer")

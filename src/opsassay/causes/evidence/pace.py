@@ -9,6 +9,7 @@ from functools import wraps
 import polars as pl
 
 from opsassay.causes.evidence.scene import Scene, SignatureCheck
+from opsassay.causes.evidence.states import NANO
 from opsassay.causes.evidence.thresholds import PaceThresholds
 from opsassay.causes.reading.calls import Calls
 
@@ -57,7 +58,7 @@ def _busy(scene: Scene) -> pl.Expr | None:
         return None
     rates = {}
     for period in PERIODS:
-        came = own.filter(pl.col("period") == period).select("trace", moment=_moment(calls, period, limits)).unique()
+        came = own.filter(pl.col("period") == period).select("trace", moment=moment_of(calls, period, limits)).unique()
         length_s = calls.seconds(period) / _moments(calls, period, limits)
         rates[period] = came.group_by("moment").agg(rate=pl.len() / length_s)
     usual = rates["normal"].get_column("rate").max()
@@ -66,7 +67,7 @@ def _busy(scene: Scene) -> pl.Expr | None:
     crowded = (pl.col("rate") > usual) & (pl.col("rate") * work_s > limits.idle)
     busy = rates["abnormal"].filter(crowded).get_column("moment")
     return (
-        (pl.col("period") == "abnormal") & _moment(calls, "abnormal", limits).is_in(busy.implode())
+        (pl.col("period") == "abnormal") & moment_of(calls, "abnormal", limits).is_in(busy.implode())
         if busy.len()
         else None
     )
@@ -77,8 +78,10 @@ def _moments(calls: Calls, period: str, limits: PaceThresholds) -> int:
     return max(int(calls.seconds(period) / limits.moment_s), 1)
 
 
-def _moment(calls: Calls, period: str, limits: PaceThresholds) -> pl.Expr:
+def moment_of(calls: Calls, period: str, limits: PaceThresholds) -> pl.Expr:
     """Return in which moment of *period* a call began."""
-    count = _moments(calls, period, limits)
-    passed = (pl.col("time_ns") - calls.start_ns[period]) / 1e9 / calls.seconds(period)
-    return (passed * count).floor().clip(0, count - 1).cast(pl.Int32)
+    count, start_ns = _moments(calls, period, limits), calls.start_ns[period]
+    length_ns = max(calls.end_ns[period] - start_ns, NANO)
+    # In whole numbers: in floats a call on the first nanosecond of a moment may be in the one before.
+    width_ns = -(-length_ns // count)
+    return ((pl.col("time_ns") - start_ns) // width_ns).clip(0, count - 1).cast(pl.Int32)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 
 from opsassay.causes.evidence.states import beyond_chance
 from opsassay.causes.evidence.thresholds import Thresholds
 from opsassay.causes.reading.calls import Calls
+from opsassay.causes.reading.spans import at, index_of
 from opsassay.causes.reading.wording import Statements
 from opsassay.model.incident import Fault
 
@@ -108,37 +110,16 @@ def rose(table: pl.DataFrame, thresholds: Thresholds, *, backed: bool = False) -
     return table.filter((pl.col("z") > (limits.z_backed if backed else limits.z)) & much)
 
 
-def real_links(scene: Scene) -> pl.DataFrame:
-    """Return synchronous exits with the ends of their links, caller_service and peer, and wait_ms on the link.
-
-    The services of a host are one end, called like it, and calls between them are on no link of it. *to* is the peer by
-    its own name.
-    """
-    real = ~pl.col("asynchronous") & ~pl.col("virtual")
-    links = scene.calls.exits.filter(real).with_columns(
-        pl.col("caller_service").cast(pl.String),
-        peer=pl.when("store")
-        .then(pl.concat_str(pl.lit("store:"), "name"))
-        .otherwise(pl.col("callee_service").cast(pl.String)),
-        wait_ms=pl.when("store").then("duration_ms").otherwise("gap_ms"),
-    )
-    links = links.with_columns(to="peer")
-    if not scene.members:
-        return links
-    ends = [
-        pl.when(pl.col(end).is_in(sorted(scene.members))).then(pl.lit(scene.root)).otherwise(end).alias(end)
-        for end in ("caller_service", "peer")
-    ]
-    return links.with_columns(ends).filter(pl.col("caller_service").ne_missing(pl.col("peer")))
-
-
-BROKEN = pl.col("failed") & (pl.col("absent") | pl.col("store") | (pl.col("served_well").fill_null(value=False)))
+BROKEN = pl.col("failed") & (pl.col("absent") | pl.col("store") | pl.col("served_well"))
 
 
 def with_outcome(scene: Scene, exits: pl.DataFrame) -> pl.DataFrame:
-    """Add *served_well*: the callee did not fail, null where there is none."""
-    served = scene.calls.entries.select(callee_entry=pl.col("entry"), served_well=~pl.col("failed"))
-    return exits.join(served, on="callee_entry", how="left", maintain_order="left")
+    """Add *served_well*: there is a callee, and it did not fail."""
+    entries, callee = scene.calls.entries, index_of(exits.get_column("callee_entry"))
+    ids = entries.get_column("entry").to_numpy()
+    well = np.zeros(int(max(ids.max(initial=-1), callee.max(initial=-1))) + 1, dtype=bool)
+    well[ids] = ~entries.get_column("failed").to_numpy()
+    return exits.with_columns(served_well=pl.Series(at(well, callee, 0)))
 
 
 def beyond(scene: Scene, exits: pl.DataFrame, hit: pl.Expr, by: str, minimum: int = 2) -> frozenset[int]:

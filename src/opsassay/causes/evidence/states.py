@@ -85,9 +85,7 @@ def windows(entries: pl.DataFrame, nodes: pl.DataFrame, start_ns: int, end_ns: i
         width_ns=(pl.lit(SPAN_WINDOW_S * NANO) * pl.lit(2.0).pow(steps)).cast(pl.Int64)
     )
     known = known.with_columns(expected=pl.col("rate_per_s") * pl.col("width_ns") / NANO)
-    grid = known.with_columns(
-        window=pl.int_ranges(0, ((pl.lit(end_ns - start_ns) / pl.col("width_ns")).floor()).cast(pl.Int64))
-    )
+    grid = known.with_columns(window=pl.int_ranges(0, pl.lit(end_ns - start_ns) // pl.col("width_ns")))
     grid = grid.explode("window", empty_as_null=True, keep_nulls=False).drop_nulls("window")
     # One number groups faster than a name and a number: which of *known*, and the window in it.
     known = known.with_row_index("of")

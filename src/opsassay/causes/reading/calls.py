@@ -72,10 +72,11 @@ def read_calls(pack: Datapack) -> Calls:
         entries = waited.with_columns(cut_short=cut_short.result())
     entries, exits = _split_wildcards(entries, exits)
     windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
+    services = known(entries.get_column("service"))
     return Calls(
         entries=_felt(entries, exits, status_known=status_known),
         exits=exits,
-        services=tuple(s for s in pack.services() if s not in generators),
+        services=tuple(s for s in services if s and s not in generators),
         status_known=status_known,
         start_ns={p: w.start_ns for p, w in windows.items()},
         end_ns={p: w.end_ns for p, w in windows.items()},

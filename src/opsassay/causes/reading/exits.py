@@ -56,7 +56,8 @@ def _pairs(spans: Spans) -> list[_Places]:
     callee = np.full(spans.parent.size, -1, dtype=np.int64)
     callee[under[::-1]] = called[::-1]
     further = callee[under] != called
-    real = np.flatnonzero(spans.is_exit & (outermost == np.arange(outermost.size)))
+    real = np.flatnonzero(spans.is_exit)
+    real = real[outermost.take(real) == real]
     exits = np.concatenate([real, under[further]])
     callees = np.concatenate([callee[real], called[further]])
     no, yes = np.zeros(exits.size, dtype=bool), np.ones(int((~by_exit).sum()), dtype=bool)

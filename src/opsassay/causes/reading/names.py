@@ -45,6 +45,6 @@ def distinct_pairs(index: NDArray[np.int64], names: NDArray[np.int64]) -> tuple[
     """Return the distinct pairs of *index* and *names* (`codes`), sorted, without those in which either is -1."""
     bits = int(names.max(initial=0)).bit_length()
     both = (index >= 0) & (names >= 0)
-    pairs = np.sort((index[both] << bits) | names[both])
+    pairs = np.sort((index[both] << bits) | names[both], kind="stable")  # calls are by time: mostly in order
     pairs = pairs[np.diff(pairs, prepend=-1) != 0]  # np.unique takes ten times as long
     return pairs >> bits, pairs & ((1 << bits) - 1)

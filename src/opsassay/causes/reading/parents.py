@@ -1,4 +1,7 @@
-"""Rows by key: one hash table over whole arrays, with half the time and a fraction of the memory of a join."""
+"""Rows by key: one hash table over whole arrays, with half the time and a fraction of the memory of a join.
+
+``take`` needs half the time of an index in brackets.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,17 @@ class Rows:
         self._table = np.full(1 << bits, -1, dtype=np.int32)
         self.repeated = np.zeros(keys.size, dtype=np.bool_)
         rows, place = np.arange(keys.size, dtype=np.int32), self._places(keys)
+        free: Index = np.arange(keys.size)  # which of *rows* find their place free: all at first
         while rows.size:
-            free = self._table[place] < 0
-            self._table[place[free][::-1]] = rows[free][::-1]  # the last assignment stays: that of the first row
-            there = self._table[place]
-            left = there != rows
-            rows, place, there = rows[left], place[left], there[left]
-            same = keys[there] == keys[rows]
+            # The last assignment stays: that of the first row.
+            self._table[place.take(free)[::-1]] = rows.take(free)[::-1]
+            there = self._table.take(place)
+            left = np.flatnonzero(there != rows)
+            rows, place, there = rows.take(left), place.take(left), there.take(left)
+            same = keys.take(there) == keys.take(rows)
             self.repeated[rows[same]] = True
             rows, place = rows[~same], (place[~same] + 1) & self._last
+            free = np.flatnonzero(self._table.take(place) < 0)
 
     def _places(self, keys: Keys) -> Index:
         return ((keys * _GOLDEN) >> self._shift).astype(np.int64)
@@ -43,12 +48,12 @@ class Rows:
         if not self._keys.size:
             return np.full(keys.shape, -1, dtype=np.int64)
         place = self._places(keys)
-        found = self._table[place]
-        at = np.flatnonzero((found >= 0) & (self._keys[found] != keys))
-        place = place[at]
+        found = self._table.take(place)
+        at = np.flatnonzero((found >= 0) & (self._keys.take(found) != keys))
+        place = place.take(at)
         while at.size:
             place = (place + 1) & self._last
-            found[at] = there = self._table[place]
-            on = (there >= 0) & (self._keys[there] != keys[at])
+            found[at] = there = self._table.take(place)
+            on = (there >= 0) & (self._keys.take(there) != keys.take(at))
             at, place = at[on], place[on]
         return found.astype(np.int64)

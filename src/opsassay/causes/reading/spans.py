@@ -59,7 +59,7 @@ def at(values: NDArray[T], index: Index, missing: int) -> NDArray[T]:
     """Return ``values[index]``, with *missing* where the index is -1."""
     if not values.size:
         return np.full(index.shape, missing, dtype=values.dtype)
-    found = values[np.maximum(index, 0)]
+    found = values.take(index)  # half the time of values[index]
     found[index < 0] = missing
     return found
 
@@ -81,7 +81,7 @@ def read_spans(pack: Datapack) -> Spans:
     generator = frame.get_column("service").is_in(sorted(pack.load_generators())).to_numpy()
     is_entry, is_exit = _roles(frame, parent)
     owner = _climb(np.where(is_entry, -1, parent))
-    entry = np.where(is_entry[owner], owner, -1)
+    entry = np.where(is_entry.take(owner), owner, -1)
     looped = int((entry < 0).sum())
     notes += [f"{looped} spans are their own ancestors; they are left out."] if looped else []
     lost = int(((parent < 0) & ~frame.get_column("root").to_numpy()).sum())
@@ -122,13 +122,13 @@ def _roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
 
 def _climb(parent: Index) -> Index:
     """Return for each row the last one on its way up *parent*, by pointer doubling: log2(depth) gathers."""
-    up = np.where(parent < 0, np.arange(parent.size), parent)
-    rows = np.flatnonzero(parent >= 0)
+    up, rows = np.arange(parent.size), np.flatnonzero(parent >= 0)
+    up[rows] = parent.take(rows)
     for _ in range(32):
-        above = up[rows]
-        further = up[above]
-        moves = further != above
-        rows, further = rows[moves], further[moves]
+        above = up.take(rows)
+        further = up.take(above)
+        moves = np.flatnonzero(further != above)
+        rows, further = rows.take(moves), further.take(moves)
         if not rows.size:
             break
         up[rows] = further
