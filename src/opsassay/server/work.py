@@ -171,6 +171,7 @@ class Worker:
             "run": end.run_dir.relative_to(store.root).as_posix(),
             "not_ranked": list(why_not_ranked(end.run)),
             "ended_ns": end.run.ended_ns or 0,
+            "record": end.run.pretty_json(),
         }
 
     @contextmanager
