@@ -125,7 +125,7 @@ class BoardShelf:
         return dict(counts)
 
 
-def _graded_run(folder: Path, row: Row[Any]) -> GradedRun:
+def _graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
     run = read_run(folder) if row.record is None else Run.model_validate_json(row.record)
     metrics = {name: Metric.model_validate(metric) for name, metric in row.metrics.items()}
     return GradedRun(folder, run, verdict_of(run, metrics))
