@@ -452,7 +452,8 @@ def test_a_body_that_is_not_as_described_is_one_sentence(owner, name):
 def test_a_token_that_has_ended_is_none(platform):
     made = platform.client().ask("POST", "/api/users", {"name": "brief", "role": "owner", "days": 1e-6})
     time.sleep(0.2)
-    refused(platform.client(made["token"]), "GET", "/api/agents", status=401)
+    said = refused(platform.client(made["token"]), "GET", "/api/agents", status=401)
+    assert "known and has not ended" in said
     fresh = platform.client().ask("POST", "/api/users/brief/token")["token"]
     assert platform.client(fresh).ask("GET", "/api/agents")["items"] == []
 
