@@ -93,6 +93,7 @@ def result_row(run: Run) -> dict[str, Any]:
     return {
         "cell_id": f"many-{run.cell}", "passed": run.status is RunStatus.DONE, "errored": run.status is not RunStatus.DONE,
         "metrics": DONE, "evidence": "0" * 64, "run": f"runs/{run.cell}/1", "not_ranked": [], "ended_ns": run.ended_ns,
+        "record": run.pretty_json(),
     }  # fmt: skip
 
 

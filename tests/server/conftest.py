@@ -58,7 +58,7 @@ class Running:
             self.said += line
             if token := re.search(r"ops_\S+", line):
                 self.admin = token.group()
-            if found := re.search(r"serving at (http://127\.0\.0\.1:(\d+))", line):
+            if found := re.search(r"serving at (http://[\d.]+:(\d+))", line):
                 self.url, self.port = found.group(1), int(found.group(2))
                 break
         else:

@@ -183,12 +183,13 @@ def test_on_a_full_disk_cells_wait_and_uploads_are_refused_until_there_is_room(r
 def test_a_database_of_a_newer_version_is_refused_by_an_older_worker_and_server(running):
     engine = engine_of(running.database())
     with engine.begin() as connection:
+        present = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     worker = running.worker("--until-empty")
     assert worker.wait(60) == 1
     assert "made by a newer OpsAssay; upgrade this one" in (running.state / "further.log").read_text()
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = :present"), {"present": present})
     engine.dispose()
 
 

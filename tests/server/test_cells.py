@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.contract import mark_phase
@@ -18,6 +22,7 @@ from opsassay.server.timeouts import expire
 
 from .conftest import Running, finished
 
+ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
 
@@ -121,6 +126,33 @@ def test_a_worker_whose_clock_is_wrong_neither_loses_nor_takes_a_cell(running, p
             take(platform, cell, "two")
         assert beat(platform, cell, "one")
         assert not beat(platform, cell, "two")
+
+
+@pytest.mark.slow
+def test_a_live_bundle_is_seen_in_every_state_by_the_chain_of_events(tmp_path):
+    running = Running(tmp_path / "state", "--workers", "1")
+    try:
+        scenario = ROOT / "examples" / "extending" / "scenario.yaml"
+        (running.state / "task_sets" / "scenarios").mkdir()
+        shutil.copy(scenario, running.state / "task_sets" / "scenarios" / "pool.yaml")
+        part = {"scenarios": ["scenarios/pool.yaml"]}
+        asked_for = yaml.safe_dump({"domain": "sre", "baselines": [], "part": part})
+        (running.state / "task_sets" / "drained.yaml").write_text(asked_for)
+        admin = running.client()
+        form = {"name": "gentle", "kind": "built_in", "domains": ["sre"], "source": "oracle:gentle"}
+        asked_of = admin.request(admin.ask("POST", "/api/agents", form)["id"], "drained")
+        (cell,) = finished(admin, asked_of, 280)["cells"]
+        events = [e for e in admin.ask("GET", "/api/events?limit=10000")["items"] if e["subject"] == cell["id"]]
+    finally:
+        running.end()
+    assert (cell["bundle"], cell["agent"], cell["tries"], cell["passed"]) == ("Terminated", "Finished", 1, True)
+    moves = [json.loads(event["body"]).get("bundle", []) for event in events if event["kind"] == "cell"]
+    assert [state for move in moves for state in move] == [
+        "Provisioning", "Provisioned", "FaultInjecting", "FaultInjected", "Ready", "Evaluating", "Evaluated",
+        "Terminating", "Terminated",
+    ]  # fmt: skip
+    rested = {move[-1] for move in moves if move}
+    assert rested >= {"Provisioning", "FaultInjecting", "Ready", "Evaluating", "Terminating", "Terminated"}
 
 
 @pytest.mark.slow

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from opsassay.cli.render_command import command
+
+ROOT = Path(__file__).parents[2]
 
 
 def rendered(*words):
@@ -45,6 +50,13 @@ def test_what_its_container_runs_is_a_command():
 
     (container,) = rendered()["spec"]["template"]["spec"]["containers"]
     assert worker.make_context("worker", [*container["command"][2:], "--database", "postgresql://h/d"])
+
+
+def test_its_image_is_the_one_that_has_the_platform():
+    (container,) = rendered()["spec"]["template"]["spec"]["containers"]
+    build = f"docker build -t {container['image']} ."
+    assert build in (ROOT / "docs" / "platform.md").read_text()
+    assert "server" in re.search(r"'\.\[(.+)\]'", (ROOT / "Dockerfile").read_text()).group(1).split(",")
 
 
 def test_a_domain_that_is_none_is_one_sentence():

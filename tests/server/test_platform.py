@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from opsassay.server.client import PlatformError
 from opsassay.server.database import engine_of
 from opsassay.server.events import Signer
 from opsassay.server.operations import OPERATIONS
+from opsassay.server.platform_boards import BoardShelf
+from opsassay.server.schema import RESULTS
 from opsassay.server.site import platform_app
 
 from .conftest import bundle, finished
@@ -88,6 +91,26 @@ def test_a_benchmark_comes_to_results_with_evidence_and_its_baseline_beside_it(p
     assert rows["constant"]["baseline"]
     assert len(rows["chance"]["evidence"]) == 3
     assert [one["id"] for one in owner.ask("GET", "/api/agents")["items"]] == [agent]
+
+
+def test_a_board_needs_no_run_s_folder_and_reads_it_where_a_row_is_older(platform, graded, tmp_path):
+    shutil.copytree(platform.state / "task_sets", tmp_path / "task_sets")
+    engine = engine_of(platform.database())
+
+    def solvers(connection, state):
+        board = (
+            BoardShelf(Platform(state, engine, Signer.of(state), Artefacts(tmp_path))).board(connection, "bill").board
+        )
+        return {row.entry.name: [(run.id, run.spent) for run in row.entry.runs] for row in board.rows}
+
+    with engine.connect() as connection:  # what it does is rolled back
+        kept = solvers(connection, tmp_path)
+        assert len(kept["chance"]) == 3
+        connection.execute(RESULTS.update().values(record=None))
+        assert solvers(connection, platform.state) == kept
+        with pytest.raises(FileNotFoundError):
+            solvers(connection, tmp_path)
+    engine.dispose()
 
 
 def fetched(platform, path):
@@ -429,7 +452,8 @@ def test_a_body_that_is_not_as_described_is_one_sentence(owner, name):
 def test_a_token_that_has_ended_is_none(platform):
     made = platform.client().ask("POST", "/api/users", {"name": "brief", "role": "owner", "days": 1e-6})
     time.sleep(0.2)
-    refused(platform.client(made["token"]), "GET", "/api/agents", status=401)
+    said = refused(platform.client(made["token"]), "GET", "/api/agents", status=401)
+    assert "known and has not ended" in said
     fresh = platform.client().ask("POST", "/api/users/brief/token")["token"]
     assert platform.client(fresh).ask("GET", "/api/agents")["items"] == []
 

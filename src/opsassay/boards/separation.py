@@ -9,6 +9,7 @@ that one of them is lucky). All 2^n signs are tried where they are few, so that 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,12 +64,17 @@ def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: 
 
 def intervals(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
     """Return the interval of the mean of *scores* f64[n], by a bootstrap over tasks."""
-    tasks = len(scores)
-    random = np.random.default_rng(seed)
-    drawn = random.multinomial(tasks, np.full(tasks, 1 / tasks), draws) @ scores / tasks
+    drawn = _resampled(len(scores), draws, seed) @ scores / len(scores)
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail])
     return float(low), float(high)
+
+
+@lru_cache(maxsize=8)
+def _resampled(tasks: int, draws: int, seed: int) -> NDArray[np.uint16]:
+    """Return how often each task is in each draw [draws, tasks]: the same for every figure of a board."""
+    random = np.random.default_rng(seed)
+    return random.multinomial(tasks, np.full(tasks, 1 / tasks), draws).astype(np.uint16)
 
 
 def _better(scores: Floats, random: np.random.Generator, draws: int, error: float) -> NDArray[np.bool_]:

@@ -40,7 +40,7 @@ def system_command(
     "-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Cells side by side in a pod."
 )
 @click.option("--namespace", default="default", show_default=True, help="Namespace of the pods.")
-@click.option("--image", help="Image that they run; the one that the documented build makes when left out.")
+@click.option("--image", help="Image that they run; the one of the Dockerfile at the root when left out.")
 @click.option("--claim", default="opsassay-state", show_default=True, help="Volume claim of the platform's folder.")
 @click.option(
     "--secret", default="opsassay", show_default=True, help="Secret with the database's address as `database`."
@@ -58,8 +58,7 @@ def worker_command(
 ) -> None:
     """Print a Deployment of workers of the platform (`opsassay worker`)."""
     from opsassay.bench.core.domain import domain_named
-    from opsassay.server.manifests import WorkerDeployment
-    from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
+    from opsassay.server.manifests import IMAGE, WorkerDeployment
     from opsassay.testbed.substrates.kubernetes.manifests.system import render
 
     names = tuple(domain_named(name).name for name in domains)

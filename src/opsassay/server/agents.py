@@ -27,7 +27,6 @@ from opsassay.server.index import note
 from opsassay.server.schema import AGENTS
 
 AGENT_YAML = "agent.yaml"
-RELAYS = "relays"
 _FOLDER = "agents"
 LEVELS: Mapping[str, str] = {"any": "all", **LEVEL_OF}
 """Which tasks an agent of each level is given."""
@@ -152,7 +151,6 @@ def _write_relay(state: Path, agent: str, name: str) -> None:
         "command": ["{python}", "{agent}/relay.py", "{prompt}", "{tools}"],
         "files": ["relay.py"],
         "needs": ["mcp"],
-        "environment": {"OPSASSAY_RELAYS": str((state / RELAYS).absolute())},
         "limits": {"seconds": 3600},
     }
     (folder / AGENT_YAML).write_text(yaml.safe_dump(described, sort_keys=False), encoding="utf-8")

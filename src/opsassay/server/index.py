@@ -129,4 +129,5 @@ def _result_of(store: RunStore, cell: Mapping[str, Any]) -> dict[str, Any] | Non
         "run": folder.relative_to(store.root).as_posix(),
         "not_ranked": list(why_not_ranked(run)),
         "ended_ns": run.ended_ns or 0,
+        "record": run.pretty_json(),
     }

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from opsassay import __version__
+
+IMAGE = f"opsassay:{__version__}"
+"""What pods run when no other image is given: that of the Dockerfile at the root of the checkout, which has every extra
+that a worker needs; the testbed's own has none of the platform."""
 ENDING_S = 90
 """How long a pod is given to end its runs, or to give them back: more than a worker takes at most."""
 

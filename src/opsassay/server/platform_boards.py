@@ -6,9 +6,10 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import ARRAY, Connection, Row, Text, and_, any_, func, literal, select
 
 from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.grading import GradedRun, GradedRuns
@@ -24,9 +25,6 @@ from opsassay.server.benchmarks import Platform
 from opsassay.server.heads import read_head
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, RESULTS
 from opsassay.server.task_sets import load_task_set
-
-_PARAMETERS = 30_000
-"""Values in one query; the protocol of PostgreSQL ends at 65,535."""
 
 
 @dataclass(frozen=True)
@@ -93,18 +91,13 @@ class BoardShelf:
         query = select(CELLS.c.hash, RESULTS.c.run).select_from(joined).where(here)
         runs = {row.hash: row.run for row in connection.execute(query)}
         unknown = [run for run in runs.values() if (task_set, run) not in self._runs]
-        for at in range(0, len(unknown), _PARAMETERS):
-            of = RESULTS.c.run.in_(unknown[at : at + _PARAMETERS])
-            for row in connection.execute(select(RESULTS.c.run, RESULTS.c.metrics).select_from(joined).where(here, of)):
-                self._runs[task_set, row.run] = self._read(task_set, row.run, row.metrics)
+        if unknown:
+            store = self._platform.store(task_set)
+            columns = RESULTS.c.run, RESULTS.c.metrics, RESULTS.c.record
+            of = RESULTS.c.run == any_(literal(unknown, ARRAY(Text)))
+            for row in connection.execute(select(*columns).select_from(joined).where(here, of)):
+                self._runs[task_set, row.run] = _graded_run(store / row.run, row)
         return [self._runs[task_set, run] for run in runs.values()]
-
-    def _read(self, task_set: str, run: str, metrics: Mapping[str, Any]) -> GradedRun:
-        folder = self._platform.store(task_set) / run
-        found = read_run(folder)
-        return GradedRun(
-            folder, found, verdict_of(found, {name: Metric.model_validate(metric) for name, metric in metrics.items()})
-        )
 
     def _aborted(
         self, connection: Connection, here: Any, runs: Sequence[Run], tasks: Mapping[TaskKey, str | None] | None
@@ -130,6 +123,12 @@ class BoardShelf:
             names = {of_cell[h] for h in connection.execute(with_run).scalars() if h in of_cell}
             counts.update(dict.fromkeys(names, cells))
         return dict(counts)
+
+
+def _graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
+    run = read_run(folder) if row.record is None else Run.model_validate_json(row.record)
+    metrics = {name: Metric.model_validate(metric) for name, metric in row.metrics.items()}
+    return GradedRun(folder, run, verdict_of(run, metrics))
 
 
 def _agents(connection: Connection, here: Any, runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:

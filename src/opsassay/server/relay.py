@@ -1,7 +1,7 @@
 """Stands in for an agent that runs elsewhere: hands the prompt to the platform, and calls of tools from there to the tools.
 
 ``python relay.py PROMPT SOCKET``, started by a worker; it imports the standard library only. What it is to relay, the
-worker has written into ``$OPSASSAY_RELAYS/<its process id>.json``.
+worker holds ready in its memory, as an open file called `NOTE`: workers may share every folder, and be process 1 each.
 """
 
 import json
@@ -11,9 +11,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+NOTE = "opsassay-relay"
 WAIT_S = 20
 TRIES = 60
 
@@ -21,8 +23,7 @@ TRIES = 60
 def main(words: list[str]) -> int:
     """Relay until the agent has ended or is not awaited any longer."""
     prompt, tools = words
-    place = Path(os.environ["OPSASSAY_RELAYS"]) / f"{os.getppid()}.json"
-    entry = json.loads(place.read_text())
+    entry = _entry_of(os.getppid())
     _ask(entry, "POST", "open", {"prompt": Path(prompt).read_text()})
     server = socket.socket(socket.AF_UNIX)
     server.connect(tools)
@@ -36,6 +37,16 @@ def main(words: list[str]) -> int:
             stream.flush()
             answer = _answer(stream, given["message"].get("id"))
             _ask(entry, "POST", "answer", {"id": given["id"], "message": answer})
+
+
+def _entry_of(worker: int) -> dict[str, str]:
+    """Return what the process *worker* holds ready."""
+    for file in Path(f"/proc/{worker}/fd").iterdir():
+        with suppress(OSError):  # closed in the meantime
+            if str(file.readlink()).startswith(f"/memfd:{NOTE} "):
+                entry: dict[str, str] = json.loads(file.read_text())
+                return entry
+    raise SystemExit("the worker holds no entry ready")
 
 
 def _answer(stream: Any, number: Any) -> Any:

@@ -88,8 +88,13 @@ RESULTS = Table(
     Column("run", Text, nullable=False),
     Column("not_ranked", JSON, nullable=False),
     Column("ended_ns", BigInteger, nullable=False),
+    Column("record", Text),
 )  # fmt: skip
-"""One row per cell and never two: the key is what keeps a cell from being scored twice."""
+"""One row per cell and never two: the key is what keeps a cell from being scored twice.
+
+*record* is the run.json that boards are made from, so that they need not open every run's folder; rows from before the
+column have none.
+"""
 
 REPORTS = Table(
     "reports", METADATA, _id(),

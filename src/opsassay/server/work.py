@@ -32,7 +32,6 @@ from opsassay.bench.core.store import VERDICTS, RunStore, write_verdict
 from opsassay.errors import LostError, OpsAssayError
 from opsassay.logs import Log
 from opsassay.model.run import RunStatus
-from opsassay.server.agents import RELAYS
 from opsassay.server.api import DISK_FULL
 from opsassay.server.artefacts import folder_digest
 from opsassay.server.benchmarks import (
@@ -52,6 +51,7 @@ from opsassay.server.benchmarks import (
 from opsassay.server.entry_tokens import relay_token
 from opsassay.server.phases import PhaseFollower, PhaseReader
 from opsassay.server.queue import RUN_CELL, STALLED_S, app_of, queue_name
+from opsassay.server.relay import NOTE
 
 _log = Log(__name__)
 T = TypeVar("T")
@@ -171,6 +171,7 @@ class Worker:
             "run": end.run_dir.relative_to(store.root).as_posix(),
             "not_ranked": list(why_not_ranked(end.run)),
             "ended_ns": end.run.ended_ns or 0,
+            "record": end.run.pretty_json(),
         }
 
     @contextmanager
@@ -200,17 +201,12 @@ class Worker:
 
     @contextmanager
     def _relayed(self, cell: str) -> Iterator[None]:
-        """Write down for the relay of this process what it stands in for; one at a time."""
-        with self._relaying:
-            place = self.platform.state / RELAYS / f"{os.getpid()}.json"
-            place.parent.mkdir(exist_ok=True, mode=0o700)
-            place.touch(mode=0o600)
+        """Hold ready for the relay of this process what it stands in for; one at a time."""
+        with self._relaying, os.fdopen(os.memfd_create(NOTE), "w", encoding="utf-8") as note:
             token = relay_token(self.platform.signer, cell)
-            place.write_text(json.dumps({"server": self.server, "entry": cell, "token": token}), encoding="utf-8")
-            try:
-                yield
-            finally:
-                place.unlink(missing_ok=True)
+            note.write(json.dumps({"server": self.server, "entry": cell, "token": token}))
+            note.flush()
+            yield
 
 
 def patiently(work: Callable[[], T]) -> T:

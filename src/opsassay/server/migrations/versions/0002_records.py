@@ -1,0 +1,13 @@
+"""Results keep the record of their run, from which boards are made."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "0002", "0001", None, None
+
+
+def upgrade() -> None:
+    """Add the column; boards read what is older from its folder."""
+    op.add_column("results", sa.Column("record", sa.Text))
