@@ -401,6 +401,25 @@ def test_exported_pages_lead_to_one_another_and_nowhere_else(tmp_path):
     assert [path for path in files if fault in path.read_text() or "config set" in path.read_text()] == []
 
 
+def test_files_say_what_a_page_by_itself_says(tmp_path):
+    _, pages = pages_over(golden("diagnosis_store", tmp_path), golden("sre_store", tmp_path), live=False)
+    export(pages, tmp_path / "out")
+    for path in (path for path in (tmp_path / "out").rglob("*") if path.is_file()):
+        assert path.read_text() == pages.answer(str(path.relative_to(tmp_path / "out"))).text
+
+
+def test_grades_that_come_during_an_export_are_on_none_of_its_pages(tmp_path):
+    folder = ended(tmp_path / "store")
+    watcher = Watcher([tmp_path / "store"])
+    settled, following = StoredVerdicts(settled=True), StoredVerdicts()
+    (one,) = watcher.catalogue.runs
+    assert (settled.succeeded(one), following.succeeded(one)) == (True, True)
+    board = settled.standing(watcher.catalogue, one.domain)
+    shutil.rmtree(folder / "verdicts")
+    assert (settled.succeeded(one), following.succeeded(one)) == (True, None)
+    assert settled.standing(watcher.catalogue, one.domain) is board
+
+
 def test_an_export_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
     two_solvers(tmp_path / "store", 3)
     _, pages = pages_over(tmp_path / "store", live=False)
@@ -409,14 +428,14 @@ def test_an_export_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
     (taken / "mine").write_text("kept")
     with pytest.raises(UserError, match="no empty folder"):
         export(pages, taken)
-    answer, left = pages.answer, [5]
+    files, left = pages.files, [5]
 
     class FullDisk:
-        def answer(self, address):
+        def files(self, address):
             left[0] -= 1
             if not left[0]:
                 raise OSError(28, os.strerror(28))
-            return answer(address)
+            return files(address)
 
     with pytest.raises(OperationError, match="No space left"):
         export(FullDisk(), tmp_path / "out")

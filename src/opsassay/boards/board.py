@@ -10,7 +10,7 @@ import numpy as np
 
 from opsassay.bench.core.grading import GradedRuns
 from opsassay.boards.entries import COSTS, Entry, TaskKey, entries_of
-from opsassay.boards.separation import LEVEL, intervals, separate
+from opsassay.boards.separation import LEVEL, better_than, intervals, separate
 from opsassay.model.task import MetricDefinition
 
 SHOWN = 8
@@ -129,7 +129,7 @@ def _ranked(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[str, St
     names = [*(entry.name for entry in complete), NO_ANSWER]
     scores = np.array([[entry.scores[task] for task in tasks] for entry in complete] + [[0.0] * len(tasks)])
     baselines = [i for i, entry in enumerate(complete) if entry.baseline] + [len(complete)]
-    better = separate(scores).better
+    better = better_than(scores)
     close = {i: [names[j] for j in baselines if not better[i, j]] for i in range(len(complete)) if i not in baselines}
     ranked = [i for i, names_of in close.items() if not names_of]
     among = separate(scores[ranked]) if ranked else None
@@ -187,7 +187,7 @@ def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> lis
         of = np.array([systems[task] == system for task in tasks])
         if of.sum() < FEWEST_OF_SYSTEM or of.all():
             continue
-        better = separate(scores[:, of]).better
+        better = better_than(scores[:, of])
         for i, j in zip(*np.nonzero(better), strict=True):
             if means[i] <= means[j]:
                 a, b = solvers[i].name, solvers[j].name

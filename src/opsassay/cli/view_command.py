@@ -52,7 +52,12 @@ def command(
     watcher = Watcher(list({path.resolve(): path for path in stores}.values()), say)  # the same store is shown once
     systems = watches_of_this_machine() if out is None else None
     site = StorePages(
-        lambda: watcher.catalogue, StoredVerdicts(), cases, live=out is None, allow_run=allow_run, systems=systems
+        lambda: watcher.catalogue,
+        StoredVerdicts(settled=out is not None),
+        cases,
+        live=out is None,
+        allow_run=allow_run,
+        systems=systems,
     )
     if out is None:
         _serve(site, watcher, port)
