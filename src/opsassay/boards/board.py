@@ -11,6 +11,7 @@ import numpy as np
 from opsassay.bench.core.grading import GradedRuns
 from opsassay.boards.entries import COSTS, Entry, TaskKey, entries_of
 from opsassay.boards.separation import LEVEL, better_than, intervals, separate
+from opsassay.counting import counted
 from opsassay.model.task import MetricDefinition
 
 SHOWN = 8
@@ -203,7 +204,8 @@ def _general_warnings(complete: Sequence[Entry], found: Mapping[str, Standing], 
     solvers = [entry for entry in complete if not entry.baseline]
     if solvers and not any(found[entry.name].rank is not None for entry in solvers):
         said.append(
-            f"On {tasks} tasks nobody can be separated from a baseline ({100 * LEVEL:.0f}%) and is ranked; run more tasks."
+            f"On {counted(tasks, 'task')} nobody can be separated from a baseline ({100 * LEVEL:.0f}%) and is ranked; "
+            "run more tasks."
         )
     if solvers and not any(entry.baseline for entry in complete):
         said.append(

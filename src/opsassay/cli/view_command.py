@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opsassay.cli.output import FOLDER, say
+from opsassay.counting import counted
 
 if TYPE_CHECKING:
     from opsassay.web.browsing.site import StorePages
@@ -65,7 +66,7 @@ def command(
     count, problems = export(site, out)
     for problem in problems:
         say(f"opsassay: left out: {problem}")
-    say(f"opsassay: {count:,} files; open {out / 'index.html'}")
+    say(f"opsassay: {counted(count, 'file')}; open {out / 'index.html'}")
     context.exit(1 if problems else 0)
 
 

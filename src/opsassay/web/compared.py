@@ -9,6 +9,7 @@ import numpy as np
 
 from opsassay.boards.entries import Entry
 from opsassay.boards.separation import LEVEL, better_than, intervals
+from opsassay.counting import counted
 from opsassay.errors import UserError
 from opsassay.model.task import MetricDefinition
 from opsassay.web.plain import plain
@@ -59,7 +60,7 @@ def compared(
 
 
 def _answer(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int, both: float) -> str:
-    on = f"{tasks} task" + ("" if tasks == 1 else "s")
+    on = counted(tasks, "task")
     if not flipped:
         return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}: {both:g} of {tasks}."
     if one or two:

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from opsassay import __version__
+from opsassay.counting import counted
 from opsassay.errors import OperationError, OpsAssayError
 from opsassay.web.plain import plain
 
@@ -115,6 +116,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters["plain"] = plain
+    environment.filters["counted"] = counted
     return environment
 
 

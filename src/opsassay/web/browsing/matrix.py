@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from opsassay.bench.core.ranking import ORACLE
 from opsassay.boards.board import BoardFigure
 from opsassay.boards.tables import rank_text
+from opsassay.counting import counted
 from opsassay.errors import OpsAssayError
 from opsassay.web.boards import board_answer
 from opsassay.web.browsing.catalogue import StoredRun
@@ -15,7 +16,6 @@ from opsassay.web.browsing.rows import (
     View,
     audit_page,
     board_page,
-    counted,
     outcome_of,
     page_of,
     run_page,
