@@ -155,7 +155,7 @@ def test_separated_cells_go_with_their_parameter():
     m = matched(scores)
     test = without_separated_cells(m, 0, 1)
     assert test.df == 2
-    assert test.reason == "1 cells left out"
+    assert test.reason == "1 cell left out"
     # Without method a in s0 that system tells nothing about the interaction: the other three decide.
     rest = m.only(np.array([False, True, True, True]))
     assert test.statistic == pytest.approx(likelihood_ratio(rest.means[:, [0, 1]], rest.sizes).statistic, rel=1e-6)

@@ -171,7 +171,7 @@ def test_the_claim_counts_where_the_winner_is_best_and_where_choosing_by_the_poo
         "Over 10 matched cases of 3 systems in 2 families, a has the highest mean of system means (50.0%) and is best "
         "on 2 of 3 systems (1 of them shared). The method that wins on the other systems loses on 2 of 3: "
         "s (-100.0 pp), t (-25.0 pp). "
-        "For another system, the prediction interval of 1 of 1 pairs includes zero."
+        "For another system, the prediction interval of 1 of 1 pair includes zero."
     )
 
 

@@ -94,9 +94,9 @@ def test_datasets_reads_the_folder(published, tmp_path, monkeypatch):
 def test_what_is_fetched_is_what_was_published_and_can_be_run(published, tmp_path, capsys):
     assert fetched(published, tmp_path / "out") == 0
     assert files_of(tmp_path / "out") == files_of(published)
-    assert "files were there" not in capsys.readouterr().out
+    assert "there already" not in capsys.readouterr().out
     assert fetched(published, tmp_path / "out") == 0
-    assert "files were there" in capsys.readouterr().out
+    assert "there already" in capsys.readouterr().out
     assert run(["tasks", str(tmp_path / "out"), "--domain", "diagnosis", "--json"]) == 0
     assert [item["id"] for item in json.loads(capsys.readouterr().out)["items"]] == [ITEM]
 

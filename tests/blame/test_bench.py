@@ -316,7 +316,7 @@ def test_answers_become_a_table_that_audit_reads(tmp_path):
         cli, ["blame", "bench", str(tmp_path / "data"), *common, "-c", "runs=1", "-c", "pause_s=0", "-j", "4"]
     )
     assert done.exit_code == 1
-    assert "1 questions failed and are in no mean" in done.stderr
+    assert "failed and in no mean: 1 question;" in done.stderr
     table = tmp_path / "scores.csv"
     done = runner.invoke(cli, ["blame", "scores", str(tmp_path / "out"), str(tmp_path / "data"), "-o", str(table)])
     assert done.exit_code == 0, done.output
@@ -367,7 +367,7 @@ def test_a_budget_ends_the_command_with_what_is_open(tmp_path, monkeypatch):
     assert (done.exit_code, first["failed"]) == (1, 0)
     assert 0 < first["open"] < 8
     assert 0 < first["spent"] <= 0.2
-    assert f"{first['open']} questions are open" in done.stderr
+    assert f"open: {first['open']} question" in done.stderr
     done = CliRunner().invoke(cli, [*arguments, "--budget", "9"])
     whole = json.loads(done.stdout)
     assert (done.exit_code, whole["open"], whole["stopped"]) == (0, 0, None)

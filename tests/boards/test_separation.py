@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from opsassay.boards.separation import intervals, separate
+from opsassay.boards.separation import better_than, intervals, separate
 
 
 def drawn(solvers, tasks, seed, skill=None):
@@ -69,6 +69,15 @@ def test_intervals_of_a_mean_hold_it_nineteen_times_of_twenty():
         low, high = intervals((np.random.default_rng(seed).random(60) < 0.7).astype(float), draws=500)
         held += low <= 0.7 <= high
     assert held >= 178
+
+
+def test_who_is_better_does_not_depend_on_what_was_asked_before():
+    for tasks in (5, 30, 300, 30, 5):
+        scores = drawn(4, tasks, tasks, [0.9, 0.6, 0.5, 0.1])
+        assert (better_than(scores) == separate(scores).better).all()
+        random = np.random.default_rng(0)
+        means = random.multinomial(tasks, np.full(tasks, 1 / tasks), 4000) @ scores[0] / tasks
+        assert intervals(scores[0]) == tuple(np.percentile(means, [2.5, 97.5]))
 
 
 def test_solvers_that_are_the_same_are_the_same():

@@ -63,7 +63,7 @@ def test_it_serves_until_it_is_interrupted_and_a_port_is_taken_once(tmp_path, se
         with urllib.request.urlopen(f"{url}/-/healthy") as answer:
             assert (name, answer.status) == ("PROMETHEUS_URL", 200)
         second = run(pack.path, "--port", url.rpartition(":")[2])
-        assert (second.returncode, "cannot be listened on" in second.stderr) == (1, True)
+        assert (second.returncode, "cannot be listened on" in second.stderr) == (2, True)
         serving.send_signal(sent)
         assert serving.wait(20) == 130
         assert "Interrupted" in serving.stderr.read()

@@ -168,8 +168,8 @@ def test_a_real_table_of_80_columns_has_every_word_whole(command, made, tmp_path
 
 def test_what_is_left_of_a_plan_is_estimated_before_anything_runs(tmp_path, capsys):
     assert run(["trials", "run", str(EXAMPLES / "trials" / "plan.yaml"), "-o", str(tmp_path / "out"), "--dry-run"]) == 0
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "trials are left" in line]
-    count, of, longest = re.search(r"(\d+) of (\d+) trials are left; they take at most ([\d:]+),", line).groups()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "opsassay: left: " in line]
+    count, of, longest = re.search(r"left: (\d+) of (\d+) trials, at most ([\d:]+),", line).groups()
     assert count == of
     hours, minutes, _ = map(int, longest.split(":"))
     assert 60 * hours + minutes >= int(count)  # each of them warms up, waits and gives an agent its time

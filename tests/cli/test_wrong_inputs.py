@@ -10,6 +10,9 @@ import json
 import re
 import shlex
 import shutil
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -287,6 +290,66 @@ def test_it_is_said_what_is_wrong_where_and_what_to_do_next(typed, names, then, 
     sentences = [line for line in err.splitlines() if line.strip() and not re.match(r"Usage:|Try |opsassay: |\s", line)]
     assert len(sentences) == 1 or not typed
     assert not re.search(r"[^.]\.\.(\s|$)|[?;]\.", said), "punctuation stands twice"
+    assert entries(made) == before
+
+
+TAKEN = [
+    "proxy --upstream http://127.0.0.1:1 -o new --port {port}",
+    "proxy --upstream http://127.0.0.1:1 -o new --port {port} -- true",
+    "view graded --port {port}",
+    "apis tree --port {port}",
+]
+
+
+@pytest.mark.parametrize("typed", TAKEN)
+def test_a_port_that_is_taken_leaves_nothing_behind(typed, made, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    before = entries(made)
+    with state_folder(), socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run(shlex.split(typed.format(port=port))) == 2
+    _, err = capsys.readouterr()
+    assert f"Port {port}" in err
+    assert "Address already in use" in err
+    assert entries(made) == before
+
+
+DISKS = """
+import shlex, sys
+from opsassay.cli import run
+print([run(shlex.split(typed)) for typed in sys.stdin.read().splitlines()])
+"""
+READ_ONLY = [
+    "new agent x -o {place}/x",
+    "schema agent -o {place}/x.json",
+    "view graded --export {place}/x",
+    "report graded -o {place}/x",
+    "run graded -a constant -o {place}/x",
+    "proxy --upstream scripted:script.yaml -o {place}/x -- true",
+    "proxy redact trace.json -o {place}/x.json",
+]
+
+
+def test_a_place_that_cannot_be_written_to_is_wrong_input_and_a_full_disk_is_not(made, tmp_path):
+    place, full = tmp_path / "place", tmp_path / "full"
+    place.mkdir()
+    full.mkdir()
+    mounts = (
+        f"mount --bind {place} {place} && mount -o remount,ro,bind {place} {place}"
+        f" && mount -t tmpfs -o size=4096 none {full} && ! dd if=/dev/zero of={full}/all bs=4096 count=2 2> /dev/null"
+    )
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mounts], check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here: neither user namespaces nor root")
+    before = entries(made)
+    typed = [*(line.format(place=place) for line in READ_ONLY), f"schema agent -o {full}/x.json"]
+    words = ["unshare", "-rm", "sh", "-c", f'{mounts}; exec "$@"', "sh", sys.executable, "-c", DISKS]
+    with state_folder():
+        done = subprocess.run(words, cwd=made, input="\n".join(typed), text=True, capture_output=True, check=True)
+    assert done.stdout.splitlines()[-1] == str([2] * len(READ_ONLY) + [1])
+    assert done.stderr.count("Read-only file system") == len(READ_ONLY)
+    assert done.stderr.count("No space left on device") == 1
+    assert "Traceback" not in done.stderr
+    assert list(place.iterdir()) == []
     assert entries(made) == before
 
 

@@ -128,7 +128,7 @@ def test_what_has_no_grade_is_not_on_the_board_and_the_board_says_so(tmp_path):
     _, pages = pages_over(tmp_path)
     board = data(pages, "boards/finops.json")["boards"][0]
     assert board["tasks"] == 3
-    assert board["warnings"][0].startswith("1 results are not graded and not on this board")
+    assert board["warnings"][0].startswith("Not graded and not on this board: 1 result;")
     assert data(pages, "tasks/finops.later.json")["results"][0]["outcome"] == "not graded"
 
 
@@ -401,6 +401,45 @@ def test_exported_pages_lead_to_one_another_and_nowhere_else(tmp_path):
     assert [path for path in files if fault in path.read_text() or "config set" in path.read_text()] == []
 
 
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory):
+    """Return the pages of the two small stores, and the folder with their files."""
+    folder = tmp_path_factory.mktemp("gallery")
+    _, pages = pages_over(golden("diagnosis_store", folder), golden("sre_store", folder), live=False)
+    export(pages, folder / "out")
+    return pages, folder / "out"
+
+
+def test_files_say_what_a_page_by_itself_says(gallery):
+    pages, out = gallery
+    for path in (path for path in out.rglob("*") if path.is_file()):
+        assert path.read_text() == pages.answer(str(path.relative_to(out))).text
+
+
+def test_one_of_a_thing_is_called_as_one(gallery):
+    many = (
+        "alerts|calls|cases|cells|comparisons|edges|faults|files|incidents|methods|pages|pairs|results|rows|runs|services|"
+        "solvers|steps|systems|tasks|trials"
+    )
+    for path in gallery[1].rglob("*.html"):
+        text = re.sub(r"<(style|script)\b.*?</\1>|<[^>]*>", " ", path.read_text(), flags=re.DOTALL)
+        assert not re.findall(rf"(?<![\d.,~-])1\s+(?:graded |other |more |further |matched )?(?:{many})\b.*", text), (
+            path
+        )
+
+
+def test_grades_that_come_during_an_export_are_on_none_of_its_pages(tmp_path):
+    folder = ended(tmp_path / "store")
+    watcher = Watcher([tmp_path / "store"])
+    settled, following = StoredVerdicts(settled=True), StoredVerdicts()
+    (one,) = watcher.catalogue.runs
+    assert (settled.succeeded(one), following.succeeded(one)) == (True, True)
+    board = settled.standing(watcher.catalogue, one.domain)
+    shutil.rmtree(folder / "verdicts")
+    assert (settled.succeeded(one), following.succeeded(one)) == (True, None)
+    assert settled.standing(watcher.catalogue, one.domain) is board
+
+
 def test_an_export_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
     two_solvers(tmp_path / "store", 3)
     _, pages = pages_over(tmp_path / "store", live=False)
@@ -409,14 +448,14 @@ def test_an_export_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
     (taken / "mine").write_text("kept")
     with pytest.raises(UserError, match="no empty folder"):
         export(pages, taken)
-    answer, left = pages.answer, [5]
+    files, left = pages.files, [5]
 
     class FullDisk:
-        def answer(self, address):
+        def files(self, address):
             left[0] -= 1
             if not left[0]:
                 raise OSError(28, os.strerror(28))
-            return answer(address)
+            return files(address)
 
     with pytest.raises(OperationError, match="No space left"):
         export(FullDisk(), tmp_path / "out")

@@ -40,6 +40,7 @@ from opsassay.audit.selection import (
 from opsassay.audit.settings import AuditSettings
 from opsassay.audit.table import long_scores
 from opsassay.audit.variants import FirthCells, firth, firth_cells, l2, without_separated_cells
+from opsassay.counting import counted
 from opsassay.errors import NotFoundError
 
 Floats = NDArray[np.float64]
@@ -138,7 +139,7 @@ def audit_matched(
     permuted = permuted_means(matched, settings.permutations, settings.seed)
     others = _other_tables(matched, settings)
     penalised = firth_cells(matched)
-    on_step(f"comparing {len(matched.pairs())} pairs")
+    on_step(f"comparing {counted(len(matched.pairs()), 'pair')}")
     pairs = [_pair(matched, a, b, drawn, permuted, others, penalised, settings) for a, b in matched.pairs()]
     adjusted = holm([p.interaction["fractional_logit"].p for p in pairs])
     pairs = [replace(p, holm_p=value) for p, value in zip(pairs, adjusted, strict=True)]

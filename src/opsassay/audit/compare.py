@@ -14,6 +14,7 @@ from opsassay.audit.effects import paired_effects
 from opsassay.audit.matched import Matched, match
 from opsassay.audit.resampling import bootstrap_means, effect_intervals, percentile_intervals
 from opsassay.audit.settings import AuditSettings
+from opsassay.counting import counted
 from opsassay.errors import UserError
 
 KEYS = ("family", "system", "case")
@@ -211,6 +212,6 @@ def sentence(difference: Difference) -> str:
     where = f" on {difference.system}" if difference.system else ""
     return (
         f"B - A{where}: {100 * difference.difference:+.1f} pp "
-        f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}] over {difference.cases} cases: "
+        f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}] over {counted(difference.cases, 'case')}: "
         f"{difference.outcome.value}; {100 * difference.detectable:.1f} pp would be found with power 0.8"
     )

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET  # written here, never parsed
 from collections.abc import Sequence
 
 from opsassay.audit.compare import Comparison, Difference, sentence
+from opsassay.counting import counted
 
 _CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML document can hold, escaped or not."""
@@ -48,7 +49,8 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
         lines.append(_row(comparison.method, "all (mean of systems)", comparison.overall, verdict))
         lines += [_row(comparison.method, one.system, one, one.outcome.value) for one in comparison.systems]
     left_out = [
-        f"- {_escaped(one.method)}: left out {one.only_before} cases that only A has, {one.only_after} that only B has."
+        f"- {_escaped(one.method)}: left out {counted(one.only_before, 'case')} that only A has, "
+        f"{one.only_after} that only B has."
         for one in comparisons
         if one.only_before or one.only_after
     ]

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opsassay.audit.settings import AuditSettings
+from opsassay.counting import counted
 from opsassay.errors import NotFoundError, UserError
 
 Floats = NDArray[np.float64]
@@ -225,7 +226,7 @@ def _gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
     labels = _labels(about)
     gaps = [f"{int(n)} of {labels[i]}" for i, n in enumerate(lacking) if n]
     more = f" and of {len(gaps) - 3} further systems" if len(gaps) > 3 else ""
-    return f"lacks a score on {int(lacking.sum())} cases: {', '.join(gaps[:3])}{more}"
+    return f"lacks a score on {counted(int(lacking.sum()), 'case')}: {', '.join(gaps[:3])}{more}"
 
 
 def _set_aside(method: str) -> Admission:

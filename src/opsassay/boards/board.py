@@ -10,7 +10,8 @@ import numpy as np
 
 from opsassay.bench.core.grading import GradedRuns
 from opsassay.boards.entries import COSTS, Entry, TaskKey, entries_of
-from opsassay.boards.separation import LEVEL, intervals, separate
+from opsassay.boards.separation import LEVEL, better_than, intervals, separate
+from opsassay.counting import counted
 from opsassay.model.task import MetricDefinition
 
 SHOWN = 8
@@ -129,7 +130,7 @@ def _ranked(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[str, St
     names = [*(entry.name for entry in complete), NO_ANSWER]
     scores = np.array([[entry.scores[task] for task in tasks] for entry in complete] + [[0.0] * len(tasks)])
     baselines = [i for i, entry in enumerate(complete) if entry.baseline] + [len(complete)]
-    better = separate(scores).better
+    better = better_than(scores)
     close = {i: [names[j] for j in baselines if not better[i, j]] for i in range(len(complete)) if i not in baselines}
     ranked = [i for i, names_of in close.items() if not names_of]
     among = separate(scores[ranked]) if ranked else None
@@ -187,7 +188,7 @@ def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> lis
         of = np.array([systems[task] == system for task in tasks])
         if of.sum() < FEWEST_OF_SYSTEM or of.all():
             continue
-        better = separate(scores[:, of]).better
+        better = better_than(scores[:, of])
         for i, j in zip(*np.nonzero(better), strict=True):
             if means[i] <= means[j]:
                 a, b = solvers[i].name, solvers[j].name
@@ -203,7 +204,8 @@ def _general_warnings(complete: Sequence[Entry], found: Mapping[str, Standing], 
     solvers = [entry for entry in complete if not entry.baseline]
     if solvers and not any(found[entry.name].rank is not None for entry in solvers):
         said.append(
-            f"On {tasks} tasks nobody can be separated from a baseline ({100 * LEVEL:.0f}%) and is ranked; run more tasks."
+            f"On {counted(tasks, 'task')} nobody can be separated from a baseline ({100 * LEVEL:.0f}%) and is ranked; "
+            "run more tasks."
         )
     if solvers and not any(entry.baseline for entry in complete):
         said.append(

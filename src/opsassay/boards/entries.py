@@ -10,6 +10,7 @@ from statistics import fmean
 from opsassay import __version__
 from opsassay.bench.core.grading import GradedRun, GradedRuns
 from opsassay.bench.core.ranking import ORACLE, run_id, why_not_ranked
+from opsassay.counting import counted
 from opsassay.model.run import MetricStatus, RunStatus
 from opsassay.model.scenario import CONTROL
 
@@ -116,12 +117,12 @@ def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[Ta
     if cells := graded.aborted.get(name):
         reasons.append(f"{cells} of its cells were aborted and have no result")
     if missing := len(tasks - scores.keys()):
-        reasons.append(f"it has no graded run of {missing} of {len(tasks)} tasks")
+        reasons.append(f"it has no graded run of {missing} of {counted(len(tasks), 'task')}")
     if entry.baseline:
         reasons.insert(0, "it is a baseline")
     stale = []
     if old := len(of) - len(present):
-        stale.append(f"{old} runs of former forms of tasks do not count")
+        stale.append(f"not counted: {counted(old, 'run')} of former forms of tasks")
     if others := sorted({one.run.versions.get("opsassay", "unknown") for one in present} - {__version__}):
         stale.append(f"made with OpsAssay {', '.join(others)}, not {__version__}")
     return Entry(name, tuple(made), entry.baseline, tuple(reasons), tuple(stale), scores)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ DRAWS = 4000
 LEVEL = 0.95
 _CHUNK = 2**24
 """Numbers that are held at once while signs are drawn."""
+_KEPT = 2
+"""Numbers of tasks of which the draws are kept: a page of figures, and many pages, are about the same tasks."""
 
 Floats = NDArray[np.float64]
 
@@ -46,9 +49,9 @@ def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: 
     """
     solvers, tasks = scores.shape
     random = np.random.default_rng(seed)
-    better = _better(scores, random, draws, 1 - level)
+    better = _better(scores, _signs(tasks, random, draws), 1 - level)
     first, last = 1 + better.sum(axis=0), solvers - better.sum(axis=1)
-    drawn = random.multinomial(tasks, np.full(tasks, 1 / tasks), draws) @ scores.T / tasks
+    drawn = _counts(tasks, random, draws) @ scores.T / tasks
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail], axis=0)
     best, worst = _drawn_ranks(drawn, tail)
@@ -62,22 +65,21 @@ def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: 
     )
 
 
+def better_than(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> NDArray[np.bool_]:
+    """Return bool[k, k] of `separate` alone: whether the solver of a row is better than that of a column."""
+    return _better(scores, _kept_signs(scores.shape[1], draws, seed), 1 - level)
+
+
 def intervals(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
     """Return the interval of the mean of *scores* f64[n], by a bootstrap over tasks."""
-    drawn = _resampled(len(scores), draws, seed) @ scores / len(scores)
+    tasks = len(scores)
+    drawn = _kept_counts(tasks, draws, seed) @ scores / tasks
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail])
     return float(low), float(high)
 
 
-@lru_cache(maxsize=8)
-def _resampled(tasks: int, draws: int, seed: int) -> NDArray[np.uint16]:
-    """Return how often each task is in each draw [draws, tasks]: the same for every figure of a board."""
-    random = np.random.default_rng(seed)
-    return random.multinomial(tasks, np.full(tasks, 1 / tasks), draws).astype(np.uint16)
-
-
-def _better(scores: Floats, random: np.random.Generator, draws: int, error: float) -> NDArray[np.bool_]:
+def _better(scores: Floats, signs: NDArray[Any], error: float) -> NDArray[np.bool_]:
     solvers, tasks = scores.shape
     better = np.zeros((solvers, solvers), dtype=bool)
     a, b = np.triu_indices(solvers, 1)
@@ -87,7 +89,6 @@ def _better(scores: Floats, random: np.random.Generator, draws: int, error: floa
     size = np.sqrt((differences**2).sum(axis=1))
     scaled = np.divide(differences, size[:, None], out=np.zeros_like(differences), where=size[:, None] > 0)
     observed = scaled.sum(axis=1)
-    signs = _signs(tasks, random, draws)
     rows = max(1, _CHUNK // max(len(a), tasks))
     largest = np.concatenate(
         [np.abs(signs[at : at + rows] @ scaled.T).max(axis=1) for at in range(0, len(signs), rows)]
@@ -107,6 +108,22 @@ def _signs(tasks: int, random: np.random.Generator, draws: int) -> Floats:
         bits = (np.arange(2**tasks)[:, None] >> np.arange(tasks)) & 1
         return np.asarray(2.0 * bits - 1.0, dtype=np.float64)
     return random.choice((-1.0, 1.0), size=(draws, tasks))
+
+
+@lru_cache(_KEPT)
+def _kept_signs(tasks: int, draws: int, seed: int) -> NDArray[np.int8]:
+    return _signs(tasks, np.random.default_rng(seed), draws).astype(np.int8)
+
+
+def _counts(tasks: int, random: np.random.Generator, draws: int) -> NDArray[np.int64]:
+    """Return how often a bootstrap draws each task, i64[draws, tasks]."""
+    return random.multinomial(tasks, np.full(tasks, 1 / tasks), draws)
+
+
+@lru_cache(_KEPT)
+def _kept_counts(tasks: int, draws: int, seed: int) -> NDArray[np.unsignedinteger]:
+    """Return `_counts` in the smallest type that holds them."""
+    return _counts(tasks, np.random.default_rng(seed), draws).astype(np.min_scalar_type(tasks))
 
 
 def _drawn_ranks(drawn: Floats, tail: float) -> tuple[Floats, Floats]:

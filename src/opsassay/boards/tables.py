@@ -9,6 +9,7 @@ from typing import Any
 from opsassay.bench.core.tables import ResultTable
 from opsassay.boards.board import Board, BoardFigure, BoardRow
 from opsassay.boards.entries import COSTS
+from opsassay.counting import counted
 
 
 def board_tables(boards: Sequence[Board]) -> list[ResultTable]:
@@ -45,8 +46,8 @@ def _main(board: Board) -> ResultTable:
     )
     rows = tuple(_cells(row, names) for row in board.rows)
     note = (
-        f"{board.tasks} tasks. Means over tasks with intervals of 95% by a bootstrap over tasks; a rank is shared by whom "
-        "nobody can tell apart, and has the interval of the ranks that are possible. Runs that failed count."
+        f"{counted(board.tasks, 'task')}. Means over tasks with intervals of 95% by a bootstrap over tasks; a rank is "
+        "shared by whom nobody can tell apart, and has the interval of the ranks that are possible. Runs that failed count."
     )
     return ResultTable(f"Board, {board.domain}", columns, rows, note)
 
@@ -99,4 +100,4 @@ def overall(boards: Mapping[str, Board]) -> ResultTable:
 def _covered(board: Board, row: BoardRow | None) -> str | None:
     if row is None or row.success is None:
         return None
-    return f"{_cell(row.success)} on {row.success.tasks} of {board.tasks} tasks"
+    return f"{_cell(row.success)} on {row.success.tasks} of {counted(board.tasks, 'task')}"

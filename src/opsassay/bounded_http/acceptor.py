@@ -81,15 +81,22 @@ class Acceptor:
 
 
 def listen_on_port(port: int = 0) -> socket.socket:
-    """Return a socket that listens on *port* of 127.0.0.1, on any free one for 0; raises StartError when it cannot."""
+    """Return a socket that listens on *port* of 127.0.0.1, on any free one for 0; raises UserError when it cannot.
+
+    It is StartError where no port at all can be listened on.
+    """
     listener = socket.socket(socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
     except OSError as error:
         listener.close()
-        which = f"Port {port} of 127.0.0.1 cannot" if port else "No port of 127.0.0.1 can"
-        raise StartError(f"{which} be listened on ({error.strerror or error}); choose another.") from error
+        why = error.strerror or error
+        if not port:
+            raise StartError(
+                f"No port of 127.0.0.1 can be listened on ({why}); free the cause and try again."
+            ) from error
+        raise UserError(f"Port {port} of 127.0.0.1 cannot be listened on ({why}); choose another.") from error
     listener.listen(MOST_CONNECTIONS)
     return listener
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -18,6 +21,11 @@ from opsassay.extras import extra_for
 
 _PARTIAL = re.compile(r"\.([^/]+)\.[0-9a-f]{8}\.partial$")
 """The end of a path that is written to until it is whole, as `telemetry.content` names it."""
+
+_OF_THE_PLACE = frozenset({
+    errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS
+})  # fmt: skip
+"""What the disk says of a place however often it is tried; a full disk is none of them."""
 
 COMMANDS = {
     "demo": "Break a real system, explain the cascade, grade every method, write a report.",
@@ -106,13 +114,14 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 done, 1 failed, 2 wrong use or unreadable input, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 failed, 2 wrong use, input or place, 130 interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both undo everything on the way out
     sys.exit(run(arguments))
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code. Every error becomes one sentence on standard error."""
+    words = arguments or sys.argv[1:]
     try:
         outcome: Any = cli.main(args=arguments, prog_name="opsassay", standalone_mode=False)
         sys.stdout.flush()
@@ -124,9 +133,9 @@ def run(arguments: list[str] | None = None) -> int:
         _echo_notes(interruption.__cause__ or interruption)  # click wraps what interrupted it
         return 130
     except ModuleNotFoundError as error:
-        return _explain(_missing(error, arguments or sys.argv[1:]))
+        return _explain(_missing(error, words), words)
     except (click.ClickException, click.exceptions.Exit, OpsAssayError, OSError) as error:
-        return _explain(error)
+        return _explain(error, words)
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -142,8 +151,9 @@ def _missing(error: ModuleNotFoundError, arguments: list[str]) -> UserError:
     )
 
 
-def _explain(error: Exception) -> int:
-    """Print what *error* has to say and return its exit code."""
+def _explain(error: Exception, words: Sequence[str]) -> int:
+    """Print what *error* has to say and return its exit code: 2 where the disk refuses a place that *words* name."""
+    refused = _refused_place(error, words)
     if isinstance(error, click.ClickException):
         error.show()
     elif isinstance(error, OpsAssayError):
@@ -151,9 +161,24 @@ def _explain(error: Exception) -> int:
     elif isinstance(error, OSError):
         asked = _PARTIAL.sub(r"\1", os.fsdecode(error.filename or ""))  # nobody asked for the file beside it
         where = f" ({asked})" if asked else ""
-        echo(f"Error: {error.strerror or error}{where}; free the cause and try again.", err=True)
+        way_out = "name another place, or change this one" if refused else "free the cause and try again"
+        echo(f"Error: {error.strerror or error}{where}; {way_out}.", err=True)
     _echo_notes(error)
-    return getattr(error, "exit_code", 1)
+    return UserError.exit_code if refused else getattr(error, "exit_code", 1)
+
+
+def _refused_place(error: Exception, words: Sequence[str]) -> bool:
+    """Return whether *error* is, or comes from, the disk's refusal of a path that *words* name, or of one beside it."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    if (
+        not isinstance(cause, OSError)
+        or cause.errno not in _OF_THE_PLACE
+        or not isinstance(cause.filename, str | bytes)
+    ):
+        return False
+    path = Path(os.fsdecode(cause.filename)).absolute()
+    given = (Path(word.rpartition("=")[2]).absolute() for word in words)
+    return any(path.parent == one.parent or path.is_relative_to(one) or one.is_relative_to(path) for one in given)
 
 
 def _echo_notes(error: BaseException) -> None:

@@ -9,6 +9,7 @@ import click
 
 from opsassay.bench.core.tables import percent
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
+from opsassay.counting import counted
 
 
 @click.command("audit-labels")
@@ -39,7 +40,9 @@ def command(suite: Path, annotator: str | None, sample: int | None, seed: int, p
         )
         return
     one, two = found.annotators
-    echo(f"{one} and {two} judged {found.cases} cases: raw agreement {percent(found.raw)}, Cohen's kappa {kappa}.")
+    echo(
+        f"{one} and {two} judged {counted(found.cases, 'case')}: raw agreement {percent(found.raw)}, Cohen's kappa {kappa}."
+    )
     echo(f"Both find the cascade valid in {found.valid} of {found.cases} ({percent(found.valid / found.cases)}).")
     rows = [(d["case"], *(_flags(d[name]) for name in found.annotators)) for d in found.disagreements]
     print_table("Disagreements", ("case", one, two), rows)
@@ -67,4 +70,6 @@ def _serve(suite: Path, annotator: str, count: int | None, seed: int, port: int)
     if not cases:
         raise UserError(f"{suite} holds no annotated case; make a suite with `opsassay curate`.")
     app = labels_app(LabelAudit(suite, annotator, tuple(cases)))
-    serve_on_loopback(app, port, lambda at: say(f"opsassay: {len(cases)} cases for {annotator} at {at} (Ctrl-C ends)"))
+    serve_on_loopback(
+        app, port, lambda at: say(f"opsassay: {counted(len(cases), 'case')} for {annotator} at {at} (Ctrl-C ends)")
+    )

@@ -9,6 +9,7 @@ import click
 
 from opsassay.bench.core.tables import percent
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
+from opsassay.counting import counted
 
 if TYPE_CHECKING:
     from opsassay.agents.models.base import Model
@@ -94,9 +95,9 @@ def bench(
         if price is not None:
             echo(f"Spent: {result.spent:.4f} USD" + ("" if budget is None else f" of {budget:g}") + ".")
     if result.stopped:
-        say(f"opsassay: {result.open} questions are open: {result.stopped}")
+        say(f"opsassay: open: {counted(result.open, 'question')}: {result.stopped}")
     if failed:
-        say(f"opsassay: {failed} questions failed and are in no mean; the same command asks them again.")
+        say(f"opsassay: failed and in no mean: {counted(failed, 'question')}; the same command asks again.")
     context.exit(1 if failed or result.stopped else 0)
 
 

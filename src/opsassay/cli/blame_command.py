@@ -11,6 +11,7 @@ import click
 from opsassay.cli.blame_bench import bench, scores
 from opsassay.cli.default_group import DefaultGroup
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
+from opsassay.counting import counted
 
 if TYPE_CHECKING:
     from opsassay.blame.operations import Joined
@@ -119,7 +120,7 @@ def view(
     write_trace_page([page], output, title=f"Trace of {found.system_name}")
     for finding in findings:
         say(f"opsassay: {finding.name} at step {finding.step}: {finding.evidence}")
-    echo(f"Written: {output}; {len(found.steps)} steps, step {blamed.attribution.step_id} suggested.")
+    echo(f"Written: {output}; {counted(len(found.steps), 'step')}, step {blamed.attribution.step_id} suggested.")
 
 
 @command.command("annotate")
@@ -181,7 +182,10 @@ def agree(
         shown = ", ".join(
             f"{name} {'not defined' if value is None else f'{value:.3f}'}" for name, value in alphas.items()
         )
-        echo(f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, {alpha.traces} traces: {shown}.")
+        echo(
+            f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, "
+            f"{counted(alpha.traces, 'trace')}: {shown}."
+        )
         for name, assigned in reviews.items():
             echo(f"Round 3, {name} reviews: {', '.join(assigned) or 'nothing'}.")
     context.exit(1 if still_open else 0)

@@ -9,6 +9,7 @@ import click
 
 from opsassay.bench.core.tables import percent
 from opsassay.cli.output import FILE, echo, json_option, print_json, print_table, say
+from opsassay.counting import counted
 
 if TYPE_CHECKING:
     from opsassay.audit.compare import Comparison, Difference
@@ -50,7 +51,8 @@ def command(
     for one in found:
         if one.only_before or one.only_after:
             say(
-                f"opsassay: {one.method}: left out {one.only_before} cases that only A has, {one.only_after} only B has"
+                f"opsassay: {one.method}: left out {counted(one.only_before, 'case')} that only A has, "
+                f"{one.only_after} only B has"
             )
     if junit:
         _write(junit, compare_report.junit(found))

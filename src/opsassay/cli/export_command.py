@@ -12,6 +12,7 @@ import click
 
 from opsassay.cli.default_group import DefaultGroup
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, otlp_option, print_json, say
+from opsassay.counting import counted
 
 _PATH = click.Path(path_type=Path)
 
@@ -71,7 +72,7 @@ def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> 
     if as_json:
         print_json("export rewards", [{"run": run, "steps": steps} for run, steps in runs.items()], output=output)
     else:
-        echo(f"{runs.total()} steps of {len(runs)} runs: {output}")
+        echo(f"{counted(runs.total(), 'step')} of {counted(len(runs), 'run')}: {output}")
 
 
 @command.command("atif")
@@ -89,7 +90,7 @@ def atif(path: Path, output: Path, *, as_json: bool) -> None:
     if as_json:
         print_json("export atif", [{"trace": found.task_id, "steps": len(found.steps)}], output=output, version=VERSION)
     else:
-        echo(f"{len(found.steps)} steps of {found.system_name} as {VERSION}: {output}")
+        echo(f"{counted(len(found.steps), 'step')} of {found.system_name} as {VERSION}: {output}")
 
 
 @command.command("otel")
@@ -123,7 +124,9 @@ def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -
         print_json("export otel", items, output=output, otlp=otlp)
     else:
         places = " and ".join(str(place) for place in (output, otlp) if place is not None)
-        echo(f"{len(runs)} runs with {sum(run.metrics for run in runs)} evaluation events: {places}")
+        echo(
+            f"{counted(len(runs), 'run')} with {counted(sum(run.metrics for run in runs), 'evaluation event')}: {places}"
+        )
 
 
 @command.command("inspect")
@@ -152,7 +155,7 @@ def inspect(store: Path, output: Path, *, as_json: bool) -> None:
     if as_json:
         print_json("export inspect", items, output=output)
     else:
-        echo(f"{len(runs)} runs in {len(items)} logs. Next: `inspect view --log-dir {output}`.")
+        echo(f"{counted(len(runs), 'run')} in {counted(len(items), 'log')}. Next: `inspect view --log-dir {output}`.")
 
 
 def _first(left_out: Sequence[tuple[Path, str]]) -> str:
@@ -200,7 +203,7 @@ def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install:
     if as_json:
         print_json("export harbor", [{"task": task.name, "path": str(task)} for task in tasks], output=output)
     else:
-        echo(f"{len(tasks)} tasks of Harbor: {output}")
+        echo(f"{counted(len(tasks), 'task')} of Harbor: {output}")
 
 
 @command.command("dataset")
@@ -221,4 +224,4 @@ def dataset(suite: Path, output: Path, license_: str, *, without_truth: bool, as
     if as_json:
         print_json("export dataset", [{"incidents": incidents, "truth": not without_truth}], output=output)
     else:
-        echo(f"{incidents} incidents {'without' if without_truth else 'with'} their truth: {output}")
+        echo(f"{counted(incidents, 'incident')} {'without' if without_truth else 'with'} their truth: {output}")

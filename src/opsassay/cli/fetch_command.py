@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.output import echo, json_option, print_json
+from opsassay.counting import counted
 
 
 @click.command("fetch")
@@ -27,5 +28,7 @@ def command(source: str, output: Path, most_gib: float, *, as_json: bool) -> Non
     if as_json:
         print_json("fetch", [{"source": source, "files": files, "fetched": fetched}], output=output)
     else:
-        became = f"{fetched} of {files} files fetched" if fetched else f"all {files} files were there"
+        became = (
+            f"{fetched} of {counted(files, 'file')} fetched" if fetched else f"{counted(files, 'file')} there already"
+        )
         echo(f"{became}: {output}. Next: `opsassay tasks {output}`.")

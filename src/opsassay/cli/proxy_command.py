@@ -66,11 +66,11 @@ def serve(
     with ExitStack() as stack:
         base = stack.enter_context(running_upstream(upstream))
         settings = ProxySettings(upstream=base, directory=directory, key=os.environ.get(key_env) or None, policy=policy)
-        token = issue_token(directory, name)
         if not agent:
-            return _serve_forever(settings, port, token)
-        url = stack.enter_context(running_proxy(settings, port=port))
-        done = subprocess.run(agent, env={**_without(key_env), **_environment(url, token)}, check=False)
+            return _serve_forever(settings, port, name)
+        url = stack.enter_context(running_proxy(settings, port))
+        given = _environment(url, issue_token(directory, name))
+        done = subprocess.run(agent, env={**_without(key_env), **given}, check=False)
         folder = session_folder(directory, name)
         if (folder / RECORD).exists():
             look = f"`opsassay blame view {folder} -o trace.html`, `opsassay blame {folder}`"
@@ -148,19 +148,20 @@ def redact(path: Path, output: Path, config: Path | None, *, as_json: bool) -> N
         print_table(f"Redacted in {output}", ("kind", "occurrences", "distinct", "steps"), rows)
 
 
-def _serve_forever(settings: ProxySettings, port: int, token: str) -> int:
+def _serve_forever(settings: ProxySettings, port: int, session: str) -> int:
     from opsassay.logs import configure
     from opsassay.proxy.running import run_proxy
+    from opsassay.proxy.tokens import issue_token
 
     configure("proxy", "")
 
     def ready(listening: int) -> None:
         url = f"http://127.0.0.1:{listening}"
-        for name, value in _environment(url, token).items():
+        for name, value in _environment(url, issue_token(settings.directory, session)).items():
             echo(f"export {name}={value}")
         say(f"opsassay: proxy on {url}, recording into {settings.directory}; Ctrl-C ends it.")
 
-    run_proxy(settings, "127.0.0.1", port, ready)
+    run_proxy(settings, port, ready)
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
+from opsassay.counting import counted
 
 
 @click.command("regrade")
@@ -55,7 +56,7 @@ def command(
             ("incident", "solver", "metric", "before", "after"),
             rows,
         )
-        echo(f"{len(items)} of the grades of {len(second)} runs move; a what-if is never ranked.")
+        echo(f"{len(items)} of the grades of {counted(len(second), 'run')} moved; a what-if is never ranked.")
     context.exit(1 if problems else 0)
 
 

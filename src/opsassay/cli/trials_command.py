@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import echo, json_option, otlp_option, print_json, print_table, print_tables, runs_sent, say
+from opsassay.counting import counted
 
 if TYPE_CHECKING:
     from opsassay.bench.core.grading import GradedRuns
@@ -294,12 +295,10 @@ def _chosen(graded: GradedRuns, numbers: tuple[str, ...]) -> list[ResultTable]:
 def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
     """Return how many trials are left and how long they take at most, *jobs* side by side."""
     if not left_s:
-        return f"all {count} trials have their result"
+        return f"nothing is left of {counted(count, 'trial')}"
     longest = timedelta(seconds=round(max(sum(left_s) / jobs, *left_s)))
     beside = f", {jobs} side by side" if jobs > 1 else ""
-    return (
-        f"{len(left_s)} of {count} trials are left; they take at most {longest}{beside}, beside deployment and removal"
-    )
+    return f"left: {len(left_s)} of {counted(count, 'trial')}, at most {longest}{beside}, beside deployment and removal"
 
 
 def _trials(store: Path) -> Trials:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.output import echo, json_option, print_json
+from opsassay.counting import counted
 
 
 @click.command("verify-events")
@@ -23,7 +24,7 @@ def command(context: click.Context, events: Path, key: str, end: str | None, *, 
     if as_json:
         print_json("verify-events", [], events=report.events, end=report.end, problem=report.problem)
     elif report.problem is None:
-        echo(f"{report.events} events, none changed; the chain ends with {report.end}.")
+        echo(f"{counted(report.events, 'event')}, none changed; the chain ends with {report.end}.")
     else:
         echo(f"After {report.events} good events: {report.problem}.")
     context.exit(0 if report.problem is None else 1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opsassay.cli.output import FOLDER, say
+from opsassay.counting import counted
 
 if TYPE_CHECKING:
     from opsassay.web.browsing.site import StorePages
@@ -52,7 +53,12 @@ def command(
     watcher = Watcher(list({path.resolve(): path for path in stores}.values()), say)  # the same store is shown once
     systems = watches_of_this_machine() if out is None else None
     site = StorePages(
-        lambda: watcher.catalogue, StoredVerdicts(), cases, live=out is None, allow_run=allow_run, systems=systems
+        lambda: watcher.catalogue,
+        StoredVerdicts(settled=out is not None),
+        cases,
+        live=out is None,
+        allow_run=allow_run,
+        systems=systems,
     )
     if out is None:
         _serve(site, watcher, port)
@@ -60,7 +66,7 @@ def command(
     count, problems = export(site, out)
     for problem in problems:
         say(f"opsassay: left out: {problem}")
-    say(f"opsassay: {count:,} files; open {out / 'index.html'}")
+    say(f"opsassay: {counted(count, 'file')}; open {out / 'index.html'}")
     context.exit(1 if problems else 0)
 
 

@@ -5,37 +5,42 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import uvloop
 
+from opsassay.bounded_http.acceptor import listen_on_port
 from opsassay.errors import StartError
 from opsassay.proxy.server import ProxySettings, serve
 
 
-def run_proxy(settings: ProxySettings, host: str, port: int, ready: Callable[[int], None]) -> None:
-    """Serve until the process is interrupted."""
+def run_proxy(settings: ProxySettings, port: int, ready: Callable[[int], None]) -> None:
+    """Serve until the process is interrupted; raises UserError, before anything is written, for a port that is taken."""
+    listener = listen_on_port(port)
 
     async def forever() -> None:
-        await serve(settings, host, port, ready, asyncio.Event())
+        await serve(settings, listener, ready, asyncio.Event())
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with closing(listener), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(forever())
 
 
 @contextmanager
-def running_proxy(settings: ProxySettings, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Give the base URL of a proxy that runs in a thread while the block does; raises what kept it from starting."""
-    started, found = threading.Event(), _Found()
+def running_proxy(settings: ProxySettings, port: int = 0) -> Iterator[str]:
+    """Give the base URL of a proxy that runs in a thread while the block does; raises what kept it from starting.
+
+    Nothing is written where *port* is taken.
+    """
+    listener, started, found = listen_on_port(port), threading.Event(), _Found()
 
     async def main() -> None:
         found.until = asyncio.Event()
         found.loop = asyncio.get_running_loop()
-        await serve(settings, host, port, found.listening(started), found.until)
+        await serve(settings, listener, found.listening(started), found.until)
 
     def target() -> None:
         try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with closing(listener), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(main())
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             found.error = error
@@ -50,7 +55,7 @@ def running_proxy(settings: ProxySettings, host: str = "127.0.0.1", port: int = 
             raise found.error
         if found.port is None:
             raise StartError("The proxy did not start within 30 s.")
-        yield f"http://{host}:{found.port}"
+        yield f"http://127.0.0.1:{found.port}"
     finally:
         if found.loop is not None and found.until is not None and thread.is_alive():
             found.loop.call_soon_threadsafe(found.until.set)

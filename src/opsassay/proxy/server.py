@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from opsassay.errors import OperationError, UserError
+from opsassay.errors import UserError
 from opsassay.logs import Log
 from opsassay.model.locks import folder_lock
 from opsassay.outside import require_socket_path
@@ -336,9 +337,9 @@ def lock(directory: Path) -> Iterator[None]:
 
 
 async def serve(
-    settings: ProxySettings, host: str, port: int, ready: Callable[[int], None], until: asyncio.Event
+    settings: ProxySettings, listener: socket.socket, ready: Callable[[int], None], until: asyncio.Event
 ) -> None:
-    """Serve on *host* and *port* (0 takes a free one), call *ready* with the port, end when *until* is set."""
+    """Serve on *listener*, call *ready* with its port, end when *until* is set."""
     proxy = ProxyServer(settings)
     with lock(settings.directory):
         await proxy.open()
@@ -353,12 +354,8 @@ async def serve(
         runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=2.0)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, host, port, backlog=4096)
-            try:
-                await site.start()
-            except OSError as error:
-                raise OperationError(f"The proxy cannot listen on {host}:{port}: {error.strerror}.") from error
-            port = int(runner.addresses[0][1])
+            await web.SockSite(runner, listener, backlog=4096).start()
+            port = int(listener.getsockname()[1])
             if settings.socket is not None:
                 require_socket_path(settings.socket)
                 await web.UnixSite(runner, settings.socket, backlog=4096).start()

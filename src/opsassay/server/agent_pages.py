@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from opsassay.bench.core.domain import DOMAINS
 from opsassay.boards.tables import rank_text
+from opsassay.counting import counted
 from opsassay.server.access import User
 from opsassay.server.agents import LEVELS, agent_of
 from opsassay.server.benchmarks import Platform, cell_counts
@@ -17,7 +18,6 @@ from opsassay.server.platform_boards import BoardShelf
 from opsassay.server.schema import AGENTS, BENCHMARKS
 from opsassay.server.showing import shown
 from opsassay.server.task_sets import load_task_set, task_set_names
-from opsassay.web.browsing.rows import counted
 from opsassay.web.plain import plain, utc
 
 

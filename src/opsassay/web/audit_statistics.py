@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opsassay.audit.audit import AuditReport, LeftOut, PairAudit
+from opsassay.counting import counted
 from opsassay.web import audit_words as words
 from opsassay.web.audit_figures import PAIRS_SHOWN, pair_name, points, shown_pairs
 from opsassay.web.audit_parts import (
@@ -144,7 +145,7 @@ def interaction_section(audit: AuditReport) -> Section:
     return Section(
         "interaction",
         "Does the difference depend on the system",
-        (words.INTERACTION, words.HOLM.format(pairs=len(audit.pairs))),
+        (words.INTERACTION, words.HOLM.format(pairs=counted(len(audit.pairs), "pair"))),
         tables=(
             table("All methods", "Model | Statistic | df | p | Remark", omnibus, 1, "interaction"),
             table("Pairs", columns, [_interaction_row(audit, p) for p in audit.pairs], 1, "interaction"),

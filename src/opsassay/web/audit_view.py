@@ -7,6 +7,7 @@ import numpy as np
 from opsassay.audit.audit import AuditReport
 from opsassay.audit.effects import TIE
 from opsassay.audit.selection import first_best
+from opsassay.counting import counted
 from opsassay.web import audit_words as words
 from opsassay.web.audit_figures import COLUMNS_SHOWN, METHODS_SHOWN, figures, points, shown_pairs
 from opsassay.web.audit_parts import DASH, Section, count_of, decimals, families_of, percent, table
@@ -55,9 +56,9 @@ def _advice(audit: AuditReport) -> Section:
     decided = sum(r.choice is not None for r in audit.recommendations)
     rivals = len(audit.matched.methods) - 1
     said = (
-        f"On {decided} of {len(rows)} systems one method is ahead of all others: its paired interval against each lies "
-        f"above zero, at a level adjusted for {rivals} comparison{'s' * (rivals > 1)}, on at least "
-        f"{audit.settings.min_cases} cases."
+        f"On {decided} of {counted(len(rows), 'system')} one method is ahead of all others: its paired interval "
+        f"against each lies above zero, at a level adjusted for {counted(rivals, 'comparison')}, on at least "
+        f"{counted(audit.settings.min_cases, 'case')}."
     )
     shown = table("What to choose for a system like this one", columns, rows, 4, "recommendations", words.LEAD)
     return Section("advice", "Which method for which system", (said,), tables=(shown,))

@@ -39,7 +39,7 @@ INTERACTION = (
     "without method x system. It takes the scores of two methods on one case as independent; the Wald test with "
     "cases as clusters and the permutation test do not."
 )
-HOLM = "P-values of the main test are adjusted over {pairs} pairs (Holm); the other columns are unadjusted."
+HOLM = "P-values of the main test are adjusted over {pairs} (Holm); the other columns are unadjusted."
 LEFT_OUT = "Left out of Wald tests where a method is at 0 or 1 or two methods agree throughout: {systems}."
 POWER = (
     "Simulated audits of {systems} systems in {families} families with these numbers of cases, when the paired "

@@ -10,6 +10,7 @@ from opsassay.bench.core.ranking import ORACLE
 from opsassay.boards.board import Board, BoardFigure, BoardRow
 from opsassay.boards.entries import COSTS
 from opsassay.boards.tables import board_tables, cost_text, rank_text
+from opsassay.counting import counted
 from opsassay.web.page import render, write_whole
 from opsassay.web.plain import plain, utc
 
@@ -50,14 +51,10 @@ def board_answer(board: Board) -> str:
     """Return the first thing to say: who stands first, or that nobody does."""
     first = [row.entry.name for row in board.rows if row.rank == 1]
     if not first:
-        return f"Nobody is ranked on {_tasks(board)}{_why_nobody(board)}"
+        return f"Nobody is ranked on {counted(board.tasks, 'task')}{_why_nobody(board)}"
     who = plain(" and ".join(first), 300)
     alone = "stands first" if len(first) == 1 else "share the first rank: these tasks do not tell them apart"
-    return f"{who} {alone}, on {_tasks(board)}."
-
-
-def _tasks(board: Board) -> str:
-    return f"{board.tasks} task{'' if board.tasks == 1 else 's'}"
+    return f"{who} {alone}, on {counted(board.tasks, 'task')}."
 
 
 def _why_nobody(board: Board) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from opsassay.boards.entries import Entry
-from opsassay.boards.separation import LEVEL, intervals, separate
+from opsassay.boards.separation import LEVEL, better_than, intervals
+from opsassay.counting import counted
 from opsassay.errors import UserError
 from opsassay.model.task import MetricDefinition
 from opsassay.web.plain import plain
@@ -34,7 +35,7 @@ def compared(
     if not tasks:
         raise UserError(f"{names[0]} and {names[1]} have no graded task in common; run both on the same tasks.")
     scores = np.array([[entry.scores[task] for task in tasks] for entry in (first, second)])
-    better = separate(scores).better
+    better = better_than(scores)
     flipped = [
         {"task": task_name(task[0]), "page": task_page(task[0]), "one": a, "two": b}
         for task, a, b in zip(tasks, scores[0].tolist(), scores[1].tolist(), strict=True)
@@ -59,7 +60,7 @@ def compared(
 
 
 def _answer(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int, both: float) -> str:
-    on = f"{tasks} task" + ("" if tasks == 1 else "s")
+    on = counted(tasks, "task")
     if not flipped:
         return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}: {both:g} of {tasks}."
     if one or two:

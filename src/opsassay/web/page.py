@@ -9,7 +9,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from opsassay import __version__
+from opsassay.counting import counted
 from opsassay.errors import OperationError, OpsAssayError
 from opsassay.web.plain import plain
 
@@ -42,7 +43,7 @@ def render(
         .get_template(template)
         .render(
             title=plain(title, 200),
-            version=version("opsassay"),
+            version=__version__,
             mark=_mark(),
             policy=policy or content_security_policy([*scripts, *later], styles),
             styles=_inlined(styles),
@@ -108,9 +109,14 @@ def _mark() -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("opsassay.web"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+        loader=PackageLoader("opsassay.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        auto_reload=False,
     )
     environment.filters["plain"] = plain
+    environment.filters["counted"] = counted
     return environment
 
 
@@ -118,5 +124,6 @@ def _inlined(names: Sequence[str]) -> list[Markup]:
     return [Markup(asset(name)) for name in names]  # noqa: S704 - our own files, allowed by hash
 
 
+@cache
 def _source_hash(name: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(asset(name).encode()).digest()).decode()}'"

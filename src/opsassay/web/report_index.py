@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from opsassay.web.browsing.rows import Shown, View, counted, run_row
+from opsassay.counting import counted
+from opsassay.web.browsing.rows import Shown, View, run_row
 from opsassay.web.browsing.verdicts import StoredVerdicts
 from opsassay.web.browsing.watching import Watcher
 from opsassay.web.page import render, write_whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from opsassay.counting import counted
 from opsassay.grading.verifiers import Judgement, RunRecording, TrajectoryVerdict, evidence_of
 from opsassay.grading.verifiers.diagnosed import RIGHT, TIME
 from opsassay.grading.verifiers.evidence import RunEvidence
@@ -84,7 +85,7 @@ def _hidden_words(evidence: RunEvidence, verdict: TrajectoryVerdict) -> str:
             amiss.append(f"{name} is at {series.values[-1]:.1%}")
     readings = sorted(evidence.recording.alerts, key=lambda reading: reading.time_ns)
     if readings and (firing := len(readings[-1].firing)):
-        amiss.append(f"{firing} alert{'s' if firing > 1 else ''} still fire{'' if firing > 1 else 's'}")
+        amiss.append(f"{counted(firing, 'alert')} still fire{'' if firing > 1 else 's'}")
     if amiss:
         return f"Hidden failure: its replicas are ready at the end, but {'; '.join(amiss)}."
     return "Hidden failure: it looks healthy at the end, and the whole run does not hold."

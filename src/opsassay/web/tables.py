@@ -8,6 +8,7 @@ from typing import Any
 
 from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.domains.diagnosis.repeats import success
+from opsassay.counting import counted
 from opsassay.model.diagnosis import Evidence
 from opsassay.model.run import EvidenceResult, Metric, MetricStatus, RunStatus
 from opsassay.web.glossary import BASELINES, METRICS, SORTED_BY, word, written
@@ -190,7 +191,7 @@ def _evidence_view(evidence: Evidence, about: str, results: dict[tuple[str, str,
         "message": plain(result.message, 600),
         "columns": [plain(c, 120) for c in result.columns],
         "rows": [[plain(v, 1000) for v in row] for row in result.rows[:ROWS_SHOWN]],
-        "more": f"{hidden} more rows are in the verdict" if hidden > 0 else "",
+        "more": f"{counted(hidden, 'more row')} in the verdict" if hidden > 0 else "",
         "judged": _judged_words(result),
     }
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from opsassay.counting import counted
 from opsassay.errors import NotFoundError
 from opsassay.model.incident import EffectCheck, Fault, Incident, Label
 from opsassay.web.explain import explain_view
@@ -198,7 +199,7 @@ def _layer_words(overlay: Overlay, at: int | None, label: Label | None) -> str:
         others = len(overlay.nodes) - root_count
         counts = ((root_count, "root"), (others, "other affected service"), (len(overlay.edges), "edge"))
         unverified = "" if label in (None, Label.ATTRIBUTED) else f"; labelled {label.value}: no verified cascade"
-        return ", ".join(_count(number, noun) for number, noun in counts) + unverified
+        return ", ".join(counted(number, noun) for number, noun in counts) + unverified
     roots = _tally([n.mark for n in overlay.nodes], judged=overlay.judged_roots)
     edges = _tally([e.mark for e in overlay.edges], judged=overlay.judged_edges)
     return f"Roots: {roots}. Edges: {edges}."
@@ -211,10 +212,6 @@ def _tally(marks: list[OverlayMark], *, judged: bool) -> str:
         f"{marks.count(m)} {w}"
         for m, w in ((OverlayMark.AGREES, "right"), (OverlayMark.MISSING, "missing"), (OverlayMark.WRONG, "wrong"))
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _first_fault_ns(case: CaseReport) -> int:

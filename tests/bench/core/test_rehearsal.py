@@ -80,7 +80,7 @@ def test_one_agent_yaml_rehearses_tasks_of_every_domain(check, agent, task, tool
     assert found["task"] == task
     assert {tool["name"] for tool in found["tools"]} >= tools
     assert found["isolation"] == ("sealed" if sealing_refusal() is None else "unsealed")
-    assert "1 steps" in checks["trace"]["said"]
+    assert "1 step," in checks["trace"]["said"]
 
 
 def test_what_a_desk_refuses_is_said_and_an_agent_that_does_nothing_is_no_operator(check, agent, tmp_path):

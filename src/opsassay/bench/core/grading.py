@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from opsassay import counting
 from opsassay.bench.core.domain import DOMAINS, Domain, domain_named
 from opsassay.bench.core.ranking import aborted_cells, counted, run_id, solver_names, why_not_ranked
 from opsassay.bench.core.results import ResultRow, solver_tables, verdict_of
@@ -166,7 +167,10 @@ def _with_aborted(graded: GradedRuns, stores: Stores) -> GradedRuns:
                 run = read_run(folder)
                 begun += [run] if store.domain_of(run) == graded.domain.name else []
     cells = aborted_cells(begun, graded.name)
-    said = {s: f"{n} cells of {s} were aborted and have no result; run them again" for s, n in cells.items()}
+    said = {
+        s: f"{counting.counted(n, 'cell')} of {s} aborted, without a result; run the same again"
+        for s, n in cells.items()
+    }
     return replace(graded, aborted=cells, problems={**graded.problems, **said})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from opsassay import counting
 from opsassay.bench.core.store import FINISHED
 from opsassay.model.run import Run
 
@@ -59,7 +60,7 @@ def versions_reported(runs: Iterable[Run]) -> list[str]:
             counts[_label(run), name(run)] += 1
     versions: dict[str, list[str]] = {}
     for (label, one), count in sorted(counts.items()):
-        versions.setdefault(label, []).append(f"{one} ({count} runs)")
+        versions.setdefault(label, []).append(f"{one} ({counting.counted(count, 'run')})")
     return [f"{label} was run by {len(of)} solvers of that name: {', '.join(of)}" for label, of in versions.items()]
 
 

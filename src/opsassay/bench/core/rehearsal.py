@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 from opsassay.agents.models.base import ToolSpec
 from opsassay.agents.record import TRACE
 from opsassay.bench.core.store import LOG
+from opsassay.counting import counted
 from opsassay.model.run import Run, RunStatus
 from opsassay.proxy.formats.finding import read_one
 
@@ -66,7 +67,7 @@ def traced(run_dir: Path) -> Check:
     steps = read_one(run_dir / TRACE).steps
     used = [call for step in steps for call in step.tool_logs]
     refused = [call for call in used if call.status == "error"]
-    said = f"{len(steps)} steps, {len(used)} tool calls"
+    said = f"{counted(len(steps), 'step')}, {counted(len(used), 'tool call')}"
     if refused:
         said += f", {len(refused)} of them refused ({refused[0].tool}: {refused[0].output[:200]})"
     return Check("trace", passed=True, said=said)

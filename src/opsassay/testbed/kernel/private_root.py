@@ -42,7 +42,13 @@ Without /proc the loader does not know where a program lies, so that libraries b
 
 _UNSHARED = ["unshare", "--mount", "--propagation", "private", "sh", "-c", PRIVATE_ROOT, "sh"]
 _ENDING = ["setpriv", "--no-new-privs", "--pdeathsig", "KILL"]
-_MAPPED = ["unshare", "--user", "--map-user=nobody", "--map-group=65534", *_ENDING]  # PostgreSQL wants a user with a name
+_MAPPED = [
+    "unshare",
+    "--user",
+    "--map-user=nobody",
+    "--map-group=65534",
+    *_ENDING,
+]  # PostgreSQL wants a user with a name
 _NOBODY = ["setpriv", "--reuid=nobody", "--clear-groups", *_ENDING[1:]]
 
 

@@ -36,7 +36,7 @@ def beside_view(shown: Shown, domain: str, task: str, solvers: tuple[str, str]) 
 
 def _run(shown: Shown, domain: str, task: str, solver: str) -> StoredRun | None:
     """Return the run of *solver* that counts, else its latest."""
-    of = [one for one in shown.catalogue.by_task[domain, task] if shown.catalogue.solver_of(one) == solver]
+    of = shown.catalogue.by_both.get((domain, task, solver), ())
     counting = shown.catalogue.counting
     return next((one for one in of if one.key in counting), next(iter(of), None))
 

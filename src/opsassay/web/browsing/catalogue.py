@@ -111,6 +111,21 @@ class Catalogue:
         return _grouped(self.newest, lambda one: (one.domain, one.run.item))
 
     @cached_property
+    def by_both(self) -> Mapping[tuple[str, str, str], Sequence[StoredRun]]:
+        """The runs of each task by each solver of each domain, the latest first."""
+        return _grouped(self.newest, lambda one: (one.domain, one.run.item, self.solver_of(one)))
+
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        """Where each run stands among those of its solver."""
+        return {one.key: at for of in self.by_solver.values() for at, one in enumerate(of)}
+
+    def neighbours(self, one: StoredRun) -> dict[str, StoredRun | None]:
+        """Return the runs of the same solver that began next after and before *one*, the "later" and the "earlier"."""
+        of, at = self.by_solver[one.domain, self.solver_of(one)], self._positions[one.key]
+        return {"later": of[at - 1] if at else None, "earlier": of[at + 1] if at + 1 < len(of) else None}
+
+    @cached_property
     def counting(self) -> frozenset[str]:
         """The keys of the runs that count, one of every cell."""
         of = {id(one.run): one.key for one in self.runs}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections import deque
 from pathlib import Path
 
 from opsassay.errors import OperationError, OpsAssayError, UserError
-from opsassay.web.browsing.site import HOME, StorePages, home_from
+from opsassay.web.browsing.site import HOME, Answered, StorePages, home_from
 from opsassay.web.page import render
 
 _STYLES = ("static/report.css", "static/browse.css")
@@ -47,22 +46,22 @@ def _written(site: StorePages, folder: Path) -> tuple[int, list[str]]:
     waiting, seen, problems = deque([HOME]), {HOME}, []
     while waiting:
         address = waiting.popleft()
-        text, links = "", frozenset[str]()
         try:
-            answered = site.answer(address)
-            text, links = answered.text, answered.links
+            files = site.files(address)
         except OpsAssayError as error:  # what one page cannot show costs this page alone
             problems.append(f"{address}: {error}")
-            text = _in_place_of(address, error)
-        path = folder / address
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
-        waiting.extend(sorted(links - seen))
-        seen |= links
+            files = {address: _in_place_of(address, error)}
+        for name, answered in files.items():
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(answered.text, encoding="utf-8", newline="\n")
+        seen |= files.keys()
+        found = frozenset[str]().union(*(answered.links for answered in files.values())) - seen
+        waiting.extend(sorted(found))
+        seen |= found
     return len(seen), problems
 
 
-def _in_place_of(address: str, error: OpsAssayError) -> str:
-    if address.endswith(".json"):
-        return json.dumps({"error": str(error)})
-    return render("browse_error.html", "Nothing to show", styles=_STYLES, text=str(error), home=home_from(address))
+def _in_place_of(address: str, error: OpsAssayError) -> Answered:
+    text = render("browse_error.html", "Nothing to show", styles=_STYLES, text=str(error), home=home_from(address))
+    return Answered(text, "html")

@@ -9,6 +9,7 @@ from typing import Any
 from opsassay.boards.board import BoardRow
 from opsassay.boards.entries import Entry
 from opsassay.boards.tables import rank_text
+from opsassay.counting import counted
 from opsassay.errors import OpsAssayError
 from opsassay.web.boards import board_view
 from opsassay.web.browsing.catalogue import StoredRun, TaskPlace
@@ -18,7 +19,6 @@ from opsassay.web.browsing.rows import (
     audit_page,
     board_page,
     compare_page,
-    counted,
     outcome_of,
     page_of,
     run_row,
@@ -74,7 +74,7 @@ def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
         warnings = [plain(str(error), 600)]
     ungraded = sum(outcome_of(shown, one) == "not graded" for one in chosen)
     if ungraded:
-        warnings.append(f"{ungraded} of the runs on this page are not graded; `opsassay grade` does it.")
+        warnings.append(f"Not graded on this page: {counted(ungraded, 'run')}; `opsassay grade` does it.")
     return {
         "answer": _solver_answer(solver, row, len(runs)),
         "name": plain(solver, 200),
@@ -97,7 +97,7 @@ def board_page_view(shown: Shown, domain: str) -> View:
     view = board_view(standing.board)
     if standing.ungraded:
         view["warnings"].insert(
-            0, f"{standing.ungraded:,} results are not graded and not on this board; `opsassay grade` does it."
+            0, f"Not graded and not on this board: {counted(standing.ungraded, 'result')}; `opsassay grade` does it."
         )
     on_it = [row.entry.name for row in standing.board.rows]
     for row, name in zip(view["rows"], on_it, strict=True):

@@ -31,7 +31,7 @@ def home_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
     """Return page *number* of the first page, with the last results that *asked* lets through."""
     catalogue = shown.catalogue
     asked = {name: value for name in FILTERS if (value := asked.get(name, ""))}
-    over = [one for one in catalogue.newest if not one.runs_now and _passes(shown, one, asked)]
+    over = [one for one in catalogue.newest if not one.runs_now and (not asked or _passes(shown, one, asked))]
     chosen, paging = page_of(over, number, "index.html")
     running = [run_row(shown, one) for one in catalogue.running[:MOST_RUNNING]]
     results = [run_row(shown, one) for one in chosen]
@@ -98,7 +98,7 @@ def _store(shown: Shown, store: StoreState) -> View:
 
 
 def _domain(shown: Shown, domain: str) -> View:
-    runs = Counter(place[1] for place, of in shown.catalogue.by_solver.items() if place[0] == domain for _ in of)
+    runs = Counter({place[1]: len(of) for place, of in shown.catalogue.by_solver.items() if place[0] == domain})
     return {
         "name": plain(domain, 60),
         "board": board_page(domain),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+from opsassay.counting import counted
 from opsassay.errors import OpsAssayError, UserError
 from opsassay.model.incident import Incident
 from opsassay.outside import one_sentence
 from opsassay.telemetry.sql import LockedSql, QueryResult
 from opsassay.web.browsing.catalogue import StoredRun
-from opsassay.web.browsing.rows import Shown, View, counted, page_of, run_row
+from opsassay.web.browsing.rows import Shown, View, page_of, run_row
 from opsassay.web.browsing.stored_incidents import StoredIncident, incident_page, name_of, stored_incidents
 from opsassay.web.page import inert_json
 from opsassay.web.payload import AnswerPayload, build_case
@@ -93,7 +94,9 @@ def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
         if first
         else "no alert"
     )
-    found = f"{view['right']} of {len(runs)} runs found what was broken" if runs else "nobody was run on it yet"
+    found = (
+        f"{view['right']} of {counted(len(runs), 'run')} found what was broken" if runs else "nobody was run on it yet"
+    )
     return view | {
         "answer": f"{plain(incident.system, 60)}: {loud}; {found}.",
         "description": plain(incident.description, 600),
@@ -143,7 +146,7 @@ def _said(result: QueryResult | None) -> str:
         )
     if result.status == "ok":
         more = f"; there are more, {SQL_ROWS} are shown" if result.truncated else ""
-        return f"{len(result.rows):,} row{'' if len(result.rows) == 1 else 's'}{more}."
+        return f"{counted(len(result.rows), 'row')}{more}."
     return (
         "No rows." if result.status == "empty" else f"The statement was not carried out: {one_sentence(result.message)}"
     )

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from opsassay.bench.core.jobs import JobsAtWork, cancel, jobs_of
 from opsassay.bench.core.store import FINISHED
+from opsassay.counting import counted
 from opsassay.errors import NotFoundError
 from opsassay.web.browsing.catalogue import StoredRun, slug
-from opsassay.web.browsing.rows import Shown, View, counted, run_row, seconds_of, spent_words
+from opsassay.web.browsing.rows import Shown, View, run_row, seconds_of, spent_words
 from opsassay.web.plain import plain, utc
 
 BUDGETS = {

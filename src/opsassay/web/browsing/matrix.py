@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from opsassay.bench.core.ranking import ORACLE
 from opsassay.boards.board import BoardFigure
 from opsassay.boards.tables import rank_text
+from opsassay.counting import counted
 from opsassay.errors import OpsAssayError
 from opsassay.web.boards import board_answer
 from opsassay.web.browsing.catalogue import StoredRun
@@ -15,7 +16,6 @@ from opsassay.web.browsing.rows import (
     View,
     audit_page,
     board_page,
-    counted,
     outcome_of,
     page_of,
     run_page,
@@ -87,14 +87,12 @@ def _interval(of: BoardFigure) -> str:
 
 
 def _row(shown: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
-    of_task: dict[str, list[StoredRun]] = {}
-    for one in shown.catalogue.by_task[domain, task]:
-        of_task.setdefault(shown.catalogue.solver_of(one), []).append(one)
+    runs = shown.catalogue.by_both
     return {
         "task": plain(task, 120),
         "name": task_name(shown, domain, task),
         "page": task_page(domain, task),
-        "cells": [_cell(shown, of_task.get(solver["key"], ())) for solver in solvers],
+        "cells": [_cell(shown, runs.get((domain, task, solver["key"]), ())) for solver in solvers],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -167,14 +168,11 @@ def _across(shown: Shown, one: StoredRun) -> View:
     """Return the ways on: the task, the solver, others on the same task, and the solver's runs before and behind."""
     catalogue, solver = shown.catalogue, shown.catalogue.solver_of(one)
     of_task = catalogue.by_task[one.domain, one.run.item]
-    of_solver = list(catalogue.by_solver[one.domain, solver])
-    at = next((i for i, other in enumerate(of_solver) if other.key == one.key), 0)
-    others = [other for other in of_task if other.key != one.key][:NEIGHBOURS]
-    near = {"later": of_solver[at - 1] if at else None, "earlier": next(iter(of_solver[at + 1 : at + 2]), None)}
+    others = list(islice((other for other in of_task if other.key != one.key), NEIGHBOURS))
     return {
         "task_page": task_page(one.domain, one.run.item),
         "solver_page": solver_page(one.domain, solver),
         "same_task": [run_row(shown, other) for other in others],
         "same_task_more": max(0, len(of_task) - 1 - len(others)),
-        **{name: run_row(shown, other) if other else None for name, other in near.items()},
+        **{name: run_row(shown, other) if other else None for name, other in catalogue.neighbours(one).items()},
     }

@@ -144,8 +144,3 @@ def paging_of(count: int, number: int, path: str) -> View:
 def numbered(path: str, number: int) -> str:
     """Return the address of page *number* of what begins at *path*."""
     return path if number == 1 else f"{path.removesuffix('.html')}~{number}.html"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return *number* of a thing in words."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

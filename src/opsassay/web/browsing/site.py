@@ -74,18 +74,32 @@ class StorePages:
         """Return what stands at *address*; raises NotFoundError, and UserError where a page cannot be made."""
         if address == openapi.ADDRESS and self.live:
             return Answered(json.dumps(openapi.description(), indent=1) + "\n", "json")
+        after = self.catalogue().last_event  # before the page is made: what follows is told to who has it
+        made = self._made(address, asked or PageQuery())
+        if isinstance(made, Answered):
+            return made
+        return _as_json(made) if address.endswith(".json") else self._as_html(address, made, after)
+
+    def files(self, address: str) -> dict[str, Answered]:
+        """Return the HTML page at *address*, and its JSON where it has that, by their addresses; made once for both."""
+        made = self._made(address, PageQuery())
+        if isinstance(made, Answered):
+            return {address: made}
+        return {address: self._as_html(address, made), _json_of(address): _as_json(made)}
+
+    def _made(self, address: str, asked: PageQuery) -> Made | Answered:
+        """Return what stands at *address* before it has a form, or the whole answer where another command makes it."""
         found = _ADDRESS.fullmatch(address)
         if found is None:
             raise _nothing(address)
-        kind, key, form = found["kind"] or "", found["key"], found["form"]
-        asked, shown = asked or PageQuery(), self.shown()
+        kind, key, shown = found["kind"] or "", found["key"], self.shown()
         if kind in ("traces", "whole"):
-            return self._apart(shown, kind, key, form, asked)
+            return self._apart(shown, kind, key, found["form"], asked)
         of = KINDS.get(kind) if kind else TOP.get(key)
         made = of.made(shown, key, int(found["page"] or 1), asked) if of and (self.live or not of.live) else None
         if made is None:
             raise _nothing(f"{kind}/{key}" if kind else key)
-        return _as_json(made) if form == "json" else self._as_html(address, made, shown)
+        return made
 
     def _apart(self, shown: Shown, kind: str, key: str, form: str, asked: PageQuery) -> Answered:
         """Return a page that another command has too: the trace, or, where truth is to be shown, the whole report."""
@@ -95,7 +109,8 @@ class StorePages:
         text = whole_page(one, self.cases) if kind == "whole" else _trace_page(one)
         return Answered(text, "html")
 
-    def _as_html(self, address: str, made: Made, shown: Shown) -> Answered:
+    def _as_html(self, address: str, made: Made, after: int = 0) -> Answered:
+        """Return the page; one that follows what happens asks for the events after *after*."""
         up, links = "../" if "/" in address else "", set[str]()
 
         def to(target: str) -> str:
@@ -108,11 +123,14 @@ class StorePages:
         policy = f"{policy}; connect-src 'self'" if follows else policy
         text = render(
             made.template, made.title, styles=styles, later=scripts, policy=policy, view=made.view, to=to, live=self.live,
-            up=up, after=shown.catalogue.last_event if follows else None,
-            as_json=f"{address.rpartition('/')[2].removesuffix('.html')}.json", at=address,
+            up=up, after=after if follows else None, as_json=_json_of(address.rpartition("/")[2]), at=address,
         )  # fmt: skip
-        links.add(f"{address.removesuffix('.html')}.json")
+        links.add(_json_of(address))
         return Answered(text, "html", policy, frozenset(links))
+
+
+def _json_of(address: str) -> str:
+    return f"{address.removesuffix('.html')}.json"
 
 
 def _as_json(made: Made) -> Answered:

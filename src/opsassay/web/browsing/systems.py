@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from opsassay.counting import counted
 from opsassay.errors import NotFoundError, OpsAssayError
 from opsassay.model.incident import Alert, Window
 from opsassay.testbed.core.status import SystemStatus
-from opsassay.web.browsing.rows import View, counted
+from opsassay.web.browsing.rows import View
 from opsassay.web.browsing.system_graph import graph_of
 from opsassay.web.plain import plain
 

@@ -48,22 +48,29 @@ class DomainStanding:
 
 
 class StoredVerdicts:
-    """Verdicts by the folders of runs; a folder is read again when it has changed. Safe for several threads."""
+    """Verdicts by the folders of runs. Safe for several threads.
 
-    def __init__(self) -> None:
+    A folder is read again when it has changed, unless they are *settled*: then pages show those of the first look, and
+    agree with each other however long they take.
+    """
+
+    def __init__(self, *, settled: bool = False) -> None:
+        self._settled = settled
         self._read: dict[Path, tuple[object, Verdict | None]] = {}
         self._standings: dict[str, tuple[Catalogue, object, DomainStanding]] = {}
         self._lock = threading.Lock()
 
     def of(self, one: StoredRun) -> Verdict | None:
         """Return the latest verdict of *one* under the default profile, None where there is none that can be read."""
+        known = self._read.get(one.folder)
+        if known is not None and self._settled:
+            return known[1]
         folder = one.folder / VERDICTS
         try:
             state = folder.stat()
         except OSError:
             return None
         stamp = (state.st_ino, state.st_mtime_ns)  # a verdict is never overwritten: another one is another entry
-        known = self._read.get(one.folder)
         if known is None or known[0] != stamp:
             known = self._read[one.folder] = (stamp, _latest(folder))
         return known[1]
@@ -83,10 +90,12 @@ class StoredVerdicts:
     def standing(self, catalogue: Catalogue, domain: str) -> DomainStanding:
         """Return the board of *domain*; raises NotFoundError when its package is not installed."""
         with self._lock:
+            known = self._standings.get(domain)
+            if known is not None and known[0] is catalogue and self._settled:
+                return known[2]
             runs = [one for one in catalogue.domains[domain] if one.run.status in FINISHED]
             graded = [(one, verdict) for one in runs if (verdict := self.of(one)) is not None]
             stamp = tuple(id(verdict) for _, verdict in graded)
-            known = self._standings.get(domain)
             if known is not None and known[0] is catalogue and known[1] == stamp:
                 return known[2]
             standing = self._made(catalogue, domain, graded, len(runs))

@@ -19,6 +19,7 @@ from typing import Any
 
 from opsassay.bench.core.lease import is_alive
 from opsassay.bench.core.store import ATTEMPTS, RUN, RunStore
+from opsassay.counting import counted
 from opsassay.errors import DatapackError, OpsAssayError
 from opsassay.model.json_lines import whole_lines
 from opsassay.model.run import Run, RunStatus
@@ -166,7 +167,7 @@ class Watcher:
             store.look()
         self._look_took = time.monotonic() - began
         self._catalogue = self._made()
-        say(f"opsassay: {len(self._catalogue.runs):,} runs read in {self._look_took:.1f} s")
+        say(f"opsassay: {counted(len(self._catalogue.runs), 'run')} read in {self._look_took:.1f} s")
         self._thread = threading.Thread(target=self._watch, name="stores", daemon=True)
 
     @property

@@ -301,7 +301,7 @@ def test_the_estimate_is_by_stated_assumptions_then_by_what_was_spent(tmp_path, 
     second = estimate(store, jobs, price)
     assert (second.input_tokens, second.output_tokens) == (6000, 600)
     assert second.money_usd == pytest.approx(6000 * 2e-6 + 600 * 1e-5)
-    assert "by 1 runs in the store" in second.sentence()
+    assert "by 1 run in the store" in second.sentence()
     assert estimate(store, jobs, Price()).money_usd is None
 
 

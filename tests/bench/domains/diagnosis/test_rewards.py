@@ -48,7 +48,7 @@ def exported(store, tmp_path):
 def test_each_step_has_what_the_model_saw_and_said_and_what_it_was_worth(store, tmp_path, capsys):
     lines = exported(store, tmp_path)
     printed = capsys.readouterr()
-    assert "4 steps of 1 runs" in printed.out
+    assert "4 steps of 1 run" in printed.out
     assert printed.err.count("wrote down no steps") == 3
     assert [(line["edges"], line["evidence"], line["answer"], line["wasted"]) for line in lines] == [
         (0.5, 0, 0, 0), (0.5, 1, 0, 0), (0, 0, 0, 0.4), (0, 0, 0, 0)

@@ -10,6 +10,7 @@ from opsassay.agents.limits import Price
 from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.diagnosis.agent_runs import Setup
 from opsassay.bench.domains.diagnosis.exams import IncidentJob
+from opsassay.counting import counted
 
 ASSUMED_CALLS, ASSUMED_INPUT, ASSUMED_OUTPUT = 30, 12_000, 350
 """Model calls of a run, and tokens of each, when nothing is known of an agent."""
@@ -30,7 +31,8 @@ class Estimate:
         """Return the estimate in one line."""
         cost = "prices not given" if self.money_usd is None else f"about USD {self.money_usd:.2f}"
         return (
-            f"{self.runs} runs to make ({self.with_result} have a result): about {self.input_tokens / 1e6:.2f} M input and "
+            f"{counted(self.runs, 'run')} to make ({self.with_result} have a result): about "
+            f"{self.input_tokens / 1e6:.2f} M input and "
             f"{self.output_tokens / 1e6:.2f} M output tokens, {cost}; {self.basis}"
         )
 
@@ -48,7 +50,7 @@ def estimate(store: RunStore, jobs: Sequence[IncidentJob], price: Price, *, agai
     used, sent = sum(tokens for tokens, _ in spent), sum(tokens for _, tokens in spent)
     seen = sum(len(known.get(name, ())) for name in {job.solver_name for job in paid})
     basis = (
-        f"by {seen} runs in the store"
+        f"by {counted(seen, 'run')} in the store"
         if seen
         else f"assuming {ASSUMED_CALLS} calls of {ASSUMED_INPUT} and {ASSUMED_OUTPUT} tokens a run"
     )

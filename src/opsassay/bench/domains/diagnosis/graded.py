@@ -19,6 +19,7 @@ from opsassay.bench.domains.diagnosis.judging import SUPPORTED
 from opsassay.bench.domains.diagnosis.repeats import SolverSummary, summarise_runs, summary_tables
 from opsassay.bench.domains.diagnosis.results import mean_cell, results_tables
 from opsassay.bench.domains.diagnosis.scores import COVARIATES, ModalAnswer, case_labels, first_claim, modal_answers
+from opsassay.counting import counted
 from opsassay.errors import OpsAssayError
 from opsassay.grading.aggregate import only, summarise
 from opsassay.grading.metrics import further_metrics
@@ -98,7 +99,8 @@ class GradedIncidents(GradedRuns):
     def notes(self) -> list[str]:
         """Return which solvers answer nearly every case alike."""
         return [
-            f"Collapsed: {a.solver} answers {a.service or 'nothing is wrong'} in {percent(a.share)} of {a.cases} cases."
+            f"Collapsed: {a.solver} answers {a.service or 'nothing is wrong'} in {percent(a.share)} of "
+            f"{counted(a.cases, 'case')}."
             for a in self._collapsed()
         ]
 
@@ -154,7 +156,8 @@ def _published(cases: list[Case], settings: GradeSettings) -> list[Case]:
     found = [replace(case, annotation=case.published) for case in cases]
     if without := sum(case.annotation is None for case in found):
         settings.say(
-            f"opsassay: nobody published a causal graph of {without} of {len(found)} incidents: no paths are graded there."
+            f"opsassay: nobody published a causal graph of {without} of {counted(len(found), 'incident')}: "
+            "no paths are graded there."
         )
     return found
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsassay.bench.core.scores import CORRECT, NATIVE, NOTHING, CaseLabels
+from opsassay.counting import counted
 from opsassay.methods.alert_count import AlertCount
 from opsassay.methods.matrix import readings, z_scores
 from opsassay.model.diagnosis import Diagnosis
@@ -55,7 +56,7 @@ def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
         return "exact_match", ""
     return CORRECT, (
         f"scored by {CORRECT}: the right service, or that nothing is wrong where nothing was broken; exact_match is not "
-        f"defined on {lacking} of {len(given)} graded runs"
+        f"defined on {lacking} of {counted(len(given), 'graded run')}"
     )
 
 
