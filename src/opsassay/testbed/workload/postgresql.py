@@ -14,6 +14,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -88,8 +89,10 @@ def _initialised(binaries: Path) -> Path:
     kept = cache_root() / f"postgresql-{key}"
     if kept.exists():
         return kept
-    fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
-    fresh.mkdir(parents=True, mode=0o700)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(
+        tempfile.mkdtemp(prefix=f"{kept.name}.", dir=kept.parent)
+    )  # of two stores of a system each has its own
     give(fresh)
     try:
         made = ["-D", str(fresh), "-U", SUPERUSER, "-A", "reject", "-E", "UTF8", "--no-locale", "--no-sync"]

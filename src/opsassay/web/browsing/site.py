@@ -72,9 +72,7 @@ class StorePages:
 
     def answer(self, address: str, asked: PageQuery | None = None) -> Answered:
         """Return what stands at *address*; raises NotFoundError, and UserError where a page cannot be made."""
-        if address == openapi.ADDRESS and self.live:
-            return Answered(json.dumps(openapi.description(), indent=1) + "\n", "json")
-        after = self.catalogue().last_event  # before the page is made: what follows is told to who has it
+        after = self.catalogue().last_event  # before the page is made: whoever has it asks for what follows
         made = self._made(address, asked or PageQuery())
         if isinstance(made, Answered):
             return made
@@ -89,6 +87,8 @@ class StorePages:
 
     def _made(self, address: str, asked: PageQuery) -> Made | Answered:
         """Return what stands at *address* before it has a form, or the whole answer where another command makes it."""
+        if address == openapi.ADDRESS and self.live:
+            return Answered(json.dumps(openapi.description(), indent=1) + "\n", "json")
         found = _ADDRESS.fullmatch(address)
         if found is None:
             raise _nothing(address)
