@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from opsassay.counting import counted
 from opsassay.agents.models.base import ToolSpec
 from opsassay.agents.record import TRACE
 from opsassay.bench.core.store import LOG
+from opsassay.counting import counted
 from opsassay.model.run import Run, RunStatus
 from opsassay.proxy.formats.finding import read_one
 
