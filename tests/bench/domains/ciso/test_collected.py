@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
@@ -211,11 +212,12 @@ def test_no_fetcher_can_tell_which_world_it_is_in_but_by_its_objects():
     looking = "env | sort; cat $KUBECONFIG; ls -A /view /work /tmp; kubectl version -o json; hostname; cat /proc/mounts"
     probe = f"({looking}) 2>&1 | base64 -w0 | sed 's/.*/\"&\"/' > collected_data.json"
     files = {FETCHER: probe.encode()}
-    found = {
-        gather_on_cluster(files, world).data
+    found = [
+        base64.b64decode(gather_on_cluster(files, world).data.strip(b'"\n')).decode().splitlines()
         for world in (CLUSTER.judged()[0], CLUSTER.mutants()[0], CLUSTER.judged()[5])
-    }
-    assert len(found) == 1
+    ]
+    assert found[1] == found[0]
+    assert found[2] == found[0]
 
 
 @pytest.mark.parametrize(
