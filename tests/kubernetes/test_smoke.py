@@ -13,7 +13,7 @@ from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
 from opsassay.bench.domains.sre.trials import run_trials
 from opsassay.model.progress import ProgressLines
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(900)]
 
 
 def test_a_selector_and_a_policy_are_repaired_on_a_cluster_of_two_nodes(tmp_path):

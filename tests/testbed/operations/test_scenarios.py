@@ -38,6 +38,7 @@ def failed_of(
 
 
 @pytest.mark.live
+@pytest.mark.alone
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", QUICK)
 def test_the_gentle_repair_certifies(name, tmp_path):
