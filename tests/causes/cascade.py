@@ -49,7 +49,8 @@ class Call:
 class Effect:
     """What goes wrong in the abnormal window, from *from_s* to *to_s* after its start, by service.
 
-    *directed_ms* slows down calls of a caller to a callee, either of which may be ``*``.
+    *directed_ms* slows down calls of a caller to a callee, either of which may be ``*``; by *queued_ms* at most do calls
+    wait for a callee that has no room for them, one hardly and another for long.
     """
 
     own_ms: dict[str, float] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Effect:
     link_ms: dict[str, float] = field(default_factory=dict)
     link_share: float = 1.0
     directed_ms: dict[tuple[str, str], float] = field(default_factory=dict)
+    queued_ms: dict[tuple[str, str], float] = field(default_factory=dict)
     fails: dict[str, float] = field(default_factory=dict)
     changes: dict[str, float] = field(default_factory=dict)
     spoils: dict[str, float] = field(default_factory=dict)
@@ -116,6 +118,8 @@ class _Recorder:
         extra = max(*ends, *ways) if self.acts(at) else 0.0
         if extra and self.effect.link_share < 1.0 and self.random.random() >= self.effect.link_share:
             extra = 0.0  # this packet was not among the lost ones
+        if (a, b) in self.effect.queued_ms and self.acts(at):
+            extra += self.random.uniform(0.0, self.effect.queued_ms[a, b])
         return NET_MS + extra / 2
 
     def exit(self, trace: str, caller: str, parent: str, call: Call, start: float) -> tuple[float, bool]:

@@ -137,6 +137,35 @@ def test_another_link_of_one_end_decides(tmp_path):
         assert wrong(pack, true) == []
 
 
+QUEUES = [
+    ("outbound", {("payment", "*"): 200}, {"parameters": {"direction": "outbound"}}, "outbound"),
+    ("one peer", {("payment", "bank"): 200}, {"peer": "bank"}, "peer:bank"),
+]
+
+
+@pytest.mark.parametrize(("name", "slow", "record", "direction"), QUEUES, ids=[q[0] for q in QUEUES])
+def test_callers_wait_before_a_place_whose_own_calls_wait(tmp_path, name, slow, record, direction):
+    """A service that waits has no room for its callers, which speaks neither for packets of theirs nor against its own."""
+    effect = Effect(directed_ms=slow, queued_ms={("orders", "payment"): 400, ("refunds", "payment"): 400})
+    pack = make_pack(tmp_path / "pack", mesh(), effect)
+    true = fault("NetworkDelay", "payment", effect, **record)
+    found = annotate(pack, [true])
+    assert (found.label, found.faults[0].direction) == (Label.ATTRIBUTED, direction), found.reason
+    assert wrong(pack, true, but=("bank",) if name == "one peer" else ()) == []
+
+
+def test_callers_that_wait_do_not_make_a_link_their_callees(tmp_path):
+    """Price is slow to be reached, so that page has no room: both ends explain it, and a record of calls decides."""
+    effect = Effect(directed_ms={("page", "price"): 200}, queued_ms={("shop", "page"): 400})
+    pack = make_pack(tmp_path / "pack", chain(), effect)
+    found = {
+        direction: annotate(pack, [fault("NetworkDelay", "price", effect, parameters={"direction": direction})]).label
+        for direction in ("inbound", "outbound", "from", "to", "both")
+    }
+    assert [one for one, label in found.items() if label is Label.ATTRIBUTED] == ["inbound"]
+    assert "either could be the cause" in annotate(pack, [fault("NetworkDelay", "price", effect)]).reason
+
+
 @pytest.mark.parametrize("kind", ["NetworkLoss", "NetworkCorrupt", "NetworkBandwidth"])
 def test_a_fault_that_hits_a_share_of_the_calls(tmp_path, kind):
     effect = Effect(directed_ms={("*", "payment"): 400}, link_share=0.3)

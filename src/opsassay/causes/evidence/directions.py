@@ -159,6 +159,8 @@ def _supported(
     out = slow.select(_outbound(place)).to_series()
     if direction == "both" and (out.all() or not out.any()):
         return None  # all on one side: that is the smaller claim
+    if out.all():  # a place that waits lets its callers wait: that says nothing against
+        outside = outside.filter(_outbound(place) | ~pl.col("slow"))
     also, not_ = outside.filter("slow").height, outside.filter("spared").height
     if also > (1 - agree) * (also + not_):
         return None
@@ -203,7 +205,9 @@ def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | No
     least = 0.0 if share else calls.thresholds.least_hit_by_delay
     least_ms = calls.thresholds.resent_ms if scene.fault.kind in _RESENT else 0.0
     asked = _Question(calls, least, least_ms, alike=scene.fault.kind not in _UNLIKE)
-    found = best_hypothesis(root, asked, peer=peer, only=only)
+    named = scene.fault.parameters.get("direction")
+    called = str(named) if only is None and named in _OF_CALLS else only
+    found = best_hypothesis(root, asked, peer=peer, only=called) or best_hypothesis(root, asked, peer=peer, only=only)
     if found is None:
         mine = asked.table(0.0).filter(_touches(root))
         shown = with_support(mine, calls.thresholds.most_hit, calls.thresholds).filter("slow").height
@@ -221,12 +225,22 @@ def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | No
 
 
 def _contest(scene: Scene, found: Hypothesis, asked: _Question) -> tuple[Hypothesis | None, Hypothesis | None]:
-    """Return a rival that explains more than *found*, and one that explains the same; None where there is none."""
+    """Return a rival that explains more than *found*, and one that explains the same; None where there is none.
+
+    One that has callers waiting beside explains no more, unless packets are late: those would be so on all of its links.
+    """
     rivals = list(_rivals(scene, found, asked))
-    equal = next((rival for rival in rivals if rival.slow == found.slow), None)
+    packets = scene.fault.parameters.get("direction") in _OF_PACKETS
+    same = {rival for rival in rivals if found.slow in (rival.slow, rival.slow if packets else _own(rival))}
     mine = (len(found.slow), found.support)
-    more = (r for r in rivals if r.slow != found.slow and (len(r.slow), r.support) > mine)
-    return next(more, None), equal
+    more = (rival for rival in rivals if rival not in same and (len(rival.slow), rival.support) > mine)
+    return next(more, None), next(iter(same), None)
+
+
+def _own(found: Hypothesis) -> frozenset[tuple[str, str]]:
+    """Return what *found* explains but for calls to its place, where calls that it makes wait: callers wait along."""
+    made = frozenset(link for link in found.slow if link[0] == found.place)
+    return made or found.slow
 
 
 def who_breaks(scene: Scene, only: str) -> tuple[bool, str | None]:
@@ -252,6 +266,10 @@ _OF_A_SHARE = frozenset(
 )
 """Kinds that hit a share of the packets: any share of the calls."""
 
+_OF_CALLS = frozenset({"inbound", "outbound"})
+_OF_PACKETS = frozenset({"from", "to", "both"})
+"""Directions of packets, of either way of calls: those that leave the place, those to it."""
+
 _RESENT = frozenset({FaultKind.NETWORK_LOSS, FaultKind.NETWORK_CORRUPT})
 
 _UNLIKE = frozenset({FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LIMIT})
@@ -265,9 +283,9 @@ def _named(scene: Scene, found: Hypothesis, calls: LinkCalls) -> bool:
     connection has to be opened, its answers too). Clocks that disagree cancel out against the baseline, unless they move.
     """
     named = scene.fault.parameters.get("direction")
-    if named in ("inbound", "outbound"):
+    if named in _OF_CALLS:
         return str(named) == found.direction
-    if named not in ("from", "to", "both"):
+    if named not in _OF_PACKETS:
         return False
     after = _after_share(calls, found)
     if named == "both" or after is None:
