@@ -17,6 +17,7 @@ SRC = ROOT / "src" / "opsassay"
 PLAIN_TERM = {
     "told": "payload, event, reported, given",
     "wanted": "desired",
+    "door": "agent endpoint",
     "doors": "agent endpoints",
     "keeper": "pod agent",
     "struck": "affected",

@@ -1,4 +1,4 @@
-"""The receiver's pod on the loopback of this machine: the real receiver, its real door, and telemetry sent to it."""
+"""The receiver's pod on the loopback of this machine: the real receiver, its real endpoint, and telemetry sent to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
-from opsassay.testbed.substrates.kubernetes.agent.receiver import door
+from opsassay.testbed.substrates.kubernetes.agent.receiver import application
 
 SECOND = 1_000_000_000
 _NUMBERS = count(1)
@@ -39,9 +39,9 @@ class ReceiverPod:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
-    def door(self, key: str) -> str:
-        """Open the door of a container that has just begun; return its address."""
-        return self.site(door(self.control, self.spools, key))
+    def address(self, key: str) -> str:
+        """Open the endpoint of a container that has just begun; return its address."""
+        return self.site(application(self.control, self.spools, key))
 
     def site(self, application: web.Application) -> str:
         """Serve *application*; return its address."""
@@ -75,13 +75,13 @@ class ReceiverPod:
 
 
 class WatchedCluster(SmallCluster):
-    """A small cluster whose receiver is a real one: the API server passes on what is meant for its door."""
+    """A small cluster whose receiver is a real one: the API server passes on what is meant for its endpoint."""
 
     def __init__(self, receiver):
         super().__init__()
         self.receiver, self.healthy = receiver, lambda: True
         self.texts |= {"/version": {"gitVersion": "v1.20.2"}, "/readyz": "ok"}
-        self._door, self._opening = None, threading.Lock()
+        self._address, self._opening = None, threading.Lock()
 
     def answer(self, method, path, query):
         parts = path.split("/")
@@ -94,18 +94,18 @@ class WatchedCluster(SmallCluster):
         elif "/pods/receiver-1:9090/proxy/" in path:
             return self.passed_on(method, path, query)
         status, found = super().answer(method, path, query)
-        if parts[-2:] == ["secrets", "door"] and status == 200:
+        if parts[-2:] == ["secrets", "endpoint-key"] and status == 200:
             found = {**found, "data": {"key": base64.b64encode(found["stringData"]["key"].encode()).decode()}}
         return status, found
 
     def passed_on(self, method, path, query):
         namespace, _, asked = path.partition("/pods/receiver-1:9090/proxy/")
-        key = self.objects["Secret", namespace.rpartition("/")[2], "door"]["stringData"]["key"]
+        key = self.objects["Secret", namespace.rpartition("/")[2], "endpoint-key"]["stringData"]["key"]
         headers = next(sent for _, at, _, sent, _ in reversed(self.asked) if at == path)
         with self._opening:
-            self._door = self._door or self.receiver.door(key)
-        url = f"{self._door}/{asked}" + (f"?{urlencode(query)}" if query else "")
-        with urlopen(Request(url, headers={"X-Door-Key": headers["X-Door-Key"]}, method=method)) as answer:
+            self._address = self._address or self.receiver.address(key)
+        url = f"{self._address}/{asked}" + (f"?{urlencode(query)}" if query else "")
+        with urlopen(Request(url, headers={"X-Endpoint-Key": headers["X-Endpoint-Key"]}, method=method)) as answer:
             body, kind = answer.read(), answer.headers["Content-Type"]
         return answer.status, json.loads(body) if "json" in kind else body
 

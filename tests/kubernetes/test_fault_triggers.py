@@ -58,7 +58,7 @@ def stage(small_cluster, monkeypatch):
     small_cluster.texts[f"/apis/{chaos_mesh.GROUP}"] = {"resources": []}
     small_cluster.put("Node", "", "worker1", spec={}, status=READY)
     running = KubernetesSubstrate(small_cluster.config).deploy(system_of(load_scenario(NAME)), "mine")
-    small_cluster.put("Secret", "mine", "door", data={"key": base64.b64encode(b"k" * 32).decode()})
+    small_cluster.put("Secret", "mine", "endpoint-key", data={"key": base64.b64encode(b"k" * 32).decode()})
     small_cluster.refuse = lambda method, path: (
         (200, {}) if method == "PUT" and path.endswith(":9090/proxy/desired") else ...
     )

@@ -1,4 +1,4 @@
-"""The lock of a door opens to its key alone, and says in a sentence what went wrong behind it."""
+"""An endpoint opens to its key alone, and says in a sentence what went wrong behind it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ async def behind(request):
 
 def asked(what, key, given):
     async def ask():
-        door = web.Application(middlewares=[requires_key(key)])
-        door.add_routes([web.get("/", behind)])
-        async with TestClient(TestServer(door)) as client:
+        served = web.Application(middlewares=[requires_key(key)])
+        served.add_routes([web.get("/", behind)])
+        async with TestClient(TestServer(served)) as client:
             answer = await client.get(
-                "/", params={"what": what}, headers={} if given is None else {"X-Door-Key": given}
+                "/", params={"what": what}, headers={} if given is None else {"X-Endpoint-Key": given}
             )
             return answer.status, (await answer.json()).get("message", "")
 

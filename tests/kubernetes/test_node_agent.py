@@ -79,7 +79,7 @@ def ask(port, method, path, key="secret"):
     async def send():
         async with (
             aiohttp.ClientSession() as session,
-            session.request(method, f"http://127.0.0.1:{port}/{path}", headers={"X-Door-Key": key}) as answer,
+            session.request(method, f"http://127.0.0.1:{port}/{path}", headers={"X-Endpoint-Key": key}) as answer,
         ):
             return answer.status
 

@@ -48,14 +48,15 @@ class Pod:
             "resource": {"service.name": "front", "k8s.pod.name": "front-abc", "k8s.node.name": "here"},
         }  # fmt: skip
         self.process = subprocess.Popen(
-            [sys.executable, "-c", POD, str(home), str(self.door_port), json.dumps(order)], env={"DOOR_KEY": "secret"}
+            [sys.executable, "-c", POD, str(home), str(self.door_port), json.dumps(order)],
+            env={"ENDPOINT_KEY": "secret"},
         )
         until(lambda: self.status("GET", "")[0] == 200 or self.process.poll() is not None, 60)
 
     def status(self, method, path, body=None, key="secret"):
         url = f"http://127.0.0.1:{self.door_port}/{path}"
         sent = urllib.request.Request(url, method=method, data=None if body is None else json.dumps(body).encode())
-        sent.add_header("X-Door-Key", key)
+        sent.add_header("X-Endpoint-Key", key)
         try:
             with urllib.request.urlopen(sent, timeout=30) as answer:
                 return answer.status, answer.read().decode()

@@ -1,4 +1,4 @@
-"""What a cluster's receiver records is fetched whole, piece by piece, through its door."""
+"""What a cluster's receiver records is fetched whole, piece by piece, through its endpoint."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PROXY = "/api/v1/namespaces/shop-watch/pods/receiver-1:9090/proxy"
 
 
 class Cluster:
-    """An API server that knows one receiver, and passes on what is meant for its door."""
+    """An API server that knows one receiver, and passes on what is meant for its endpoint."""
 
     def __init__(self, folder):
         self.folder, self.ready, self.pod = folder, True, "receiver-1"
         self.receiver = ReceiverPod(folder)
         self.control, self.asked = self.receiver.control, []
-        self.door = self.receiver.door(KEY)
+        self.address = self.receiver.address(KEY)
         application = web.Application()
         application.add_routes(self._routes())
         self.url = self.receiver.site(application)
@@ -53,15 +53,15 @@ class Cluster:
         async def proxied(request):
             if self.pod not in PROXY:
                 return web.json_response({"message": "pods not found"}, status=404)
-            target = self.door + request.path_qs.removeprefix(PROXY)
+            target = self.address + request.path_qs.removeprefix(PROXY)
             self.asked.append(request.path_qs.removeprefix(PROXY))
-            headers = {"X-Door-Key": request.headers["X-Door-Key"]}
+            headers = {"X-Endpoint-Key": request.headers["X-Endpoint-Key"]}
             async with ClientSession() as session, session.request(request.method, target, headers=headers) as answer:
                 return web.Response(body=await answer.read(), status=answer.status, content_type=answer.content_type)
 
         return [
             web.get("/api/v1/namespaces/shop-watch/pods", pods),
-            web.get("/api/v1/namespaces/shop-watch/secrets/door", secret),
+            web.get("/api/v1/namespaces/shop-watch/secrets/endpoint-key", secret),
             web.route("*", PROXY + "/{path:.*}", proxied),
         ]
 
@@ -92,8 +92,8 @@ def test_a_session_is_recorded_there_and_its_spool_lies_here_when_it_is_closed(c
 
 def test_the_door_opens_to_the_key_and_to_plain_names_alone(cluster):
     for name, key, status in (("a", "guessed", 404), ("..%2F..%2Fetc", KEY, 422), ("b", KEY, 200)):
-        sent = urllib.request.Request(f"{cluster.door}/sessions/{name}", method="PUT")
-        sent.add_header("X-Door-Key", key)
+        sent = urllib.request.Request(f"{cluster.address}/sessions/{name}", method="PUT")
+        sent.add_header("X-Endpoint-Key", key)
         try:
             code = urllib.request.urlopen(sent).status
         except urllib.error.HTTPError as error:
@@ -147,7 +147,9 @@ def test_whoever_reads_along_is_told_when_the_receiver_is_another_one(cluster, t
     receiver = RemoteReceiver(cluster.api(), "shop-watch")
     receiver.open_session(tmp_path / "here", ".live")
     receiver.refresh(".live")
-    cluster.door = cluster.receiver.door(KEY)  # a new container in the same pod: the session ended with the former
+    cluster.address = cluster.receiver.address(
+        KEY
+    )  # a new container in the same pod: the session ended with the former
     with pytest.raises(OperationError, match=r"there is no session \.live; it ended with a receiver before this one"):
         receiver.refresh(".live")
     cluster.pod = "receiver-2"

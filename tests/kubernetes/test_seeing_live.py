@@ -1,4 +1,4 @@
-"""What agents see on a real cluster: a trial that begins with its alert, looks that are answered, doors that stay shut."""
+"""What agents see on a real cluster: a trial that begins with its alert, looks that are answered, closed endpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOKS = {
 KNOCK = """
 import os, sys, urllib.error, urllib.request
 for address in sys.argv[1:]:
-    asked = urllib.request.Request(f"http://{address}:9090/", headers={"X-Door-Key": os.environ["DOOR_KEY"]})
+    asked = urllib.request.Request(f"http://{address}:9090/", headers={"X-Endpoint-Key": os.environ["ENDPOINT_KEY"]})
     try:
         print(urllib.request.urlopen(asked, timeout=10).status)
     except urllib.error.HTTPError as error:
@@ -73,10 +73,10 @@ def test_an_alert_fires_before_the_agent_is_let_in_and_clears_behind_the_right_r
 
 
 def test_who_runs_commands_in_a_pod_of_the_system_has_no_key_to_the_receiver(cluster, api, kubectl):
-    with KubernetesSubstrate(cluster.kubeconfig).deployed(load_system("kiosk"), "doors"):
-        (receiver,) = api.list("Pod", "doors-watch", "app=receiver")
+    with KubernetesSubstrate(cluster.kubeconfig).deployed(load_system("kiosk"), "closed"):
+        (receiver,) = api.list("Pod", "closed-watch", "app=receiver")
         told = kubectl(
-            "exec", "deployment/catalog", "-n", "doors", "--",
+            "exec", "deployment/catalog", "-n", "closed", "--",
             "python", "-c", KNOCK, "127.0.0.1", receiver["status"]["podIP"],
         )  # fmt: skip
     own, other = told.splitlines()

@@ -74,7 +74,7 @@ def watched(receiver, tmp_path):
 @pytest.fixture
 def both(watched, tmp_path):
     """Return telemetry of one receiver as it is seen on this machine and through a cluster, and the tools over each."""
-    watched.put("Secret", "mine-watch", "door", stringData={"key": "k" * 32})
+    watched.put("Secret", "mine-watch", "endpoint-key", stringData={"key": "k" * 32})
     watched.put("Pod", "mine-watch", "receiver-1", metadata={"labels": {"app": "receiver"}}, status=READY)
     remote = RemoteReceiver(Api.connect(watched.config), "mine-watch")
     now = time.time_ns()
@@ -151,9 +151,9 @@ def test_any_mcp_client_on_a_cluster_sees_the_telemetry_and_every_look_is_record
 
 HOSTILE = [
     ("traces", {"service": "mine-watch/receiver"}),
-    ("traces", {"service": "../../mine-watch/secrets/door"}),
+    ("traces", {"service": "../../mine-watch/secrets/endpoint-key"}),
     ("metrics", {"service": "front?labelSelector=x"}),
-    ("metrics", {"metric": "/api/v1/namespaces/mine-watch/secrets/door"}),
+    ("metrics", {"metric": "/api/v1/namespaces/mine-watch/secrets/endpoint-key"}),
     ("search_logs", {"pattern": "(a|b", "service": "front"}),
     ("search_logs", {"service": "front", "namespace": "mine-watch"}),
     ("summarise", {"since_s": 1e9}),
@@ -181,7 +181,7 @@ def test_the_key_that_a_pod_of_the_system_has_opens_no_door_of_the_watchers():
     keys = {
         one["metadata"]["namespace"]: one["stringData"]["key"]
         for one in objects
-        if (one["kind"], one["metadata"]["name"]) == ("Secret", "door")
+        if (one["kind"], one["metadata"]["name"]) == ("Secret", "endpoint-key")
     }
     assert set(keys) == {"mine", "mine-watch"}
     assert keys["mine"] != keys["mine-watch"]

@@ -82,7 +82,7 @@ def children_of(pid):
 
 
 def inside_of(runner):
-    """Return the pids of the command below *runner*: runner, warden, door, init, command."""
+    """Return the pids of the command below *runner*: runner, warden, opener, init, command."""
     found = [runner]
     try:
         for _ in range(4):

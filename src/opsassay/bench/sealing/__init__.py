@@ -4,7 +4,7 @@
 
     runner                 Seal.run: hands the plan over, reads what the command prints, waits
     └── warden             outside: wall clock, group, relay of the sockets, collecting, cleaning up  (warden.py)
-        └── door           makes the namespaces, waits for the init                                   (chamber.py)
+        └── opener         makes the namespaces, waits for the init                                   (chamber.py)
             └── init       process 1 inside: builds the root, reaps                                   (chamber.py)
                 └── agent  another uid, no capabilities, filtered system calls, limits                (confine.py)
 

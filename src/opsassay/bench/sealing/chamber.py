@@ -67,7 +67,7 @@ NAMESPACES = (
 )  # that of control groups follows, when init is in its group
 
 
-def open_door(plan: dict[str, Any], channel: socket.socket) -> None:
+def open_namespaces(plan: dict[str, Any], channel: socket.socket) -> None:
     """Make the namespaces and the init in them, tell its pid through *channel*, and wait until all inside is gone."""
     kernel.die_with_parent(signal.SIGKILL)
     try:

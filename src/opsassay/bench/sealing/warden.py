@@ -70,9 +70,9 @@ class Warden:
                 os.fchown(stream, plan["outer_uid"], plan["outer_uid"])  # for commands that open /dev/stdout
         group = plan["group"]
         try:
-            channel, door = self._open(runner)
-            self._follow(channel, door, runner)
-            self._end(door)
+            channel, opener = self._open(runner)
+            self._follow(channel, opener, runner)
+            self._end(opener)
             self.payload["seconds"] = time.monotonic() - self.began
             if members.killed_for_memory(group):
                 self.payload["limit"] = "memory_bytes"
@@ -85,22 +85,22 @@ class Warden:
     def _open(self, runner: int) -> tuple[socket.socket, int]:
         """Start the process that makes the namespaces; return our end of the channel to it, and its pid."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        door = os.fork()
-        if door == 0:
+        opener = os.fork()
+        if opener == 0:
             try:
                 ours.close()
                 for descriptor in (runner, self.plan["report"]):
                     os.close(descriptor)
                 os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-                chamber.open_door(self.plan, theirs)
+                chamber.open_namespaces(self.plan, theirs)
             finally:
                 os._exit(0)
         theirs.close()
-        return ours, door
+        return ours, opener
 
-    def _follow(self, channel: socket.socket, door: int, runner: int) -> None:
+    def _follow(self, channel: socket.socket, opener: int, runner: int) -> None:
         """Answer what comes from inside until the seal is gone or has to go."""
-        ended = os.pidfd_open(door)
+        ended = os.pidfd_open(opener)
         poller = select.poll()
         for descriptor in (0, runner, ended, channel.fileno()):
             poller.register(descriptor, select.POLLIN)
@@ -146,17 +146,17 @@ class Warden:
         for descriptor, path in zip(listeners, paths, strict=True):
             relay.start(socket.socket(fileno=descriptor), path)
 
-    def _end(self, door: int) -> None:
+    def _end(self, opener: int) -> None:
         """Kill all inside, and return when the kernel has ended the last of them."""
         if self.init is None:
-            os.kill(door, signal.SIGKILL)
+            os.kill(opener, signal.SIGKILL)
         else:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.init, signal.SIGKILL)
             poller = select.poll()
             poller.register(self.init, select.POLLIN)
             poller.poll(ENDING_S * 1000)
-        os.waitpid(door, 0)
+        os.waitpid(opener, 0)
 
 
 def _first_line() -> bytes:

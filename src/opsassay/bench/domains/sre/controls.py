@@ -188,7 +188,7 @@ def _silence(given: _Given) -> Made:
 
 
 def _stop_load(given: _Given) -> Made:
-    """Shut the door: the load generator itself is out of every tool's reach."""
+    """Take the entrance away: the load generator itself is out of every tool's reach."""
     cluster = given.scenario.cluster
     why = "stand-ins get no load" if cluster is not None and cluster.stand_ins else ""
     return {"fails": "v_no_regression", "steps": given.words.scale(given.entry, 0), "why_not": why}

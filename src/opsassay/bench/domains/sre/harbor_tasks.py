@@ -59,9 +59,9 @@ HOME="$folder/private" OPSASSAY_STATE="$folder/private/state" XDG_CACHE_HOME="$f
 shift
 exec "$@"
 """
-_DOOR = """\
+_OPEN_TOOLS = """\
 #!/bin/sh
-# What the trial runs as its agent: opens the tools to whoever works here, until that is over. door.sh SOCKET OPEN OVER
+# What the trial runs as its agent: opens the tools to whoever works here, until that is over. Arguments: SOCKET OPEN OVER
 chmod 711 "$(dirname "$1")" && chmod 666 "$1" && env | grep _URL= > "$2/apis.env" && ln -sfn "$1" "$2/tools.sock"
 until [ -e "$3" ]; do sleep 0.2; done
 """
@@ -127,7 +127,7 @@ def _files(scenario: Scenario, install: str) -> dict[str, str]:
         f"environment/{OPEN}/ops": _OPS,
         f"environment/{OPEN}/mcp": _MCP,
         f"environment/{OPEN}/arrived": "",
-        f"environment/{PRIVATE}/door.sh": _DOOR,
+        f"environment/{PRIVATE}/open_tools.sh": _OPEN_TOOLS,
         f"environment/{PRIVATE}/{SCENARIO}": yaml.safe_dump(kept, sort_keys=False, allow_unicode=True),
         "tests/test.sh": _TEST,
         "solution/solve.sh": _solution(oracle),

@@ -57,7 +57,7 @@ MACHINERY = _Machinery()
 def trial_of(scenario: Scenario, folder: Path) -> TrialJob:
     """Return the trial on *scenario* for a container that has its files in *folder*."""
     private, open_ = folder / PRIVATE, folder / OPEN
-    words = ("sh", str(private / "door.sh"), "{tools}", str(open_), str(private / _OVER))
+    words = ("sh", str(private / "open_tools.sh"), "{tools}", str(open_), str(private / _OVER))
     agent = TrialAgent(name="harbor", command=words, settings={"sealing": "off", "needs": ["mcp", "apis"]})
     job = TrialJob(scenario, agent, "baseline", probes=True, seed=0, cluster=ClusterSettings(), retries=0)
     timeout_s = MACHINERY.start_s + MACHINERY.setup_s + job.granted_s + MACHINERY.end_s

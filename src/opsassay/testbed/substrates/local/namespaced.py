@@ -81,8 +81,8 @@ class NamespacedNetwork:
     async def open(self, stores: dict[str, int]) -> None:
         """Let users of the machine in."""
         self._ports.update(stores)
-        for entry, door in self._entrances.items():
-            self._servers.append(await asyncio.start_server(self._visitor(entry), sock=door))
+        for entry, listening in self._entrances.items():
+            self._servers.append(await asyncio.start_server(self._visitor(entry), sock=listening))
 
     async def admit(self, name: str, host: str) -> None:
         """Plug a namespace into the bridge of *host*."""
@@ -109,7 +109,7 @@ class NamespacedNetwork:
         return None if port is None else (self._places[callee].data_address, port)
 
     def entrances(self, entry: str) -> list[Endpoint]:
-        """Return the door to *entry*."""
+        """Return the address outside of *entry*."""
         address, port = self._entrances[entry].getsockname()
         return [(address, port)]
 

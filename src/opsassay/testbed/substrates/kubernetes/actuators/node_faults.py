@@ -164,7 +164,7 @@ def agent_objects(name: str, namespace: str, node: str, order: dict[str, Any], i
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "args": ["node"],
-        "env": [{"name": "DOOR_KEY", "valueFrom": key}],
+        "env": [{"name": "ENDPOINT_KEY", "valueFrom": key}],
         "securityContext": {"privileged": True, "runAsUser": 0, "runAsGroup": 0},
         "volumeMounts": [{"name": "order", "mountPath": "/etc/opsassay/node"}],
     }

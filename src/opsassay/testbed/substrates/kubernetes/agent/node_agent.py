@@ -40,7 +40,7 @@ INTERFACE = "eth0"
 def main() -> None:
     """Carry out the order when asked to begin, until asked to end or the deadline."""
     order = json.loads(ORDER_FILE.read_text())
-    asyncio.run(NodeAgent(order, os.environ["DOOR_KEY"]).run())
+    asyncio.run(NodeAgent(order, os.environ["ENDPOINT_KEY"]).run())
 
 
 class NodeAgent:
@@ -54,7 +54,7 @@ class NodeAgent:
     async def run(self) -> None:
         """Serve until the end."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._ended.set)
-        runner = web.AppRunner(self.door())
+        runner = web.AppRunner(self.application())
         await runner.setup()
         await web.TCPSite(runner, None, self._order["port"]).start()
         left = max(self._order["deadline"] - time.time(), 0.0)
@@ -66,7 +66,7 @@ class NodeAgent:
             await asyncio.to_thread(self._acting.close)
             await runner.cleanup()
 
-    def door(self) -> web.Application:
+    def application(self) -> web.Application:
         """Return what answers to orders."""
         found = web.Application(middlewares=[requires_key(self._key)])
         found.add_routes([web.get("/", self.tell), web.post("/begin", self.begin), web.post("/end", self.end)])

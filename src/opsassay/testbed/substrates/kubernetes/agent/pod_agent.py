@@ -71,7 +71,7 @@ class PodAgent:
         ledger = LedgerWriter(str(HOME / "ledger/names.jsonl"), "names")
         self.names = PodNames(self.name, order.get("service", ""), tuple(order["system"]["services"]), ledger)
         self._order = {**order, "management": str(state.management_socket)}
-        self._key = os.environ.get("DOOR_KEY", "")
+        self._key = os.environ.get("ENDPOINT_KEY", "")
         self._companions: dict[str, asyncio.subprocess.Process] = {}
         self._changing = asyncio.Lock()
         self._expiry: asyncio.Task[None] | None = None
@@ -84,7 +84,7 @@ class PodAgent:
             pipe.write(json.dumps(order))
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, lambda: os.kill(self.child, signal.SIGTERM))
-        runner = web.AppRunner(self.door())
+        runner = web.AppRunner(self.application())
         await runner.setup()
         await web.TCPSite(runner, None, AGENT_PORT).start()
         sampling = asyncio.create_task(self._sample())
@@ -95,7 +95,7 @@ class PodAgent:
         code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
 
-    def door(self) -> web.Application:
+    def application(self) -> web.Application:
         """Return what answers to orders."""
         found = web.Application(middlewares=[requires_key(self._key)], client_max_size=1 << 22)
         found.add_routes(

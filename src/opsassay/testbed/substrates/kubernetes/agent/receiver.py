@@ -24,7 +24,7 @@ def main() -> None:
     process = start_receiver(STATE, "0.0.0.0", RECEIVER_PORT, timeout_s=START_TIMEOUT_S)  # noqa: S104 - a pod has its own
 
     async def serve() -> None:
-        runner = web.AppRunner(door(ReceiverControl(STATE), SPOOLS, os.environ["DOOR_KEY"]))
+        runner = web.AppRunner(application(ReceiverControl(STATE), SPOOLS, os.environ["ENDPOINT_KEY"]))
         await runner.setup()
         await web.TCPSite(runner, None, AGENT_PORT).start()
         while process.poll() is None:  # noqa: ASYNC110 - another process's end
@@ -34,7 +34,7 @@ def main() -> None:
     raise SystemExit(process.returncode)
 
 
-def door(control: ReceiverControl, spools: Path, key: str) -> web.Application:
+def application(control: ReceiverControl, spools: Path, key: str) -> web.Application:
     """Return what answers to orders about recording sessions; their spools are below *spools*.
 
     Those of a container before this one in the pod are removed: its sessions went with it, and nothing is added to them.

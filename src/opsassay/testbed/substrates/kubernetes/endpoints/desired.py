@@ -10,7 +10,7 @@ from opsassay.model.base import Noun
 
 AGENT_PORT = 9090
 """Where the agent of a pod takes its desired state; no service leads there."""
-KEY_HEADER = "X-Door-Key"
+KEY_HEADER = "X-Endpoint-Key"
 
 Lookup = Literal["fail", "stray"]
 

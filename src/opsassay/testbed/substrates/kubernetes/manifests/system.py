@@ -22,7 +22,7 @@ PROBE, PROBE_PORT = "probe", 8080
 STORE_PORTS = {"postgresql": 5432, "valkey": 6379, "nats": 4222}
 INSTANCE_LABEL, PURPOSE_LABEL = "app.kubernetes.io/instance", "app.kubernetes.io/component"
 MANAGED = {"app.kubernetes.io/managed-by": "opsassay"}
-KEY_SECRET = "door"  # noqa: S105 - the name of an object
+KEY_SECRET = "endpoint-key"  # noqa: S105 - the name of an object
 """The secret that holds what the endpoints of pods are opened with, another one in each of the two namespaces."""
 SETTING = "SETTING_"
 """What the names of a service's settings begin with in the environment of its pods."""
@@ -93,7 +93,7 @@ class Deployed:
         """Return the receiver, unless telemetry goes elsewhere, and the probe."""
         found: list[Object] = [self._secret(KEY_SECRET, {"key": self.watch_key}, self.watch_namespace)]
         if self.endpoint is None:
-            container = self._container(RECEIVER, arguments=["receiver"], ports=[RECEIVER_PORT], door=True)
+            container = self._container(RECEIVER, arguments=["receiver"], ports=[RECEIVER_PORT], keyed=True)
             found += self._deployment(RECEIVER, container, namespace=self.watch_namespace)
         container = self._container(PROBE, arguments=["probe"], ports=[PROBE_PORT])
         return [*found, *self._deployment(PROBE, container, namespace=self.watch_namespace)]
@@ -133,7 +133,7 @@ class Deployed:
     def load(self) -> Object:
         """Return the load generator."""
         rate = self.rate_rps or self.system.load.rate_rps
-        container = self._container(LOAD, arguments=["load"], environment={"RATE_RPS": f"{rate:g}"}, door=True)
+        container = self._container(LOAD, arguments=["load"], environment={"RATE_RPS": f"{rate:g}"}, keyed=True)
         return self._deployment(LOAD, container)[0]
 
     def _service(self, name: str, service: Service) -> list[Object]:
@@ -142,7 +142,7 @@ class Deployed:
             arguments=["replica", name],
             ports=[SERVICE_PORT],
             environment={"RELEASE": service.release},
-            door=True,
+            keyed=True,
         )
         container["resources"] = {
             "requests": SMALL,
@@ -210,9 +210,9 @@ class Deployed:
         arguments: Sequence[str] = (),
         ports: Iterable[int] = (),
         environment: dict[str, str] | None = None,
-        door: bool = False,
+        keyed: bool = False,
     ) -> Object:
-        """Return a container of our image: ready when it listens at its port, if it has one; with the key of its *door*."""
+        """Return a container of our image: ready when it listens at its port; *keyed*: with the endpoint key."""
         fields = {
             "POD_NAME": "metadata.name",
             "POD_IP": "status.podIP",
@@ -230,8 +230,8 @@ class Deployed:
                 *({"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()),
                 *({"name": key, "value": value} for key, value in plain.items()),
                 *(
-                    [{"name": "DOOR_KEY", "valueFrom": {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}}]
-                    if door
+                    [{"name": "ENDPOINT_KEY", "valueFrom": {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}}]
+                    if keyed
                     else []
                 ),
             ],
