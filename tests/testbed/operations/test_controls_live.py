@@ -41,6 +41,7 @@ def shortened(name):
 
 
 @pytest.mark.live
+@pytest.mark.alone
 @pytest.mark.timeout(1200)
 def test_none_of_a_sample_of_controls_is_certified(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))))
