@@ -9,7 +9,7 @@ from opsassay.model.incident import Window
 from opsassay.model.system import Slo
 from opsassay.testbed.operations import live
 from opsassay.testbed.operations.live import ARRIVAL_S, KEPT_S, LiveAlerts
-from testbed.test_alerts import SECOND, START, readings, stream
+from testbed.recording.test_alerts import SECOND, START, readings, stream
 
 
 class Kept:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
@@ -12,10 +11,10 @@ from live import run_opsassay, state_folder
 from opsassay.bench.annotating import annotate_case
 from opsassay.model.incident import Label
 from opsassay.telemetry.tree import resolve
+from testbed import CORNER, TINY
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(900)]
 
-HERE = Path(__file__).parent
 VARIANTS = {
     "both": [{"direction": "from"}, {"direction": "to"}, {"direction": "both"}],
     "inbound": [{"direction": "inbound"}],
@@ -32,7 +31,7 @@ def plan(level: str) -> str:
     given = [parameters for each in VARIANTS.values() for parameters in each]
     corner = [{**delay, "parameters": {"delay_ms": 150, **parameters}} for parameters in given]
     tiny = [{"fault": "NetworkDelay", "targets": ["back"], "parameters": {"delay_ms": 150, "direction": "inbound"}}]
-    systems = [("faults.yaml", corner), ("tiny.yaml", tiny)]
+    systems = [(CORNER, corner), (TINY, tiny)]
     return yaml.safe_dump(
         {
             "campaign": "directions",
@@ -40,7 +39,7 @@ def plan(level: str) -> str:
             "warmup_s": 4,
             "normal_s": 25,
             "abnormal_s": 20,
-            "systems": [{"system": str(HERE / name), "faults": faults} for name, faults in systems],
+            "systems": [{"system": system, "faults": faults} for system, faults in systems],
         }
     )
 

@@ -15,11 +15,11 @@ from opsassay.telemetry.schema import SCHEMA
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
+from testbed import TINY
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
 
-ROOT = Path(__file__).parents[2]
-TINY = str(Path(__file__).with_name("tiny.yaml"))
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

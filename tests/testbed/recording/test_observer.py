@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -16,10 +15,9 @@ from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.recording.observer import observing, read_timeline, recorded_by
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
+from testbed import TINY
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
-
-TINY = str(Path(__file__).with_name("tiny.yaml"))
 
 
 def values(timeline, depth):

@@ -6,7 +6,6 @@ The six types of the first systems are tested in the shop, in test_six_faults.py
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import polars as pl
 import psutil
@@ -21,11 +20,11 @@ from opsassay.testbed.core.state import marked_processes
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 from opsassay.testbed.substrates.local.capabilities import LEVELS, probe, refusal
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
+from testbed import CORNER
 
 PLAIN, NAMESPACED = (REPERTOIRES[level].actuators for level in ("plain", "namespaced"))
 
 live = [pytest.mark.live, pytest.mark.faults, pytest.mark.timeout(120)]
-CORNER = str(Path(__file__).with_name("faults.yaml"))
 USUAL_S, HOLD_S, HEAL_S, AFTER_S = 3.0, 2.0, 0.4, 0.8
 NAMES_HEAL_S = 1.2  # look-ups are cached for a second
 

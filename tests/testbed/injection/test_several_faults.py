@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 
 import polars as pl
 import psutil
@@ -18,9 +17,9 @@ from opsassay.model.files import load_yaml
 from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
+from testbed import CORNER
 
 pytestmark = [pytest.mark.live, pytest.mark.faults, pytest.mark.timeout(150)]
-CORNER = str(Path(__file__).with_name("faults.yaml"))
 ON_HOST_B = {"stock", "price", "archive"}
 
 

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -23,10 +22,9 @@ from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.state import SystemState, marked_processes
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
+from testbed import TINY
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
-
-TINY = str(Path(__file__).with_name("tiny.yaml"))
 
 
 @pytest.fixture

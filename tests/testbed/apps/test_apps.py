@@ -11,7 +11,7 @@ from live import Recording, state_folder
 from opsassay.testbed.apps import load_system, names
 from opsassay.testbed.recording.ledger import LOAD_RECORD
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
-from testbed import topology
+from testbed.apps import topology
 
 APPS = names()
 

@@ -15,7 +15,7 @@ from opsassay.model.system import System
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.apps.generate import LARGEST, SHAPES, SMALLEST, by_name, generate, to_yaml
 from opsassay.testbed.apps.skeleton import room_for_mutual
-from testbed import topology
+from testbed.apps import topology
 
 seeds = st.integers(0, 10**9)
 sizes = st.integers(SMALLEST, 48)

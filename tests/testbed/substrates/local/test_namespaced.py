@@ -21,8 +21,7 @@ from opsassay.testbed.apps import load_system
 from opsassay.testbed.kernel.cgroups import find_groups
 from opsassay.testbed.substrates.local.capabilities import machine, probe
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
-
-TINY = str(Path(__file__).with_name("tiny.yaml"))
+from testbed import TINY
 
 pytestmark = [
     pytest.mark.live,

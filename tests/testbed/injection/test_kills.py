@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.live
-KILLS = Path(__file__).parents[2] / "benchmarks" / "kills.py"
+KILLS = Path(__file__).parents[3] / "benchmarks" / "kills.py"
 
 
 def test_nothing_is_left_after_kills_during_injections():

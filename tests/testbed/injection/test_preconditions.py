@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+import testbed
 from opsassay.errors import ConfigError, NotFoundError, RefusedError
 from opsassay.model.files import load_yaml
 from opsassay.model.incident import FaultPlan
@@ -17,7 +16,7 @@ from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
 PLAIN = REPERTOIRES["plain"].refusal
-CORNER = load_system(str(Path(__file__).with_name("faults.yaml")))
+CORNER = load_system(testbed.CORNER)
 
 
 def one(fault, target, **parameters):
