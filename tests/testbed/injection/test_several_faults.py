@@ -130,7 +130,7 @@ def test_a_fault_is_undone_even_when_that_cannot_be_written_down(corner):
         kept.rename(journal)
     (note,) = done["notes"]
     assert note.startswith(
-        f"HTTPResponseAbort on rate was undone, but the journal was not told: The undo journal {journal}"
+        f"HTTPResponseAbort on rate was undone, but that could not be written to the journal: The undo journal {journal}"
     )
     assert done["recovered"]
 
