@@ -23,7 +23,8 @@ EACH = 2
 """Scenarios of a class on one substrate."""
 SEVERAL, STORMS = "SeveralFaults", "EventStorm"
 NAME = re.compile(r"gen(\d{1,6})-[a-z0-9-]+")
-LOCAL = Wording("local", local.OWNED, (OracleStep(verb="restart", arguments={"target": "all"}),))
+LOCAL = Wording("local", local.OWNED, (OracleStep(verb="restart", arguments={"target": "all"}),) * 3)
+"""Three times, since a small system is back between two readings of it, once in a while."""
 CLUSTER = Wording("kubernetes", cluster.OWNED, cluster={})
 GRID = Wording("kubernetes", cluster.OWNED, cluster.EVERYTHING, {"stand_ins": True, "fillers": 12})
 
