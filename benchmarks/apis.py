@@ -1,7 +1,7 @@
 """How long Prometheus' query_range takes over an hour of 44 services, measured by a client over HTTP; made data.
 
 44 services with two pods each; a gauge, a counter and a histogram a pod, a sample every 15 s for an hour (the step of the
-queries). The bar is 50 ms for each query.
+queries), and five operations a service, of which spans are counted in 15 buckets. The bar is 50 ms for each query.
 
 Run: ``python benchmarks/apis.py [--services N] [--repeats N]``
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from opsassay.apis.serving import ApiServer, serving_on_port
@@ -27,12 +28,14 @@ from opsassay.telemetry.schema import MODALITIES, PERIODS, empty
 SECOND = 10**9
 START_NS, HOUR_S, STEP_S = 1_767_323_045 * SECOND, 3600, 15
 BAR_MS = 50.0
+OPERATIONS, SPANS_PER_S = 5, 4
 QUERIES = (
     "container_cpu_usage",
     "sum by (service) (rate(http_requests[5m]))",
     "rate(http_duration_sum[5m]) / rate(http_duration_count[5m])",
     "topk(5, avg_over_time(container_cpu_usage[5m]))",
     'max by (service) (container_cpu_usage{service=~"service-1.*"}) > 0.5',
+    "histogram_quantile(0.95, sum by (service, le) (rate(traces_spanmetrics_latency_bucket[5m])))",
 )
 
 
@@ -95,8 +98,7 @@ def made(path: Path, services: int) -> Datapack:
                     times.with_columns(metric=pl.lit("http.duration"), count=count, sum=count * 12.5, **whose)
                 )
         tables |= {(period, name): pl.concat(parts) for name, parts in rows.items()}
-        span = {"trace_id": ["t"], "span_id": ["s"], "parent_span_id": [""], "span_name": ["GET"], "duration": [10**6]}
-        tables[period, "traces"] = pl.DataFrame({"time": times["time"][:1], **span, "service_name": ["service-0"]})
+        tables[period, "traces"] = spans(services, at[half], random)
     middle, end = START_NS + HOUR_S // 2 * SECOND, START_NS + HOUR_S * SECOND
     incident = Incident(
         id="hour", system="made", normal=Window(start_ns=START_NS, end_ns=middle),
@@ -104,6 +106,23 @@ def made(path: Path, services: int) -> Datapack:
     )  # fmt: skip
     write_datapack(path, tables, incident, {})
     return Datapack.open(path)
+
+
+def spans(services: int, at: npt.NDArray[np.int64], random: np.random.Generator) -> pl.DataFrame:
+    """Return the spans of *services* in the steps *at*: each a trace of its own, of 1 to 300 ms for the most part."""
+    count = services * len(at) * STEP_S * SPANS_PER_S
+    began_ns = START_NS + at[0] * SECOND + np.sort(random.integers(0, len(at) * STEP_S * SECOND, count))
+    return pl.DataFrame(
+        {
+            "time": pl.Series(began_ns).cast(pl.Datetime("ns", "UTC")),
+            "trace_id": pl.Series(np.arange(count)).cast(pl.String),
+            "span_id": pl.Series(np.arange(count)).cast(pl.String),
+            "parent_span_id": pl.repeat("", count, eager=True),
+            "span_name": "GET /" + pl.Series(random.integers(0, OPERATIONS, count)).cast(pl.String),
+            "service_name": "service-" + pl.Series(random.integers(0, services, count)).cast(pl.String),
+            "duration": pl.Series(random.lognormal(16.7, 1.0, count)).cast(pl.UInt64),
+        }
+    )
 
 
 if __name__ == "__main__":

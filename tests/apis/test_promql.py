@@ -17,7 +17,7 @@ from opsassay.apis.promql.histograms import histogram_quantile
 from opsassay.apis.promql.parsing import FUNCTIONS, parse
 from opsassay.apis.promql.values import PromqlError, Vectors
 from opsassay.apis.promql.windows import RANGE_FUNCTIONS
-from opsassay.apis.series import read_series
+from opsassay.apis.series import SeriesStore, read_series
 
 MINUTES = 60
 
@@ -286,7 +286,7 @@ def test_a_query_ends_at_its_deadline(store):
 
 
 def test_many_histograms_are_given_up_when_the_time_is_over():
-    labels = [{"n": f"{number}", "le": le} for number in range(100) for le in ("1", "+Inf")]
+    labels = [{"n": f"{number}", "le": le} for number in range(1, 101) for le in (f"{number}", "+Inf")]  # none alike
     buckets = Vectors(labels, np.ones((200, 3)), np.ones((200, 3), dtype=bool))
     left = iter([False] * 5)
 
@@ -296,7 +296,9 @@ def test_many_histograms_are_given_up_when_the_time_is_over():
 
     with pytest.raises(PromqlError, match="timed out"):
         histogram_quantile(np.full(3, 0.5), buckets, in_time)
-    assert histogram_quantile(np.full(3, 0.5), buckets, lambda: None).values.tolist() == [[0.5] * 3] * 100
+    assert histogram_quantile(np.full(3, 0.5), buckets, lambda: None).values.tolist() == [
+        [number / 2] * 3 for number in range(1, 101)
+    ]
 
 
 def test_a_bucket_that_is_not_there_at_a_step_is_none_of_that_step():
@@ -311,6 +313,57 @@ def test_a_bucket_that_is_not_there_at_a_step_is_none_of_that_step():
     assert math.isnan(found.values[0, 1])  # without the last bucket it is no histogram
     buckets.present[3, 1] = True
     assert histogram_quantile(np.array([0.75, 0.75]), buckets, lambda: None).values.tolist() == [[2, 2.5]]
+
+
+def some_series(random):
+    """Return ten histograms of three series a bound, most of them sampled at the same instants, some that begin again."""
+    shared, labels, ms, values = np.sort(random.choice(600_000, 40, replace=False)), [], [], []
+    for number, le in (
+        (number, le) for number in range(30) for le in ("0.1", "1", "5", "+Inf") if random.random() < 0.9
+    ):
+        alone = np.sort(random.choice(600_000, random.integers(1, 30), replace=False))
+        at = shared if random.random() < 0.7 else alone
+        counts = np.cumsum(random.integers(0, 9, len(at)) * 0.37)
+        counts[len(at) // 2 :] -= counts[len(at) // 2] if random.random() < 0.3 else 0
+        labels.append({"__name__": "took_bucket", "job": f"{number % 10}", "pod": f"{number}", "le": le})
+        ms.append(at)
+        values.append(counts)
+    return labels, ms, values
+
+
+def store_of(labels, ms, values):
+    bounds = np.cumsum([0, *(len(one) for one in ms)])
+    return SeriesStore(labels, bounds, np.concatenate(ms), np.concatenate(values), {})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_series_at_once_are_what_each_is_by_itself(seed):
+    labels, ms, values = some_series(np.random.default_rng(seed))
+    steps = np.arange(-10_000, 620_000, 7_000)
+
+    def found(query, *series):
+        whole = Evaluation(store_of(*zip(*series, strict=True)), steps, time.monotonic() + 20).evaluate(parse(query))
+        rows = np.where(whole.present, whole.values, -1.0)
+        return {tuple(one.items()): row.tobytes() for one, row in zip(whole.labels, rows, strict=True)}
+
+    series = list(zip(labels, ms, values, strict=True))
+    for name in set(RANGE_FUNCTIONS) - {"stddev_over_time"}:  # its last digit depends on all values
+        query, alone = f"{name}(took_bucket[2m])", {}
+        for one in series:
+            alone |= found(query, one)
+        assert found(query, *series) == alone, name
+    of_jobs = [[one for one in series if one[0]["job"] == f"{job}"] for job in range(10)]
+    for query in (
+        "sum by (job, le) (rate(took_bucket[2m]))", "count by (job) (took_bucket)",
+        "histogram_quantile(0.9, sum by (job, le) (rate(took_bucket[2m])))", "histogram_quantile(0.5, took_bucket)",
+    ):  # fmt: skip
+        alone = {}
+        for of_job in of_jobs:
+            alone |= found(query, *of_job)
+        assert found(query, *series) == alone, query
+    added = Evaluation(store_of(labels, ms, values), steps, time.monotonic() + 20).evaluate(parse("sum(took_bucket)"))
+    rows = Evaluation(store_of(labels, ms, values), steps, time.monotonic() + 20).evaluate(parse("took_bucket"))
+    assert added.values[0].tolist() == np.cumsum(np.where(rows.present, rows.values, 0.0), axis=0)[-1].tolist()
 
 
 def test_every_function_of_the_subset_is_on_its_page_and_evaluated(store):

@@ -113,6 +113,34 @@ def test_a_board_needs_no_run_s_folder_and_reads_it_where_a_row_is_older(platfor
     engine.dispose()
 
 
+def test_a_board_that_is_kept_is_never_older_than_its_results(platform, graded, tmp_path):
+    shutil.copytree(platform.state / "task_sets", tmp_path / "task_sets")
+    engine = engine_of(platform.database())
+    shelf = BoardShelf(Platform(tmp_path, engine, Signer.of(platform.state), Artefacts(tmp_path)))
+
+    def runs(connection):
+        return {run.id: run.values for row in shelf.board(connection, "bill").board.rows for run in row.entry.runs}
+
+    shelf.prepare("bill")
+    with engine.connect() as connection:  # what it does is rolled back
+        connection.execute(RESULTS.update().values(record=None))
+        kept = runs(connection)  # was prepared: without records it could not be made here, where no run has a folder
+        one = connection.execute(RESULTS.select()).mappings().first()
+        graded_anew = {name: {**metric, "value": 0.125} for name, metric in one["metrics"].items()}
+        changed = {"record": (platform.state / "stores" / "bill" / one["run"] / "run.json").read_text()}
+        where = RESULTS.c.cell_id == one["cell_id"]
+        connection.execute(RESULTS.update().where(where).values(metrics=graded_anew, **changed))
+        regraded = runs(connection)
+        name = one["run"].removeprefix("runs/")
+        assert set(regraded[name].values()) == {0.125} != set(kept[name].values())
+        assert regraded == kept | {name: regraded[name]}
+        connection.execute(RESULTS.delete().where(where))
+        assert runs(connection).keys() == kept.keys() - {name}
+        connection.execute(RESULTS.insert().values({**one, **changed}))
+        assert runs(connection) == kept
+    engine.dispose()
+
+
 def fetched(platform, path):
     with urllib.request.urlopen(platform.url + path) as answer:
         return json.loads(answer.read())

@@ -68,13 +68,28 @@ class SeriesStore:
         return int(self.ms.max()) if len(self.ms) else 0
 
     def positions(self, numbers: Times, at_ms: Times) -> Times:
-        """Return, for each series of *numbers* and each time (or list of times) *at_ms*, where its later samples begin.
+        """Return, for each series of *numbers* and each time of *at_ms*, where its later samples begin.
 
         The shape is (series, times); samples at the very time lie before the position.
         """
         span = self.last_ms - self.first_ms + 2
         within = np.clip(at_ms - self.first_ms, -1, span - 2)
         return np.searchsorted(self._keys, numbers[:, None] * span + within[None, :], side="right").astype(np.int64)
+
+    @cached_property
+    def sampled_as(self) -> Times:
+        """For each series the first one that was sampled at the same instants."""
+        first: dict[bytes, int] = {}
+        pairs = zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True)
+        found = [first.setdefault(self.ms[low:high].tobytes(), number) for number, (low, high) in enumerate(pairs)]
+        return np.array(found, dtype=np.int64)
+
+    @cached_property
+    def begun_again(self) -> npt.NDArray[np.bool_]:
+        """Which series drop anywhere, as a counter does that began again."""
+        found = np.zeros(len(self.labels), dtype=bool)
+        found[np.searchsorted(self.bounds, np.flatnonzero(self.drops), side="right") - 1] = True
+        return found
 
     @cached_property
     def drops(self) -> Values:

@@ -40,10 +40,9 @@ W = TypeVar("W", bound=BaseModel)
 
 
 class Pages:
-    """The pages of *platform*."""
+    """The pages of *platform*, whose boards stand on *shelf*."""
 
-    def __init__(self, platform: Platform) -> None:
-        shelf = BoardShelf(platform)
+    def __init__(self, platform: Platform, shelf: BoardShelf) -> None:
         self._platform, self._boards, self._tasks = platform, BoardPages(platform, shelf), TaskPages(platform, shelf)
         self._agents = AgentPages(platform, shelf)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ARRAY, Connection, Row, Text, and_, any_, func, literal, select
+from sqlalchemy import ARRAY, Connection, Row, Text, and_, any_, cast, func, literal, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from opsassay.bench.core.domain import domain_named
 from opsassay.bench.core.grading import GradedRun, GradedRuns
@@ -18,7 +20,7 @@ from opsassay.bench.core.results import verdict_of
 from opsassay.bench.core.store import read_run
 from opsassay.boards.board import Board, make_board
 from opsassay.boards.entries import TaskKey
-from opsassay.errors import UserError
+from opsassay.errors import OpsAssayError, UserError
 from opsassay.model.run import Metric, Run
 from opsassay.model.task import LEVELS
 from opsassay.server.benchmarks import Platform
@@ -40,14 +42,23 @@ class SetBoard:
     level_of: Mapping[TaskKey, str | None]
 
 
+_CONTENT = func.hashtextextended(RESULTS.c.cell_id + RESULTS.c.evidence + cast(RESULTS.c.metrics, Text), 0)
+"""What a result says, as one number: another run or another grade in its place has another."""
+
+
 class BoardShelf:
-    """Boards by task set; one is made again when there is a result, or a cell that has none, that it does not know."""
+    """Boards by task set; one is made again when the results, or the cells that have none, are others than it knows."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform, self._lock = platform, threading.Lock()
         self._kept: dict[tuple[str, str], tuple[tuple[Any, ...], SetBoard]] = {}
-        self._runs: dict[tuple[str, str], GradedRun] = {}
+        self._runs: dict[tuple[str, str, int], GradedRun] = {}
         self._levels: dict[TaskKey, str | None] = {}
+
+    def prepare(self, task_set: str) -> None:
+        """Make the board of *task_set*, so that whoever looks first finds it; its page says why when it cannot be made."""
+        with suppress(OpsAssayError, SQLAlchemyError, OSError), self._platform.engine.connect() as connection:
+            self.board(connection, task_set)
 
     def board(self, connection: Connection, task_set: str, level: str = "") -> SetBoard:
         """Return the board of *task_set*, of its tasks of *level* alone where one is given.
@@ -60,7 +71,7 @@ class BoardShelf:
         digest = tasks.digest()
         here = and_(BENCHMARKS.c.task_set == task_set, BENCHMARKS.c.digest == digest)
         joined = CELLS.join(BENCHMARKS)
-        counted = select(func.count(RESULTS.c.cell_id), func.max(RESULTS.c.ended_ns), func.count(CELLS.c.error))
+        counted = select(func.count(RESULTS.c.cell_id), func.sum(_CONTENT), func.count(CELLS.c.error))
         mark = (digest, *connection.execute(counted.select_from(joined.outerjoin(RESULTS)).where(here)).one())
         with self._lock:
             kept = self._kept.get((task_set, level))
@@ -88,16 +99,16 @@ class BoardShelf:
     def _graded(self, connection: Connection, task_set: str, here: Any) -> list[GradedRun]:
         """Return the runs with their verdicts; one that was read before is not read again, since it has ended."""
         joined = RESULTS.join(CELLS).join(BENCHMARKS)
-        query = select(CELLS.c.hash, RESULTS.c.run).select_from(joined).where(here)
-        runs = {row.hash: row.run for row in connection.execute(query)}
-        unknown = [run for run in runs.values() if (task_set, run) not in self._runs]
+        query = select(CELLS.c.hash, RESULTS.c.run, _CONTENT.label("content")).select_from(joined).where(here)
+        runs = {row.hash: (task_set, row.run, row.content) for row in connection.execute(query)}
+        unknown = [run for _, run, _ in set(runs.values()) - self._runs.keys()]
         if unknown:
             store = self._platform.store(task_set)
-            columns = RESULTS.c.run, RESULTS.c.metrics, RESULTS.c.record
+            columns = RESULTS.c.run, RESULTS.c.metrics, RESULTS.c.record, _CONTENT.label("content")
             of = RESULTS.c.run == any_(literal(unknown, ARRAY(Text)))
             for row in connection.execute(select(*columns).select_from(joined).where(here, of)):
-                self._runs[task_set, row.run] = _graded_run(store / row.run, row)
-        return [self._runs[task_set, run] for run in runs.values()]
+                self._runs[task_set, row.run, row.content] = _graded_run(store / row.run, row)
+        return [self._runs[key] for key in runs.values()]
 
     def _aborted(
         self, connection: Connection, here: Any, runs: Sequence[Run], tasks: Mapping[TaskKey, str | None] | None

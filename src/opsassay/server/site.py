@@ -25,9 +25,11 @@ from opsassay.server.events import last_event, read_events
 from opsassay.server.index import last_noted, note_events
 from opsassay.server.operations import OPERATIONS
 from opsassay.server.pages import Pages
+from opsassay.server.platform_boards import BoardShelf
 from opsassay.server.queue import defer_lost
 from opsassay.server.relaying import Switchboard
 from opsassay.server.schema import CELLS
+from opsassay.server.task_sets import task_set_names
 from opsassay.server.timeouts import expire
 from opsassay.web.loopback import SafeHeaders
 
@@ -66,7 +68,7 @@ class News:
 
 def platform_app(platform: Platform, url: str) -> Starlette:
     """Return the application of *platform*, whose database is at *url*."""
-    lines, news = Switchboard(), News(platform)
+    lines, news, shelf = Switchboard(), News(platform), BoardShelf(platform)
     described = openapi(OPERATIONS)
 
     async def description(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
@@ -77,12 +79,13 @@ def platform_app(platform: Platform, url: str) -> Starlette:
         *_Relaying(platform, lines).routes(),
         Route("/api/live", _live(platform, news)),
         *_with_effects(platform, url, lines),
-        *Pages(platform).routes(),
+        *Pages(platform, shelf).routes(),
     ]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 - starlette's signature
-        tending = [asyncio.create_task(news.follow()), asyncio.create_task(_tend(platform, url))]
+        background = news.follow(), _tend(platform, url), _prepare(platform, shelf)
+        tending = [asyncio.create_task(work) for work in background]
         yield
         for task in tending:
             task.cancel()
@@ -236,6 +239,12 @@ def _live(platform: Platform, news: News) -> Callable[[Request], Any]:
 def _events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
     with platform.engine.connect() as connection:
         return [{k: event[k] for k in ("seq", "time_ns", "kind")} for event in read_events(connection, seq)]
+
+
+async def _prepare(platform: Platform, shelf: BoardShelf) -> None:
+    """Make the boards of all task sets, one after the other; a page that is asked for meanwhile waits for one at most."""
+    for name in task_set_names(platform.state):
+        await run_in_threadpool(shelf.prepare, name)
 
 
 async def _tend(platform: Platform, url: str) -> None:

@@ -6,23 +6,21 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from opsassay.apis.promql.values import Present, PromqlError, Vectors, key_of, unnamed
-from opsassay.apis.series import Labels, Times, Values
+from opsassay.apis.promql.values import PromqlError, Vectors, counted, grouped, names_of, summed
+from opsassay.apis.series import NAME, Times, Values
 
-Grouping = Callable[[Labels], Labels]
-"""What of a series' labels the group that it belongs to has."""
+Grouping = Callable[[set[str]], set[str]]
+"""Which of the names of labels those of groups are."""
 
 
 def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | None) -> Vectors:
     """Return *vectors* aggregated by *op*; *limit* is k or the quantile at each step. Raises PromqlError."""
-    groups: dict[tuple[tuple[str, str], ...], int] = {}
-    owners = np.array([groups.setdefault(key_of(grouping(one)), len(groups)) for one in vectors.labels], dtype=np.int64)
+    groups, owners = grouped(vectors.labels, grouping(names_of(vectors.labels)))
     if op in {"topk", "bottomk"}:
         assert limit is not None
         return _largest(vectors, owners, limit, smallest=op == "bottomk")
     shape = (len(groups), vectors.values.shape[1])
-    counts = np.zeros(shape)
-    np.add.at(counts, owners, vectors.present.astype(np.float64))
+    counts = counted(vectors.present, owners, len(groups))
     if op == "quantile":
         assert limit is not None
         values = _quantiles(vectors, owners, shape, limit)
@@ -30,7 +28,7 @@ def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | Non
         values = counts if op == "count" else np.ones(shape)
     else:
         values = _combined(op, vectors, owners, shape, counts)
-    return Vectors([dict(key) for key in groups], values, counts > 0)
+    return Vectors(groups, values, counts > 0)
 
 
 def _combined(op: str, vectors: Vectors, owners: Times, shape: tuple[int, int], counts: Values) -> Values:
@@ -38,18 +36,12 @@ def _combined(op: str, vectors: Vectors, owners: Times, shape: tuple[int, int], 
         found = np.full(shape, np.nan)  # passed over by fmin and fmax wherever there is a number
         (np.fmin if op == "min" else np.fmax).at(found, owners, np.where(vectors.present, vectors.values, np.nan))
         return found
-    found = _summed(vectors.values, vectors.present, owners, shape)
+    found = summed(np.where(vectors.present, vectors.values, 0.0), owners, len(counts))
     if op in {"avg", "sum"}:
         return found / counts if op == "avg" else found
     away = vectors.values - (found / counts)[owners]
-    variance = _summed(away * away, vectors.present, owners, shape) / counts
+    variance = summed(np.where(vectors.present, away * away, 0.0), owners, len(counts)) / counts
     return variance if op == "stdvar" else np.sqrt(variance)
-
-
-def _summed(values: Values, present: Present, owners: Times, shape: tuple[int, int]) -> Values:
-    found = np.zeros(shape)
-    np.add.at(found, owners, np.where(present, values, 0.0))
-    return found
 
 
 def _quantiles(vectors: Vectors, owners: Times, shape: tuple[int, int], quantile: Values) -> Values:
@@ -74,13 +66,13 @@ def _quantiles(vectors: Vectors, owners: Times, shape: tuple[int, int], quantile
 def grouping_by(names: Iterable[str]) -> Grouping:
     """Return the grouping that keeps the labels *names*."""
     named = set(names)
-    return lambda labels: {name: value for name, value in labels.items() if name in named}
+    return named.intersection
 
 
 def grouping_without(names: Iterable[str]) -> Grouping:
     """Return the grouping that drops the labels *names* and the metric's name."""
-    named = set(names)
-    return lambda labels: {name: value for name, value in unnamed(labels).items() if name not in named}
+    dropped = {NAME, *names}
+    return lambda given: given - dropped
 
 
 def _largest(vectors: Vectors, owners: Times, limit: Values, *, smallest: bool) -> Vectors:

@@ -53,14 +53,16 @@ class Evaluation:
     def samples(self, selector: promql.Expr) -> list[tuple[dict[str, str], Times, Values]]:
         """Return labels, times and values of the samples of a range selector or subquery at the first step."""
         with np.errstate(all="ignore"):
-            numbers, windows = self._windows(selector)
-        if int(windows.counts.sum()) > MOST_CELLS:
+            windows = self._windows(selector)
+        low, high = windows.positions(windows.low)[:, 0], windows.positions(windows.high)[:, 0]
+        if int((high - low).sum()) > MOST_CELLS:
             raise too_many_samples()
-        store, found = windows.store, []
-        for number, low, high in zip(numbers.tolist(), windows.low[:, 0], windows.high[:, 0], strict=True):
-            if high > low:
-                found.append((store.labels[number], store.ms[low:high], store.values[low:high]))
-        return found
+        ranges = [slice(*bounds) for bounds in zip(low.tolist(), high.tolist(), strict=True)]
+        return [
+            (labels, windows.store.ms[one], windows.store.values[one])
+            for labels, one in zip(windows.labels, ranges, strict=True)
+            if one.stop > one.start
+        ]
 
     def _evaluate(self, expression: promql.Expr) -> Operand:  # noqa: PLR0911 - one for each kind of expression
         self._require_time()
@@ -87,18 +89,16 @@ class Evaluation:
             raise PromqlError(TIMED_OUT, "timeout", 503)
 
     def _selected(self, selector: promql.VectorSelector) -> Vectors:
-        numbers = self._numbers(selector)
-        windows = Windows.of(self.store, numbers, self._ends(selector), LOOKBACK_MS)
-        return Vectors([self.store.labels[number] for number in numbers.tolist()], *last_sample(windows))
+        windows = Windows.of(self.store, self._numbers(selector), self._ends(selector), LOOKBACK_MS)
+        return Vectors(windows.labels, *last_sample(windows))
 
     def _called(self, call: promql.Call) -> Operand:
         name = call.func.name
         if name == "time":
             return self.steps_ms / 1000
         if name in RANGE_FUNCTIONS:
-            numbers, windows = self._windows(call.args[0])
-            labels = [windows.store.labels[number] for number in numbers.tolist()]
-            found = Vectors(labels, *RANGE_FUNCTIONS[name](windows))
+            windows = self._windows(call.args[0])
+            found = Vectors(windows.labels, *RANGE_FUNCTIONS[name](windows))
             return found if name == "last_over_time" else require_distinct(found.without_name())
         return self._of_values(name, call)
 
@@ -129,18 +129,17 @@ class Evaluation:
         assert not isinstance(limit, Vectors)
         return aggregate(str(expression.op), _grouping(expression.modifier), vectors, limit)
 
-    def _windows(self, selector: promql.Expr) -> tuple[Times, Windows]:
-        """Return the series that *selector* means, by their numbers in the store of the windows, and these."""
+    def _windows(self, selector: promql.Expr) -> Windows:
+        """Return the ranges that *selector* means."""
         while isinstance(selector, promql.ParenExpr):
             selector = selector.expr
         if isinstance(selector, promql.SubqueryExpr):
             return self._subquery(selector)
         assert isinstance(selector, promql.MatrixSelector)
         inner = selector.vector_selector
-        numbers = self._numbers(inner)
-        return numbers, Windows.of(self.store, numbers, self._ends(inner), _range_ms(selector))
+        return Windows.of(self.store, self._numbers(inner), self._ends(inner), _range_ms(selector))
 
-    def _subquery(self, query: promql.SubqueryExpr) -> tuple[Times, Windows]:
+    def _subquery(self, query: promql.SubqueryExpr) -> Windows:
         """Return the windows over what the inner expression is at each multiple of the subquery's step."""
         range_ms, ends = _range_ms(query), self._ends(query)
         step_ms = round(query.step.total_seconds() * 1000) if query.step is not None else DEFAULT_STEP_MS
@@ -160,7 +159,7 @@ class Evaluation:
         numbers = np.arange(len(store.labels), dtype=np.int64)
         if len(numbers) * len(ends) > MOST_CELLS:
             raise too_many_samples()
-        return numbers, Windows.of(store, numbers, ends, range_ms)
+        return Windows.of(store, numbers, ends, range_ms)
 
     def _numbers(self, selector: promql.VectorSelector) -> Times:
         numbers = select(self.store, selector)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from opsassay.apis.promql.values import Vectors, key_of, unnamed
-from opsassay.apis.series import Labels, Values
+from opsassay.apis.promql.values import Present, Vectors, counted, grouped, names_of, summed
+from opsassay.apis.series import NAME, Times, Values
 
 BOUND = "le"
 
@@ -15,49 +15,80 @@ BOUND = "le"
 def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[], None]) -> Vectors:
     """Return the *quantile* at each step of every histogram that *buckets* hold; series without a bound are none of it.
 
-    *in_time* is asked again and again, and raises when it has taken too long.
+    All histograms with the same bounds are worked out together. *in_time* is asked again and again, and raises when it
+    has taken too long.
     """
-    groups: dict[tuple[tuple[str, str], ...], list[tuple[float, int]]] = {}
-    for row, labels in enumerate(buckets.labels):
-        if (bound := _bound(labels)) is not None:
-            rest = {name: value for name, value in unnamed(labels).items() if name != BOUND}
-            groups.setdefault(key_of(rest), []).append((bound, row))
-    shape = (len(groups), buckets.values.shape[1])
-    values, present = np.full(shape, np.nan), np.zeros(shape, dtype=bool)
-    for number, members in enumerate(groups.values()):
-        bounds, owners = np.unique([bound for bound, _ in members], return_inverse=True)
-        rows = [row for _, row in members]
-        counts, there = np.zeros((len(bounds), shape[1])), np.zeros((len(bounds), shape[1]), dtype=bool)
-        np.add.at(counts, owners, np.where(buckets.present[rows], buckets.values[rows], 0.0))
-        np.logical_or.at(there, owners, buckets.present[rows])  # equal bounds, written differently, are one bucket
-        patterns, pattern = np.unique(there, axis=1, return_inverse=True)
-        for at, kept in enumerate(patterns.T):
+    bound_of = {text: _bound(text) for text in {labels.get(BOUND, "") for labels in buckets.labels}}
+    given = [bound_of[labels.get(BOUND, "")] for labels in buckets.labels]
+    rows = [row for row, bound in enumerate(given) if bound is not None]
+    bounds = np.array([given[row] for row in rows], dtype=np.float64)
+    of_bounds = buckets.rows(rows)
+    groups, owners = grouped(of_bounds.labels, names_of(of_bounds.labels) - {BOUND, NAME})
+    steps = len(quantile)
+    values, present = np.full((len(groups), steps), np.nan), np.zeros((len(groups), steps), dtype=bool)
+    for numbers, layout, counts, there in _histograms(of_bounds, bounds, owners):
+        found, asked = np.full(len(numbers) * steps, np.nan), np.tile(quantile, len(numbers))
+        for kept, columns in _patterns(there.reshape(len(layout), -1)):
             in_time()
-            steps = np.flatnonzero(pattern.ravel() == at)
-            present[number, steps] = kept.any()
-            values[number, steps] = _at(quantile[steps], bounds[kept], counts[np.ix_(kept, steps)])
-    return Vectors([dict(key) for key in groups], values, present)
+            of_columns = counts.reshape(len(layout), -1)[:, columns]
+            found[columns] = _at(asked[columns], layout[kept], of_columns[kept])
+        values[numbers], present[numbers] = found.reshape(len(numbers), steps), there.any(axis=0)
+    return Vectors(groups, values, present)
 
 
-def _bound(labels: Labels) -> float | None:
+def _bound(text: str) -> float | None:
     try:
-        return float(labels[BOUND])
-    except (KeyError, ValueError):
+        return float(text)
+    except ValueError:
         return None
 
 
+def _histograms(buckets: Vectors, bounds: Values, owners: Times) -> Iterator[tuple[Times, Values, Values, Present]]:
+    """Yield the histograms that have the same bounds: their numbers, the bounds, counts, and which of these are there.
+
+    The latter two have the shape (bounds, histograms, steps). Equal bounds, written differently, are one bucket.
+    """
+    order = np.lexsort((bounds, owners))
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (np.diff(owners[order]) != 0) | (bounds[order][1:] != bounds[order][:-1])
+    bucket = np.empty(len(order), dtype=np.int64)
+    bucket[order] = np.cumsum(first) - 1
+    count = int(first.sum())
+    counts = summed(np.where(buckets.present, buckets.values, 0.0), bucket, count)
+    there = counted(buckets.present, bucket, count) > 0
+    distinct = bounds[order][first]
+    begins = np.flatnonzero(np.diff(owners[order][first], prepend=-1))
+    layouts: dict[bytes, list[int]] = {}
+    for number, one in enumerate(np.split(distinct, begins[1:]) if count else ()):
+        layouts.setdefault(one.tobytes(), []).append(number)
+    for key, alike in layouts.items():
+        layout, numbers = np.frombuffer(key), np.array(alike, dtype=np.int64)
+        within = begins[numbers] + np.arange(len(layout))[:, None]
+        yield numbers, layout, counts[within], there[within]
+
+
+def _patterns(there: Present) -> Iterator[tuple[Present, Times]]:
+    """Yield which buckets are *there*, shape (buckets, columns), and the columns of which that is so."""
+    whole = there.all(axis=0)
+    yield np.ones(len(there), dtype=bool), np.flatnonzero(whole)
+    partly = np.flatnonzero(there.any(axis=0) & ~whole)
+    patterns, pattern = np.unique(np.packbits(there[:, partly], axis=0), axis=1, return_inverse=True)
+    for at, kept in enumerate(np.unpackbits(patterns, axis=0, count=len(there)).T.astype(bool)):
+        yield kept, partly[pattern.ravel() == at]
+
+
 def _at(quantile: Values, bounds: Values, counts: Values) -> Values:
-    """Return the *quantile* of one histogram at each step of *counts* (buckets, steps).
+    """Return the *quantile* of one histogram in each column of *counts* (buckets, columns).
 
     Within a bucket observations are spread evenly. An empty first bucket, or no observation at all, gives NaN.
     """
     if len(bounds) < 2 or bounds[-1] != np.inf:
         return np.full(len(quantile), np.nan)
     counts = np.maximum.accumulate(counts)  # rates of counters that were read one by one need not rise
-    steps, rank = np.arange(len(quantile)), quantile * counts[-1]
+    columns, rank = np.arange(len(quantile)), quantile * counts[-1]
     at = (counts[:-1] < rank).sum(axis=0)
-    begin, before = np.append(0.0, bounds)[at], np.vstack([np.zeros(len(steps)), counts])[at, steps]
-    found = begin + (bounds[at] - begin) * (rank - before) / (counts[at, steps] - before)
+    begin, before = np.append(0.0, bounds)[at], np.where(at > 0, counts[at - 1, columns], 0.0)
+    found = begin + (bounds[at] - begin) * (rank - before) / (counts[at, columns] - before)
     found = np.where((at == 0) & (bounds[0] <= 0), bounds[0], found)
     found = np.where(at == len(bounds) - 1, bounds[-2], found)
     found = np.where(counts[-1] > 0, found, np.nan)

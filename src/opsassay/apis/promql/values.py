@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
 
-from opsassay.apis.series import NAME, Labels, Values
+from opsassay.apis.series import NAME, Labels, Times, Values
 from opsassay.errors import UserError
 
 Present = npt.NDArray[np.bool_]
@@ -60,6 +61,42 @@ def key_of(labels: Labels) -> tuple[tuple[str, str], ...]:
 
 def require_distinct(vectors: Vectors) -> Vectors:
     """Return *vectors*; raises PromqlError when two of its series have the same labels, as dropping names can make it."""
-    if len({key_of(labels) for labels in vectors.labels}) < len(vectors.labels):
+    if len(set(_texts(vectors.labels, sorted(names_of(vectors.labels))))) < len(vectors.labels):
         raise PromqlError("vector cannot contain metrics with the same labelset", "execution", 422)
     return vectors
+
+
+def names_of(labels: Sequence[Labels]) -> set[str]:
+    """Return the names of all *labels*."""
+    return set[str]().union(*labels)
+
+
+def grouped(labels: Sequence[Labels], names: set[str]) -> tuple[list[Labels], Times]:
+    """Return what *labels* have under *names*, each once in the order of its first, and which of these each has."""
+    ordered = sorted(names)
+    numbers: dict[tuple[str, ...], int] = {}
+    owners = [numbers.setdefault(texts, len(numbers)) for texts in _texts(labels, ordered)]
+    groups = [{name: text for name, text in zip(ordered, texts, strict=True) if text} for texts in numbers]
+    return groups, np.array(owners, dtype=np.int64)
+
+
+def _texts(labels: Sequence[Labels], names: Sequence[str]) -> Iterable[tuple[str, ...]]:
+    """Return what each of *labels* has under *names*, '' where it has nothing."""
+    columns = [[one.get(name, "") for one in labels] for name in names]
+    return zip(*columns, strict=True) if columns else repeat((), len(labels))
+
+
+def counted(present: Present, owners: Times, groups: int) -> Values:
+    """Return how many of the rows that have the same owner are *present*, shape (groups, steps)."""
+    if len(present) and (present == present[0]).all():  # as of series that were sampled at the same instants
+        found: Values = np.bincount(owners, minlength=groups)[:, None] * present[0].astype(np.float64)
+        return found
+    return summed(present.astype(np.float64), owners, groups)
+
+
+def summed(values: Values, owners: Times, groups: int) -> Values:
+    """Return the sums of the rows of *values* that have the same owner, shape (groups, steps), added in their order."""
+    steps = values.shape[1]
+    places = owners[:, None] * steps + np.arange(steps)
+    found = np.bincount(places.ravel(), values.ravel(), minlength=groups * steps)
+    return found.astype(np.float64, copy=False).reshape(groups, steps)

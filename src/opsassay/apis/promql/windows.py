@@ -7,25 +7,35 @@ A range ends at the step and does not hold the instant at which it begins, as in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from opsassay.apis.promql.values import Present, too_many_samples
-from opsassay.apis.series import SeriesStore, Times, Values
+from opsassay.apis.series import Labels, SeriesStore, Times, Values
 
 MOST_SAMPLES = 50_000_000
 """What all ranges of one function may hold together, as Prometheus' ``--query.max-samples``."""
 
 Reducer = Callable[[Values, Times], Values]
+Number = TypeVar("Number", bound=np.generic)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The samples of each series at each step: positions from *low* up to *high* of *store*, shape (series, steps)."""
+    """The samples of the series *numbers* of *store* at each step.
+
+    Series that were sampled at the same instants share a timeline, and what follows from times alone is worked out once
+    for each of these: *low* and *high*, from which and up to which sample of a series, have the shape (timelines, steps).
+    *sampled* is a series of each timeline, *timeline* the row of each series of *numbers* in *low* and *high*.
+    """
 
     store: SeriesStore
+    numbers: Times
+    sampled: Times
+    timeline: Times
     low: Times
     high: Times
     end_ms: Times
@@ -33,31 +43,63 @@ class Windows:
 
     @classmethod
     def of(cls, store: SeriesStore, numbers: Times, end_ms: Times, range_ms: int) -> Windows:
-        """Return the ranges of *range_ms* that end at *end_ms*; raises PromqlError when they hold too much."""
-        low = store.positions(numbers, end_ms - range_ms)
-        return cls(store, low, store.positions(numbers, end_ms), end_ms, range_ms)
+        """Return the ranges of *range_ms* that end at *end_ms*."""
+        sampled, timeline = np.unique(store.sampled_as[numbers], return_inverse=True)
+        begin = store.bounds[sampled, None]
+        low, high = (store.positions(sampled, at_ms) - begin for at_ms in (end_ms - range_ms, end_ms))
+        return cls(store, numbers, sampled, timeline, low, high, end_ms, range_ms)
+
+    def rows(self, chosen: Times) -> Windows:
+        """Return those of the *chosen* ones of the series alone."""
+        return replace(self, numbers=self.numbers[chosen], timeline=self.timeline[chosen])
 
     @property
     def counts(self) -> Times:
-        """How many samples each holds."""
+        """How many samples each holds, shape (timelines, steps)."""
         return self.high - self.low
 
-    def at(self, positions: Times) -> tuple[Times, Values]:
-        """Return times and values at *positions*, which may lie outside of all samples where nothing is looked at."""
-        within = np.clip(positions, 0, max(0, len(self.store.ms) - 1))
-        if not len(self.store.ms):
-            return np.zeros(within.shape, dtype=np.int64), np.zeros(within.shape)
-        return self.store.ms[within], self.store.values[within]
+    @property
+    def labels(self) -> list[Labels]:
+        """The labels of the series."""
+        return [self.store.labels[number] for number in self.numbers.tolist()]
+
+    def each(self, of_timelines: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        """Return for each series the row *of_timelines* that is its own."""
+        if len(of_timelines) == 1:
+            return np.broadcast_to(of_timelines, (len(self.numbers), len(self.end_ms)))
+        return of_timelines[self.timeline]
+
+    def holding(self, least: int) -> Present:
+        """Return which hold *least* samples or more, shape (series, steps)."""
+        return self.each(self.counts >= least)
+
+    def positions(self, samples: Times) -> Times:
+        """Return where *samples*, counted within a series, lie in the store, shape (series, steps)."""
+        found: Times = self.store.bounds[self.numbers, None] + self.each(samples)
+        return found
+
+    def values_at(self, samples: Times) -> Values:
+        """Return the values of *samples*, which may lie outside of all where nothing is looked at."""
+        found: Values = self.store.values.take(self.positions(samples), mode="clip")
+        return found
+
+    def ms_at(self, samples: Times) -> Times:
+        """Return the times of *samples*, shape (timelines, steps)."""
+        found: Times = self.store.ms.take(self.store.bounds[self.sampled, None] + samples, mode="clip")
+        return found
 
     def reduced(self, values: Values, reduce: Reducer, skip: int = 0) -> Values:
-        """Return *reduce* over each range of *values*, its first *skip* samples left out; 0 where nothing is left."""
-        low, filled = self.low + skip, self.counts > skip
-        if int(self.counts.sum()) > MOST_SAMPLES:
+        """Return *reduce* over each range of *values*, its first *skip* samples left out; 0 where nothing is left.
+
+        Raises PromqlError when the ranges hold too much.
+        """
+        if int(self.counts.sum(axis=1)[self.timeline].sum()) > MOST_SAMPLES:
             raise too_many_samples()
-        found = np.zeros(low.shape)
+        filled = self.holding(skip + 1)
+        found = np.zeros(filled.shape)
         if filled.any():
-            pairs = np.stack([low[filled], self.high[filled]], axis=1).ravel()
-            found[filled] = reduce(np.append(values, 0.0), pairs)[::2]
+            pairs = np.stack([self.positions(self.low + skip)[filled], self.positions(self.high)[filled]], axis=1)
+            found[filled] = reduce(np.append(values, 0.0), pairs.ravel())[::2]
         return found
 
 
@@ -66,46 +108,46 @@ Result = tuple[Values, Present]
 
 def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Result:
     """Return the growth in each range, extrapolated towards its ends: increase, rate (*per_second*), delta."""
-    present = windows.counts >= 2
-    first_ms, first = windows.at(windows.low)
-    last_ms, last = windows.at(windows.high - 1)
-    growth = last - first
-    if counter and windows.store.drops.any():
-        growth = growth + windows.reduced(windows.store.drops, np.add.reduceat, skip=1)
+    first = windows.values_at(windows.low)
+    growth = windows.values_at(windows.high - 1) - first
+    if counter and len(begun_again := np.flatnonzero(windows.store.begun_again[windows.numbers])):
+        growth[begun_again] += windows.rows(begun_again).reduced(windows.store.drops, np.add.reduceat, skip=1)
+    first_ms, last_ms = windows.ms_at(windows.low), windows.ms_at(windows.high - 1)
     sampled_s = (last_ms - first_ms) / 1000
     mean_s = sampled_s / (windows.counts - 1)
     before_s = (first_ms - (windows.end_ms - windows.range_ms)[None, :]) / 1000
     after_s = (windows.end_ms[None, :] - last_ms) / 1000
     before_s = np.where(before_s >= mean_s * 1.1, mean_s / 2, before_s)
+    after_s = np.where(after_s >= mean_s * 1.1, mean_s / 2, after_s)
+    sampled_s, before_s, after_s = (windows.each(spans_s) for spans_s in (sampled_s, before_s, after_s))
     if counter:
         to_zero_s = np.where((growth > 0) & (first >= 0), sampled_s * (first / growth), np.inf)
         before_s = np.minimum(before_s, to_zero_s)
-    after_s = np.where(after_s >= mean_s * 1.1, mean_s / 2, after_s)
     factor = (sampled_s + before_s + after_s) / sampled_s
-    return growth * factor / (windows.range_ms / 1000 if per_second else 1), present
+    return growth * factor / (windows.range_ms / 1000 if per_second else 1), windows.holding(2)
 
 
 def instant_rate(windows: Windows) -> Result:
     """Return the growth per second between the last two samples of each range."""
-    before_ms, before = windows.at(windows.high - 2)
-    last_ms, last = windows.at(windows.high - 1)
+    before, last = windows.values_at(windows.high - 2), windows.values_at(windows.high - 1)
     growth = np.where(last < before, last, last - before)
-    return growth / ((last_ms - before_ms) / 1000), windows.counts >= 2
+    apart_s = (windows.ms_at(windows.high - 1) - windows.ms_at(windows.high - 2)) / 1000
+    return growth / windows.each(apart_s), windows.holding(2)
 
 
 def over_time(reduce: Reducer) -> Callable[[Windows], Result]:
     """Return the function that is *reduce* over all samples of a range."""
-    return lambda windows: (windows.reduced(windows.store.values, reduce), windows.counts > 0)
+    return lambda windows: (windows.reduced(windows.store.values, reduce), windows.holding(1))
 
 
 def mean_over_time(windows: Windows) -> Result:
     """Return the mean of the samples of each range."""
-    return windows.reduced(windows.store.values, np.add.reduceat) / windows.counts, windows.counts > 0
+    return windows.reduced(windows.store.values, np.add.reduceat) / windows.each(windows.counts), windows.holding(1)
 
 
 def last_sample(windows: Windows) -> Result:
     """Return the latest sample of each range."""
-    return windows.at(windows.high - 1)[1], windows.counts > 0
+    return windows.values_at(windows.high - 1), windows.holding(1)
 
 
 def deviation_over_time(windows: Windows) -> Result:
@@ -113,14 +155,15 @@ def deviation_over_time(windows: Windows) -> Result:
     values = windows.store.values
     base = values[np.isfinite(values)].mean() if np.isfinite(values).any() else 0.0  # so that squares stay small
     away = values - base
-    mean = windows.reduced(away, np.add.reduceat) / windows.counts
-    squares = windows.reduced(away * away, np.add.reduceat) / windows.counts
-    return np.sqrt(np.maximum(squares - mean * mean, 0.0)), windows.counts > 0
+    counts = windows.each(windows.counts)
+    mean = windows.reduced(away, np.add.reduceat) / counts
+    squares = windows.reduced(away * away, np.add.reduceat) / counts
+    return np.sqrt(np.maximum(squares - mean * mean, 0.0)), windows.holding(1)
 
 
 def instant_delta(windows: Windows) -> Result:
     """Return the difference of the last two samples of each range."""
-    return windows.at(windows.high - 1)[1] - windows.at(windows.high - 2)[1], windows.counts >= 2
+    return windows.values_at(windows.high - 1) - windows.values_at(windows.high - 2), windows.holding(2)
 
 
 def counted_steps(is_one: Callable[[Values, Values], Present]) -> Callable[[Windows], Result]:
@@ -130,7 +173,7 @@ def counted_steps(is_one: Callable[[Values, Values], Present]) -> Callable[[Wind
         values = windows.store.values
         ones = np.zeros(len(values))
         ones[1:] = is_one(values[:-1], values[1:])
-        return windows.reduced(ones, np.add.reduceat, skip=1), windows.counts > 0
+        return windows.reduced(ones, np.add.reduceat, skip=1), windows.holding(1)
 
     return count
 
@@ -141,12 +184,12 @@ def _changed(before: Values, after: Values) -> Present:
 
 
 def _present(windows: Windows) -> Result:
-    return np.ones(windows.counts.shape), windows.counts > 0
+    present = windows.holding(1)
+    return np.ones(present.shape), present
 
 
 def _counted(windows: Windows) -> Result:
-    counts: npt.NDArray[np.float64] = windows.counts.astype(np.float64)
-    return counts, windows.counts > 0
+    return windows.each(windows.counts.astype(np.float64)), windows.holding(1)
 
 
 RANGE_FUNCTIONS: Mapping[str, Callable[[Windows], Result]] = {
