@@ -16,7 +16,7 @@ MAX_CHARACTERS, MAX_DEPTH, MAX_NODES = 2_000_000, 60, 200_000
 """What a file that people write may hold: characters, levels, and values when its aliases are written out."""
 
 YAML_LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The loader by libyaml, about ten times as fast as the one in Python, which is taken where PyYAML was built without it."""
+"""The loader by libyaml, about ten times as fast as the one in Python, which stands in where PyYAML has no libyaml."""
 
 W = TypeVar("W", bound=Written)
 
@@ -44,7 +44,7 @@ def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W
         _refuse_repeated_keys(node, name)
         data = yaml.load(text, Loader=YAML_LOADER)  # noqa: S506 - one of the two safe ones
     except yaml.MarkedYAMLError as found:
-        error = _told_exactly(text, found)
+        error = _exact_error(text, found)
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{name}:{line}: not valid YAML: {error.problem}.") from found
     if not isinstance(data, dict):
@@ -77,7 +77,7 @@ def require_small(text: str, name: str) -> None:
         return  # whoever reads it says what is wrong with it
 
 
-def _told_exactly(text: str, found: yaml.MarkedYAMLError) -> yaml.MarkedYAMLError:
+def _exact_error(text: str, found: yaml.MarkedYAMLError) -> yaml.MarkedYAMLError:
     """Return what the loader in Python says of *text* in which libyaml *found* an error: it names the character."""
     try:
         deque(yaml.parse(text, Loader=yaml.SafeLoader), maxlen=0)
