@@ -41,10 +41,12 @@ $(VENV)/.installed: pyproject.toml $(VENV)/constraints.txt | $(VENV)/bin/python
 	@$(PIP) $(PINNED) -e '.[demo]' || { echo "The locked versions cannot be had here; taking the newest."; $(PIP) -e '.[demo]'; }
 	@touch $@
 
-$(VENV)/.developed: $(VENV)/.installed
-	@echo "Installing the development tools into $(VENV)"
-	@$(PIP) $(PINNED) -e '.[dev]' || { echo "The locked versions cannot be had here; taking the newest."; $(PIP) -e '.[dev]'; }
-	@touch $@
+# In one go, and compiled on all cores, which pip does on one.
+$(VENV)/.developed: pyproject.toml $(VENV)/constraints.txt | $(VENV)/bin/python
+	@echo "Installing OpsAssay and the development tools into $(VENV)"
+	@$(PIP) --no-compile $(PINNED) -e '.[dev]' || { echo "The locked versions cannot be had here; taking the newest."; $(PIP) --no-compile -e '.[dev]'; }
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # some packages bring templates that are no Python
+	@touch $(VENV)/.installed $@
 
 # Every package by its hash, as an auditor wants it; nothing that the lock does not name gets in.
 locked: $(VENV)/bin/python
@@ -64,10 +66,14 @@ demo: $(VENV)/.installed
 # repairs that have to be certified: what else the machine does is beyond their limits of time.
 WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
+# The files that name a mark: to collect all the others, for their tests to be left out, takes half a minute a time.
+# tests/conftest.py fails when another file has a test with one of these marks.
+NAMING = $(shell grep -rlE 'mark\.($(1))\b' tests --include='test_*.py')
+
 test: $(VENV)/.developed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 -m "(live or browser) and not alone and not faults and not slow and not kubernetes"
-	$(BIN)/python -m pytest --durations=25 -m "alone and not faults and not slow and not kubernetes"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 -m "(live or browser) and not alone and not faults and not slow and not kubernetes" $(call NAMING,live|browser)
+	$(BIN)/python -m pytest --durations=25 -m "alone and not faults and not slow and not kubernetes" $(call NAMING,alone)
 
 test-faults: $(VENV)/.developed
 	$(BIN)/python -m pytest -m faults
@@ -113,7 +119,7 @@ test-python:
 lint: $(VENV)/.developed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.developed

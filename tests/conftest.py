@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,15 @@ settings.load_profile("busy")  # a machine may be busy with other things, and no
 
 AXE = "4.10.2"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fail where `make test` would never come to a test: it looks for these only in the files that name their marks."""
+    for mark in ("live", "browser", "alone"):
+        for path in {item.path for item in items if item.get_closest_marker(mark)}:
+            if not re.search(rf"mark\.{mark}\b", path.read_text(encoding="utf-8")):
+                raise pytest.UsageError(f"{path} has tests with the mark {mark}: write pytest.mark.{mark} in that file")
 
 
 @pytest.fixture(scope="session")

@@ -84,10 +84,14 @@ def test_an_unknown_fault_gets_the_nearest():
 
 def test_a_character_that_yaml_does_not_allow_is_one_sentence():
     assert sentence("system: \0", System) == "file.yaml: holds the character #x0000, which YAML does not allow."
+    assert "holds the character #xdc80, which" in sentence("system: \udc80", System)
 
 
 def test_text_that_is_no_yaml_names_the_line():
     assert sentence("a: b\nc: [", FaultPlan).startswith("file.yaml:2: not valid YAML")
+    assert "character '@' that cannot" in sentence("a: @x", FaultPlan)
+    late = "a: b: c\n" + "# and so on\n" * 9999 + "d: \1"  # what is not allowed stands behind what libyaml has read
+    assert sentence(late, FaultPlan).startswith("file.yaml:1: not valid YAML: mapping values are not allowed")
     assert "expected a mapping" in sentence("- a", FaultPlan)
 
 

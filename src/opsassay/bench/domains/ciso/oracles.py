@@ -84,7 +84,7 @@ def _broken_expression(task: ComplianceTask) -> Files:
 
 
 def _before(task: ComplianceTask) -> Files:
-    return {path: content for path, content in task.files().items() if path.startswith(f"{FOLDER}/")}
+    return {path: content for path, content in task.files(examples=0).items() if path.startswith(f"{FOLDER}/")}
 
 
 def _other(task: ComplianceTask) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import yaml
 
+from opsassay.model.files import YAML_LOADER
+
 MAX_DEPTH = 60
 
 
@@ -12,7 +14,7 @@ def playbook_problem(text: str) -> str | None:
     try:
         if _is_too_deep(text):
             return f"it nests deeper than {MAX_DEPTH}"
-        found = yaml.compose(text, Loader=yaml.SafeLoader)
+        found = yaml.compose(text, Loader=YAML_LOADER)
     except (yaml.YAMLError, ValueError) as error:
         return f"it is no YAML: {' '.join(str(error).split())[:300]}"
     if not isinstance(found, yaml.SequenceNode) or not found.value:
@@ -26,7 +28,7 @@ def playbook_problem(text: str) -> str | None:
 
 def _is_too_deep(text: str) -> bool:
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=YAML_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             return True

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from opsassay.bench.domains.ciso.kyverno.errors import UnsupportedError
+from opsassay.model.files import YAML_LOADER
 
 MAX_BYTES = 256 * 2**10
 MAX_DEPTH = 60
@@ -33,7 +34,7 @@ def plain_values(data: bytes, name: str) -> list[Any]:
         text = data.decode("utf-8")
         _require_bounded(text, name)
         found = []
-        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
+        for node in yaml.compose_all(text, Loader=YAML_LOADER):
             _require_plain(node, name)
             found.append(yaml.constructor.SafeConstructor().construct_document(node))
     except UnicodeDecodeError as error:
@@ -45,7 +46,7 @@ def plain_values(data: bytes, name: str) -> list[Any]:
 
 def _require_bounded(text: str, name: str) -> None:
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=YAML_LOADER):
         where = f"{name}, line {event.start_mark.line + 1}" if event.start_mark else name
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise UnsupportedError(f"{where}: anchors and aliases are not read; write it out.")
