@@ -63,7 +63,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/opsassay demo
 
 # One process more than there are cores: tests wait for what they started. Systems and browsers take two at a time, but for
-# repairs that have to be certified: what else the machine does is beyond their limits of time.
+# what is judged by the time that it took, repairs that have to be certified above all: nothing runs beside those.
 WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
 # The files that name a mark: to collect all the others, for their tests to be left out, takes half a minute a time.

@@ -13,7 +13,7 @@ from opsassay.model.incident import FaultPlan
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(200)]
 
 BEFORE_S, FAULT_S, AFTER_S = 6.0, 8.0, 3.0
 
