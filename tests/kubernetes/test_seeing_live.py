@@ -67,8 +67,7 @@ def test_an_alert_fires_before_the_agent_is_let_in_and_clears_behind_the_right_r
         for action, (_, said) in zip(seen, LOOKS.values(), strict=True):
             assert said in action.output, (action.tool, action.output)
         failed = {one.predicate for one in grade_trial(folder, cell.scenario).judgements if one.failed}
-        right = cell.agent.name == "oracle:gentle"
-        assert failed - {"certificate"} == (set() if right else {"v_depth", "alerts_cleared"})
+        assert failed - {"certificate"} == set(cell.scenario.oracles[cell.agent.oracle].fails)
         assert not (folder / ".live").exists()
 
 
