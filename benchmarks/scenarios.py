@@ -3,10 +3,11 @@
 Resumable: a store that is given again is gone on with, and no cell is run or scored twice. Hours on a small machine.
 
     python benchmarks/scenarios.py STORE [--repeats 5] [-j 1] [--only NAME ... | --generated] [--controls | --all]
-        [--sample 12 --seed 0] [--substrate local] [--cluster FILE]
+        [--sample 12 --seed 0] [--substrate local] [--cluster FILE] [--record FILE]
 
-Controls run once each; a sample is drawn of all that would run, as pairs of a scenario and a script. FILE is the `cluster`
-block of a plan, for scenarios on Kubernetes.
+Controls run once each; a sample is drawn of all that would run, as pairs of a scenario and a script. `--cluster` takes the
+`cluster` block of a plan, for scenarios on Kubernetes, `--record` a table that a line is added to for each run
+(`benchmarks/scenario_record.py`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 from opsassay.bench.core.oracles import EVERY_ORACLE
 from opsassay.bench.core.ranking import ORACLE
-from opsassay.bench.core.store import RunStore
+from opsassay.bench.core.store import RunStore, read_run
 from opsassay.bench.domains.sre.contract import TrialAgent
 from opsassay.bench.domains.sre.controls import ControlScript, applicable, controls_of, sampled, script_of
 from opsassay.bench.domains.sre.grading import grade_trial
@@ -29,6 +31,7 @@ from opsassay.model.files import load_yaml
 from opsassay.model.progress import ProgressLines
 from opsassay.testbed.scenarios import generated_names, load_scenario, names
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+from scenario_record import SeenRun, add
 
 PROBED = ("slow-archive", "oracle:patient")
 """Rejected for the probe alone: with probes off the same repair is certified."""
@@ -47,6 +50,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="so many pairs of a scenario and a script, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cluster", type=Path, help="YAML file that says which cluster")
+    parser.add_argument("--record", type=Path, help="CSV file that a line is added to for each run")
     given = parser.parse_args()
     only = given.only or (generated_names if given.generated else names)(given.substrate)
     cluster = load_yaml(given.cluster, ClusterSettings) if given.cluster else ClusterSettings()
@@ -60,6 +64,7 @@ def main() -> int:
     store = RunStore(given.store)
     run_trials(store, cells, given.jobs, progress=ProgressLines(lambda line: print(f"{line}\n", end="", flush=True)))
     right, seen, wanted = Counter[str](), Counter[str](), Counter[str]()
+    recorded: list[SeenRun] = []
     for cell in cells:
         row = f"{cell.scenario.id:28} {cell.agent.name:34} {cell.cell.arm.label}"
         wanted[row] += 1
@@ -71,8 +76,22 @@ def main() -> int:
         good = as_it_should_be(cell, failed, certified=verdict.judgement("certificate").passed)
         seen[row] += 1
         right[row] += good
+        started = datetime.fromtimestamp(read_run(folder).started_ns // 10**9, UTC)
+        recorded.append(
+            SeenRun(
+                started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                cell.scenario.id,
+                cell.scenario.digest()[:12],
+                cell.agent.oracle or "",
+                "on" if cell.probes else "off",
+                "yes" if good else "no",
+                " ".join(sorted(failed)),
+            )
+        )
         if not good:
             print(f"{row} failed {', '.join(sorted(failed)) or 'nothing'}: {verdict.judgement('certificate').reason}")
+    if given.record:
+        print(f"{add(given.record, recorded)} runs added to {given.record}")
     for row in wanted:
         print(f"{row:85} {right[row]} of {seen[row]} as it should be")
     if given.controls or given.all:

@@ -1,0 +1,46 @@
+"""The record of runs of scenarios: each run once, and a scenario that was changed begins anew."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opsassay.testbed.scenarios import load_scenario
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from scenario_record import SeenRun, add, read, summary
+
+NAME = "bad-release"
+
+
+@pytest.fixture
+def runs():
+    scenario = load_scenario(NAME)
+    repair = next(name for name, oracle in scenario.oracles.items() if oracle.certified)
+    times = [f"2026-11-25T0{hour}:00:00Z" for hour in range(3)]
+    return [SeenRun(at, NAME, scenario.digest()[:12], repair, "on", "yes", "") for at in times]
+
+
+def row(runs):
+    return next(
+        line for line in summary(runs) if (line["scenarios"], line["script"]) == ("shipped, local", "right oracle")
+    )
+
+
+def test_a_run_is_kept_once_however_often_its_store_is_read(tmp_path, runs):
+    assert add(tmp_path / "runs.csv", runs[1:]) == 2
+    assert add(tmp_path / "runs.csv", runs) == 1
+    assert read(tmp_path / "runs.csv") == runs
+
+
+def test_three_runs_as_expected_are_whole_and_one_that_was_not_is_counted(runs):
+    assert (row(runs)["3 of 3"], row(runs)["runs"], row(runs[:2])["3 of 3"]) == (1, 3, 0)
+    spoiled = [*runs[:2], replace(runs[2], expected="no", failed="v_depth")]
+    assert (row(spoiled)["3 of 3"], row(spoiled)["as expected"], row(spoiled)["runs"]) == (0, 2, 3)
+
+
+def test_runs_of_a_former_form_of_a_scenario_count_no_more(runs):
+    assert row([replace(run, digest="0" * 12) for run in runs])["run at all"] == 0
