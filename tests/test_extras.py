@@ -75,6 +75,14 @@ def test_every_package_that_is_imported_comes_with_the_base_or_with_its_extra():
         assert package in through_the_base or brought & needed[extra or ""], f"{file} imports {package}"
 
 
+def test_time_zones_come_with_the_package_where_the_machine_has_none():
+    program = "from zoneinfo import ZoneInfo; ZoneInfo('UTC'); import opsassay.telemetry.importers.openrca"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env={"PYTHONTZPATH": ""}
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_extra_is_in_all():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(re.findall(r"[a-z0-9]+", project["all"][0].partition("[")[2])) >= set(PACKAGES) - {"data"}

@@ -146,7 +146,7 @@ def test_pods_take_cells_and_what_a_killed_one_held_is_taken_over_and_scored_onc
         owner = server.user("ada")
         form = {"name": "chancer", "kind": "built_in", "domains": ["finops"], "source": "chance"}
         benchmark = finished(owner, owner.request(owner.ask("POST", "/api/agents", form)["id"], "bill"), 600)
-    assert [cell["agent"] for cell in benchmark["cells"]] == ["Finished"] * 3
+    assert [cell["agent"] for cell in benchmark["cells"]] == ["Finished"] * 3, benchmark["cells"]
     assert {cell["worker"].rsplit("-", 2)[0] for cell in benchmark["cells"]} <= pods(kubectl, namespace)
 
     kubectl("scale", "deployment/opsassay-worker", "--replicas=3", "-n", namespace)

@@ -6,12 +6,14 @@ import json
 import shutil
 import time
 from pathlib import Path
+from zoneinfo import ZoneInfoNotFoundError
 
 import pytest
 import yaml
 
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.contract import mark_phase
+from opsassay.server import work
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import HeldError, Platform, beat, give_back, put_error, take
 from opsassay.server.database import engine_of
@@ -19,6 +21,7 @@ from opsassay.server.events import Signer
 from opsassay.server.phases import PhaseReader
 from opsassay.server.schema import CELLS
 from opsassay.server.timeouts import expire
+from opsassay.server.work import Worker
 
 from .conftest import Running, finished
 
@@ -126,6 +129,23 @@ def test_a_worker_whose_clock_is_wrong_neither_loses_nor_takes_a_cell(running, p
             take(platform, cell, "two")
         assert beat(platform, cell, "one")
         assert not beat(platform, cell, "two")
+
+
+def test_a_cell_that_nobody_can_run_says_what_ended_its_workers(running, platform, monkeypatch):
+    owner, benchmark = asked(running, name="broken")
+    cell = owner.benchmark(benchmark)["cells"][0]["id"]
+
+    def unexpected(platform, benchmark):
+        raise ZoneInfoNotFoundError("what it says may be the answer")
+
+    monkeypatch.setattr(work, "asked_by", unexpected)
+    for _ in range(work.MOST_TRIES):
+        with pytest.raises(ZoneInfoNotFoundError):
+            Worker(platform, name="one").run(cell)
+    Worker(platform, name="two").run(cell)
+    found = {one["id"]: one for one in owner.benchmark(benchmark)["cells"]}[cell]
+    assert (found["bundle"], found["tries"]) == ("Error", work.MOST_TRIES + 1)
+    assert found["error"] == "It was begun 5 times. one met ZoneInfoNotFoundError, of which its log says more."
 
 
 @pytest.mark.slow

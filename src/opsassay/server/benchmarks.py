@@ -235,12 +235,19 @@ def beat(platform: Platform, cell: str, worker: str) -> bool:
         return bool(connection.execute(update(CELLS).where(mine).values(heartbeat_ns=NOW_NS)).rowcount)
 
 
-def give_back(platform: Platform, cell: str, worker: str, *, counts: bool = True) -> None:
-    """Let another worker take the cell, which has no result; whether the try *counts* among those that a cell has."""
+def give_back(platform: Platform, cell: str, worker: str, *, counts: bool = True, ended_by: str | None = None) -> None:
+    """Let another worker take the cell, which has no result; whether the try *counts* among those that a cell has.
+
+    *ended_by* is the kind of an error that nobody expected. What it said stays in the worker's log, since it may hold what
+    a solver must not see.
+    """
     with platform.engine.begin() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
         tries = CELLS.c.tries if counts else CELLS.c.tries - 1
-        connection.execute(update(CELLS).where(mine).values(worker=None, heartbeat_ns=None, tries=tries))
+        values: dict[str, Any] = {"worker": None, "heartbeat_ns": None, "tries": tries}
+        if ended_by is not None:
+            values["error"] = f"{worker} met {ended_by}, of which its log says more."
+        connection.execute(update(CELLS).where(mine).values(values))
 
 
 def put_result(platform: Platform, cell: str, worker: str, result: Mapping[str, Any], agent: str) -> None:
@@ -250,6 +257,7 @@ def put_result(platform: Platform, cell: str, worker: str, result: Mapping[str, 
         if row["worker"] != worker:
             raise LostError("The cell was taken over by another worker, whose result counts.")
         connection.execute(insert(RESULTS).values(cell_id=cell, **result))
+        connection.execute(update(CELLS).where(CELLS.c.id == cell).values(error=None))
         move_cell(connection, cell, bundle="Terminated", agent=_that_stands(row["agent"], agent))
         append(connection, "result", cell, {k: result[k] for k in ("passed", "errored", "evidence")})
         end_if_whole(connection, row["benchmark_id"])

@@ -59,6 +59,7 @@ T = TypeVar("T")
 KEPT_BENCHMARKS = 8
 MOST_TRIES = 5
 """A cell that ends every worker that takes it is given up."""
+ALL_ENDED = "Every worker that took it ended before the run did."
 SWEEP_S = 5.0
 LOOK_S = 0.2
 """How often is looked whether a run is to be ended."""
@@ -106,6 +107,10 @@ class Worker:
                     raise
                 _log.warning("the disk is full; the cell is begun again later", cell=cell)
                 raise HeldError("The disk is full.") from error
+            except Exception as error:
+                with suppress(SQLAlchemyError):
+                    give_back(self.platform, cell, self.name, ended_by=type(error).__name__)
+                raise
             except BaseException:
                 with suppress(SQLAlchemyError):
                     give_back(self.platform, cell, self.name)
@@ -114,9 +119,7 @@ class Worker:
     def _run(self, row: Mapping[str, Any], lost: threading.Event, jobs: list[Job]) -> None:
         cell = row["id"]
         if row["tries"] > MOST_TRIES:
-            raise OpsAssayError(
-                f"It was begun {MOST_TRIES} times, and every worker that took it ended before the run did."
-            )
+            raise OpsAssayError(f"It was begun {MOST_TRIES} times. {row['error'] or ALL_ENDED}")
         asked = self._asked_by(row["benchmark_id"])
         job = require_frozen(asked.jobs.get(row["hash"]), row)
         jobs.append(job)

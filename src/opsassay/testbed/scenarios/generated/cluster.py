@@ -99,15 +99,19 @@ def _of(place: FaultPlace, condition: str, **fields: Any) -> Broken:
 
 
 def broken_pods(
-    condition: str, technology: str, made: Callable[[str], dict[str, Any]]
+    condition: str, technology: str, made: Callable[[str], dict[str, Any]], *, program: bool = False
 ) -> Callable[[FaultPlace], Broken | None]:
-    """Return what keeps every pod of a deployment from getting ready: a change of its template, which *made* returns."""
+    """Return what keeps every pod of a deployment from getting ready: a change of its template, which *made* returns.
+
+    Where that has another *program* run, whoever leaves it fails for what runs too.
+    """
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
         if name not in place.system.services:
             return None
         spec = {"strategy": {"type": "Recreate", "rollingUpdate": None}, **made(name)}
+        wrong = _scaled_to_zero(name, alerts=True)
         return _of(
             place,
             condition,
@@ -121,7 +125,7 @@ def broken_pods(
             ),
             looks=(kubectl("describe", "pods", "-l", f"app={name}"),),
             repair=(kubectl("rollout", "undo", f"deployment/{name}"), _ready(name)),
-            wrong=_scaled_to_zero(name, alerts=True),
+            wrong=replace(wrong, fails=(*wrong.fails, "v_settings")) if program else wrong,
         )
 
     return make
@@ -308,17 +312,27 @@ GONE_IMAGE = "registry.invalid/{name}:v2"
 RECIPES = (
     Recipe(
         "CorruptImage",
-        broken_pods("its image cannot be pulled", "images", lambda n: _template(n, image=GONE_IMAGE.format(name=n))),
+        broken_pods(
+            "its image cannot be pulled",
+            "images",
+            lambda n: _template(n, image=GONE_IMAGE.format(name=n)),
+            program=True,
+        ),
         BOTH,
     ),
     Recipe(
         "NonExistentImage",
-        broken_pods("its image does not exist", "images", lambda n: _template(n, image="{image}-gone")),
+        broken_pods("its image does not exist", "images", lambda n: _template(n, image="{image}-gone"), program=True),
         BOTH,
     ),
     Recipe(
         "BinaryIncorrect",
-        broken_pods("its command ends at once", "processes", lambda n: _template(n, command=["sh", "-c", "exit 3"])),
+        broken_pods(
+            "its command ends at once",
+            "processes",
+            lambda n: _template(n, command=["sh", "-c", "exit 3"]),
+            program=True,
+        ),
         BOTH,
     ),
     Recipe(
