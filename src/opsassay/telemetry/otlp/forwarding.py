@@ -25,7 +25,7 @@ _log = Log(__name__)
 
 
 class SpoolSender:
-    """Sends the requests in the spool in *folder* to the receiver at *url*, each once.
+    """Sends the requests in the spool in *folder* to the receiver at *url*, each once; raises UserError for what is no URL.
 
     A spool that was seen is held open: what is in it is sent also when its folder is gone. To be closed at the end.
     """
@@ -92,6 +92,7 @@ class Forwarder(Background):
     """A thread that sends the requests in the spool in *folder* to the receiver at *url* while the block runs.
 
     *refresh* has what was recorded until now put into the folder, where a session is recorded elsewhere.
+    Raises UserError for what is no URL.
     """
 
     def __init__(self, folder: Path, url: str, refresh: Callable[[], None] = lambda: None) -> None:
