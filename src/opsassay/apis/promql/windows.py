@@ -107,7 +107,16 @@ Result = tuple[Values, Present]
 
 
 def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Result:
-    """Return the growth in each range, extrapolated towards its ends: increase, rate (*per_second*), delta."""
+    """Return the growth in each range, extrapolated towards its ends: increase, rate (*per_second*), delta.
+
+    With growth = last - first (of a counter plus what it had each time before it began again), sampled the time between
+    these two samples, before and after those from the range's ends to them, in seconds:
+
+        increase = growth * (sampled + before + after) / sampled,  rate = increase / length of the range
+
+    A side is half the mean distance of samples where it is 1.1 times that distance or longer; of a counter *before*
+    ends where it would have been 0, first / growth * sampled ahead of the first sample. Needs two samples.
+    """
     first = windows.values_at(windows.low)
     growth = windows.values_at(windows.high - 1) - first
     if counter and len(begun_again := np.flatnonzero(windows.store.begun_again[windows.numbers])):

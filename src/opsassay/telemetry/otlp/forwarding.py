@@ -25,7 +25,7 @@ _log = Log(__name__)
 
 
 class SpoolSender:
-    """Sends the requests in the spool in *folder* to the receiver at *url*, each once; raises UserError for what is no URL.
+    """Sends the requests in the spool in *folder* to the receiver at *url*, each once.
 
     A spool that was seen is held open: what is in it is sent also when its folder is gone. To be closed at the end.
     """
