@@ -82,7 +82,7 @@ class Tree:
         write_annotation(self._truth_folder(id_), annotation)
 
     def ledger(self, id_: str) -> pl.DataFrame | None:
-        """Return the per-call record of what the fault itself introduced, None when there is none."""
+        """Return the per-call record of what the fault itself introduced, None when there is none; raises DatapackError."""
         path = self.truth_path(id_) / LEDGER
         if not path.exists():
             return None

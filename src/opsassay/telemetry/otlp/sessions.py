@@ -20,7 +20,10 @@ class OverloadError(OperationError):
 
 
 class SpoolSession:
-    """One recording into one folder; its files are touched by the writer thread only, its tallies by the loop only."""
+    """One recording into one folder; its files are touched by the writer thread only, its tallies by the loop only.
+
+    Raises OperationError when nothing can be written there.
+    """
 
     def __init__(self, name: str, directory: Path) -> None:
         self.name, self.directory, self.opened_ns = name, directory, time.time_ns()
