@@ -91,7 +91,7 @@ class Windows:
     def reduced(self, values: Values, reduce: Reducer, skip: int = 0) -> Values:
         """Return *reduce* over each range of *values*, its first *skip* samples left out; 0 where nothing is left.
 
-        Raises PromqlError when the ranges hold too much.
+        The result has the shape (series, steps). Raises PromqlError when the ranges hold too much.
         """
         if int(self.counts.sum(axis=1)[self.timeline].sum()) > MOST_SAMPLES:
             raise too_many_samples()
@@ -104,6 +104,7 @@ class Windows:
 
 
 Result = tuple[Values, Present]
+"""Values of the shape (series, steps), and which of them are there."""
 
 
 def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Result:
