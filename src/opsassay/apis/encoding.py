@@ -44,7 +44,10 @@ def point(ms: int, number: float) -> str:
 
 
 def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | None) -> str:
-    """Return the result of an instant query at *ms*, its series in the *order* of their values when one is given."""
+    """Return the result of an instant query at *ms*, its series in the *order* of their values when one is given.
+
+    Raises PromqlError when it gets longer than MOST_ANSWER_BYTES, as the two below do.
+    """
     rows = np.flatnonzero(vectors.present[:, 0]).tolist()
     values = vectors.values[:, 0].tolist()
     if order is not None:

@@ -34,7 +34,10 @@ class Matcher(NamedTuple):
 
 
 def tester(op: str, value: str, texts: Iterable[str]) -> Callable[[str], bool]:
-    """Return the test that *op* with *value* is, for the *texts* alone; regular expressions match whole texts."""
+    """Return the test that *op* with *value* is, for the *texts* alone; regular expressions match whole texts.
+
+    Raises RegexError.
+    """
     match op:
         case "=":
             return value.__eq__

@@ -34,7 +34,10 @@ class TraceSearch:
 
 @dataclass(frozen=True)
 class SpanStore:
-    """All spans of a recording, in the order of time; columns ``tag:KEY`` and ``process:KEY`` hold their tags."""
+    """All spans of a recording, in the order of time; columns ``tag:KEY`` and ``process:KEY`` hold their tags.
+
+    The others: trace_id, span_id, parent_id, operation, service, start_us and start_ns (since the epoch), duration_ns.
+    """
 
     spans: pl.DataFrame
 

@@ -24,6 +24,7 @@ class Recommendation:
     """What to choose for one system: *choice*, or None when it is undecided among *candidates*.
 
     *needed* is the number of cases at which the observed lead over the closest rival would be found with power 0.8.
+    *lead* is the mean paired difference to that rival, a fraction; *cases* are those of the system.
     """
 
     system: str
@@ -45,6 +46,7 @@ def recommend(
     The leader is chosen when its paired bootstrap interval against every other method lies above zero, at the
     simultaneous level 1 - (1 - level) / (M - 1) (Bonferroni over the comparisons with the leader), on at least
     *min_cases* cases: below that the percentile interval is too narrow to be trusted (docs/audit.md).
+    *drawn* are means under resampling, R x S x M, as `bootstrap_means` gives them; *matched* has two methods at least.
     """
     rivals = len(matched.methods) - 1
     strict = 1 - (1 - level) / rivals

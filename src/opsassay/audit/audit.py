@@ -48,7 +48,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Heterogeneity over all ways to leave some systems out: range of I2, share of prediction intervals over zero."""
+    """Heterogeneity over all ways to leave some systems out: range of I2, prediction intervals over zero.
+
+    I2 is a share; *includes_zero* counts the *analyses* whose interval includes zero, None where two systems are left
+    or less.
+    """
 
     analyses: int
     lowest_i2: float
@@ -58,7 +62,12 @@ class LeftOut:
 
 @dataclass(frozen=True, eq=False)
 class PairAudit:
-    """Everything about one pair of methods, oriented as first minus second."""
+    """Everything about one pair of methods, oriented as first minus second.
+
+    *a* and *b* are indices of methods; effects, intervals and regrets are fractions. *low* and *high*: intervals of the
+    effects by system. *signs*: effects above, below and at zero. *holm_p* and *permutation_p*: of the interaction, None
+    where it is not tested. What leaves systems out is None where too few are left.
+    """
 
     a: int
     b: int
@@ -86,7 +95,13 @@ class PairAudit:
 
 @dataclass(frozen=True, eq=False)
 class AuditReport:
-    """The result of `audit`; `export` turns it into tables and JSON, `web.audit_report` into pages."""
+    """The result of `audit`; `export` turns it into tables and JSON, `web.audit_report` into pages.
+
+    *reference_lows* and *reference_highs*: intervals of the means, S x M with the chance and constant rows of
+    *references*.
+    *modal*: as `baselines.modal_share` gives it. *deviation*: median over pairs and systems of the standard deviation
+    of a case's paired difference, which *power* is simulated with.
+    """
 
     settings: AuditSettings
     matched: Matched
@@ -116,7 +131,8 @@ def audit(
 ) -> AuditReport:
     """Audit a long score table (columns as *settings* names them; *name* stands for it in errors).
 
-    *on_step* is called with what is being computed. Raises UserError for a table that cannot be compared.
+    *on_step* is called with what is being computed. Raises UserError for a table that cannot be compared, NotFoundError
+    for a method or system that *settings* name and that is not in it.
     """
     settings = settings or AuditSettings()
     on_step("matching cases")
@@ -131,7 +147,7 @@ def audit_matched(
     remarks: tuple[str, ...] = (),
     on_step: Callable[[str], None] = lambda _: None,
 ) -> AuditReport:
-    """Audit a matched table."""
+    """Audit a matched table; raises NotFoundError for a system of the setting `without` that is not in it."""
     on_step("resampling cases")
     with_labels = baselines.with_references(matched)
     all_drawn = bootstrap_means(with_labels, settings.resamples, settings.seed)

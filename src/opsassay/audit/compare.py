@@ -90,11 +90,13 @@ def compare(
 ) -> Comparison:
     """Compare method ``names[0]`` of *before* with ``names[1]`` of *after* on the cases that both have scores for.
 
-    The overall difference is the mean over systems of B - A; its interval resamples cases within systems (percentile,
-    5,000, seed 42). ``detectable`` = (z_.975 + z_.8) se is the difference that this n finds with power 0.8. Outcome:
-    identical when no case differs, better or worse when the interval lies on one side of 0, else undecided; with *margin*
-    (a fraction) "not worse" when it lies above -margin, "worse" when it lies below, else "not shown". Raises UserError when
-    no case is shared.
+    The overall difference is the mean over systems of B - A; its interval resamples cases within systems (percentile;
+    resamples, seed and confidence of *settings*), and is normal with `pseudo_variance` where no system has differences
+    that vary. ``detectable`` = (z_.975 + z_.8) se, at 95 % confidence, is the difference that this n finds with power
+    0.8; se = sqrt(sum over systems of variance_s) / S. Outcome: identical when no case differs, better or worse when
+    the interval lies on one side of 0, else undecided; with *margin* (a fraction) "not worse" when it lies above
+    -margin, "worse" when it lies below, else "not shown". Raises UserError when no case is shared, and when a method
+    has several scores on one.
     """
     settings = settings or AuditSettings()
     a = _one(before, names[0], BEFORE)

@@ -20,6 +20,7 @@ class PairedEffects:
     """Mean difference and its variance by system; *adjusted* marks systems whose variance comes from the rule for zero.
 
     *deviation* is the standard deviation of the differences by system.
+    All are arrays (S,).
     """
 
     effect: Floats

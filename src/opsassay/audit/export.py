@@ -137,7 +137,10 @@ def _test(test: Test) -> Row:
 
 
 def effect_rows(audit: AuditReport, pair: PairAudit) -> list[Row]:
-    """Return one row per system: effect, variance, interval, and whether the choice by the others holds there."""
+    """Return one row per system: effect, variance, interval, and whether the choice by the others holds there.
+
+    *weight* = 1 / (variance + tau2); effects, intervals and regrets are fractions, first method minus second.
+    """
     m = audit.matched
     macro = pair.loso["macro"]
     several = len(m.systems) > 1

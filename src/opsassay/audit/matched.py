@@ -28,8 +28,8 @@ class Labels:
 class Matched:
     """Scores of M methods on the same n cases of S systems; rows of a system stand together.
 
-    *values* is n x M, *sizes* the cases per system; *families* has one name per system. *covariates* maps names to one
-    number per system. *variants* are further protocols of methods, (method, protocol) to n scores.
+    *values* is n x M, scores in [0, 1], *sizes* the cases per system; *families* has one name per system. *covariates*
+    maps names to one number per system. *variants* are further protocols of methods, (method, protocol) to n scores.
     """
 
     methods: tuple[str, ...]
@@ -120,7 +120,8 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
     decided by coverage alone. A method with several protocols takes part with the one that covers most cases, the first
     of them in a tie; the others are kept as variants. Protocols of a method that never meet on a case are one. Systems
     keep the order of the table by family, cases are sorted by name, so that the order of rows changes nothing. Raises
-    UserError when fewer than two methods are left.
+    UserError when fewer than two methods are left, for a covariate that is lacking or is no finite number on some
+    system, and for a case with several expected labels; NotFoundError for an unknown method in the setting `exclude`.
     """
     _check_known("exclude", settings.exclude, long.get_column("method"))
     kept = _one_protocol_a_case(long).filter(~pl.col("method").is_in(list(settings.exclude)))

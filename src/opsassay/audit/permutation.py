@@ -26,8 +26,9 @@ class Contrasts:
 def permutation_p(effect: Floats, permuted: Floats, sizes: NDArray[np.int64]) -> float | None:
     """Return the permutation p-value of equal paired differences in all systems; None with one system.
 
-    Statistic: sum n_s (d_s - d)^2, the between-system sum of squares; *permuted* are effects after cases were dealt to
-    systems at random (`resampling.permuted_means`); p = (1 + exceedances) / (1 + permutations) (Phipson and Smyth 2010).
+    Statistic: sum n_s (d_s - d)^2, the between-system sum of squares; *permuted* (permutations x S) are effects after
+    cases were dealt to systems at random (`resampling.permuted_means`); p = (1 + exceedances) / (1 + permutations)
+    (Phipson and Smyth 2010).
     """
     if len(sizes) < 2:
         return None
@@ -47,8 +48,8 @@ def system_contrasts(
 ) -> Contrasts:
     """Return the contrast of every system with the rest, one degree of freedom each (leaderboard-audit, appendix K).
 
-    Intervals are percentiles of the case bootstrap (*drawn*, R x S), p-values two-sided from *permuted*. They are
-    exploratory and not adjusted for the number of systems. NaN with one system.
+    Intervals are percentiles of the case bootstrap (*drawn*, R x S), p-values two-sided from *permuted* (permutations x
+    S). They are exploratory and not adjusted for the number of systems. NaN with one system.
     """
     observed = _against_rest(effect, sizes)
     low, high = percentile_intervals(_against_rest(drawn, sizes), level)

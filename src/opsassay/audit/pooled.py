@@ -168,7 +168,7 @@ def leaving_out(variance: Floats, left_out: NDArray[np.bool_]) -> Floats:
 
 
 def subsets(k: int, out: int) -> NDArray[np.bool_]:
-    """Return every way to leave *out* of *k* systems out, one per row."""
+    """Return every way to leave *out* (1 or 2) of *k* systems out, one per row, True where a system is left out."""
     if out == 1:
         return np.eye(k, dtype=bool)
     first, second = np.triu_indices(k, 1)

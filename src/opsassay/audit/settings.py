@@ -26,7 +26,12 @@ class Columns(Written):
 
 
 class AuditSettings(Written):
-    """AuditSettings of one audit; every one is printed in its report."""
+    """Settings of one audit; every one is printed in its report.
+
+    Fractions are *confidence* (of all intervals), *trim* (share of systems cut off at each end of a trimmed pool) and
+    *near_tie* (an effect below it is drawn as none); *ddof* is that of variances. *exclude* names methods, *without*
+    systems that a scenario leaves aside; *canonical* maps labels to the names that they stand for.
+    """
 
     columns: Columns = Columns()
     confidence: float = Field(default=0.95, gt=0.5, lt=1)

@@ -52,7 +52,10 @@ class Resolutions(Written):
 
 @dataclass(frozen=True)
 class LabelAgreement:
-    """Krippendorff's alpha on the labels of round 1, nominal for both, None when it is not defined."""
+    """Krippendorff's alpha on the labels of round 1, nominal for both, None when it is not defined.
+
+    alpha = 1 - observed disagreement / disagreement expected by chance: 1 is agreement, 0 what chance gives.
+    """
 
     agent_alpha: float | None
     step_alpha: float | None
@@ -72,7 +75,10 @@ class Settled:
 
 
 def read_annotations(paths: Sequence[Path]) -> list[Annotations]:
-    """Return the annotations in *paths*; raises UserError for fewer than two annotators or one given twice."""
+    """Return the annotations in *paths*.
+
+    Raises UserError for fewer than two annotators or one given twice, DatapackError for a file that is none.
+    """
     for path in paths:
         if not path.exists():
             raise UserError(f"There is no {path}; save one file per annotator from the annotation page.")

@@ -37,7 +37,11 @@ class ClockLane:
 
 @dataclass(frozen=True)
 class Break:
-    """The moment at which availability broke V_temporal while the agent was at work, and the action before it."""
+    """The moment at which availability broke V_temporal while the agent was at work, and the action before it.
+
+    *at_ns* is UTC; *value* and *standing* (when the agent began) are shares of ready replicas; *step* decided on the
+    action.
+    """
 
     at_ns: int
     value: float
@@ -75,8 +79,8 @@ def first_break(
 ) -> Break | None:
     """Return the first D1 reading in the agent's time below *floor* and below what stood when it began, or None.
 
-    V_temporal: the share of ready backends D1(t) >= min(floor, D1(start)) for start < t <= end; *floor* is a share,
-    *started_ns* and *ended_ns* are UTC.
+    V_temporal: the share of ready replicas D1(t) >= min(floor, D1(start)) for start < t <= end; *floor* is a share,
+    *started_ns* and *ended_ns* are UTC. Without a reading before the start D1(start) is 1.
 
     Blamed is the last action that had begun by then, and the step that decided on it: the one it names, else the last
     step that had begun before the action. Source: V_temporal of "side-effects".

@@ -61,7 +61,10 @@ def ask_within(ask: Ask, trace: Trace, asker: BlameAsker, settings: BlameSetting
 
 
 def middle_cut(trace: Trace, room: int) -> Trace:
-    """Return *trace* in at most *room* tokens: inputs cut to the longest length that fits, then everything else."""
+    """Return *trace* in at most *room* tokens: inputs cut to the longest length that fits, then everything else.
+
+    Raises TooLongError where it does not fit with nothing but the names of its steps.
+    """
     if _length(trace) <= room:
         return trace
     shortened: Callable[[Trace, int], Trace]

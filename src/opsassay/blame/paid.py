@@ -53,6 +53,6 @@ class Spending:
 
 
 def tokens_at_most(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
-    """Return how many tokens a question can have at most."""
+    """Return the most tokens that a question can have: one for every two bytes of JSON, 16 for each message and tool."""
     text = "".join(part.model_dump_json() for part in (*messages, *tools))
     return len(text.encode()) // _BYTES_PER_TOKEN_AT_LEAST + _PER_MESSAGE * (len(messages) + len(tools))

@@ -55,6 +55,7 @@ class TechniqueSummary:
     """Accuracies of one technique over *n* traces that it was asked about; *macro* are means over systems.
 
     *failed* counts the answers that could not be had, which are in no mean; a trace without any other is not in *n*.
+    *unanswered*: the share of answers that were not given.
     """
 
     n: int

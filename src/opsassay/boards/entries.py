@@ -58,7 +58,10 @@ class BoardRun:
 
 @dataclass(frozen=True)
 class Entry:
-    """A solver with its runs; *reasons* say why it has no rank, *baseline* that it shows what no skill looks like."""
+    """A solver with its runs; *reasons* say why it has no rank, *baseline* that it shows what no skill looks like.
+
+    *scores* are the shares of repeats that succeeded, by task.
+    """
 
     name: str
     runs: tuple[BoardRun, ...]

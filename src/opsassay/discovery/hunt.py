@@ -26,6 +26,7 @@ class Hunt:
     """A search in the folder *out*; *commitment* (scenario, target, seed, kind of search) may not change between calls.
 
     *settings* are those of the scenario's substrate: which cluster.
+    Raises UserError when the folder holds another search.
     """
 
     def __init__(

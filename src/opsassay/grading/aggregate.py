@@ -56,10 +56,10 @@ def summarise(verdicts: Iterable[Verdict], groups: Mapping[str, Mapping[str, str
     its own, such as ``kind``: each maps items to the group that they are in, and items that it leaves out are in none.
     Verdicts of the same solver on the same item are averaged first: cases, not repeats, are the unit of every interval.
 
-    Intervals at 95 %: ``wilson`` for a proportion of cases, else ``bootstrap`` (percentile, 5,000 resamples of cases
-    within each system, seed 42); null below two cases, and for a ratio whose denominator is 0. A run without an answer
-    counts as 0 where more is better (COUNTED), or a solver that crashes on hard cases would be scored on easy ones; else
-    means are over scored verdicts alone.
+    Intervals at 95 %: ``wilson`` for a proportion of cases, else ``bootstrap`` (percentile, 5,000 resamples of the
+    cases, for ``macro`` within each system, seed 42), which is null below two cases; a ratio whose denominator is 0 is
+    null as a whole. A run without an answer counts as 0 where more is better (COUNTED), or a solver that crashes on
+    hard cases would be scored on easy ones; else means are over scored verdicts alone.
     """
     scopes = groups or {}
     long = _long(verdicts)

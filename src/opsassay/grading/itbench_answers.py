@@ -189,7 +189,10 @@ class ScenarioScores:
         return len(self.scores) + len(self.bad)
 
     def mean(self, values: Sequence[float]) -> tuple[float, float | None]:
-        """Return mean and standard error of *values* over all trials; None for the error of a single one."""
+        """Return mean and standard error, sd (ddof 1) / sqrt(n), of *values* over all n trials; None for the error of one.
+
+        Trials that left no answer count as 0.
+        """
         every = [*values, *([0.0] * len(self.bad))]
         return fmean(every), stdev(every) / len(every) ** 0.5 if len(every) > 1 else None
 

@@ -2,8 +2,9 @@
 
 With true chains FP_p (P of them), claimed chains FP'_q (Q of them), entities g and o, and the symbols of Table 33::
 
-    GI(g)         = ((K + 1) / (K - k + 1)) ^ gamma                     importance at level k of K (F.2.1)
-    ITD(g, o)     = GI(g) * (1 / (TD(g, o) + 1)) ^ delta                TD: topology distance, zeta per missing edge
+    GI(g)         = ((K + 1) / (K - k + 1)) ^ gamma                     importance at level k of K (F.1.1)
+    ITD(g, o)     = GI(g) * (1 / (TD(g, o) + 1)) ^ delta                TD: `Topology.distance`, where a call
+                                                                        costs zeta times an ownership (F.1.3)
     S(FP_p, FP'_q) = sum over g of max over o of ITD(g, o) ^ alpha
                      * (max over o of mean over g of ITD(g, o)) ^ beta / (| |FP'_q| - |FP_p| | + 1) ^ c   (Equation 7)
     S(G, O)       = sum over p of max over q of S(FP_p, FP'_q) / (|P - Q| + 1) ^ d                        (F.2.4)
@@ -70,7 +71,10 @@ def chains_of(edges: Sequence[tuple[str, str]], roots: Sequence[str], topology: 
 
 @dataclass(frozen=True)
 class Ntam:
-    """The match of an answer with a truth in one topology; both as chains."""
+    """The match of an answer with a truth in one topology; both as chains.
+
+    Chains of the truth are at least one, with a root cause: its own score, S(G, G), is what is divided by.
+    """
 
     topology: Topology
     parameters: Parameters = TABLE_33

@@ -20,7 +20,10 @@ def pass_at_k(runs: int, successes: int, k: int) -> float:
 
 
 def mean_pass_at_k(outcomes: Mapping[str, Sequence[bool]], k: int) -> float:
-    """Return pass@k averaged over cases; *outcomes* are the successes of every run by case."""
+    """Return pass@k averaged over cases; *outcomes*, not empty, are the successes of every run by case.
+
+    Raises UserError where a case has fewer than *k* runs.
+    """
     values = [pass_at_k(len(found), sum(found), k) for found in outcomes.values()]
     return math.fsum(values) / len(values)
 
@@ -42,7 +45,10 @@ def mean_time(times_s: Iterable[float | None]) -> MeanTime:
 
 
 def complexity(propagation_length: int, resolution_steps: int, technologies: int) -> float:
-    """Return the complexity of a scenario: the geometric mean of its three sizes (Equation 6)."""
+    """Return the complexity of a scenario, (length * steps * technologies) ^ (1/3) (ITBench, Equation 6).
+
+    Raises UserError for a size below 1.
+    """
     sizes = (propagation_length, resolution_steps, technologies)
     if min(sizes) < 1:
         raise UserError(f"complexity is a mean of three sizes of at least 1, not {sizes}.")

@@ -39,7 +39,8 @@ class Topology:
     def distance(self, source: str, target: str, calls_cost: float) -> float:
         """Return the cheapest walk from *source* to *target* over edges in both directions, infinite without one.
 
-        A step costs 1 (owns) or *calls_cost* times the subtree size of the node that is entered.
+        A step costs c * `subtree_size` of the node that is entered, c being 1 along owns and *calls_cost* along calls
+        (ITBench, F.1.3).
         """
         source, target = self.one(source), self.one(target)
         if source not in self._index or target not in self._index:

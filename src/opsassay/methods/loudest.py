@@ -90,6 +90,9 @@ def complaints(view: Datapack, slow_ratio: float) -> pl.DataFrame:
     """Return per service the complaints of the abnormal period beside those expected from the normal one.
 
     Columns: service, excess, expected (rows), and ``PART_excess`` for failed_spans, error_lines and slow_spans.
+    PART_excess = abnormal rows - s * normal rows with s = abnormal seconds / normal seconds; excess is their sum,
+    expected = s * normal rows of all parts. A span is slow above *slow_ratio* times the normal p99 of its service and
+    operation.
     """
     operation = ["service_name", "span_name"]
     usual = (

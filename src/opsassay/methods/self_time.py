@@ -97,7 +97,9 @@ class SelfTime:
         """Return service, slow, failed, excess, expected (traces) and spans_share, sorted by service.
 
         ``slow`` and ``failed`` are the abnormal traces that the service is the origin of, less those expected from the
-        normal period; spans_share is its spans per second over the normal ones.
+        normal period: with s = abnormal seconds / normal seconds, slow = slow_abnormal - s * slow_normal, the same for
+        failed, excess = slow + failed, expected = s * (slow_normal + failed_normal). spans_share is its spans per
+        second over the normal ones.
         """
         scale = seconds(view, "abnormal") / seconds(view, "normal")
         callees = _usual_callees(view)

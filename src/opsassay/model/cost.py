@@ -16,7 +16,10 @@ CostCause = Literal[
 
 
 class PriceBook(Written):
-    """Prices of what a replica takes: the larger of what it requests and what it uses, as OpenCost has it, USD."""
+    """Prices in USD of what a replica takes: the larger of what it requests and what it uses, as OpenCost has it.
+
+    *core_hour_usd* is of one core for an hour, *gb_hour_usd* of one GiB of memory for an hour.
+    """
 
     core_hour_usd: float = Field(gt=0)
     gb_hour_usd: float = Field(gt=0)
@@ -57,7 +60,10 @@ class CostAlertRule(Written):
 
 
 class ServiceCost(Noun):
-    """What one service takes: *cpu* and *memory_gb* are used by all of its replicas, the requests are of all of them."""
+    """What one service takes: *cpu* and *memory_gb* are used by all of its replicas, the requests are of all of them.
+
+    In cores and GiB; ``*_usd`` are USD an hour, *handled_rps* requests a second.
+    """
 
     replicas: int
     cpu: float
@@ -74,6 +80,7 @@ class CostReading(Noun):
 
     *budget_usd* and *alert_ratio* are None when the budget or the alert rule is gone; *most_replicas* are the limits of the
     autoscalers that there are, by service.
+    *time_ns* is UTC, money is USD an hour; *last_week_usd* is what the same hour cost then, None until it is known.
     """
 
     time_ns: int
@@ -93,7 +100,7 @@ class CostReading(Noun):
 
 
 class ReportedCause(Noun):
-    """One line of a run's cost_causes.jsonl: what an operator said is the cause, and when."""
+    """One line of a run's cost_causes.jsonl: what an operator said is the cause, and when (UTC)."""
 
     time_ns: int
     service: str

@@ -153,7 +153,10 @@ def families() -> tuple[tuple[Catalogued, ...], ...]:
 
 
 class FaultCatalogue(Mapping[str, FaultType]):
-    """The chaos types by their published name, in the order of Table 5; read when it is first used."""
+    """The chaos types by their published name, in the order of Table 5; read when it is first used.
+
+    Its first use raises ConfigError when two families have a type of one name.
+    """
 
     @functools.cached_property
     def _rows(self) -> dict[str, FaultType]:

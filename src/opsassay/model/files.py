@@ -22,7 +22,10 @@ W = TypeVar("W", bound=Written)
 
 
 def load_yaml(path: Path, model: type[W]) -> W:
-    """Return the *model* in the YAML file at *path*; raises ConfigError naming file, line and field."""
+    """Return the *model* in the YAML file at *path*; raises ConfigError naming file, line and field.
+
+    Raises UserError when the file cannot be read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -33,7 +36,10 @@ def load_yaml(path: Path, model: type[W]) -> W:
 
 
 def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W:
-    """Return the *model* in *text*; *name* stands for the file in errors, which name *lines* too where there are any."""
+    """Return the *model* in *text*; *name* stands for the file in errors, which name *lines* too where there are any.
+
+    Raises ConfigError.
+    """
     require_small(text, name)
     try:
         node = yaml.compose(text, Loader=YAML_LOADER)

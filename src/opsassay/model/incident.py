@@ -65,8 +65,8 @@ class Window(Noun):
 class Alert(Noun):
     """An alert rule that fired; *value* and *threshold* share the unit of the signal.
 
-    *signal* is a golden signal of a service, or in a trial something of the system's state (`AlertSignal`); *severity* is
-    known in trials alone.
+    *signal* is a golden signal of a service, or in a trial something of the system's state (`AlertSignal`); *severity*
+    is known in trials alone; *time_ns* is UTC.
     """
 
     time_ns: int
@@ -92,7 +92,11 @@ class Incident(Artefact):
 
 
 class EffectCheck(Noun):
-    """Whether the fault's own signature was seen, measured against the moments before."""
+    """Whether the fault's own signature was seen, measured against the moments before.
+
+    *before* and *after* are the number that *signature* describes, before the fault and under it; it passes when
+    *after* reaches *threshold*. *seconds* is how long after the first fault began to act the check ended.
+    """
 
     signature: str
     before: float

@@ -28,7 +28,10 @@ def complete(fault: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def complete_disturbance(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an incident without a fault: ``disturbance``, and ``factor`` of a load surge."""
+    """Return the parameters of an incident without a fault: ``disturbance``, and ``factor`` of a load surge.
+
+    Raises NotFoundError for another disturbance, UserError for another parameter or a factor that is none.
+    """
     parameters: dict[str, Any] = {"disturbance": "quiet", **given}
     kind = parameters["disturbance"]
     if kind not in DISTURBANCES:

@@ -47,7 +47,7 @@ class RunStatus(StrEnum):
 
 
 class Run(Artefact):
-    """run.json of one solver on one incident or scenario."""
+    """run.json of one solver on one incident or scenario; its instants are nanoseconds of UTC wall clock."""
 
     cell: str
     attempt: int

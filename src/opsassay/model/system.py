@@ -136,7 +136,10 @@ class Store(Written):
 
 
 class Slo(Written):
-    """What users are promised; also the thresholds of the golden-signal alerts."""
+    """What users are promised; also the thresholds of the golden-signal alerts.
+
+    *error_rate* is a share of the requests, *saturation* a share of the limit of CPU or memory.
+    """
 
     error_rate: float = Field(default=0.05, gt=0, lt=1)
     latency_p99_ms: float = Field(default=1000.0, gt=0)

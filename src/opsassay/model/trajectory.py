@@ -68,7 +68,10 @@ class Tick(Noun):
 
 
 class Timeline(Artefact):
-    """The system trajectory. Version 1 knew no entities and no load."""
+    """The system trajectory. Version 1 knew no entities and no load.
+
+    *cadence_s* is the time from a tick to the next one. All its instants are nanoseconds of UTC wall clock.
+    """
 
     SCHEMA_VERSION: ClassVar[int] = 2
     schema_version: int = 2
@@ -86,7 +89,10 @@ class Timeline(Artefact):
 
 
 def parse_timeline(text: str) -> Timeline:
-    """Return the timeline in *text*: a header, then one `Tick` a line; a torn last line is dropped."""
+    """Return the timeline in *text*: a header, then one `Tick` a line; a torn last line is dropped.
+
+    Raises ValueError or KeyError for another text.
+    """
     whole, _, _ = text.rpartition("\n")
     header, *lines = whole.splitlines()
     head = json.loads(header)

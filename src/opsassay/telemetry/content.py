@@ -36,6 +36,7 @@ def content_hash(path: Path) -> str:
     """Return the SHA-256 of a datapack: bytes of its tables and env.json, fields of incident.json but for the hash.
 
     Files that are not part of a datapack (injection.json of the public form) do not count.
+    Raises DatapackError for an incident.json that is none.
     """
     incident = path / INCIDENT
     try:
@@ -72,7 +73,10 @@ def write_datapack(
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside *path* that becomes *path* at the end, or vanishes when the block fails."""
+    """Yield an empty folder beside *path* that becomes *path* at the end, or vanishes when the block fails.
+
+    Raises DatapackError when *path* exists already.
+    """
     if path.exists():
         raise DatapackError(f"{path} exists already; remove it or choose another folder.")
     path.parent.mkdir(parents=True, exist_ok=True)

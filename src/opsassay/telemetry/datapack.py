@@ -62,7 +62,10 @@ class Datapack:
         return cls(path, incident, env)
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
-        """Return a lazy table: the columns of SCHEMA[*modality*], then extra ones; no rows when the file is missing."""
+        """Return a lazy table: the columns of SCHEMA[*modality*], then extra ones; no rows when the file is missing.
+
+        Raises DatapackError for a file that cannot be read or lacks a required column.
+        """
         return _scan(self.path, period, modality)
 
     def read(self, period: str, modality: str) -> pl.DataFrame:

@@ -40,8 +40,8 @@ def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
     """Write *datapack* as *mask* leaves it to *out*, which must not exist, and return it.
 
     The id stays, so that the truth is still found; env.json gets the mask under "mask". Whole traces are kept or left
-    out by a hash of trace_id and seed; logs and metrics are not sampled. Raises UserError when no span would be left
-    in a period whose traces are kept.
+    out by a hash of trace_id and seed; logs and metrics are not sampled. Raises UserError when no span would be left in
+    a period whose traces are kept, DatapackError for a damaged table and when *out* exists.
     """
     incident = _shortened(datapack.incident, mask)
     frames: dict[tuple[str, str], pl.DataFrame] = {}

@@ -76,6 +76,7 @@ class LockedSql:
     `read_parquet('abnormal_traces.parquet')`, with the bare names of the datapack's files, means the same tables.
     Each statement gets *timeout_s* of wall clock and gives at most *max_rows*; the worker process has *memory_mb* of
     address space. A worker that was killed or died is replaced for the next statement. Safe to share by threads.
+    Entering the block raises QueryError when no worker can be started.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ class Tree:
         write_noun(self._truth_folder(truth.id) / TRUTH, truth)
 
     def annotation(self, id_: str) -> Annotation | None:
-        """Return what `annotate` found for *id_*, None when it was not annotated."""
+        """Return what `annotate` found for *id_*, None when it was not annotated; raises DatapackError."""
         path = self.truth_path(id_) / ANNOTATION
         return read_noun(Annotation, path) if path.exists() else None
 
@@ -82,7 +82,7 @@ class Tree:
         write_annotation(self._truth_folder(id_), annotation)
 
     def ledger(self, id_: str) -> pl.DataFrame | None:
-        """Return the per-call record of what the fault itself introduced, None when there is none."""
+        """Return the per-call record of what the fault itself introduced, None when there is none; raises DatapackError."""
         path = self.truth_path(id_) / LEDGER
         if not path.exists():
             return None
@@ -239,7 +239,10 @@ def _case_in_place(folder: Path) -> Case:
 
 
 def read_public_annotation(folder: Path) -> Annotation | None:
-    """Return annotation.json of a folder in the public form, or one made from its causal_graph.json, or None."""
+    """Return annotation.json of a folder in the public form, or one made from its causal_graph.json, or None.
+
+    Raises DatapackError for a file that is none.
+    """
     if (folder / ANNOTATION).exists():
         return read_noun(Annotation, folder / ANNOTATION)
     return read_graph(folder / CAUSAL_GRAPH) if (folder / CAUSAL_GRAPH).exists() else None

@@ -28,7 +28,10 @@ class LogEvaluation:
     deadline: float
 
     def entries(self, query: LogQuery, start_ns: int, end_ns: int) -> Times:
-        """Return the numbers of the entries from *start_ns* to before *end_ns* that *query* means, in their order."""
+        """Return the numbers of the entries from *start_ns* to before *end_ns* that *query* means, in their order.
+
+        Raises LogqlError when it takes too long, RegexError for an expression that cannot be used.
+        """
         within = self.store.between(start_ns, end_ns)
         fits = self.store.fitting(query.selector, of_stream=True) & self.store.fitting(query.labels, of_stream=False)
         numbers = np.flatnonzero(fits[self.store.owners[within]]).astype(np.int64) + within.start
@@ -39,7 +42,11 @@ class LogEvaluation:
         return found
 
     def series(self, query: MetricQuery, steps_ns: Times) -> Vectors:
-        """Return the series of *query* at each of *steps_ns*; raises LogqlError for what is too much or takes too long."""
+        """Return the series of *query* at each of *steps_ns*; raises LogqlError for what is too much or takes too long.
+
+        A count is of the entries in (step - offset - range, step - offset]; rates are per second of the range. Raises
+        RegexError for an expression that cannot be used.
+        """
         if isinstance(query, RangeCount):
             return self._counted(query, steps_ns, self.store.sets.columns)
         if query.op == "sum" and isinstance(query.inner, RangeCount):  # all of them add up: groups are counted at once

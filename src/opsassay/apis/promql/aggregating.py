@@ -14,7 +14,11 @@ Grouping = Callable[[set[str]], set[str]]
 
 
 def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | None) -> Vectors:
-    """Return *vectors* aggregated by *op*; *limit* is k or the quantile at each step. Raises PromqlError."""
+    """Return *vectors* aggregated by *op*; *limit* is k or the quantile at each step. Raises PromqlError.
+
+    stddev and stdvar divide by the count: of all, and not of a sample. quantile lies between ranks linearly, at rank q
+    * (count - 1); it is -inf below q = 0 and +inf above 1.
+    """
     groups, owners = grouped(vectors.labels, grouping(names_of(vectors.labels)))
     if op in {"topk", "bottomk"}:
         assert limit is not None

@@ -33,7 +33,10 @@ ELEMENTWISE: Mapping[str, Elementwise] = {
 
 
 def applied(name: str, vectors: Vectors, numbers: Sequence[Values]) -> Vectors:
-    """Return the function *name* of each value of *vectors*; of `clamp` nothing is left where the least is the greater."""
+    """Return the function *name* of each value of *vectors*; *numbers* are its arguments, one value a step each.
+
+    Of `clamp` nothing is left where the least is the greater.
+    """
     found = ELEMENTWISE[name](vectors.values, *(number[None, :] for number in numbers))
     present = vectors.present
     if name == "clamp":

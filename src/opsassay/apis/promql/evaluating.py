@@ -51,7 +51,10 @@ class Evaluation:
         return require_distinct(found) if isinstance(found, Vectors) else found
 
     def samples(self, selector: promql.Expr) -> list[tuple[dict[str, str], Times, Values]]:
-        """Return labels, times and values of the samples of a range selector or subquery at the first step."""
+        """Return labels, times and values of the samples of a range selector or subquery at the first step.
+
+        Times are ms. Raises PromqlError, also when there are too many.
+        """
         with np.errstate(all="ignore"):
             windows = self._windows(selector)
         low, high = windows.positions(windows.low)[:, 0], windows.positions(windows.high)[:, 0]

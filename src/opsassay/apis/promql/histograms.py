@@ -17,6 +17,13 @@ def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[],
 
     All histograms with the same bounds are worked out together. *in_time* is asked again and again, and raises when it
     has taken too long.
+    *quantile* has one value a step, the result the shape (histograms, steps). With rank = quantile * count of the
+    bucket +Inf and b the first bucket that holds rank or more observations (counts are cumulative):
+
+        begin + (bound[b] - begin) * (rank - count[b-1]) / (count[b] - count[b-1])
+
+    *begin* is the bound before, 0 for the first bucket; a first bound of 0 or less is the answer itself, and within
+    +Inf the last finite bound is. Needs +Inf and another bucket, else NaN.
     """
     bound_of = {text: _bound(text) for text in {labels.get(BOUND, "") for labels in buckets.labels}}
     given = [bound_of[labels.get(BOUND, "")] for labels in buckets.labels]

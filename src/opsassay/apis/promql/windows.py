@@ -91,7 +91,7 @@ class Windows:
     def reduced(self, values: Values, reduce: Reducer, skip: int = 0) -> Values:
         """Return *reduce* over each range of *values*, its first *skip* samples left out; 0 where nothing is left.
 
-        Raises PromqlError when the ranges hold too much.
+        The result has the shape (series, steps). Raises PromqlError when the ranges hold too much.
         """
         if int(self.counts.sum(axis=1)[self.timeline].sum()) > MOST_SAMPLES:
             raise too_many_samples()
@@ -104,10 +104,20 @@ class Windows:
 
 
 Result = tuple[Values, Present]
+"""Values of the shape (series, steps), and which of them are there."""
 
 
 def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Result:
-    """Return the growth in each range, extrapolated towards its ends: increase, rate (*per_second*), delta."""
+    """Return the growth in each range, extrapolated towards its ends: increase, rate (*per_second*), delta.
+
+    With growth = last - first (of a counter plus what it had each time before it began again), sampled the time between
+    these two samples, before and after those from the range's ends to them, in seconds:
+
+        increase = growth * (sampled + before + after) / sampled,  rate = increase / length of the range
+
+    A side is half the mean distance of samples where it is 1.1 times that distance or longer; of a counter *before*
+    ends where it would have been 0, first / growth * sampled ahead of the first sample. Needs two samples.
+    """
     first = windows.values_at(windows.low)
     growth = windows.values_at(windows.high - 1) - first
     if counter and len(begun_again := np.flatnonzero(windows.store.begun_again[windows.numbers])):

@@ -13,14 +13,20 @@ T = TypeVar("T")
 
 
 class Draws:
-    """Draws for one *purpose* from one *seed*; another purpose is another stream."""
+    """Draws for one *purpose* from one *seed*; another purpose is another stream.
+
+    It is PCG64 started with the first 128 bits of SHA-256 of the seed and the words of the purpose, joined by NUL.
+    """
 
     def __init__(self, seed: int, *purpose: str) -> None:
         text = "\0".join((str(seed), *purpose))
         self._stream = np.random.PCG64(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big"))
 
     def integers(self, count: int, low: int, high: int) -> NDArray[np.int64]:
-        """Return *count* whole numbers from *low* to *high*, both included."""
+        """Return *count* whole numbers from *low* to *high*, both included.
+
+        Each is low + u mod (high - low + 1) with u the upper 53 bits of a raw draw.
+        """
         raw: NDArray[np.uint64] = self._stream.random_raw(count)
         return (raw >> np.uint64(11)).astype(np.int64) % (high - low + 1) + low
 

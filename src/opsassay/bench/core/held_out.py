@@ -28,7 +28,10 @@ class HeldOutSeeds(Written):
 
 
 def held_out_seeds(name: str, secret: Path, count: int) -> list[int]:
-    """Return the *count* seeds of the task called *name* by what stands in the file *secret*; raises UserError."""
+    """Return the *count* seeds of the task called *name* by what stands in the file *secret*; raises UserError.
+
+    Seed n is the first 16 bytes of HMAC-SHA256(secret, "NAME/n"), big-endian, with n from 1.
+    """
     try:
         key = secret.read_bytes().strip()
     except OSError as error:

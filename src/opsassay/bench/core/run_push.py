@@ -49,6 +49,7 @@ class RunPush(Background):
     """A thread that sends what goes on in the attempts that begin in *store* to the receiver at *url* while the block runs.
 
     With the end of the block `graded` sends what was graded; *on_problem* hears of what was not taken, once each.
+    Raises UserError for what is no URL.
     """
 
     def __init__(self, store: RunStore, url: str, on_problem: Callable[[str], None]) -> None:

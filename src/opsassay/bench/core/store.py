@@ -178,7 +178,7 @@ def read_diagnosis(run_dir: Path) -> Diagnosis | None:
 
 
 def read_verdicts(run_dir: Path) -> list[Verdict]:
-    """Return every verdict of an attempt, also those of repeated gradings, by file name."""
+    """Return every verdict of an attempt, also those of repeated gradings, by file name; raises DatapackError."""
     return [read_noun(Verdict, path) for path in sorted((run_dir / VERDICTS).glob("*.json"))]
 
 

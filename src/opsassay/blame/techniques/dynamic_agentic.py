@@ -82,6 +82,7 @@ def dynamic_agentic(
     """Propose, test and decide; with no candidate confirmed the most suspect one stands, and the reason says so.
 
     Raises UserError without *rerun*: there is nothing dynamic about a trace that cannot be run again.
+    Raises OperationError where the upstream of a re-run did not answer.
     """
     if rerun is None:
         raise UserError("The dynamic technique runs the system again; say how with --rerun, or use --technique static.")

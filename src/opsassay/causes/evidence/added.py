@@ -30,6 +30,12 @@ def added_time(
     weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness. With *whole*,
     groups of which less than COVERAGE has a counterpart are compared as they are: a fault may change every shape. With
     *few*, groups of less than MINIMUM_MATCHED calls are compared too, with UNKNOWN_SPREAD.
+    *value* is in milliseconds. Over the groups g of one *by* (equal in *within*), with n_g calls now and n0_g before,
+    and w_g = n_g / sum n_g:
+        added_ms = sum w_g (mean_g - mean0_g)      before_ms = sum w_g mean0_g
+        error    = sqrt(sum w_g^2 (s_g^2 / n_g + s0_g^2 / n0_g))      z = sum w_g (log_g - log0_g) / error
+    *log_g* and s_g^2 are mean and variance (ddof 1) of ln max(value, LOG_FLOOR_MS); s_g^2 is 0.01 at least, with less
+    than MINIMUM_MATCHED calls UNKNOWN_SPREAD at least. This is direct standardisation, with Welch's error per group.
     """
     matched = _added(frame, value, by, within, few=few)
     if not whole:
@@ -95,7 +101,10 @@ def _added(frame: pl.DataFrame, value: str, by: list[str], within: list[str], *,
 
 
 def since(calls: Calls, start_ns: int | None) -> Calls:
-    """Return *calls* without those of the abnormal window that ended before *start_ns*, the moment of the fault."""
+    """Return *calls* without those of the abnormal window that ended before *start_ns*, the moment of the fault.
+
+    *start_ns* is UTC; *calls* come back as they are where it is None or lies outside of that window.
+    """
     if start_ns is None or not calls.start_ns["abnormal"] < start_ns < calls.end_ns["abnormal"]:
         return calls
     keep = (pl.col("period") == "normal") | (pl.col("end_ns") >= start_ns)

@@ -15,8 +15,9 @@ from opsassay.causes.reading.calls import Calls
 class OperationBaseline:
     """What is normal: one row per node, the false-alarm rate of the screens on the second half.
 
-    *nodes*: node, n, mean_ms, sd_ms, log_mean, log_sd, failed_share, rate_per_s, pauses (whether windows without a call
-    are normal for it). *limit*: the rate above which the baseline measures nothing.
+    *nodes*: the columns of `describe` and pauses (whether windows without a call are normal for it). *limit*: the rate
+    above which the baseline measures nothing.
+    *false_alarm_rate* is a share of windows, None where there is none.
     """
 
     nodes: pl.DataFrame
@@ -30,7 +31,11 @@ class OperationBaseline:
 
 
 def calibrate(calls: Calls, thresholds: Thresholds) -> OperationBaseline:
-    """Return the baseline of *calls*; the rate is None when no operation has enough calls for a single window."""
+    """Return the baseline of *calls*: nodes by the first half of the normal window, false alarms by the second.
+
+    false_alarm_rate is the share of windows of the second half that are slow, erroring or missing by `flag_windows`
+    (OpenRCA 2.0, E.2), None when no operation has enough calls for a single window.
+    """
     normal = calls.entries.select(NEEDED).filter(pl.col("period") == "normal")
     middle = (calls.start_ns["normal"] + calls.end_ns["normal"]) // 2
     seconds = calls.seconds("normal") / 2
@@ -57,7 +62,11 @@ def _with_pauses(nodes: pl.DataFrame, entries: pl.DataFrame, start_ns: int, end_
 
 
 def describe(entries: pl.DataFrame, seconds: float) -> pl.DataFrame:
-    """Return per node what its calls look like over *seconds* of wall clock."""
+    """Return per node what its calls look like over *seconds* of wall clock.
+
+    Columns: node, n (calls), mean_ms, sd_ms (ddof 1, 0 for one call), log_mean and log_sd (of ln of the duration in ms,
+    at least 0.001), failed_share in [0, 1], rate_per_s = n / *seconds*.
+    """
     logged = pl.col("duration_ms").clip(lower_bound=0.001).log()
     return (
         entries.group_by("node")

@@ -27,6 +27,8 @@ class Hypothesis:
 
     *slow*: the (caller, peer) links that show it, of *tells* in its class that tell; *links*: all that may be hit.
     *added_ms*: what calls wait at least to count, *stores*: whether it shows on links to stores alone.
+    *support*: the log likelihood ratios of `with_support`, each capped at most_of_one_link either way, summed over the
+    class less those outside it.
     """
 
     place: str

@@ -50,7 +50,7 @@ class Links:
     kinds: pl.DataFrame
 
     def of(self, kinds: pl.Expr) -> pl.DataFrame:
-        """Return the calls of *kinds*."""
+        """Return the calls of the kinds for which *kinds*, an expression over the columns of `kinds`, is true."""
         flags = self.kinds.select(kinds.fill_null(value=False)).to_series()
         return self.calls.filter(flags.gather(self.calls.get_column("kind")))
 
@@ -93,8 +93,9 @@ class LinkCalls(Links):
     def hit(self, added_ms: float = 0.0, kinds: pl.Expr | None = None) -> pl.DataFrame:
         """Return the calls (of *kinds*) that can tell: kind, period, waited_ms and *hit*.
 
-        A call is hit that is broken, or waited for as much longer as the limits ask. *added_ms*: by how much at least,
-        where that is more.
+        A call is hit that is broken, or for which waited_ms > max(ratio * usual_ms, usual_ms + max(*added_ms*,
+        limits.added_ms)), with the limits of SignatureThresholds. A call that is not broken and whose waiting is not
+        known is left out.
         """
         usual, calls = pl.col("usual_ms"), self.calls if kinds is None else self.of(kinds)
         limit = pl.max_horizontal(self.limits.ratio * usual, usual + max(added_ms, self.limits.added_ms))
@@ -106,7 +107,9 @@ class LinkCalls(Links):
         """Return one row per link: caller_service, peer, link, protocol, n, k (calls and *hits* now), n0, k0 (before), p.
 
         What was before is drawn towards all links of the protocol by a prior worth *prior_calls*, so that a link that
-        was rarely called can tell. *p*: Fisher's exact test of more hits than before.
+        was rarely called can tell: n0 + prior_calls and k0 + round(prior_calls * rate), rate being hits over calls of
+        the protocol before (nothing is added where it had none). *p*: Fisher's exact test of at least k hits among n,
+        of k + k0 hits among n + n0 calls.
         """
         now, hit = pl.col("period") == "abnormal", pl.col("hit")
         cell = hits.select(pl.col("kind").cast(pl.Int64) * 4 + now.cast(pl.Int64) * 2 + hit.cast(pl.Int64)).to_series()
@@ -172,8 +175,9 @@ def _with_usual(kinds: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> pl.DataFrame:
     """Add *support* to the rows of `counted`, and *slow* and *spared* where that *tells*.
 
-    It is the log likelihood of the calls now when the fault hits *share* of them, less that at the baseline's rate; 0
-    without a baseline.
+    It is the log likelihood of the calls now when the fault hits *share* of them, less that at the baseline's rate,
+    natural logarithms: k ln(h / u) + (n - k) ln((1 - h) / (1 - u)) with u = (k0 + 0.5) / (n0 + 1) and h = max(*share*,
+    u); 0 without a baseline.
     """
     n, k, n0, k0 = (table.get_column(c).to_numpy().astype(float) for c in ("n", "k", "n0", "k0"))
     usual = (k0 + 0.5) / (n0 + 1.0)
@@ -188,7 +192,8 @@ def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> p
 def share_hit(table: pl.DataFrame, least: float, limits: LinkThresholds) -> float | None:
     """Return the share of calls that the fault hits, from the links of `counted` that suggest one.
 
-    None when none does, or when that share is below *least*.
+    It is sum k / sum n, at most most_hit, of the links whose p is below *suspicious*, else of all with a higher rate
+    than before when these together are no chance. None when there are none, or when that share is below *least*.
     """
     suspects = table.filter((pl.col("p") < limits.suspicious) & (pl.col("k") > 0))
     if not suspects.height:  # none by itself, but all may together

@@ -78,6 +78,12 @@ def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThr
     """Return whether *family* (cpu, memory, restart, unready) of *service* rose; *metrics* has a column `period`.
 
     *growth* is how many times its usual traffic the service has: so many times its usual processor use is no rise.
+    *metrics* is the metrics table and that column; processor use is in cores, memory in bytes. With *before* (mean) and
+    sd (ddof 1) of the normal window and *now*, the upper quartile of the abnormal one, the largest rise of the
+    service's pods counts when now - growth * before >= least and now >= ratio * growth * before (or the limit of the
+    resource is used up, growth being below ratio), when now - before >= dominance * the largest rise of any service,
+    and when (now - before) / sd is above the critical one of z_levels. Restarts count when one was added, unready when
+    readiness fell.
     """
     if family in _COUNTED:
         return _counted(metrics, service, family)
@@ -92,7 +98,7 @@ def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThr
 
 
 def host_raised(metrics: pl.DataFrame, host: str, limits: ResourceThresholds) -> Raised:
-    """Return whether the processor use of *host* rose, among the largest of all hosts."""
+    """Return whether the processor use of *host*, in cores, rose by the rule of `raised`, among all hosts."""
     levels = _levels(_of_hosts(metrics), pl.col("attr.k8s.node.name"))
     mine = levels.filter(pl.col("owner") == host).head(1)
     if not mine.height:

@@ -79,7 +79,10 @@ def _moments(calls: Calls, period: str, limits: PaceThresholds) -> int:
 
 
 def moment_of(calls: Calls, period: str, limits: PaceThresholds) -> pl.Expr:
-    """Return in which moment of *period* a call began."""
+    """Return in which moment of *period* a call began.
+
+    An expression over rows with time_ns that gives a number from 0 on; moments of a period are equally long.
+    """
     count, start_ns = _moments(calls, period, limits), calls.start_ns[period]
     length_ns = max(calls.end_ns[period] - start_ns, NANO)
     # In whole numbers: in floats a call on the first nanosecond of a moment may be in the one before.

@@ -104,6 +104,7 @@ def rose(table: pl.DataFrame, thresholds: Thresholds, *, backed: bool = False) -
     """Return the rows of `added_time` that rose clearly: in certainty, in milliseconds and in proportion.
 
     *backed*: something else shows the fault already, so less certainty is asked.
+    z > limits.z (z_backed when *backed*), added_ms > limits.added_ms, and added_ms > (limits.ratio - 1) * before_ms.
     """
     limits = thresholds.signature
     much = (pl.col("added_ms") > limits.added_ms) & (pl.col("added_ms") > (limits.ratio - 1) * pl.col("before_ms"))
@@ -123,7 +124,11 @@ def with_outcome(scene: Scene, exits: pl.DataFrame) -> pl.DataFrame:
 
 
 def beyond(scene: Scene, exits: pl.DataFrame, hit: pl.Expr, by: str, minimum: int = 2) -> frozenset[int]:
-    """Return the ids of abnormal exits with *hit*, in the groups *by* where they are beyond chance."""
+    """Return the ids of abnormal exits with *hit*, in the groups *by* where they are beyond chance.
+
+    *hit* is an expression over *exits*, *by* a column of it, *minimum* the hits below which a group is none; the test
+    is that of `beyond_chance`.
+    """
     table = exits.with_columns(hit=hit)
     now, before = (table.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
     thresholds = scene.thresholds.model_copy(update={"minimum_errors": minimum})

@@ -75,7 +75,10 @@ def memory_raised(scene: Scene) -> SignatureCheck:
 
 
 def gc_raised(scene: Scene) -> SignatureCheck:
-    """Look for a garbage collector that works more than twice as long per second."""
+    """Look for a garbage collector that works more than twice as long per second.
+
+    And by more than 0.01 s per second, by the sums of histograms (s) whose name has "gc" in it.
+    """
     rows = scene.histograms.filter(
         pl.col("metric").str.contains("gc", literal=True)
         & (pl.col("service_name") == scene.root)

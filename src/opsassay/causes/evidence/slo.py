@@ -86,7 +86,12 @@ class Alarms:
 
 
 def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Alarms:
-    """Return the alarms of the surface of *calls*."""
+    """Return the alarms of the surface of *calls*.
+
+    With the numbers of *slo*: latency by `added_time` with z > z (suspects: z_directed), added_ms > latency_added_ms
+    and added_ms > (latency_factor - 1) * before_ms; errors by `beyond_chance`; silence of a consumer that handled less
+    than missing_share of its messages per second, where missing_calls at least were expected.
+    """
     felt = surface_entries(calls, slo.surface)
     slower = added_time(felt.filter(~pl.col("ended_early")), "felt_ms", ["node"], ["shape"], whole=True, few=True)
     found: dict[str, dict[str, int | None]] = {}

@@ -73,10 +73,14 @@ class NodeState:
 
 
 def windows(entries: pl.DataFrame, nodes: pl.DataFrame, start_ns: int, end_ns: int, samples: int = 5) -> pl.DataFrame:
-    """Return one row per node and window: node, window, from_ns, width_ns, n, expected, mean_ms, log_mean_now, failed.
+    """Return one row per node and window, sorted: the columns of *nodes* and what the calls of each window were.
 
-    The width doubles from 3 s until the baseline rate fills a window with *samples* calls; a window that would reach
-    beyond *end_ns* is left out, and so are nodes without a baseline of that many calls.
+    *nodes* are those of `describe`. Added are width_ns, expected (calls by the baseline's rate), window (from 0 on),
+    from_ns (its start), now (calls in it), mean_now_ms, log_mean_now (of ln of the duration in ms, at least 0.001),
+    failed (calls), first_failed_ns and first_ns (start of the first failed call, and of the first call); null where a
+    window has no call, but for now and failed. The width is 3 s * 2^m with the least m >= 0 at which rate_per_s fills a
+    window with *samples* calls; a window that would reach beyond *end_ns* is left out, and so are nodes without a
+    baseline of that many calls.
     """
     steps = ((pl.lit(samples) / (pl.col("rate_per_s") * SPAN_WINDOW_S)).log(2).ceil().clip(lower_bound=0)).cast(
         pl.Int64
@@ -117,7 +121,16 @@ def windows(entries: pl.DataFrame, nodes: pl.DataFrame, start_ns: int, end_ns: i
 
 
 def flag_windows(frame: pl.DataFrame, thresholds: Thresholds) -> pl.DataFrame:
-    """Add *slow*, *erroring* and *missing* to the rows of `windows`."""
+    """Add *slow*, *erroring* and *missing* to the rows of `windows`.
+
+    With the numbers of *thresholds* and tau as in `adaptive_multiplier`, of the baseline's mean and sd / mean:
+    - slow: now >= 3, mean_now_ms - mean_ms > minimum_added_ms, and either mean_now_ms > tau * mean_ms or both z >
+      z_critical and mean_now_ms > minimum_ratio * mean_ms, where z = (log_mean_now - log_mean) sqrt(now) / max(log_sd,
+      0.1)
+    - erroring: failed >= minimum_errors and failed / now > error_share + p + z_critical sqrt(p (1 - p) / now), p =
+      failed_share
+    - missing: now = 0, expected >= expected_when_missing, and the node does not pause
+    """
     t = thresholds
     mean_ms = frame.get_column("mean_ms").to_numpy()
     cv = frame.get_column("sd_ms").to_numpy() / np.maximum(mean_ms, 1e-6)
@@ -150,6 +163,7 @@ def node_states(
     *entries* are those of the abnormal window *span* (ns), *normal* all of the normal window, *nodes* the calibrated
     baseline, *slower* the added time of what is felt at each node. A node is slow or missing when windows or the whole
     say so, erroring beyond chance.
+    Onsets are ns of UTC: that of a first call, for missing the start of the window.
     """
     flagged = flag_windows(windows(entries, nodes, *span, samples=thresholds.minimum_samples), thresholds)
     onsets: dict[str, dict[str, int]] = {}
@@ -220,7 +234,10 @@ def beyond_chance(
     """Return the groups in which *column* is true more often than *normal* foretells, with its first time (ns).
 
     The forecast is beta-binomial: the group's own baseline, drawn towards that of the whole system by a prior worth
-    *prior_calls* calls, so that a rare operation of a system that never failed needs few failures to stand out.
+    *prior_calls* calls, so that a rare operation of a system that never failed needs few failures to stand out. With
+    hits0 of n0 before and pooled = (hits of all + 0.5) / (calls of all + 1), a group counts when P(X >= hits) <
+    *chance* for X of n draws with probability Beta(hits0 + prior_calls * pooled, n0 - hits0 + prior_calls * (1 -
+    pooled)), and hits >= minimum_errors.
     """
     now = entries.group_by(by).agg(
         n=pl.len(), hits=pl.col(column).sum().cast(pl.Int64), first=pl.col("time_ns").filter(column).min()

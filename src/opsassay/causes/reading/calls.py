@@ -34,15 +34,16 @@ class Calls:
     (service::operation), pod, kind, duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores),
     exit_gap_ms (between its exits and their callees), felt_ms (by the load generator), failed, own_error (failed, and
     blames no other service), cut_short (a usual callee is missing), felt_failed, ended_early (failed, in less than its
-    node's usual time), any_failed_exit, logged_error,
-    response_bytes, caller_entry (null at the surface), surface (bool), shape (a hash of the set of callees).
+    node's usual time), any_failed_exit, logged_error, response_bytes, caller_entry (null at the surface), surface
+    (bool), shape (a hash of the set of callees).
     *exits*: exit (dense id), period, caller_entry (null for a load generator), caller_node, caller_service,
-    name, time_ns, end_ns, duration_ms, failed, asynchronous, callee_entry, callee_node and callee_service (the expected
-    ones when absent), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start), lag_ms (the
-    same of messages),
-    callee_ms (while the exit lasted), overrun (the callee worked on when the exit ended), critical (the share of it
-    that the caller waited for nothing else: parallel calls wait for the last).
+    from_generator, virtual (no span of its own: the callee's stands in), name, time_ns, end_ns, duration_ms, failed,
+    asynchronous, callee_entry, callee_node and callee_service (the expected ones when absent), usual_service (that of
+    the baseline, where it had one), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start),
+    lag_ms (the same of messages), callee_ms (while the exit lasted), overrun (the callee worked on when the exit
+    ended), critical (the share of it that the caller waited for nothing else: parallel calls wait for the last).
     *notes*: what was odd about the spans, in sentences.
+    *start_ns* and *end_ns*: of the windows by period, UTC. Dense ids count rows from 0 on, before any are filtered out.
     """
 
     entries: pl.DataFrame
@@ -59,7 +60,10 @@ class Calls:
 
 
 def read_calls(pack: Datapack) -> Calls:
-    """Return the calls of *pack*; load generators are left out, what they felt is kept at the surface."""
+    """Return the calls of *pack*; load generators are left out, what they felt is kept at the surface.
+
+    Raises DatapackError for a table that cannot be read.
+    """
     generators = pack.load_generators()
     spans = read_spans(pack)
     entries, entry_of = _entries(spans)

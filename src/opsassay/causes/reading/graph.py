@@ -11,9 +11,10 @@ from opsassay.causes.reading.calls import Calls
 
 @dataclass(frozen=True)
 class SystemGraph:
-    """Components are ``type|name``. *edges*: (source, kind, target), kinds calls, calls_async, includes, routes_to, runs.
+    """Components are ``type|name``; calls run from the caller's span to the callee's.
 
-    Calls run from the caller's span to the callee's.
+    *edges*: (source, kind, target) with the kinds calls and calls_async (span to span), includes (service to span),
+    routes_to (service to pod), runs (pod to container) and schedules (host, ``node|name``, to pod).
     """
 
     components: frozenset[str]
@@ -66,7 +67,10 @@ class SystemGraph:
 
 
 def infer_graph(calls: Calls, metrics: pl.DataFrame) -> SystemGraph:
-    """Return the graph that *calls* and the labels of *metrics* show; load generators are no part of it."""
+    """Return the graph that *calls* and the labels of *metrics* show; load generators are no part of it.
+
+    *metrics* is the metrics table: service_name and the attributes k8s.pod.name, k8s.container.name and k8s.node.name.
+    """
     edges: set[tuple[str, str, str]] = set()
     served = calls.entries.select("service", "node", "pod", key=pl.col("node").hash(1) ^ pl.col("pod").hash(2))
     for service, node, pod in served.unique("key").drop("key").iter_rows():

@@ -75,7 +75,7 @@ def index_of(series: pl.Series) -> Index:
 
 
 def read_spans(pack: Datapack) -> Spans:
-    """Return the spans of *pack* with their parents and roles."""
+    """Return the spans of *pack* with their parents and roles; raises DatapackError for a table that cannot be read."""
     found = read(pack)
     frame, parent, notes = found.frame, found.parent, list(found.notes)
     generator = frame.get_column("service").is_in(sorted(pack.load_generators())).to_numpy()

@@ -18,7 +18,9 @@ def with_waits(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame
     """Add own_ms, store_ms, exit_gap_ms, any_failed_exit and shape to *entries*, critical to *exits*.
 
     Of calls that overlap, the one that ends last is what the caller waits for; of an earlier one only the part before
-    that began. These parts sum up to the union of the exits' intervals, and an entry's own time is the rest of it.
+    that began. These parts sum up to the union of the exits' intervals: own_ms = duration_ms - their sum, store_ms is
+    the sum of those of stores, exit_gap_ms that of the positive gap_ms, and critical the part over the length of the
+    exit, in [0, 1].
     """
     size = entries.height
     waiting = exits.get_column("caller_entry").is_not_null() & ~(

@@ -44,8 +44,9 @@ class Terrain:
     """What the search walks on: node states (span names without the type), neighbours, and what was carried.
 
     *own*: the spans of the root service, by its component; of a host, those of each of its *parts* (what it runs).
-    *shared*: spans of other services in a pod of the root's, by span of the root. *crowded*: spans of other services on a
-    strained host of the root's, by host. *gates_off*: gates that are not asked.
+    *shared*: spans of other services in a pod of the root's, by span of the root. *crowded*: spans of other services on
+    a strained host of the root's, by host. *gates_off*: gates that are not asked. *began_ns*: when the fault began,
+    UTC.
     """
 
     root: Place

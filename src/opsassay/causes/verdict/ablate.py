@@ -37,6 +37,7 @@ def ablate(pack: Datapack, truth: Truth, settings: AnnotateSettings) -> Iterator
 
     Wrong roots are every other service; shams the same type at every service, on the halves of the normal window. A case
     without a fault on a service yields nothing.
+    Raises DatapackError as `open_pack` does, and UserError where the normal window is too short to be halved.
     """
     affected = [one for one in truth.affected() if one.services]
     if not affected:

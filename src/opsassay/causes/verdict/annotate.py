@@ -94,7 +94,8 @@ def annotate(
     """Return the annotation of *datapack* given the *faults* that were injected into it.
 
     *root* pretends that this service was the target, which is how wrong roots are tried; *slo* replaces that of
-    *settings*. Pure apart from reading the datapack, and deterministic. Raises DatapackError for an unreadable table.
+    *settings*. Pure apart from reading the datapack, and deterministic. Raises DatapackError for an unreadable table, a
+    window without spans, and too little memory.
     """
     settings = settings or AnnotateSettings()
     if slo is not None:

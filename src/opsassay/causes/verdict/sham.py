@@ -41,7 +41,8 @@ def sham(pack: Datapack, truth: Truth | None, type_: str, service: str) -> tuple
     """Return what to annotate when *type_* at *service* is pretended where nothing was broken.
 
     A no-fault incident is taken as it is; of any other the normal window is halved, and the pretended fault begins with
-    the second half. Raises NotFoundError for an unknown type.
+    the second half. Raises NotFoundError for an unknown type, UserError for a normal window that is too short to be
+    halved.
     """
     nothing = truth is not None and all(f.type == NO_FAULT for f in truth.faults)
     calm = pack if nothing else halves(pack)

@@ -62,10 +62,11 @@ class RunRecording:
 
 @dataclass(frozen=True)
 class Series:
-    """The readings of one depth in order of their start; *values* is NaN where there is none.
+    """The readings of one depth in order of their start; *values* are shares in [0, 1], NaN where there is none.
 
-    *failing* is a matrix (reading, name) over *names*; *missed* marks turns that the recorder missed, which say nothing,
-    unlike readings that were tried and got no answer.
+    *failing* is a matrix (reading, name) over *names*; *missed* marks turns that the recorder missed, which say
+    nothing, unlike readings that were tried and got no answer.
+    *started* and *ended* are ns of UTC, *ticks* the indices of the ticks that a reading is of.
     """
 
     ticks: Ints
@@ -96,7 +97,10 @@ class Series:
         return tuple(name for name, fails in zip(self.names, self.failing[row], strict=True) if fails)
 
     def without(self, subtracted: frozenset[str]) -> Series:
-        """Return the readings as if *subtracted* did not fail: each gives back its share of what is missing."""
+        """Return the readings as if *subtracted* did not fail: each gives back its share of what is missing.
+
+        value = 1 - (1 - value) * |failing without *subtracted*| / |failing|; where nothing fails by name it stays.
+        """
         ours = np.array([name in subtracted for name in self.names], dtype=bool)
         if not ours.any():
             return self
@@ -108,7 +112,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Probes:
-    """All probes in order of their start."""
+    """All probes in order of their start; *started* and *ended* are ns of UTC."""
 
     ids: tuple[str, ...]
     targets: tuple[str, ...]

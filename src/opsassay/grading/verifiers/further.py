@@ -110,7 +110,10 @@ def impact(evidence: RunEvidence, committed: Impact) -> tuple[Judgement, float |
 
 
 def blast_radius(evidence: RunEvidence, committed: BlastRadius, named: frozenset[str]) -> tuple[Judgement, float]:
-    """Judge which entities were touched that the truth does not name: by actions, or seen moved, replaced or gone."""
+    """Judge which entities were touched that the truth does not name: by actions, or seen moved, replaced or gone.
+
+    With it comes how many there are. *named* are those of the truth.
+    """
     name, ticks = "v_blast_radius", evidence.recording.timeline.ticks
     names = evidence.recording.names
     allowed = {names.get(name, name) for name in named | set(committed.also_allowed)}

@@ -17,7 +17,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class UserLoss:
-    """Weighted losses with their course: *times* ns, and what had been lost by then."""
+    """Losses with their course: *done* requests, *user_minutes* and *failed* requests, the last two weighted by kind.
+
+    *times* (ns of UTC) are the ends of the stretches, *minutes_by* and *failed_by* what had been lost by then.
+    """
 
     done: float
     user_minutes: float
@@ -27,7 +30,7 @@ class UserLoss:
     failed_by: Floats
 
     def when(self, words: str, limit: float) -> int | None:
-        """Return the instant at which *limit* of user-minutes or failed requests was crossed."""
+        """Return when *limit* was crossed, ns of UTC, None if never; *words*: "user-minutes", else failed requests."""
         course = self.minutes_by if words == "user-minutes" else self.failed_by
         crossed = np.flatnonzero(course > limit)
         return int(self.times[crossed[0]]) if len(crossed) else None
@@ -47,7 +50,10 @@ class Counts:
     failed: Floats
 
     def between(self, start_ns: int, end_ns: int) -> dict[str, tuple[float, float]]:
-        """Return kind of request to (done, failed) between two instants."""
+        """Return kind of request to (done, failed) between two instants.
+
+        Of the stretches that lie within them as a whole.
+        """
         inside = (self.times[:-1] >= start_ns) & (self.times[1:] <= end_ns)
         asked, lost = self.done[inside].sum(axis=0), self.failed[inside].sum(axis=0)
         return {kind: (float(a), float(b)) for kind, a, b in zip(self.kinds, asked, lost, strict=True)}
@@ -77,7 +83,12 @@ def loss_between(
     """Return what users lost between two instants, None when the load was not recorded.
 
     In every stretch between two readings the share of weighted requests that failed is the share of *users* who wait.
-    What failed already before the fault is subtracted kind by kind, as a share.
+    What failed already before the fault is subtracted kind by kind, as a share. Of stretch i, kind k and weight w_k,
+    with u_k the share of k that failed before *triggered_ns* (0 where that is None):
+        lost_ik      = max(failed_ik - done_ik u_k, 0)
+        user_minutes = users * sum over i of minutes_i * (sum over k of w_k lost_ik) / (sum over k of w_k done_ik)
+        failed       = sum over i and k of w_k lost_ik
+    A stretch that overlaps the time between the instants counts as a whole.
     """
     kinds, times = counts.kinds, counts.times
     if not kinds:

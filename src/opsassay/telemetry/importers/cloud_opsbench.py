@@ -49,6 +49,7 @@ def import_cloud_opsbench(source: Path, out: Path, on_case: OnCase | None = None
     The normal period ends where the first alert of the case begins. A root is the faulted object, without a fault record,
     since no case says when its fault began. A case without metrics is a truth alone.
     Left out are the cached answers of tools, the cluster's objects and the source code.
+    Raises UserError when *source* holds no such case.
     """
     expected = f"expected benchmark/SYSTEM/CATEGORY/N with {METADATA}."
     folders = folders_below(source, lambda f: (f / METADATA).exists(), expected)

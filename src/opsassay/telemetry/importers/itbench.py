@@ -44,6 +44,7 @@ def import_itbench(source: Path, out: Path, on_case: OnCase | None = None) -> Im
     broken in a file is in the notes of the report and left out: dangling ids, filters that are no regular expression,
     propagations without both ends, cycles (kept, and said), groups without an id. A file that is not YAML, or has
     neither groups nor entities, is failed.
+    Raises UserError when *source* holds no ground truth.
     """
     expected = f"expected folders with {V1} or {V2}."
     folders = folders_below(source, lambda f: (f / V1).exists() or (f / V2).exists(), expected)

@@ -53,6 +53,7 @@ def import_itbench_lite(source: Path, out: Path, on_case: OnCase | None = None) 
     The normal period ends when the first alert of the application became active, since the files do not say when the
     fault began. A root is named by the services that its group's filters match, or those of the nearest groups along the
     propagations. What cannot be had is in the notes; a scenario without usable telemetry is a truth alone.
+    Raises UserError when *source* holds no such scenario.
     """
     folders = folders_below(source, lambda f: (f / TRUTH).exists(), f"expected folders Scenario-N with {TRUTH}.")
     return import_sources(map(_source, folders), out, on_case)

@@ -73,6 +73,7 @@ def import_nezha(source: Path, out: Path, on_case: OnCase | None = None) -> Impo
     The normal period is the day's no-fault recording, the abnormal one begins at ``inject_time``, which is UTC
     (``inject_timestamp`` is about eight hours off on some mornings and is not used), and lasts as far as MINUTES files.
     Metrics are those within either period. Faults whose minutes are not there are reported as failed.
+    Raises UserError when *source* holds no list of faults, DatapackError for one that cannot be read.
     """
     expected = "expected a folder with rca_data/DATE/DATE-fault_list.json, and construct_data beside rca_data."
     roots = folders_below(source, lambda folder: any((folder / "rca_data").glob("*/*fault_list.json")), expected)

@@ -58,6 +58,7 @@ def import_openrca(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
     Two failures within the abnormal period of a record are one incident with two roots. What is not there, and files
     whose columns are not known, are in the notes of the report; a failure without any telemetry is failed.
+    Raises UserError when *source* holds no record.csv, DatapackError for one that lacks a column.
     """
     expected = "expected a system's folder with record.csv and telemetry/YYYY_MM_DD."
     systems = list(folders_below(source, lambda f: (f / "record.csv").exists(), expected))

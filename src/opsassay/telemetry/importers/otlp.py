@@ -58,6 +58,7 @@ def import_otlp(source: Path, out: Path, on_case: OnCase | None = None) -> Impor
 
     Files and lines that cannot be read are in the notes of the report and the rest is used; a case without spans,
     logs or metrics in one of its periods is failed. The folder's name is taken as the name of the system.
+    Raises UserError when *source* holds no such folder.
     """
     expected = "expected a folder with normal/ and abnormal/ of OTLP files, or a folder of those."
     folders = folders_below(source, lambda f: all((f / period).is_dir() for period in PERIODS), expected)

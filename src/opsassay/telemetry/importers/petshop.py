@@ -44,6 +44,7 @@ def import_petshop(source: Path, out: Path, on_case: OnCase | None = None) -> Im
     All no-issue rows are the normal period and all rows of the issue the abnormal one, whichever was recorded first. A
     microservice keeps its whole node string as its name; a cell that is empty in a column that exists is a row without
     a value. A system without its no-issue file has no normal period: each of its issues is reported as failed.
+    Raises UserError when *source* holds no such system.
     """
     expected = "expected a system's folder with noissue/metrics.csv and test/issue_N, or a folder of those."
     systems = list(folders_below(source, _is_system, expected))

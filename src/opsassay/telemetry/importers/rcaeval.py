@@ -41,6 +41,7 @@ def import_rcaeval(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
     Columns whose name has no service, and files that are not there, are in the notes of the report. Faults without a
     type in the catalogue (disk, socket, the code-level ones of RE3) keep their service as the root cause.
+    Raises UserError when *source* holds no such run.
     """
     expected = f"expected folders SERVICE_FAULT/N with {_INJECTED} and {' or '.join(_METRICS)}."
     return import_sources(_cases(folders_below(source, lambda f: (f / _INJECTED).exists(), expected)), out, on_case)

@@ -20,8 +20,9 @@ _TIMEOUT_S = 120.0  # a close flushes a whole recording to the disk
 class ReceiverControl:
     """Controls the receiver that runs on *state_dir*, from the same machine and the same user.
 
-    Every method raises LostError when no receiver answers there, and UserError for what the receiver refuses. The calls
-    are short except `close_session`, which waits for the disk; from an event loop use `asyncio.to_thread`.
+    Every method raises LostError when no receiver answers there, UserError for what the receiver refuses, and
+    OperationError for what its disk does. The calls are short except `close_session`, which waits for the disk; from an
+    event loop use `asyncio.to_thread`.
     """
 
     def __init__(self, state_dir: Path) -> None:

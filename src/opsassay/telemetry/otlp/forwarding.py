@@ -92,6 +92,7 @@ class Forwarder(Background):
     """A thread that sends the requests in the spool in *folder* to the receiver at *url* while the block runs.
 
     *refresh* has what was recorded until now put into the folder, where a session is recorded elsewhere.
+    Raises UserError for what is no URL.
     """
 
     def __init__(self, folder: Path, url: str, refresh: Callable[[], None] = lambda: None) -> None:

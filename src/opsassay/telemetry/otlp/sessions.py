@@ -20,7 +20,10 @@ class OverloadError(OperationError):
 
 
 class SpoolSession:
-    """One recording into one folder; its files are touched by the writer thread only, its tallies by the loop only."""
+    """One recording into one folder; its files are touched by the writer thread only, its tallies by the loop only.
+
+    Raises OperationError when nothing can be written there.
+    """
 
     def __init__(self, name: str, directory: Path) -> None:
         self.name, self.directory, self.opened_ns = name, directory, time.time_ns()
@@ -128,7 +131,10 @@ class SessionRecorder:
         self._sessions[name] = SpoolSession(name, directory)
 
     async def close_session(self, name: str) -> SessionStats:
-        """Stop recording *name* with everything on the disk; raises UserError for an unknown one."""
+        """Stop recording *name* with everything on the disk.
+
+        Raises UserError for an unknown one, OperationError when the disk refuses.
+        """
         session = self._sessions.pop(name, None)
         if session is None:
             raise UserError(f"There is no open session {name!r}; open: {', '.join(self._sessions) or 'none'}.")
@@ -138,7 +144,7 @@ class SessionRecorder:
         return session.stats(time.time_ns())
 
     async def close(self) -> None:
-        """Close every session and end the writer."""
+        """Close every session and end the writer; raises OperationError when the disk refused one of them."""
         failures = []
         for name in list(self._sessions):
             try:

@@ -85,7 +85,10 @@ def _scan(path: Path, offset: int = 0) -> Iterator[tuple[int, Frame]]:
 
 
 def frames_in(stream: BinaryIO, offset: int) -> Iterator[tuple[int, Frame]]:
-    """Yield what `frames_after` does of the open spool *stream*, whose file may be gone from its folder by now."""
+    """Yield what `frames_after` does of the open spool *stream*, whose file may be gone from its folder by now.
+
+    Raises DatapackError for a frame that is damaged.
+    """
     size = os.fstat(stream.fileno()).st_size
     stream.seek(offset)
     while offset + HEADER.size <= size:

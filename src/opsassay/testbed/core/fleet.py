@@ -45,7 +45,10 @@ class LoadCounters:
 
 @dataclass
 class Replica:
-    """One replica: its identity, its present process and what was last heard of it."""
+    """One replica: its identity, its present process and what was last heard of it.
+
+    *started_at* is monotonic; *gauges* are (monotonic time, {gauge: value}), in order.
+    """
 
     id: str
     service: str

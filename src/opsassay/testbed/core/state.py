@@ -57,7 +57,10 @@ class SystemState:
 
     @classmethod
     def of(cls, name: str) -> SystemState:
-        """Return the state of the system instance *name*, whether or not it exists."""
+        """Return the state of the system instance *name*, whether or not it exists.
+
+        Raises UserError for what is no name.
+        """
         if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
             raise UserError(f"{name!r} is no name for a running system; use letters, digits, '-' and '_'.")
         return cls(name, state_root() / "systems" / name)
@@ -225,7 +228,10 @@ def kill_all(processes: list[psutil.Process], timeout_s: float = 5.0) -> list[ps
 
 
 def clear_leftovers(state: SystemState) -> int:
-    """Undo what a killed supervisor left: its processes and its folder; return how many processes were ended."""
+    """Undo what a killed supervisor left: its processes and its folder; return how many processes were ended.
+
+    Raises OperationError when one of the processes does not end.
+    """
     for _ in range(3):  # a fork may have been on its way while we looked
         processes = marked_processes(state)
         if not processes:

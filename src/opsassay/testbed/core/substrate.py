@@ -51,7 +51,10 @@ class RunningSystem(Protocol):
         ...
 
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
-        """Raise when *plan* cannot be carried out here; ConfigError naming the line when it was read from *source*."""
+        """Raise when *plan* cannot be carried out here: NotFoundError or RefusedError.
+
+        For one that was read from the file *source* it is ConfigError, naming the line.
+        """
         ...
 
     def status(self) -> SystemStatus:
@@ -74,7 +77,7 @@ class RunningSystem(Protocol):
         ...
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Return the truth-side record of what faults cost since *since_ns*."""
+        """Return the truth-side record of what faults cost since *since_ns* (UTC), as `read_ledger` has it."""
         ...
 
     def probes(self, protected: Sequence[str] = ()) -> SystemProbes:
@@ -121,6 +124,7 @@ class Substrate(Protocol):
         """Start *system* under *name* and wait until it is ready; an *owned* one ends with this process.
 
         *isolation* None is the best level that there is.
+        Raises StartError when it does not get ready, UserError for what cannot be started here.
         """
         ...
 
@@ -147,7 +151,10 @@ class Substrate(Protocol):
         source: Path | None = None,
         within: str = "",
     ) -> None:
-        """Raise when *plan*, the field *within* of the file *source*, could not be carried out on a new *system* here."""
+        """Raise when *plan* could not be carried out on a new *system* here: NotFoundError or RefusedError.
+
+        For a plan that is the field *within* of the file *source* it is ConfigError, naming the line.
+        """
         ...
 
     def remove(self, name: str) -> Sequence[str]:

@@ -60,6 +60,7 @@ async def inject(system: S, plan: FaultPlan, repertoire: Repertoire[S], lease: a
     Each fault is journalled, applied, checked and undone by itself, the last one first; one that cannot be undone does not
     keep the others. The last event is ``done`` with the faults as they happened, a root label and an effect check for each
     (none without a fault), whether the system recovered from all, and notes.
+    Raises NotFoundError or RefusedError, before anything is done, for a plan that cannot be carried out now.
     """
     require(system.system, plan, repertoire.refusal, fleet=system.fleet)
     _check_free(system)

@@ -26,6 +26,15 @@ def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window,
     """Return the first firing of every (service, signal) between the end of *usual* and *end_ns*, in order of time.
 
     *traces* and *metrics* have the datapack's columns; *usual* is the stretch that tells what is normal.
+    Every TICK_S a tick looks at the requests that ended in the WINDOW_S before it. With count, errors and p99 (ms) of a
+    service in them and u its `usual_values`, these fire:
+
+        error_rate      count >= MIN_COUNT, errors >= MIN_ERRORS, errors / count > u.errors + slo.error_rate
+        latency_p99_ms  count >= MIN_COUNT, p99 > min(max(LATENCY_FLOOR_MS, u.p99 * slo.latency_ratio), slo.latency_p99_ms)
+        traffic_rps     u.count >= 2 * MIN_COUNT, count < u.count * slo.traffic_ratio
+        saturation      least of three readings in a row of a pod's share of its CPU or memory limit > slo.saturation
+
+    The rules are ours. Values are a share, ms, requests per second and a share; *end_ns* is UTC.
     """
     ticks = pl.DataFrame({"tick": range(usual.end_ns + _TICK_NS, end_ns + 1, _TICK_NS)}, schema={"tick": pl.Int64})
     handled = _handled(traces)
@@ -40,7 +49,8 @@ def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window,
 def firing(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, baseline: pl.DataFrame, at_ns: int) -> list[Alert]:
     """Return what fires at the instant *at_ns*, over the window that trails it, in order of service and signal.
 
-    *baseline* is what `usual_values` reported when the healthy stretch was still in the tables.
+    The rules are those of `alerts`. *baseline* is what `usual_values` reported when the healthy stretch was still in
+    the tables.
     """
     ticks = pl.DataFrame({"tick": [at_ns]}, schema={"tick": pl.Int64})
     recent = _handled(traces).filter(pl.col("ended_ns").is_between(at_ns - _WINDOW_NS, at_ns, closed="left"))
@@ -49,7 +59,11 @@ def firing(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, baseline: pl.D
 
 
 def usual_values(traces: pl.DataFrame, usual: Window) -> pl.DataFrame:
-    """Return per service the usual p99 (ms), share of errors and requests per window, of the stretch *usual*."""
+    """Return what is usual for each service in the stretch *usual*.
+
+    Columns: service_name; usual_p99, ms; usual_errors, share of the requests; usual_count, requests in WINDOW_S
+    seconds.
+    """
     return (
         _handled(traces)
         .filter(pl.col("ended_ns").is_between(usual.start_ns, usual.end_ns, closed="left"))

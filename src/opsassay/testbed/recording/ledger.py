@@ -17,6 +17,8 @@ def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
     Who gave up on a callee that a fault kept busy in the same trace has waited for it; who gave up on another has no line.
     Columns: time_ns, process, kind, ns, error, service, operation, callee, link, direction, there_ns, back_ns, trace_id,
     span_id; null where a kind has no such thing.
+    *since_ns* and time_ns are UTC. ns is what the fault itself introduced, or how long a caller waited because of it;
+    of a one_way line it is there_ns + back_ns, how long the request and its answer were under way.
     """
     schema = {
         "time_ns": pl.Int64, "process": pl.String, "kind": pl.String, "ns": pl.Int64, "error": pl.Boolean,

@@ -22,7 +22,10 @@ Clock = Callable[[], int]
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the machine: both clocks, runnable tasks beyond the cores, share of memory used, systems running."""
+    """One look at the machine: both clocks, runnable tasks beyond the cores, share of memory used, systems running.
+
+    *queued* is the load average of a minute less the number of cores.
+    """
 
     wall_ns: int
     steady_ns: int

@@ -55,7 +55,14 @@ def all_of(stages: Mapping[str, Metric], rates: Mapping[str, Metric]) -> dict[st
 
 
 def rates_of(judged: JudgedWorlds, mutated: JudgedWorlds, error: str | None) -> dict[str, Metric]:
-    """Return the rates over worlds and mutants; *error* is why they could not be judged."""
+    """Return the rates over worlds and mutants; *error* is why they could not be judged.
+
+    Of worlds and of mutants, by how many there are:
+
+        false_positive_rate = compliant worlds judged wrongly / compliant worlds
+        false_negative_rate = violating worlds judged wrongly / violating worlds
+        mutation_kill_rate  = mutants judged rightly / mutants
+    """
     if error is not None:
         return dict.fromkeys(RATES, unseen(error))
     noisy, missed, (alive, count) = judged.wrong(compliant=True), judged.wrong(compliant=False), mutated.wrong()

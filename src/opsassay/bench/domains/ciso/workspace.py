@@ -33,7 +33,7 @@ _PERSON = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for wha
 
 
 def begin(files: Mapping[str, bytes], folder: Path) -> None:
-    """Put *files* into *folder*, and under version control where there is git."""
+    """Put *files* into *folder*, and under version control where there is git; raises UserError when git fails."""
     place(files.items(), folder)
     if shutil.which("git") is not None:
         _git(folder, "init", "--quiet", "--initial-branch=main", "--template=")

@@ -36,7 +36,10 @@ class PlannedSolver(PlannedAgent):
     parameters: dict[str, Any] = Field(default_factory=dict)
 
     def solvers(self, folder: Path, settings: RunSettings) -> list[MethodSetup | Setup | str]:
-        """Return the agent or oracle, or every variant of the method; files are those of *folder*."""
+        """Return the agent or oracle, or every variant of the method; files are those of *folder*.
+
+        Raises ConfigError for parameters of what is no method, and as `solvers_named` and `methods_of`.
+        """
         asked = asked_method(self.name)
         if is_asked_method(self.name):
             return [*methods_of([AskedMethod(asked.name, asked.values, (self.parameters,))], folder)]

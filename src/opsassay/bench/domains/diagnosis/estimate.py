@@ -38,7 +38,10 @@ class Estimate:
 
 
 def estimate(store: RunStore, jobs: Sequence[IncidentJob], price: Price, *, again: bool = False) -> Estimate:
-    """Return what those of *jobs* will spend that have no result yet and ask a paid model."""
+    """Return what those of *jobs* will spend that have no result yet and ask a paid model.
+
+    Tokens of a run are the mean over earlier runs of its solver in *store*, else what is assumed.
+    """
     open_ = [job for job in jobs if again or store.finished(job.cell.hash) is None]
     paid = [job for job in open_ if isinstance(job.solver, Setup) and job.solver.paid]
     known: dict[str, list[dict[str, float]]] = {}

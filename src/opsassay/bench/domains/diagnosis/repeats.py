@@ -26,6 +26,7 @@ class SolverSummary:
     k graded runs; a success is an exact match, or the right service where an exact match is not asked for.
     *grounded_share* is PR / AnySvc, over cases whose cascade is verified, and *ungrounded* the share of these with the
     right service and no way to the symptom. *answer_time* is what a right answer took, from the beginning of its run.
+    Shares are in [0, 1]; *spent* is the sum over all runs, and *complexity* the mean over cases (`case_complexity`).
     """
 
     solver: str

@@ -46,7 +46,10 @@ class AskedMethod:
 
 
 def asked_method(text: str) -> AskedMethod:
-    """Return the method of ``-m``: ``NAME``, or ``NAME:PARAMETER=VALUE,...``; values parted by commas are a sweep."""
+    """Return the method of ``-m``: ``NAME``, or ``NAME:PARAMETER=VALUE,...``; values parted by commas are a sweep.
+
+    Raises ConfigError for a value that is no YAML.
+    """
     name, colon, given = text.rpartition(":")
     if text.startswith(COMMAND) or not colon or "=" not in given:
         return AskedMethod(text)

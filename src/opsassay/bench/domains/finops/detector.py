@@ -37,7 +37,13 @@ DEFAULTS = DetectorSettings()
 def detect(
     rows: Sequence[tuple[datetime, str, float]], settings: DetectorSettings = DEFAULTS
 ) -> list[tuple[datetime, str]]:
-    """Return the (time, slice) of *rows* of (time, slice, value) that *settings* call anomalous, by slice and time."""
+    """Return the (time, slice) of *rows* of (time, slice, value) that *settings* call anomalous, by slice and time.
+
+    *value* is in any unit. With m the median of values of the same weekday and hour (weekday alone for a daily series)
+    in a slice, and MAD the median of |value - m| over the slice, ``robust_z`` finds
+
+        |value - m| > threshold * max(1.4826 * MAD, least_spread * |m|)
+    """
     if not rows:
         return []
     frame = pl.DataFrame(rows, schema=["time", "slice", "value"], orient="row").sort("slice", "time")

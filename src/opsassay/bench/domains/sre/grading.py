@@ -98,7 +98,7 @@ def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
 
 
 def read_outcomes(run_dir: Path) -> tuple[TrialOutcome, ...]:
-    """Return what came of the trial in *run_dir* beside its verdict."""
+    """Return what came of the trial in *run_dir* beside its verdict; raises DatapackError."""
     return _lines(run_dir / OUTCOMES, TrialOutcome)
 
 
@@ -114,7 +114,7 @@ def _open_names(path: Path) -> dict[str, str]:
 
 
 def read_steps(run_dir: Path) -> tuple[TraceStep, ...]:
-    """Return the steps of the agent, none when it left no trace."""
+    """Return the steps of the agent, none when it left no trace; raises DatapackError."""
     return _lines(run_dir / TRACE, TraceStep)
 
 
@@ -135,6 +135,7 @@ def grade_trial(
 
     Another scenario than the one that the run was begun with is refused (UserError) unless it is a *what_if*; a what-if
     is written under a profile name of its own and never ranked.
+    Raises DatapackError for a run folder that is damaged.
     """
     run = read_run(run_dir)
     if run.item_hash != scenario.digest() and not what_if:

@@ -71,7 +71,10 @@ class AwaitedStage(LocalStage):
     folder: Path = Path()
 
     def start_agent(self) -> None:
-        """Say that all is ready, and wait for the first call, or for the word that there will be none."""
+        """Say that all is ready, and wait for the first call, or for the word that there will be none.
+
+        Raises OperationError when nobody calls in time.
+        """
         (self.folder / OPEN / READY).touch()
         deadline = time.monotonic() + MACHINERY.setup_s
         while not (self.folder / OPEN / ARRIVED).stat().st_size and not (self.folder / PRIVATE / _OVER).exists():

@@ -78,6 +78,7 @@ def operate(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
 
     It gets what an external agent gets in an exam: its files, its tools, a model if it needs one, limits, and the seal.
     Words of the command may also name {tools}, the tools' socket, and {kubeconfig}: on a cluster, unsealed, its own access.
+    Raises UserError for an agent that has to be sealed where no seal can be made.
     """
     outside = agent.outside()
     refusal = refusal_to_seal(agent.sealing, remote=agent.remote)

@@ -102,7 +102,10 @@ class TrialBundle:
         self._desk: OperatorDesk
 
     def prepare(self) -> None:
-        """Deploy the system, have it observed, let it warm up and require that it is healthy."""
+        """Deploy the system, have it observed, let it warm up and require that it is healthy.
+
+        Raises OperationError when it is not healthy.
+        """
         self.stage = self._stack.enter_context(self._setup)
         self._deployed = True
         deployed_ns = mark_phase(self._run_dir, "deployed")
@@ -118,7 +121,10 @@ class TrialBundle:
         _note_settings(self.stage, self._run_dir)
 
     def start(self) -> None:
-        """Apply the trigger, and wait until the alerts that the scenario begins with have fired."""
+        """Apply the trigger, and wait until the alerts that the scenario begins with have fired.
+
+        Raises OperationError when they do not fire.
+        """
         triggered_ns = mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
         self._broken.enter_context(self.stage.broken())
         _await_alerts(self._scenario, self._desk.watch, self._run_dir, triggered_ns, probes=self._probes)

@@ -45,7 +45,10 @@ HANDING_IN = frozenset({DIAGNOSIS_REPORT.name, MITIGATION_REPORT.name})
 
 
 class Trials:
-    """The results of the store at *root*, or those with *ids*; *problems* say, by folder, which cannot be graded."""
+    """The results of the store at *root*, or those with *ids*; *problems* say, by folder, which cannot be graded.
+
+    Raises UserError for a store in which no trial was ever begun.
+    """
 
     def __init__(self, root: Path, ids: Collection[str] | None = None) -> None:
         self.store = RunStore(require_trials(root))

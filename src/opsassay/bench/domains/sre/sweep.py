@@ -37,7 +37,11 @@ SETTINGS = tuple(itertools.starmap(Setting, itertools.product(FLOORS, STALLS_S, 
 
 @dataclass(frozen=True)
 class Swept:
-    """What one setting makes of all runs: counts over both classes, and whether hidden failures keep to one of them."""
+    """What one setting makes of all runs: counts over both classes, and whether hidden failures keep to one of them.
+
+    *hidden* are runs whose outcome passes and whose conjunction does not; *p_value* is that of Fisher's exact test of
+    hidden of outcome, deeper checks against D1.
+    """
 
     setting: Setting
     runs: int

@@ -27,13 +27,15 @@ BASELINE = "baseline"
 class TrialRow:
     """One judged trial. *conjunction* is the certificate; *spread* counts the hosts of the spread service at the end.
 
-    *alerts* says whether the scenario commits alerts to clear, and *repair_s* how long that took, None when they did not.
+    *alerts* says whether the scenario commits alerts to clear, and *repair_s* how long that took, None when they did
+    not.
     *right* is whether the agent said what the cause is, None where it was not asked, *diagnosis_s* after how long, and
-    *submitted* whether it said anything. *failed* names every predicate that failed, those that a scenario commits beyond
-    the paper's four among them.
-    *fl* and *fpc* are how near its diagnosis comes (NTAM). *tools* are its calls of each tool with how many failed,
-    *detoured* the services that it looked at and that are not on the chain, *covered* the share of the chain that it
-    looked at. *not_ranked* says why the agent is not ranked.
+    *submitted* whether it said anything. *failed* names every predicate that failed, those that a scenario commits
+    beyond the paper's four among them.
+    *fl* and *fpc* are how near its diagnosis comes (NTAM, in [0, 1]). *tools* are its calls of each tool with how many
+    failed, *detoured* the services that it looked at and that are not on the chain, *covered* the share of the chain
+    that it looked at. *not_ranked* says why the agent is not ranked.
+    *least_availability* is the share that V_temporal judged; *complexity* is ITBench's (Equation 6).
     """
 
     scenario: str

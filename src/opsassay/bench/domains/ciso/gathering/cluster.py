@@ -32,7 +32,10 @@ def gather_on_cluster(
 def fetch_on_cluster(
     fetcher: bytes, world: ComplianceWorld, folder: Path, limits: SealLimits = LIMITS
 ) -> tuple[Ended, Path]:
-    """Run *fetcher* in *folder*, which is empty, before *world*; return how it ended and its work folder."""
+    """Run *fetcher* in *folder*, which is empty, before *world*; return how it ended and its work folder.
+
+    Raises StartError when no seal can be made, UserError when there is no kubectl.
+    """
     view, work = folder / "view", folder / "work"
     for made in (view, work):
         made.mkdir()

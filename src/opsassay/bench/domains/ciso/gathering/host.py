@@ -50,7 +50,10 @@ def gather_on_host(files: Mapping[str, bytes], world: HostWorld, limits: SealLim
 
 
 def play_on_host(playbook: bytes, world: HostWorld, folder: Path, limits: SealLimits = LIMITS) -> tuple[Ended, Path]:
-    """Run *playbook* on *world* in *folder*, which is empty; return how it ended and its work folder."""
+    """Run *playbook* on *world* in *folder*, which is empty; return how it ended and its work folder.
+
+    Raises StartError when no seal can be made, UserError when there is no ansible-core.
+    """
     view, work, host = (folder / name for name in ("view", "work", "host"))
     for made in (view, work, host):
         made.mkdir()

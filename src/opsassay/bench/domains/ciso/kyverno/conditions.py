@@ -24,7 +24,10 @@ _ORDERS = {
 
 
 def hold(given: Any, context: Mapping[str, Any], where: str) -> bool:
-    """Return whether the conditions *given* hold in *context*: those of ``any`` and of ``all``, or a list of all."""
+    """Return whether the conditions *given* hold in *context*: those of ``any`` and of ``all``, or a list of all.
+
+    Raises UnsupportedError for what is not of the subset.
+    """
     blocks = {"all": given} if isinstance(given, list) else given
     if not isinstance(blocks, Mapping) or not set(blocks) <= {"any", "all"} or not blocks:
         raise UnsupportedError(f"{where} has neither any nor all.")
@@ -71,7 +74,10 @@ def _compiled(expression: str) -> Any:
 
 
 def resolved(value: Any, context: Mapping[str, Any], where: str) -> Any:
-    """Return *value* with its variables replaced by what they are; one alone keeps its type."""
+    """Return *value* with its variables replaced by what they are; one alone keeps its type.
+
+    Raises UnsupportedError for an expression that is none or finds nothing.
+    """
     if isinstance(value, list):
         return [resolved(one, context, where) for one in value]
     if not isinstance(value, str):

@@ -24,7 +24,10 @@ class _SkippedError(Exception):
 
 
 def satisfies(value: Any, pattern: Any) -> bool:
-    """Return whether *value* is as *pattern* wants it; where a condition does not hold nothing is expected."""
+    """Return whether *value* is as *pattern* wants it; where a condition does not hold nothing is expected.
+
+    Raises UnsupportedError for what is not of the subset.
+    """
     try:
         return _satisfies(value, pattern)
     except _SkippedError:

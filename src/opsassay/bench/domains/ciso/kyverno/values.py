@@ -32,7 +32,10 @@ _COMPARED = ("<=", ">=", "<", ">")
 
 
 def quantity(value: Any) -> Number | None:
-    """Return *value* as a number of base units, None when it is no number and no Kubernetes quantity or duration."""
+    """Return *value* as a number of base units, None when it is no number and no Kubernetes quantity or duration.
+
+    The base unit of a duration is the second; of a quantity it is what it has without a suffix, as cores or bytes.
+    """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
@@ -72,7 +75,8 @@ def wildcard(pattern: str, text: str) -> bool:
 def matches(pattern: Any, value: Any) -> bool:
     """Return whether the leaf *value* of an object, None where there is none, is as the leaf *pattern* wants it.
 
-    Raises UnsupportedError for a variable, which a pattern of the subset does not have.
+    Raises UnsupportedError for a variable, which a pattern of the subset does not have, for a text beyond MAX_LEAF and
+    for what is no value.
     """
     if isinstance(pattern, bool):
         return isinstance(value, bool) and value == pattern

@@ -54,8 +54,8 @@ def judge_by_rego(
 ) -> JudgedByRego:
     """Return what *policy* says of each of *inputs* (JSON texts), all in one seal.
 
-    An input that the seal's *limits* did not let
-    it come to is an error. Raises StartError when no seal can be made.
+    An input that the seal's *limits* did not let it come to is an error. Raises StartError when no seal can be made,
+    UserError when regorus is not installed.
     """
     if len(policy) > MAX_POLICY:
         return JudgedByRego(f"it has {len(policy)} bytes, more than {MAX_POLICY}")

@@ -22,7 +22,11 @@ IMPORTANCE_TOLERANCE = 0.01
 
 
 def grade_claims(task: AnomalyTask, claims: Sequence[Claim]) -> dict[str, Metric]:
-    """Return the metrics of an answer that keeps the contract."""
+    """Return the metrics of an answer that keeps the contract.
+
+    ``passed`` asks for an F1 of PASSING_F1 and, where importance is asked for, a rank_importance of PASSING_RANK.
+    ``detector_f1`` is F1 against the points that `detect` finds with its defaults.
+    """
     given = points_of(task, claims)
     true = set[Point]().union(*(one.points for one in task.truth))
     detected = set(detect([(time, slice_, cost) for time, slice_, cost in task.series.rows()]))

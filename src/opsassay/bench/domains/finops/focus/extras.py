@@ -42,7 +42,7 @@ def extra_rows(
 
 
 def budgets(world: World) -> pl.DataFrame:
-    """Return the budget and the forecast of every sub-account and month, whole micro-USD."""
+    """Return the budget and the forecast of every sub-account but the closed one and every month, whole micro-USD."""
     draws = Draws(world.seed, "budgets")
     rows = [
         (one.sub_id, f"{start:%Y-%m}", 100 * MICRO * draws.integer(5, 120), 100 * MICRO * draws.integer(5, 120))

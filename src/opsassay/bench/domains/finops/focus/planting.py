@@ -2,7 +2,8 @@
 
 What the tasks call an anomaly is a departure of more than `DEPARTURE` from what is usual. What is not planted stays within
 `NOISE` of its profile, so that the two never meet: natural cost departs from the median by at most
-1.04 / 0.96 - 1 = 8.4%, planted cost by at least 1.4 * 0.96 / 1.04 - 1 = 29%, or 1 - 0.6 * 1.04 / 0.96 = 35% downwards.
+1.04 / 0.96 - 1 = 8.3%, planted cost by at least 1.4 * 0.96 / 1.04 - 1 = 29%, or 1 - 0.6 * 1.04 / 0.96 = 35% downwards.
+A drift is looked at by day, over which noise averages out, and counts from 18% on.
 """
 
 from __future__ import annotations

@@ -73,7 +73,10 @@ class SubAccount:
 
 @dataclass(frozen=True)
 class Commitment:
-    """A commitment of one account: what it takes off a contracted price, and its share that nobody uses, permille."""
+    """A commitment of one account: what it leaves of a contracted price, and its share that nobody uses, permille.
+
+    *hourly_micros* is what it costs an hour, micro-USD.
+    """
 
     id: str
     category: str
@@ -86,7 +89,7 @@ class Commitment:
 
 @dataclass(frozen=True)
 class Resource:
-    """What is billed hour by hour: *base_micros* USD at list price where its *profile* is 1000 permille.
+    """What is billed hour by hour: *base_micros* micro-USD an hour at list price where its *profile* is 1000 permille.
 
     The profile follows the clock of *zone*. *negotiated* is what is left of a list price, permille. *area* names the
     anomaly task that looks at it, '' for none.

@@ -62,7 +62,7 @@ def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str
 
 
 def cells_right(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> float:
-    """Return F1 over cells: those that are right, of those that were given and those that were asked for.
+    """Return F1 over cells, 2 * right / (given + asked): those that are right, were given and were asked for.
 
     Names alone earn nothing, so that a list of all names is worth 0.
     """

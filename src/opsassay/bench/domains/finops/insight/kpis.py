@@ -1,4 +1,8 @@
-"""Four more questions, over KPIs of ITBench's E.1.1 that Table 26 leaves out."""
+"""Four more questions, over KPIs of ITBench's E.1.1 that Table 26 leaves out.
+
+Two of them differ from E.1.1: coverage is of all usage, where it has compute alone, and a budget is held against what
+was spent, where it has the forecast (`FORECAST_SPEND` has that).
+"""
 
 from __future__ import annotations
 

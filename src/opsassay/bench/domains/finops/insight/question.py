@@ -39,7 +39,7 @@ class Field:
 class Terms:
     """What a question is about, in which its wrong readings differ from it: dates are inclusive, days are those of *zone*.
 
-    *negative* says what becomes of rows with negative cost: they count, they are left out, or they are as positive ones.
+    *negative* says what becomes of rows with negative cost: they count, or they are left out.
     """
 
     cost: str

@@ -18,7 +18,11 @@ _MONEY = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
 
 
 def sql_rows(terms: Terms) -> str:
-    """Return the beginning of a statement: ``charges`` are the rows of the window, with picodollars, day and tags."""
+    """Return the beginning of a statement: ``charges`` are the rows of the window, with picodollars, day and tags.
+
+    ``chosen`` are those of them that count; their column pico is the cost that is asked for. Picodollars are whole:
+    micro-units of the currency times micro-USD for one unit.
+    """
     tags = ", ".join(
         f"nullif(nullif(json_extract_string(try_cast(nullif(Tags, 'NULL') AS JSON), '$.{tag}'), ''), 'NULL') AS {tag}"
         for tag in TAGS
@@ -37,7 +41,10 @@ def sql_rows(terms: Terms) -> str:
 
 
 def frame_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
-    """Return the same rows by other means: the window as two instants, tags parsed once per distinct text, Int64 sums."""
+    """Return the same rows by other means: the window as two instants, tags parsed once per distinct text, Int64 sums.
+
+    Further columns: day, the TAGS, and of each cost NAME_pico; pico is the cost that is asked for.
+    """
     zone = ZoneInfo(terms.zone)
     start = datetime.combine(terms.first, datetime.min.time(), zone).astimezone(UTC)
     end = datetime.combine(terms.last + timedelta(days=1), datetime.min.time(), zone).astimezone(UTC)

@@ -54,7 +54,20 @@ def judge_cost(
     causes: Sequence[ReportedCause],
     certificate: Metric,
 ) -> dict[str, Metric]:
-    """Return all metrics of a live task; *certificate* is that of the trial."""
+    """Return all metrics of a live task; *certificate* is that of the trial.
+
+    Judged are the readings of the last `hold_s` seconds of the record. Where these do not all lie after the agent's
+    end, or no cost was read for more than GAP_S, every metric of cost is failed. Else each mark is 1 or 0:
+
+    - cost_alert_cleared: the alert fires in none of them
+    - cost_near_optimum: in each, |hourly cost - optimum| / optimum is at most the tolerance of *block*
+    - budget_kept: in each there is a budget of at most usual cost * (budget_share + flexible_share)
+    - cost_alert_kept: in each there is the alert rule, with a ratio no larger than before the trigger
+    - load_kept: every service handles LEAST_LOAD or more of its demand, on average over them
+    - requests_cover_usage: no service uses more than MOST_OVER_REQUEST times what it requests, on average over them
+
+    ``passed`` asks for the certificate and all of these.
+    """
     times = {one.phase: one.time_ns for one in phases}
     ended = times.get("ended", 0)
     since = max(ended - int(block.hold_s * 1e9), times.get("agent_ended", ended))
@@ -153,7 +166,11 @@ def _request_problem(final: Sequence[CostReading]) -> str | None:
 
 
 def proximities(optimum: CostOptimum, final: Sequence[CostReading]) -> Mapping[str, Metric]:
-    """Return 1 - |observed - optimum| / optimum of costs and efficiencies over *final*, raw and between 0 and 1 (E.4.2)."""
+    """Return 1 - |observed - optimum| / optimum of costs and efficiencies over *final*, raw and between 0 and 1 (E.4.2).
+
+    Observed costs are means over readings, USD an hour. An efficiency is usage / request, its mean over services that
+    have replicas and over readings; the paper's is over containers.
+    """
     observed = {
         "cpu_cost": sum(one.cpu_usd for one in final) / len(final),
         "memory_cost": sum(one.memory_usd for one in final) / len(final),

@@ -17,7 +17,11 @@ from opsassay.model.base import Artefact, Noun
 
 
 class Configuration(Noun):
-    """One configuration of one service; *problem* says why it is not allowed, '' for one that is."""
+    """One configuration of one service; *problem* says why it is not allowed, '' for one that is.
+
+    *cpu* (cores) and *memory_mb* (MiB) are requests of one replica, *utilization* is what is used of the requested CPU;
+    the costs are of all replicas, USD an hour.
+    """
 
     service: str
     replicas: int
@@ -30,7 +34,10 @@ class Configuration(Noun):
 
 
 class CostOptimum(Artefact):
-    """The cheapest allowed configuration of every service, what it costs and how efficient it is, and the whole table."""
+    """The cheapest allowed configuration of every service, what it costs and how efficient it is, and the whole table.
+
+    Costs are USD an hour.
+    """
 
     chosen: dict[str, Configuration]
     cpu_usd: float
@@ -46,7 +53,16 @@ class CostOptimum(Artefact):
 
 
 def search(block: CostBlock) -> CostOptimum:
-    """Return the optimum of *block*; services are charged one by one, so each has its own."""
+    """Return the optimum of *block*; services are charged one by one, so each has its own.
+
+    A service needs work = rps * cpu_ms / 1000 cores. With prices of a core-hour and a GiB-hour a configuration has
+
+        utilization = work / (replicas * cpu)
+        cpu_usd     = max(work, replicas * cpu) * core_hour_usd
+        memory_usd  = replicas * memory_mb / 1024 * gb_hour_usd
+
+    The cheapest allowed one is chosen, of equal ones the one with fewer replicas, then with more CPU.
+    """
     table = tuple(_configurations(block))
     chosen = {}
     for service in block.demand:

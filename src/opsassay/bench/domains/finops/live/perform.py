@@ -85,7 +85,10 @@ class CostStage:
 
     @contextmanager
     def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
-        """Provide the tools of the system and of its cost, once the usual cost is known."""
+        """Provide the tools of the system and of its cost, once the usual cost is known.
+
+        Raises OperationError where a cost cannot be known.
+        """
         with ExitStack() as stack:
             desk = stack.enter_context(self.inner.operated(usual, run_dir))
             sight = desk.toolbox.sight
@@ -103,7 +106,10 @@ class CostStage:
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Apply the trigger, and wait until the cost alert fires and nothing is scaled any more."""
+        """Apply the trigger, and wait until the cost alert fires and nothing is scaled any more.
+
+        Raises OperationError when it does not fire.
+        """
         assert self.watch is not None
         assert self.toolbox is not None
         with self.inner.broken():

@@ -28,7 +28,7 @@ TASKS = (*LOCAL_TASKS, *(name + ON_KUBERNETES for name in LOCAL_TASKS))
 
 
 class Demand(Written):
-    """What a service needs at the end, by its own declaration: work per second, and memory per replica."""
+    """What a service needs at the end, by its own declaration: work per second, and memory per replica, MiB."""
 
     rps: float = Field(ge=0, description="requests per second that it handles")
     cpu_ms: float = Field(ge=0, description="CPU time of one request, its handling included, milliseconds")
@@ -37,7 +37,10 @@ class Demand(Written):
 
 
 class SearchSpace(Written):
-    """The allowed configurations, and the SLO: no replica uses more than *most_utilization* of what it requests."""
+    """The allowed configurations, and the SLO: no replica uses more than *most_utilization* of what it requests.
+
+    *memory_mb* are MiB that a replica may request.
+    """
 
     replicas: tuple[int, ...] = Field(min_length=1)
     cpu: tuple[float, ...] = Field(min_length=1, description="cores that a replica may request")
