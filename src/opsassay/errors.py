@@ -69,11 +69,7 @@ class RefusedError(UserError):
 
 
 class QueryError(UserError):
-    """A statement was refused by the locked SQL worker, or failed in it; *status* is refused, error or timeout."""
-
-    def __init__(self, message: str, status: str = "error") -> None:
-        self.status = status
-        super().__init__(message)
+    """A statement was refused by the locked SQL worker, or failed in it."""
 
 
 class LeftByAgentError(OpsAssayError):

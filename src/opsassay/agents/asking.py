@@ -54,7 +54,10 @@ class Asker:
             try:
                 reply = self.model.complete(messages, tools, temperature=self._temperature)
             except OperationError as error:
-                self._write(agent, messages, None, began, error=str(error))
+                self.recorder.step(
+                    agent, messages, None, model=self.model.name, started_ns=began, ended_ns=time.time_ns(),
+                    error=str(error),
+                )  # fmt: skip
                 if not isinstance(error, ModelError) or not error.passing or tried == limits.retries:
                     raise
                 self.meter.retries += 1
@@ -62,22 +65,9 @@ class Asker:
                 self._sleep(min(pause_s, MAX_PAUSE_S, max(0.0, limits.seconds - self.meter.seconds)))
                 continue
             self.meter.count(reply)
-            self._write(agent, messages, reply, began, calls=tuple(act(reply)))
+            calls = tuple(act(reply))
+            self.recorder.step(
+                agent, messages, reply, model=self.model.name, started_ns=began, ended_ns=time.time_ns(), calls=calls
+            )
             return reply
         raise AssertionError("the last try returns or raises")
-
-    def _write(
-        self,
-        agent: str,
-        messages: Sequence[Message],
-        reply: Reply | None,
-        began: int,
-        *,
-        calls: Iterable[ToolCall] = (),
-        error: str | None = None,
-    ) -> None:
-        ended = time.time_ns()
-        name = self.model.name
-        self.recorder.step(
-            agent, messages, reply, model=name, started_ns=began, ended_ns=ended, calls=calls, error=error
-        )

@@ -41,9 +41,10 @@ def is_label_name(name: str) -> bool:
     return re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name, re.ASCII) is not None
 
 
-def apart(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Return *names* in their order, with a number after each that was there before or is in *taken*."""
-    used, found = set(taken), []
+def apart(names: Iterable[str]) -> list[str]:
+    """Return *names* in their order, with a number after each that was there before."""
+    used: set[str] = set()
+    found = []
     for name in names:
         free, number = name, 2
         while free in used:

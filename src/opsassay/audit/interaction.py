@@ -160,17 +160,17 @@ class RobustTest:
     left_out: tuple[str, ...]
 
 
-def wald(matched: Matched, methods: Sequence[int], groups: Sequence[str] | None = None, ddof: int = 1) -> RobustTest:
+def wald(matched: Matched, methods: Sequence[int], ddof: int = 1) -> RobustTest:
     """Return the cluster-robust Wald test of method x group for the *methods* (indices), cases as clusters.
 
-    Groups are systems when left out. In the model with all interactions the log odds of cell (g, m) are logit(mean_gm),
+    Groups are the systems. In the model with all interactions the log odds of cell (g, m) are logit(mean_gm),
     with the sandwich covariance Cov(x_m, x_m' | g) / (n_g v_m v_m'), v = mean (1 - mean): that of a GLM with standard
     errors clustered by case. The hypothesis is that the contrasts c_g = logit_gm - logit_g1 are the same in all groups;
     W = sum (c_g - c)' S_g^-1 (c_g - c), c their generalised least squares mean, chi-square with (G - 1)(M - 1) degrees
     of freedom. A group in which a method is at 0 or at 1, or two methods agree on every case, has no finite covariance
     to weigh with: it is left out and named.
     """
-    names = list(matched.systems if groups is None else groups)
+    names = list(matched.systems)
     values = matched.values[:, list(methods)]
     of_row = np.repeat(np.unique(names, return_inverse=True)[1], matched.sizes)
     found = [_logit_contrasts(values[rows], ddof) for rows in _rows_by(of_row)]

@@ -24,6 +24,7 @@ from urllib.parse import quote, urlsplit
 from opsassay.bench.curating import CHECKSUMS
 from opsassay.errors import DatapackError, OperationError, UserError
 from opsassay.outside import is_plain, open_plain, read_plain, shown
+from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.tars import expanded, open_tar, plain_members
 
 HUB = "https://huggingface.co"
@@ -189,7 +190,7 @@ def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, allowance: A
     fetched = 0
     for name, digest in sums.items():
         file = partial / name
-        if is_plain(file) and _digest(file) == digest:
+        if is_plain(file) and file_digest(file) == digest:
             continue
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
@@ -225,16 +226,11 @@ def _copy(stream: BinaryIO, file: BinaryIO, allowance: Allowance) -> str:
     return total.hexdigest()
 
 
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _require_same(out: Path, sums: Mapping[str, str]) -> None:
     """Raise DatapackError unless *out* holds the files of *sums*."""
     there = out / CHECKSUMS
     same = is_plain(there) and _sums(read_plain(there, _MOST_SUMS_BYTES).decode("utf-8", "replace"), str(out)) == sums
-    if not same or not all(is_plain(out / name) and _digest(out / name) == digest for name, digest in sums.items()):
+    if not same or not all(is_plain(out / name) and file_digest(out / name) == digest for name, digest in sums.items()):
         raise DatapackError(f"{out} exists already and is something else; remove it or choose another folder.")
 
 

@@ -10,7 +10,6 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 import polars as pl
 
@@ -21,7 +20,6 @@ from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.trajectory import Trace, TraceStep
 from opsassay.telemetry.datapack import Datapack
 
-Pattern = Literal["premature commitment", "presence bias", "loudest signal"]
 SILENT_RATIO = 0.1
 """A service whose spans per second fell below this share of normal is silent."""
 SLOW_RATIO = 2.0

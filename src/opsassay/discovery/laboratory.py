@@ -131,11 +131,11 @@ def scored(judged: dict[str, Judgement], repaired: Repair, objection: str | None
 
 @contextmanager
 def search_desk(
-    scenario: Scenario, target: str, folder: Path, *, seed: int = 0, settings: Mapping[str, Any] | None = None
+    scenario: Scenario, target: str, folder: Path, *, settings: Mapping[str, Any] | None = None
 ) -> Iterator[SearchDesk]:
     """Run the scenario's system while the block runs; it ends with the block, or with this process.
 
     *settings* are those of its substrate: which cluster, as in a plan of trials. Raises what `setup_for` raises.
     """
-    with setup_for(scenario).deploy(scenario, target, seed, settings or {}) as laboratory:
+    with setup_for(scenario).deploy(scenario, target, 0, settings or {}) as laboratory:
         yield SearchDesk(laboratory, scenario, folder)

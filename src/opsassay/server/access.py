@@ -59,10 +59,10 @@ def add_user(connection: Connection, state: Path, name: str, role: str, days: fl
     return token
 
 
-def renew_token(connection: Connection, state: Path, name: str, days: float | None = None) -> str:
+def renew_token(connection: Connection, state: Path, name: str) -> str:
     """Give the user *name* a new token, which ends the former one; raises UserError."""
     token = PREFIX + secrets.token_urlsafe(24)
-    changed = update(USERS).where(USERS.c.name == name).values(**_kept(token, days)).returning(USERS)
+    changed = update(USERS).where(USERS.c.name == name).values(**_kept(token, None)).returning(USERS)
     row = connection.execute(changed).mappings().first()
     if row is None:
         raise UserError(f"There is no user {name!r}.")

@@ -24,13 +24,11 @@ from starlette.routing import Route
 
 from opsassay import __version__
 from opsassay.errors import NotFoundError, OpsAssayError, UserError
-from opsassay.logs import Log
 from opsassay.server.access import ForbiddenError, User, user_of
 from opsassay.server.artefacts import MOST_BYTES
 from opsassay.server.benchmarks import Platform
 from opsassay.server.states import TransitionError
 
-_log = Log(__name__)
 SMALL_BYTES = 2**20
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 

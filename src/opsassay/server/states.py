@@ -135,14 +135,3 @@ def route(machine: StateMachine, present: str, desired: str) -> tuple[str, ...]:
                 return (*routes[state], after)
     machine.check(present, desired)
     raise TransitionError(f"There is no path for the {machine.subject} from {present} to {desired}.")
-
-
-def drawing() -> str:
-    """Return the tables as a list for the documentation: one line per state."""
-    lines = []
-    for machine in MACHINES.values():
-        for state, after in machine.following.items():
-            longest = machine.timeouts[state]
-            lasts = "no limit" if longest is None else f"{longest / HOUR_S:g} h, then {machine.expired}"
-            lines.append(f"| {machine.subject} | {state} | {', '.join(after) or '-'} | {lasts} |")
-    return "\n".join(["| of | state | may become | lasts at most |", "| --- | --- | --- | --- |", *lines])

@@ -123,14 +123,15 @@ def _digest(path: Path, incident: Incident | None) -> str:
     total = hashlib.sha256()
     files = [path / name for name in (*TABLES, ENV) if (path / name).exists()]
     with ThreadPoolExecutor(_HASHERS) as pool:  # hashing lets other threads run
-        for file, digest in zip(files, pool.map(_file_digest, files), strict=True):
+        for file, digest in zip(files, pool.map(file_digest, files), strict=True):
             total.update(f"{file.name}\0{digest}\0".encode())
     if incident is not None:
         total.update(incident.model_copy(update={"content_hash": ""}).canonical_json().encode())
     return total.hexdigest()
 
 
-def _file_digest(file: Path) -> str:
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of what stands in *file*."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

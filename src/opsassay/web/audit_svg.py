@@ -52,13 +52,13 @@ def text(x: float, y: float, words: str, class_: str = "ink", anchor: str = "sta
     return element("text", plain(words, 200), x=x, y=y, class_=class_, text_anchor=anchor)
 
 
-def label(x: float, y: float, words: str, longest: int, class_: str = "ink", anchor: str = "start") -> Markup:
+def label(x: float, y: float, words: str, longest: int, class_: str = "ink") -> Markup:
     """Return a line of at most *longest* characters, the whole of it in a tooltip."""
     whole = plain(words, 200)
     if len(whole) <= longest:
-        return text(x, y, whole, class_, anchor)
+        return text(x, y, whole, class_)
     content = escape(f"{whole[: longest - 1]}…") + element("title", whole)
-    return element("text", content, x=x, y=y, class_=class_, text_anchor=anchor)
+    return element("text", content, x=x, y=y, class_=class_, text_anchor="start")
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:

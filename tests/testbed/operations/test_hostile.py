@@ -19,7 +19,8 @@ from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.operations.arguments import parse_url
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.sight import Sight
-from opsassay.testbed.operations.tools import OUTPUT_LIMIT, TOOLS, VerbToolbox, definitions
+from opsassay.testbed.operations.toolbox import definitions_of
+from opsassay.testbed.operations.tools import OUTPUT_LIMIT, TOOLS, VerbToolbox
 from opsassay.testbed.substrates.local.operations import BREAKING
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
@@ -216,10 +217,10 @@ def test_urls_have_one_form(url):
 
 
 def test_every_tool_tells_its_schema_and_takes_nothing_else():
-    for one in definitions():
+    for one in definitions_of(TOOLS, changing=True):
         assert one.description, one.name
         assert one.parameters["additionalProperties"] is False, one.name
-    looking = {one.name for one in definitions(changing=False)}
+    looking = {one.name for one in definitions_of(TOOLS, changing=False)}
     assert {name for name, tool in TOOLS.items() if tool.mutating}.isdisjoint(looking)
 
 

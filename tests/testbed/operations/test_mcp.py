@@ -24,7 +24,8 @@ from opsassay.errors import UserError
 from opsassay.telemetry.schema import MODALITIES, empty
 from opsassay.testbed.operations import toolbox as toolbox_module
 from opsassay.testbed.operations.sight import Sight
-from opsassay.testbed.operations.tools import TOOLS, VerbToolbox, definitions
+from opsassay.testbed.operations.toolbox import definitions_of
+from opsassay.testbed.operations.tools import TOOLS, VerbToolbox
 from opsassay.testbed.scenarios import load_scenario
 
 AGENT = Path(__file__).with_name("outside_agent.py")
@@ -105,7 +106,9 @@ def test_every_tool_says_and_records_over_mcp_what_it_does_when_it_is_called_dir
     direct = [boxes["direct"].call(name, arguments) for name, arguments in EACH_TOOL.items()]
     with serving(OpsDesk(boxes["mcp"]), tmp_path / "s.sock") as path:
         offered, answers = talk(path, *EACH_TOOL.items())
-    assert [(tool.name, tool.description, tool.input_schema) for tool in offered] == list(map(tuple, definitions()))
+    assert [(tool.name, tool.description, tool.input_schema) for tool in offered] == [
+        tuple(tool) for tool in definitions_of(TOOLS, changing=True)
+    ]
     said = [(answer.content[0].text, "error" if answer.is_error else "ok") for answer in answers]
     assert said == [(outcome.output, outcome.status) for outcome in direct]
     assert {status for _, status in said} == {"ok", "error"}

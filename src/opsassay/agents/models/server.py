@@ -36,10 +36,10 @@ _ROLES = {
 
 
 class ScriptedServer:
-    """Answers requests by *respond*; pauses *pause_s* between the events of a stream."""
+    """Answers requests by *respond*."""
 
-    def __init__(self, respond: Respond, pause_s: float = 0.0) -> None:
-        self._respond, self._pause_s = respond, pause_s
+    def __init__(self, respond: Respond) -> None:
+        self._respond = respond
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -103,8 +103,6 @@ class ScriptedServer:
         await response.prepare(request)
         for event in stream(api.name, reply, model, id_):
             await response.write(event)
-            if self._pause_s:
-                await asyncio.sleep(self._pause_s)
         await response.write_eof()
         return response
 
@@ -122,7 +120,7 @@ async def serve(server: ScriptedServer, port: int, ready: Callable[[int], None],
 
 
 @contextmanager
-def running_server(respond: Respond, pause_s: float = 0.0) -> Iterator[str]:
+def running_server(respond: Respond) -> Iterator[str]:
     """Give the base URL of a scripted server that runs in a thread while the block does."""
     loop, started, ports = asyncio.new_event_loop(), threading.Event(), list[int]()
     until = asyncio.Event()
@@ -133,7 +131,7 @@ def running_server(respond: Respond, pause_s: float = 0.0) -> Iterator[str]:
 
     thread = threading.Thread(
         target=loop.run_until_complete,
-        args=(serve(ScriptedServer(respond, pause_s), 0, ready, until),),
+        args=(serve(ScriptedServer(respond), 0, ready, until),),
         name="opsassay-scripted-model",
         daemon=True,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pydantic import Field, field_validator
 
@@ -27,7 +27,7 @@ from opsassay.agents.ready import external_agent
 from opsassay.agents.record import AgentRecorder
 from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt
 from opsassay.bench.core.cell import Cell
-from opsassay.bench.core.commands import refusal_to_seal
+from opsassay.bench.core.commands import Sealing, refusal_to_seal
 from opsassay.bench.core.held_out import HeldOutSeeds
 from opsassay.bench.core.mounts import require_apart
 from opsassay.bench.core.oracles import EVERY_ORACLE
@@ -49,18 +49,13 @@ class AnswerSettings(Written):
     limits: dict[str, Any] = Field(default_factory=dict, description="over those of an agent.yaml")
     price: Price = Field(default=Price(), description="USD per million tokens")
     temperature: float | None = Field(default=None, ge=0, le=2, description="the endpoint's own when left out")
-    sealing: Literal["auto", "required", "off"] = Field(default="auto", description="of external agents")
+    sealing: Sealing = Field(default="auto", description="of external agents")
 
     @field_validator("limits")
     @classmethod
     def _are_limits(cls, given: dict[str, Any]) -> dict[str, Any]:
         Limits.model_validate(given)
         return given
-
-    @field_validator("sealing", mode="before")
-    @classmethod
-    def _off_is_a_word(cls, given: Any) -> Any:
-        return "off" if given is False else given  # what YAML makes of it
 
 
 class MadePlan(Written):

@@ -10,7 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
 
 from opsassay.agents import mcp_bridge, tool_command
 from opsassay.bench.core.processes import kill_session
@@ -20,12 +22,17 @@ from opsassay.bench.sealing.tails import Tail
 AGENT_INSIDE, VIEW_INSIDE, WORK_INSIDE, SOCKETS_INSIDE = "/opt/opsassay-agent", "/view", "/work", "/run/opsassay"
 PROMPT, MCP, BRIDGE, TOOL = "prompt.md", "mcp.json", "opsassay_mcp.py", "opsassay_tool.py"
 
+Sealing = Annotated[
+    Literal["auto", "required", "off"], BeforeValidator(lambda given: "off" if given is False else given)
+]
+"""Whether external agents are sealed; YAML takes off for a truth value."""
+
 _PATH_INSIDE = "/usr/local/bin:/usr/bin:/bin"
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 _ENDING_S = 2.0
 
 
-def refusal_to_seal(sealing: Literal["auto", "required", "off"], *, remote: bool = False) -> str | None:
+def refusal_to_seal(sealing: Sealing, *, remote: bool = False) -> str | None:
     """Return why a command is not sealed here, None when it is; one that hands its task on is *remote*."""
     if remote:
         return "it hands its task on to an agent elsewhere"

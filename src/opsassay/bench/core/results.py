@@ -96,11 +96,17 @@ def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     return [_of_domain(domain_named(name), [row for row in rows if row.domain == name]) for name in domains]
 
 
-def _of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
+def by_solver(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
+    """Return *rows* by what their solver is called, which tells apart those that only their configuration tells apart."""
     groups: dict[str, list[ResultRow]] = {}
     name = solver_names(row.run for row in rows if row.run)
     for row in rows:
         groups.setdefault(name(row.run) if row.run else row.solver, []).append(row)
+    return groups
+
+
+def _of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
+    groups = by_solver(rows)
     added = [name for name in further_metrics() if any(name in row.metrics for row in rows)]
     shown = [*[definition.name for definition in domain.metrics()][:SHOWN], *added]
     most = max(Counter((row.solver, row.arm, row.task) for row in rows).values())

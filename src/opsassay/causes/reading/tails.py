@@ -28,11 +28,6 @@ def hypergeometric_at_least(k: Floats, population: Floats, marked: Floats, drawn
     return np.where(low, 1 - tail, tail)
 
 
-def hypergeometric_at_most(k: Floats, population: Floats, marked: Floats, drawn: Floats) -> Floats:
-    """Return P(X <= k) = P(drawn - X >= drawn - k), the tail of the unmarked; arguments as above."""
-    return hypergeometric_at_least(drawn - k, population, population - marked, drawn)
-
-
 def _hypergeometric_upper(start: Floats, population: Floats, marked: Floats, drawn: Floats) -> Floats:
     """Return the sum of P(X = j) from j = *start*, above the mean, where every term is smaller than the last."""
     last = np.minimum(marked, drawn)

@@ -57,9 +57,9 @@ class _Window:
     repeated: int
 
 
-def span_key(trace: str = "trace_id", span: str = "span_id") -> pl.Expr:
+def span_key() -> pl.Expr:
     """Return the 64-bit key of a span within both periods: ids are long texts, and joins on them are slow."""
-    return _key(pl.col(trace).hash(1), span)
+    return _key(pl.col("trace_id").hash(1), "span_id")
 
 
 def _key(trace: pl.Expr, span: str) -> pl.Expr:

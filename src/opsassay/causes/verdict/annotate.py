@@ -68,9 +68,7 @@ class Opened:
         )
 
 
-def open_pack(
-    pack: Datapack, settings: AnnotateSettings | None = None, system_graph: SystemGraph | None = None
-) -> Opened:
+def open_pack(pack: Datapack, settings: AnnotateSettings | None = None) -> Opened:
     """Read *pack* once; raises DatapackError for an unreadable table, a window without spans, and too little memory."""
     settings = settings or AnnotateSettings()
     require_readable(pack, settings.limits.memory_mb)
@@ -78,7 +76,7 @@ def open_pack(
     metrics, histograms = (pack.collect(pack.both(m), m) for m in ("metrics", "metrics_histogram"))
     with ThreadPoolExecutor(1) as beside:
         baseline = beside.submit(calibrate, calls, settings.thresholds)
-        graph = system_graph or infer_graph(calls, metrics)
+        graph = infer_graph(calls, metrics)
     return Opened(pack, calls, metrics, histograms, graph, baseline.result())
 
 
@@ -86,7 +84,6 @@ def annotate(
     datapack: Datapack,
     faults: Sequence[Fault],
     *,
-    system_graph: SystemGraph | None = None,
     slo: SurfaceSlo | None = None,
     root: str | None = None,
     settings: AnnotateSettings | None = None,
@@ -100,7 +97,7 @@ def annotate(
     settings = settings or AnnotateSettings()
     if slo is not None:
         settings = settings.model_copy(update={"slo": slo})
-    opened = open_pack(parted_at_fault(datapack, faults), settings, system_graph)
+    opened = open_pack(parted_at_fault(datapack, faults), settings)
     return annotate_opened(opened, faults, root=root, settings=settings)
 
 

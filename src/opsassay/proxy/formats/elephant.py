@@ -20,7 +20,7 @@ from typing import Any, Literal
 from opsassay.errors import DatapackError
 from opsassay.model.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
 from opsassay.proxy.apis import Asked, ModelAnswer
-from opsassay.proxy.apis.base import listed
+from opsassay.proxy.apis.base import fields, listed
 from opsassay.proxy.apis.chat import read_answer, read_request
 from opsassay.proxy.calls import LaterRequests, ModelCall
 from opsassay.proxy.formats.object_repr import is_object_repr, parse_object_repr
@@ -116,7 +116,7 @@ def _read(payload: dict[str, Any], path: Path) -> tuple[Trace, tuple[str, ...]]:
         task_id=str(about.get("task_id") or path.stem),
         task_instruction=_text(first_of(about, ("task_instruction", "task", "question"))),
         system_name=str(about.get("system_name") or known),
-        agent_configuration=_object(about.get("agent_configuration")),
+        agent_configuration=fields(about.get("agent_configuration")),
         system_architecture=_text(architecture) if architecture else None,
         outcome=str(about["outcome"]) if about.get("outcome") is not None else None,
         reference_answer=None if reference is None else _text(reference),
@@ -167,20 +167,20 @@ def _steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[str, ..
 
 def _record(record: dict[str, Any]) -> _StepRecord:
     given, said = first_of(record, ("input", "request")), first_of(record, ("output", "response"))
-    fields = {**record, **_object(given), **_object(said), "agent_name": record["agent_name"]}
-    name = strip_role_suffix(str(fields["agent_name"]))
-    if {"input_context", "output_content"} & fields.keys():
-        answer = ModelAnswer(_text(fields.get("output_content", "")))
-        context = _text(fields.get("input_context", ""))
-        return _StepRecord(name, fields, ModelCall(Asked(None, ()), answer), context, None)
-    fields = {**record, "tool_logs": record.get("tool_logs")}
-    asked = read_request(_object(given))
+    merged = {**record, **fields(given), **fields(said), "agent_name": record["agent_name"]}
+    name = strip_role_suffix(str(merged["agent_name"]))
+    if {"input_context", "output_content"} & merged.keys():
+        answer = ModelAnswer(_text(merged.get("output_content", "")))
+        context = _text(merged.get("input_context", ""))
+        return _StepRecord(name, merged, ModelCall(Asked(None, ()), answer), context, None)
+    merged = {**record, "tool_logs": record.get("tool_logs")}
+    asked = read_request(fields(given))
     context = render_messages(asked.messages) if asked.messages else _text(given)
     answer, odd = _answer(said)
     if not answer.tool_uses:  # SWE-Agent's calls stand beside the answer instead of in it
         called = [log for log in listed(record.get("tool_logs")) if "function" in log]
         answer = replace(answer, tool_uses=read_answer({"choices": [{"message": {"tool_calls": called}}]}).tool_uses)
-    return _StepRecord(name, fields, ModelCall(asked, answer), context, odd)
+    return _StepRecord(name, merged, ModelCall(asked, answer), context, odd)
 
 
 def _answer(value: Any) -> tuple[ModelAnswer, str | None]:
@@ -225,10 +225,6 @@ def _step_number(value: Any) -> int | None:
 
 def _runs_folder(path: Path) -> str | None:
     return next((part for part in reversed(path.absolute().parts) if part.startswith(tuple(RUNS))), None)
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _text(value: Any) -> str:

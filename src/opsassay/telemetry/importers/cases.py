@@ -127,6 +127,15 @@ def folders_below(source: Path, marks: Callable[[Path], bool], expected: str) ->
     yield from found
 
 
+def split_at(cut_ns: int, whole: Mapping[str, pl.DataFrame]) -> Frames:
+    """Return the tables of *whole*, by modality, as those before *cut_ns* and those from then on."""
+    after = pl.col("time").dt.epoch("ns") >= cut_ns
+    frames: Frames = {}
+    for modality, table in whole.items():
+        frames["normal", modality], frames["abnormal", modality] = table.filter(~after), table.filter(after)
+    return frames
+
+
 def read_csv(path: Path, **options: Any) -> pl.DataFrame:
     """Return the CSV file *path*, all columns as text unless *options* say otherwise; raises DatapackError."""
     try:

@@ -8,7 +8,6 @@ milestones. Read from github.com/LLM4Ops/Cloud-OpsBench: its README, and cases o
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from functools import partial
@@ -19,6 +18,7 @@ import polars as pl
 
 from opsassay.errors import DatapackError
 from opsassay.model.incident import Incident, RootLabel, Truth, Window
+from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
@@ -32,6 +32,7 @@ from opsassay.telemetry.importers.cases import (
     iso_ns,
     numbers,
     read_csv,
+    split_at,
 )
 from opsassay.telemetry.schema import empty
 
@@ -60,10 +61,7 @@ def _source(folder: Path) -> Source:
     # Category and number are a key to the public answer, so the id follows from the recording where there is one.
     system = folder.parent.parent.name
     recorded = next((p for p in (folder / "raw_data" / _METRICS, folder / "tool_cache.json") if p.exists()), None)
-    known = f"{folder.parent.name}/{folder.name}"
-    if recorded is not None:
-        with recorded.open("rb") as stream:
-            known = hashlib.file_digest(stream, "sha256").hexdigest()
+    known = f"{folder.parent.name}/{folder.name}" if recorded is None else file_digest(recorded)
     id_ = case_id("cloud-opsbench", system, known)
     return Source("/".join(folder.parts[-3:]), id_, partial(_read, folder, id_, f"cloud-opsbench-{system}"))
 
@@ -112,10 +110,8 @@ def _incident(folder: Path, id_: str, system: str, query: str, notes: list[str])
         "the normal period ends with the first alert, which comes after the fault: its end may be broken already"
     )
     notes.append("there are no traces; cached answers of tools, objects of the cluster and source code are left out")
-    frames: Frames = {}
-    after, within = pl.col("time").dt.epoch("ns") >= begun, pl.col("time").dt.epoch("ns").is_between(first, last)
-    for modality, table in {"traces": empty("traces"), "logs": logs.filter(within), "metrics": metrics}.items():
-        frames["normal", modality], frames["abnormal", modality] = table.filter(~after), table.filter(after)
+    within = pl.col("time").dt.epoch("ns").is_between(first, last)
+    frames = split_at(begun, {"traces": empty("traces"), "logs": logs.filter(within), "metrics": metrics})
     incident = Incident(
         id=id_,
         system=system,

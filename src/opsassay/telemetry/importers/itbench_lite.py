@@ -10,7 +10,6 @@ them), and public descriptions of the data sets ibm-research/ITBench-Lite and Ar
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ import polars as pl
 
 from opsassay.errors import DatapackError
 from opsassay.model.incident import Incident, RootLabel, Truth, Window
+from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
@@ -35,6 +35,7 @@ from opsassay.telemetry.importers.cases import (
     iso_ns,
     numbers,
     read_csv,
+    split_at,
 )
 from opsassay.telemetry.importers.itbench import GroundTruth, filters_of, ground_truth, read_spec
 from opsassay.telemetry.schema import empty
@@ -62,11 +63,7 @@ def import_itbench_lite(source: Path, out: Path, on_case: OnCase | None = None) 
 def _source(folder: Path) -> Source:
     # The scenario's number is a key to its public answer, so the id follows from the recording.
     recorded = next((folder / name for name in (TRACES, LOGS) if (folder / name).exists()), None)
-    known = folder.name
-    if recorded is not None:
-        with recorded.open("rb") as stream:
-            known = hashlib.file_digest(stream, "sha256").hexdigest()
-    id_ = case_id(_SYSTEM, known)
+    id_ = case_id(_SYSTEM, folder.name if recorded is None else file_digest(recorded))
     return Source(folder.name, id_, partial(_read, folder, id_))
 
 
@@ -108,10 +105,7 @@ def _incident(
     notes.append(
         "the normal period ends with the first alert, which comes after the fault: its end may be broken already"
     )
-    frames: Frames = {}
-    after = pl.col("time").dt.epoch("ns") >= cut
-    for modality, table in whole.items():
-        frames["normal", modality], frames["abnormal", modality] = table.filter(~after), table.filter(after)
+    frames = split_at(cut, whole)
     incident = Incident(
         id=id_,
         system=_SYSTEM,

@@ -29,6 +29,7 @@ from opsassay.telemetry.importers.cases import (
     import_sources,
     numbers,
     read_csv,
+    split_at,
 )
 from opsassay.telemetry.schema import SCHEMA, empty
 
@@ -198,13 +199,9 @@ def _frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
                 notes.append(table)
             else:
                 parts[modality].append({"trace": _traces, "log": _logs, "metric": _metrics}[kind](table))
-    frames: Frames = {}
-    for modality, found in parts.items():
-        whole = pl.concat(found, how="diagonal_relaxed") if found else empty(modality)
-        is_after = pl.col("time").dt.epoch("ns") >= incident.abnormal.start_ns
-        known = whole.select([c for c in whole.columns if c in SCHEMA[modality]])
-        frames["normal", modality], frames["abnormal", modality] = known.filter(~is_after), known.filter(is_after)
-    return frames, notes
+    whole = {m: pl.concat(found, how="diagonal_relaxed") if found else empty(m) for m, found in parts.items()}
+    known = {m: table.select([c for c in table.columns if c in SCHEMA[m]]) for m, table in whole.items()}
+    return split_at(incident.abnormal.start_ns, known), notes
 
 
 def _within(path: Path, kind: str, start_s: float, end_s: float) -> pl.DataFrame | str:

@@ -27,6 +27,7 @@ from opsassay.errors import DatapackError, OpsAssayError
 from opsassay.model.incident import Incident, Window
 from opsassay.model.json_lines import numbered_lines
 from opsassay.outside import bounded, most_expanded, open_plain
+from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
@@ -68,8 +69,7 @@ def import_otlp(source: Path, out: Path, on_case: OnCase | None = None) -> Impor
 def _source(folder: Path) -> Source:
     digest = hashlib.sha256()
     for file in sorted(f for period in PERIODS for f in (folder / period).iterdir() if f.is_file()):
-        with file.open("rb") as stream:
-            digest.update(f"{file.name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\0".encode())
+        digest.update(f"{file.name}\0{file_digest(file)}\0".encode())
     id_ = case_id("otlp", digest.hexdigest())
     return Source(folder.name, id_, partial(_read, folder, id_))
 

@@ -6,7 +6,6 @@ metric column reads ``SERVICE_METRIC``; times are epoch seconds, those of spans 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,8 @@ import polars as pl
 
 from opsassay.errors import DatapackError
 from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
-    Frames,
     ImportReport,
     OnCase,
     ReadCase,
@@ -27,6 +26,7 @@ from opsassay.telemetry.importers.cases import (
     import_sources,
     numbers,
     read_csv,
+    split_at,
 )
 from opsassay.telemetry.schema import empty
 
@@ -52,9 +52,8 @@ def _cases(folders: Iterator[Path]) -> Iterator[Source]:
         name = "/".join(folder.parts[-3:])
         # The folder's name is the answer, so the id follows from the recording alone.
         metrics = next((folder / n for n in _METRICS if (folder / n).exists()), folder / _INJECTED)
-        with metrics.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        yield Source(name, case_id("rcaeval", digest), partial(_read, folder, case_id("rcaeval", digest)))
+        id_ = case_id("rcaeval", file_digest(metrics))
+        yield Source(name, id_, partial(_read, folder, id_))
 
 
 def _read(folder: Path, id_: str) -> ReadCase:
@@ -73,10 +72,7 @@ def _read(folder: Path, id_: str) -> ReadCase:
         else:
             notes.append(f"there is no {modality}.csv")
     system = folder.parent.parent.name.lower() or "rcaeval"
-    frames: Frames = {}
-    is_after = pl.col("time").dt.epoch("ns") >= injected_ns
-    for modality, table in whole.items():
-        frames["normal", modality], frames["abnormal", modality] = table.filter(~is_after), table.filter(is_after)
+    frames = split_at(injected_ns, whole)
     if not frames["normal", "metrics"].height or not frames["abnormal", "metrics"].height:
         raise DatapackError(f"{path} has no rows on one side of {_INJECTED}; restore both from the source.")
     times = metrics.get_column("time").dt.epoch("ns")

@@ -97,6 +97,17 @@ class Resources:
         table = pl.DataFrame(self._rows, schema=dict.fromkeys(self._keys.values(), pl.String()))
         return table[pl.Series(numbers, dtype=pl.UInt32)]
 
+    def places(self, numbers: list[int]) -> dict[str, pl.Series]:
+        """Return the columns that say where items come from; where Kubernetes' service is unset it is the service."""
+        found = self.columns(numbers)
+        service, in_kubernetes = found["service_name"], found["attr.k8s.service.name"]
+        return {
+            "service_name": service.fill_null(""),
+            "attr.k8s.pod.name": found["attr.k8s.pod.name"],
+            "attr.k8s.namespace.name": found["attr.k8s.namespace.name"],
+            "attr.k8s.service.name": in_kubernetes.zip_with(in_kubernetes.is_not_null(), service),
+        }
+
 
 def times(nanoseconds: Iterable[int]) -> pl.Series:
     """Return unsigned nanoseconds of UTC as times; 0 (unset) and what lies after the year 2262 is null."""

@@ -45,20 +45,13 @@ class LogColumns:
 
     def take(self) -> pl.DataFrame:
         """Return the collected records and begin anew."""
-        resources = self._resources.columns(self._resource)
-        service = resources["service_name"]
         own = {
             "time": times(self._times),
             "trace_id": hexadecimal(self._trace_ids),
             "span_id": hexadecimal(self._span_ids),
             "level": pl.Series(self._levels, dtype=pl.String()).str.to_uppercase(),
-            "service_name": service.fill_null(""),
             "message": pl.Series(self._messages, dtype=pl.String()),
-            "attr.k8s.pod.name": resources["attr.k8s.pod.name"],
-            "attr.k8s.namespace.name": resources["attr.k8s.namespace.name"],
-            "attr.k8s.service.name": resources["attr.k8s.service.name"].zip_with(
-                resources["attr.k8s.service.name"].is_not_null(), service
-            ),
+            **self._resources.places(self._resource),
         }
         self._begin()
         return pl.DataFrame({name: own[name] for name in SCHEMA["logs"]})

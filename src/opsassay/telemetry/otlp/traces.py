@@ -79,7 +79,6 @@ class TraceColumns:
 
     def take(self) -> pl.DataFrame:
         """Return the collected spans, with a column attr.links when any has one, and begin anew."""
-        resources = self._resources.columns(self._resource)
         own = {
             "time": times(self._starts),
             "trace_id": hexadecimal(self._ids[0]),
@@ -90,12 +89,7 @@ class TraceColumns:
             "duration": _durations(self._starts, self._ends),
             "attr.status_code": _words(self._statuses, _STATUSES),
             **{column: self._coalesced(column, keys) for column, keys in _SOURCES.items()},
-            "service_name": resources["service_name"].fill_null(""),
-            "attr.k8s.pod.name": resources["attr.k8s.pod.name"],
-            "attr.k8s.namespace.name": resources["attr.k8s.namespace.name"],
-            "attr.k8s.service.name": resources["attr.k8s.service.name"].zip_with(
-                resources["attr.k8s.service.name"].is_not_null(), resources["service_name"]
-            ),
+            **self._resources.places(self._resource),
         }
         columns = {name: own[name] for name in SCHEMA["traces"]}
         if any(self._links):

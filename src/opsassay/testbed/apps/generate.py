@@ -6,8 +6,6 @@ import random
 import re
 from typing import Literal, get_args
 
-import yaml
-
 from opsassay.errors import NotFoundError, UserError
 from opsassay.model.system import System
 from opsassay.testbed.apps.furnish import furnish
@@ -67,9 +65,3 @@ def by_name(name: str) -> System | None:
         return None
     shape, services, seed, mutual = match.groups(default="0")
     return generate(int(seed), int(services), shape, mutual=int(mutual))  # type: ignore[arg-type]
-
-
-def to_yaml(system: System) -> str:
-    """Return *system* as the YAML that a person could have written: `load_yaml` reads the same system back."""
-    data = system.model_dump(mode="json", exclude_defaults=True)
-    return yaml.safe_dump(data, sort_keys=False, width=140, allow_unicode=True)

@@ -68,7 +68,7 @@ class CataloguedFault:
 
 @dataclass(frozen=True)
 class FamilyTraits:
-    """What the types of a family share, unless a type says otherwise."""
+    """What the types of a family share, unless a type says otherwise; *parameters* stand behind a type's own."""
 
     category: Category
     layer: Layer
@@ -77,6 +77,8 @@ class FamilyTraits:
     actuator: Actuator
     why_no_host: str = ""
     emulated_on_local: bool = False
+    parameters: tuple[Parameter, ...] = ()
+    objections: Objections = none
 
     def fault(
         self,
@@ -88,6 +90,7 @@ class FamilyTraits:
         channel: Channel | None = None,
         aliases: tuple[str, ...] = (),
         on_hosts: bool = False,
+        objections: Objections | None = None,
         **further: Any,
     ) -> CataloguedFault:
         """Return the type *name*; *further* are fields of `CataloguedFault`."""
@@ -99,11 +102,12 @@ class FamilyTraits:
             channel=channel or self.channel,
             kind=kind,
             actuator=self.actuator,
-            parameters=parameters,
+            parameters=(*parameters, *self.parameters),
             aliases=aliases,
             emulated_on_local=self.emulated_on_local,
         )
-        return CataloguedFault(row, signature, why_no_host="" if on_hosts else self.why_no_host, **further)
+        why_no_host = "" if on_hosts else self.why_no_host
+        return CataloguedFault(row, signature, objections or self.objections, why_no_host=why_no_host, **further)
 
 
 @functools.cache

@@ -18,7 +18,6 @@ from opsassay.testbed.catalogue.measures import (
 )
 
 _CODE = whole("code", 500, "HTTP status that the caller sees", 400, 599)
-_ROUTE = text("operation", None, "the operation that is hit; all of the service's when left out")
 
 _FAMILY = FamilyTraits(
     Category.HTTP,
@@ -27,89 +26,49 @@ _FAMILY = FamilyTraits(
     Channel.HORIZONTAL,
     Actuator.RUNTIME_HOOK,
     INSIDE_A_PROCESS,
+    parameters=(text("operation", None, "the operation that is hit; all of the service's when left out"),),
+    objections=serves_http,
 )
 
 
 FAMILY = (
-    _FAMILY.fault(
-        "HTTPRequestAbort",
-        FaultKind.HTTP_ABORTED,
-        _CODE,
-        _ROUTE,
-        signature=handling_fails,
-        objections=serves_http,
-        hook="abort_request",
-    ),
-    _FAMILY.fault(
-        "HTTPResponseAbort",
-        FaultKind.HTTP_ABORTED,
-        _CODE,
-        _ROUTE,
-        signature=handling_fails,
-        objections=serves_http,
-        hook="abort_response",
-    ),
-    _FAMILY.fault(
-        "HTTPRequestDelay",
-        FaultKind.HTTP_SLOW,
-        DELAY,
-        _ROUTE,
-        signature=handling_slow,
-        objections=serves_http,
-        hook="delay_request",
-    ),
-    _FAMILY.fault(
-        "HTTPResponseDelay",
-        FaultKind.HTTP_SLOW,
-        DELAY,
-        _ROUTE,
-        signature=handling_slow,
-        objections=serves_http,
-        hook="delay_response",
-    ),
+    _FAMILY.fault("HTTPRequestAbort", FaultKind.HTTP_ABORTED, _CODE, signature=handling_fails, hook="abort_request"),
+    _FAMILY.fault("HTTPResponseAbort", FaultKind.HTTP_ABORTED, _CODE, signature=handling_fails, hook="abort_response"),
+    _FAMILY.fault("HTTPRequestDelay", FaultKind.HTTP_SLOW, DELAY, signature=handling_slow, hook="delay_request"),
+    _FAMILY.fault("HTTPResponseDelay", FaultKind.HTTP_SLOW, DELAY, signature=handling_slow, hook="delay_response"),
     _FAMILY.fault(
         "HTTPResponseReplaceBody",
         FaultKind.HTTP_PAYLOAD_MODIFIED,
         text("body_type", "empty", "what the body becomes", ("empty", "random")),
-        _ROUTE,
         signature=calls_fail,
-        objections=serves_http,
         hook="replace_body",
     ),
     _FAMILY.fault(
         "HTTPResponsePatchBody",
         FaultKind.HTTP_PAYLOAD_MODIFIED,
         text("patch", '{"patched": true}', "JSON merged into the body"),
-        _ROUTE,
         signature=calls_fail,
-        objections=serves_http,
         hook="patch_body",
     ),
     _FAMILY.fault(
         "HTTPRequestReplacePath",
         FaultKind.HTTP_PAYLOAD_MODIFIED,
         text("new_path", "/nowhere", "the path that the service sees"),
-        _ROUTE,
         signature=calls_fail,
-        objections=serves_http,
         hook="replace_path",
     ),
     _FAMILY.fault(
         "HTTPRequestReplaceMethod",
         FaultKind.HTTP_PAYLOAD_MODIFIED,
         text("method", "DELETE", "the method that the service sees", ("GET", "POST", "PUT", "DELETE", "PATCH")),
-        _ROUTE,
         signature=calls_fail,
-        objections=serves_http,
         hook="replace_method",
     ),
     _FAMILY.fault(
         "HTTPResponseReplaceCode",
         FaultKind.HTTP_RESPONSE_STATUS_MODIFIED,
         _CODE,
-        _ROUTE,
         signature=calls_fail,
-        objections=serves_http,
         hook="replace_code",
     ),
 )

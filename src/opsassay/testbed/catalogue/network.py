@@ -51,8 +51,6 @@ _PEER = text("peer", None, "only traffic with this service or store; all when le
 _PROTOCOL = text("protocol", None, "only traffic of this protocol; all when left out", (HTTP, *ENGINE_ACTIVITY))
 _LINKS = (_DIRECTION, _PEER, _PROTOCOL)
 
-_FAMILY = FamilyTraits(Category.NETWORK, Layer.INFRASTRUCTURE, SERVICE_POD, Channel.BOTH, Actuator.PACKET)
-
 
 def links_slow(injection: Injection[Measured], times: Times) -> Reading:
     """Mean time that calls over the links that the fault touches take, milliseconds: the link that slowed most."""
@@ -180,36 +178,37 @@ def impairment_of(plan: PlannedFault) -> dict[str, Any]:
     return impairment(plan.parameters)
 
 
+_FAMILY = FamilyTraits(
+    Category.NETWORK,
+    Layer.INFRASTRUCTURE,
+    SERVICE_POD,
+    Channel.BOTH,
+    Actuator.PACKET,
+    parameters=_LINKS,
+    objections=_exchanges_packets,
+)
+
 FAMILY = (
     _FAMILY.fault(
         "NetworkDelay",
         FaultKind.NETWORK_DELAY,
         DELAY,
         number("jitter_ms", 0.0, "half-width of a uniform jitter, milliseconds"),
-        *_LINKS,
         signature=links_slow,
-        on_hosts=True,
-        objections=_exchanges_packets,
         impairment=_delay,
     ),
     _FAMILY.fault(
         "NetworkLoss",
         FaultKind.NETWORK_LOSS,
         number("loss_percent", 10.0, "packets lost", 1, 100),
-        *_LINKS,
         signature=links_resend,
-        on_hosts=True,
-        objections=_exchanges_packets,
         impairment=_loss,
     ),
     _FAMILY.fault(
         "NetworkDuplicate",
         FaultKind.NETWORK_DUPLICATE,
         number("duplicate_percent", 10.0, "packets sent twice", 1, 100),
-        *_LINKS,
         signature=segments_twice,
-        on_hosts=True,
-        objections=_exchanges_packets,
         impairment=_duplicate,
         excludes_itself="both send copies to {replica}, which tells one copy from another only once; leave one out",
     ),
@@ -217,29 +216,20 @@ FAMILY = (
         "NetworkCorrupt",
         FaultKind.NETWORK_CORRUPT,
         number("corrupt_percent", 10.0, "packets with a flipped bit", 1, 100),
-        *_LINKS,
         signature=links_resend,
-        on_hosts=True,
-        objections=_exchanges_packets,
         impairment=_corrupt,
     ),
     _FAMILY.fault(
         "NetworkBandwidth",
         FaultKind.NETWORK_BANDWIDTH_LIMIT,
         whole("rate_bps", 64_000, "bits per second"),
-        *_LINKS,
         signature=links_narrow,
-        on_hosts=True,
-        objections=_exchanges_packets,
         impairment=_bandwidth,
     ),
     _FAMILY.fault(
         "NetworkPartition",
         FaultKind.NETWORK_PARTITION,
-        *_LINKS,
         signature=links_fail,
-        on_hosts=True,
-        objections=_exchanges_packets,
         impairment=_partition,
         hook="short_connections",
     ),

@@ -210,8 +210,8 @@ def _written_down(state: SystemState) -> dict[int, float]:
     return {entry["pid"]: entry["created"] for entry in map(json.loads, whole.splitlines())}
 
 
-def kill_all(processes: list[psutil.Process], timeout_s: float = 5.0) -> list[psutil.Process]:
-    """Kill *processes* with all their descendants and wait; return what is still alive after *timeout_s*."""
+def kill_all(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Kill *processes* with all their descendants and wait; return what is still alive after 5 s."""
     family: dict[int, psutil.Process] = {}
     for process in processes:
         try:
@@ -223,7 +223,7 @@ def kill_all(processes: list[psutil.Process], timeout_s: float = 5.0) -> list[ps
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    _, alive = psutil.wait_procs(list(family.values()), timeout=timeout_s)
+    _, alive = psutil.wait_procs(list(family.values()), timeout=5.0)
     return [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 
 

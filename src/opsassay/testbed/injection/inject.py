@@ -15,6 +15,7 @@ from opsassay.logs import Log
 from opsassay.model.faults import NO_FAULT, Level, fault_type
 from opsassay.model.incident import EffectCheck, Fault, FaultPlan, PlannedFault, RootLabel
 from opsassay.testbed.catalogue.fault import catalogued
+from opsassay.testbed.catalogue.measures import or_zero
 from opsassay.testbed.core.event import DoneEvent, InjectionEvent, Origin, as_event
 from opsassay.testbed.core.fleet import sleep_until
 from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
@@ -185,9 +186,9 @@ async def _check_effect(
     before, after, threshold = last
     return EffectCheck(
         signature=(signature.__doc__ or signature.__name__).strip(),
-        before=_finite(before),
-        after=_finite(after),
-        threshold=_finite(threshold),
+        before=or_zero(before),
+        after=or_zero(after),
+        threshold=or_zero(threshold),
         passed=after >= threshold,
         seconds=time.monotonic() - started,
     )
@@ -252,10 +253,6 @@ def _root(injection: Injection[SystemUnderTest]) -> RootLabel:
         function=(method_name(services[0], operation),) if operation and method_level else (),
         span=(operation,) if operation and not method_level else (),
     )
-
-
-def _finite(value: float) -> float:
-    return 0.0 if math.isnan(value) else value
 
 
 async def _wait(lease: asyncio.Event, seconds: float) -> None:

@@ -7,7 +7,6 @@ apart, so that a data fault silences no telemetry. Everything lies in the callin
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -68,10 +67,6 @@ class Fabric:
         """Return a new place called *name* on *host*, its interfaces up and addressed."""
         return self._thread.submit(self._attach, name, host).result()
 
-    def detach(self, place: Place) -> None:
-        """Give up *place*: its links go now, its namespace when the last process in it has ended."""
-        self._thread.submit(self._detach, place).result()
-
     def close(self) -> None:
         """Stop talking to the kernel; bridges and places live on until the namespaces end."""
         if self._netlink is not None:
@@ -116,10 +111,6 @@ class Fabric:
             netlink.link("add", ifname=outer, kind="veth", master=bridge, state="up", peer=peer)
         inside(namespace, lambda: _address(place))
         return place
-
-    def _detach(self, place: Place) -> None:
-        self._open().link("del", index=socket.if_nametoindex(place.peer_interface))
-        os.close(place.namespace)
 
     def _open(self) -> IPRoute:
         if self._netlink is None:

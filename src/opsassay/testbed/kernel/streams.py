@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from opsassay.testbed.kernel.queue import Packet
 
-TCP, UDP = 6, 17
+TCP = 6
 UDP_HEADER = 8
 
 

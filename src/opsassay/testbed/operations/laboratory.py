@@ -26,6 +26,19 @@ class Repair(NamedTuple):
     healthy: bool
 
 
+def repair_what_shows(settled: Callable[[], bool], treat: Callable[[], list[str]]) -> Repair:
+    """Look, repair, look again, until the surface is *settled* or *treat* knows nothing more to try."""
+    actions: list[str] = []
+    for _ in range(PASSES):
+        if settled():
+            return Repair(tuple(actions), healthy=True)
+        done = treat()
+        if not done:
+            break
+        actions += done
+    return Repair(tuple(actions), healthy=settled())
+
+
 class Laboratory(Protocol):
     """One running system under search, with one workload that candidates fault and the scripted operator repairs."""
 

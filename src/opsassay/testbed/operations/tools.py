@@ -20,7 +20,6 @@ from opsassay.testbed.operations.toolbox import (
     Tool,
     ToolDefinition,
     ToolOutcome,
-    definitions_of,
 )
 
 TOOLS: Mapping[str, Tool] = {
@@ -40,11 +39,6 @@ TOOLS: Mapping[str, Tool] = {
     "firewall_delete": Tool(args.FirewallDelete, "firewall delete", mutating=True),
 }
 """Every tool by its name; the verb that an oracle writes is the name with blanks."""
-
-
-def definitions(*, changing: bool = True) -> tuple[ToolDefinition, ...]:
-    """Return the tools as a model sees them, without those that change something unless *changing*."""
-    return definitions_of(TOOLS, changing=changing)
 
 
 class OperatedSystem(Protocol):
@@ -100,4 +94,4 @@ def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(named - {"all"}))
 
 
-__all__ = ["OUTPUT_LIMIT", "TOOLS", "Tool", "ToolDefinition", "ToolOutcome", "VerbToolbox", "definitions"]
+__all__ = ["OUTPUT_LIMIT", "TOOLS", "Tool", "ToolDefinition", "ToolOutcome", "VerbToolbox"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
+from typing import Self
 
 import psutil
+
+from opsassay.model.background import Background
 
 LOOK_EVERY_S = 0.5
 JUMP_LIMIT_S = 0.1
@@ -35,7 +37,7 @@ class Look:
 
 
 @dataclass
-class MachineWatch:
+class MachineWatch(Background):
     """Looks at the machine in a thread of its own while the block runs; *own* is the system that is recorded.
 
     *systems* returns the names of all systems that run on this machine now.
@@ -48,22 +50,22 @@ class MachineWatch:
     steady: Clock = time.monotonic_ns
     looks: list[Look] = field(default_factory=list)
 
-    def __enter__(self) -> MachineWatch:
-        self._ended = threading.Event()
+    def __post_init__(self) -> None:
+        super().__init__("machine")
+
+    def __enter__(self) -> Self:
         self._look()
-        self._thread = threading.Thread(target=self._keep_looking, daemon=True)
-        self._thread.start()
-        return self
+        return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended.set()
-        self._thread.join()
+        super().__exit__(kind, error, trace)
         self._look()
 
-    def _keep_looking(self) -> None:
-        while not self._ended.wait(self.every_s):
+    def work(self) -> None:
+        """Look again and again."""
+        while self.pause(self.every_s):
             self._look()
 
     def _look(self) -> None:

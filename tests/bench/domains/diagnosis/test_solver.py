@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.domains.diagnosis.solver import solver_hash, solver_of
+from opsassay.bench.domains.diagnosis.solver import hash_of, solver_of, sources_of
 from opsassay.methods.loudest import Loudest
 
 CODE = """
@@ -17,6 +17,10 @@ class Mine:
 """
 
 
+def method_hash(method):
+    return hash_of(solver_of(method), sources_of(method))
+
+
 def test_name_configuration_and_version_are_told() -> None:
     solver = solver_of(Loudest(slow_ratio=3.0))
     assert (solver.name, solver.kind, solver.version) == ("loudest", "method", "0.1.0")
@@ -24,8 +28,8 @@ def test_name_configuration_and_version_are_told() -> None:
 
 
 def test_another_configuration_is_another_solver() -> None:
-    assert solver_hash(Loudest()) == solver_hash(Loudest())
-    assert solver_hash(Loudest()) != solver_hash(Loudest(slow_ratio=3.0))
+    assert method_hash(Loudest()) == method_hash(Loudest())
+    assert method_hash(Loudest()) != method_hash(Loudest(slow_ratio=3.0))
 
 
 def test_an_edited_source_is_another_solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +39,6 @@ def test_an_edited_source_is_another_solver(tmp_path: Path, monkeypatch: pytest.
     for comment in ("# one", "# two"):
         file.write_text(CODE + comment)
         module = importlib.import_module("edited_method")
-        hashes.append(solver_hash(module.Mine()))
+        hashes.append(method_hash(module.Mine()))
         del sys.modules["edited_method"]
     assert hashes[0] != hashes[1]

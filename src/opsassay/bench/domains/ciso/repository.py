@@ -14,9 +14,6 @@ from opsassay.bench.domains.ciso.kyverno.policy import AUTOGEN, KyvernoPolicy
 FOLDER = "policies"
 OTHERS = 3
 
-Files = Mapping[str, bytes]
-"""Files of a workspace by their path in it."""
-
 
 def policy_name(control: str) -> str:
     """Return the name of the policy of *control* in repositories and in right answers."""

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from opsassay.bench.core.grading import GradedRuns
-from opsassay.bench.core.ranking import solver_names
-from opsassay.bench.core.results import ResultRow
+from opsassay.bench.core.results import ResultRow, by_solver
 from opsassay.bench.core.tables import ResultTable, percent
 from opsassay.bench.domains.ciso.stages import RATES, STAGES
 from opsassay.bench.domains.ciso.tasks import ANSIBLE, CLASSES, published
@@ -29,10 +28,7 @@ class GradedPolicies(GradedRuns):
 
 def compliance_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     """Return every table of *rows*; the one that describes tasks is of those that ship."""
-    name = solver_names(row.run for row in rows if row.run)
-    solvers: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        solvers.setdefault(name(row.run) if row.run else row.solver, []).append(row)
+    solvers = by_solver(rows)
     return [
         _by_class(solvers),
         _controls(22, "Kubernetes"),

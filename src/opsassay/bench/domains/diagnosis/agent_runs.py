@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from opsassay import __version__, agents
 from opsassay.agents.base import AGENTS, Agent, agent_named
@@ -20,7 +20,7 @@ from opsassay.agents.ready import external_agent
 from opsassay.agents.record import ACTIONS, TRACE
 from opsassay.bench.core.attempt import AttemptOutcome, Isolation, attempt, keep_end, never
 from opsassay.bench.core.cell import Cell
-from opsassay.bench.core.commands import refusal_to_seal
+from opsassay.bench.core.commands import Sealing, refusal_to_seal
 from opsassay.bench.core.mounts import kept_of, mounts_of, require_apart
 from opsassay.bench.core.outside import APIS
 from opsassay.bench.core.store import LOG, RunStore
@@ -55,7 +55,7 @@ class Setup:
     limits: Limits
     price: Price = field(default_factory=Price)
     temperature: float | None = None
-    sealing: Literal["auto", "required", "off"] = "auto"
+    sealing: Sealing = "auto"
 
     @property
     def is_command(self) -> bool:
@@ -115,7 +115,7 @@ def setup_of(
     limits: Mapping[str, Any] | None = None,
     price: Price | None = None,
     temperature: float | None = None,
-    sealing: Literal["auto", "required", "off"] = "auto",
+    sealing: Sealing = "auto",
 ) -> Setup:
     """Return the agent called *name* (a registered one, MODULE:CLASS, or the path of an agent.yaml), ready to be run.
 

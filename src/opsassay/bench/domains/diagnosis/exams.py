@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator
 
@@ -14,6 +14,7 @@ from opsassay.agents.command import CommandAgent
 from opsassay.agents.limits import Limits, Price
 from opsassay.bench.core.attempt import AttemptOutcome, attempt
 from opsassay.bench.core.cell import Cell
+from opsassay.bench.core.commands import Sealing
 from opsassay.bench.core.lease import LeasedError, LeaseLostError
 from opsassay.bench.core.mounts import kept_of, require_apart
 from opsassay.bench.core.oracles import AnswerOracle, oracle_solver, oracles_asked
@@ -47,15 +48,10 @@ class RunSettings(Written):
     mask: Mask = Field(default=Mask(), description="how much of the telemetry is seen")
     price: Price = Field(default=Price(), description="USD per million tokens")
     temperature: float | None = Field(default=None, ge=0, le=2, description="the endpoint's own when left out")
-    sealing: Literal["auto", "required", "off"] = "auto"
+    sealing: Sealing = "auto"
     seed: int = Field(default=0, description="of the first repeat; the others follow")
     again: bool = Field(default=False, description="run also what has a result already")
     profile: str = Field(default="default", description="of the grades in the summary")
-
-    @field_validator("sealing", mode="before")
-    @classmethod
-    def _off_is_a_word(cls, given: Any) -> Any:
-        return "off" if given is False else given  # YAML takes it for a truth value
 
     @field_validator("mask", mode="before")
     @classmethod

@@ -39,12 +39,10 @@ class Grader:
     Services that the incident itself lists as load generators are left out of graphs too. For use in a `with` block.
     """
 
-    def __init__(
-        self, case: Case, profile: Profile = PROFILES["default"], ended: threading.Event | None = None
-    ) -> None:
+    def __init__(self, case: Case, profile: Profile = PROFILES["default"]) -> None:
         clients = tuple(sorted({*profile.load_generators, *case.datapack.load_generators()}))
         self.case, self.profile = case, profile.model_copy(update={"load_generators": clients})
-        self._open, self._ended = ExitStack(), ended or threading.Event()
+        self._open, self._ended = ExitStack(), threading.Event()
         self._sql: LockedSql | None = None
         self._topology: Topology | None = None
         self._hash = ""

@@ -19,15 +19,6 @@ def solver_of(method: Method) -> Solver:
     return Solver(name=method.name, configuration=dict(method.configuration), version=_version(method))
 
 
-def solver_hash(method: Method) -> str:
-    """Return the SHA-256 of the solver and of its source: every file of its package folder, or its one module.
-
-    The whole folder counts because methods share code; editing one file makes all methods beside it other solvers,
-    which costs a few runs again and never mixes two versions in one cell.
-    """
-    return hash_of(solver_of(method), sources_of(method))
-
-
 def hash_of(solver: Solver, sources: Iterable[Path]) -> str:
     """Return the SHA-256 of *solver* and of the contents of its *sources*; what it declares to name is in these."""
     total = hashlib.sha256(solver.digest().encode())
@@ -39,8 +30,9 @@ def hash_of(solver: Solver, sources: Iterable[Path]) -> str:
 def sources_of(solver: object) -> list[Path]:
     """Return the files that the code of *solver* is in: those of its package folder, or its one module.
 
-    A module that is no part of a package counts with all that was imported from its own folder, unless that is where
-    packages are installed.
+    The whole folder counts because methods share code; editing one file makes all methods beside it other solvers,
+    which costs a few runs again and never mixes two versions in one cell. A module that is no part of a package counts
+    with all that was imported from its own folder, unless that is where packages are installed.
     """
     source = inspect.getsourcefile(type(solver))
     assert source is not None

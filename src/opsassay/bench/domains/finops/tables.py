@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from opsassay.bench.core.grading import GradedRuns
-from opsassay.bench.core.ranking import solver_names
-from opsassay.bench.core.results import ResultRow
+from opsassay.bench.core.results import ResultRow, by_solver
 from opsassay.bench.core.tables import ResultTable
 from opsassay.bench.domains.finops.anomaly.task import ANOMALY_TASKS
 from opsassay.bench.domains.finops.insight.keys import QUESTIONS
@@ -34,10 +33,7 @@ class GradedCosts(GradedRuns):
 
 def cost_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     """Return every table of *rows*; those that describe tasks are of the tasks that ship."""
-    solvers: dict[str, list[ResultRow]] = {}
-    name = solver_names(row.run for row in rows if row.run)
-    for row in rows:
-        solvers.setdefault(name(row.run) if row.run else row.solver, []).append(row)
+    solvers = by_solver(rows)
     return [
         _overview(solvers),
         _questions(),

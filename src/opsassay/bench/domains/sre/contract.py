@@ -30,6 +30,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 from opsassay.agents.command import PLACES, CommandAgent
 from opsassay.agents.limits import Limits, Price
 from opsassay.agents.ready import external_agent, or_a_name, with_named_path
+from opsassay.bench.core.commands import Sealing
 from opsassay.bench.core.mounts import require_apart
 from opsassay.bench.core.outside import OutsideAgent
 from opsassay.bench.core.ranking import ORACLE
@@ -53,7 +54,7 @@ class CommandSettings(Written):
     """What `settings` of an external agent may say; of one that an agent.yaml describes they win."""
 
     files: tuple[str, ...] = Field(default=(), description="its files and folders, as the caller's folder finds them")
-    sealing: Literal["auto", "required", "off"] = Field(default="auto", description="off: a process of this user")
+    sealing: Sealing = Field(default="auto", description="off: a process of this user")
     needs: tuple[Literal["model", "mcp", "apis"], ...] = Field(
         default=(), description="its model, the APIs of backends"
     )
@@ -67,11 +68,6 @@ class CommandSettings(Written):
             raise ValueError("seconds: how long an agent may work is the scenario's agent_timeout_s")
         Limits.model_validate(given)
         return given
-
-    @field_validator("sealing", mode="before")
-    @classmethod
-    def _off_is_a_word(cls, given: Any) -> Any:
-        return "off" if given is False else given  # what YAML makes of it
 
 
 class TrialAgent(Written):

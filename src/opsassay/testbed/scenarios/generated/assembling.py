@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opsassay.model.base import Written
 from opsassay.model.scenario import OpsCall, OracleStep, Predicate, Scenario
 from opsassay.testbed.scenarios.generated.reach import longest
 from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, truth_of
@@ -39,16 +38,15 @@ def scenario_of(
     where: Wording,
     broken: Sequence[tuple[FaultPlace, Broken]],
     storm: Sequence[OpsCall] = (),
-    storm_changes: Sequence[Written] = (),
 ) -> Scenario:
     """Return the scenario in which all of *broken* is broken at once, while a *storm* of unrelated changes goes on."""
     place, parts = broken[0][0], [one for _, one in broken]
     payload: dict[str, Any] = {
         "id": id_,
         "title": f"{category} on {place.system.system}: {', '.join(one.root for one in parts)}",
-        "description": _description(parts, stormy=bool(storm or storm_changes)),
+        "description": _description(parts, stormy=bool(storm)),
         "category": category,
-        "difficulty": _difficulty(parts, stormy=bool(storm or storm_changes)),
+        "difficulty": _difficulty(parts, stormy=bool(storm)),
         "environment": {"substrate": where.name, "system": place.system.system, "rate_rps": RATE_RPS, **TIMES},
         "trigger": {
             "layer": max(parts, key=lambda one: one.depth).layer,
@@ -69,7 +67,7 @@ def scenario_of(
     if where.cluster is not None:
         changes = [change for one in parts for change in one.changes]
         until = [state for one in parts for state in one.until]
-        payload["cluster"] = {**where.cluster, "changes": [*storm_changes, *changes], "until": until}
+        payload["cluster"] = {**where.cluster, "changes": changes, "until": until}
     return Scenario.model_validate(_numbered(payload))
 
 

@@ -41,11 +41,10 @@ def _restart(name: str) -> tuple[OracleStep, ...]:
     return kubectl("rollout", "restart", f"deployment/{name}"), _ready(name)
 
 
-def _scaled_to_zero(name: str, *, alerts: bool) -> WrongRepair:
+def _scaled_to_zero(name: str) -> WrongRepair:
     """Return the repair that takes the workload away; alerts over pods are quiet then, those of users are not."""
-    fails = TAKEN_AWAY if alerts else tuple(one for one in TAKEN_AWAY if one != "alerts_cleared")
     steps = (kubectl("scale", f"deployment/{name}", "--replicas=0", wait_s=10),)
-    return WrongRepair("Runs no replica of it, so that none is missing.", fails, steps)
+    return WrongRepair("Runs no replica of it, so that none is missing.", TAKEN_AWAY, steps)
 
 
 def _patch(name: str, spec: dict[str, Any]) -> ObjectChange:
@@ -60,11 +59,11 @@ def _state(name: str, path: str, equals: object) -> ObjectState:
     return ObjectState(kind="Deployment", name=name, path=path, equals=equals)
 
 
-def _all_new(place: FaultPlace, generation: int = 2) -> tuple[ObjectState, ...]:
+def _all_new(place: FaultPlace) -> tuple[ObjectState, ...]:
     """Return the states of a rollout that is over."""
     name, count = place.target, place.replicas
     return (
-        _state(name, "status.observedGeneration", generation),
+        _state(name, "status.observedGeneration", 2),
         _state(name, "status.updatedReplicas", count),
         _state(name, "status.unavailableReplicas", None),
         _state(name, "status.replicas", count),
@@ -92,7 +91,7 @@ def _of(place: FaultPlace, condition: str, **fields: Any) -> Broken:
         "layer": "pod",
         "depth": "D1",
         "protected": place.target if alone else place.entry,
-        "wrong": _scaled_to_zero(place.target, alerts=True),
+        "wrong": _scaled_to_zero(place.target),
         **fields,
     }
     return Broken(**given)
@@ -111,7 +110,7 @@ def broken_pods(
         if name not in place.system.services:
             return None
         spec = {"strategy": {"type": "Recreate", "rollingUpdate": None}, **made(name)}
-        wrong = _scaled_to_zero(name, alerts=True)
+        wrong = _scaled_to_zero(name)
         return _of(
             place,
             condition,

@@ -131,7 +131,7 @@ class Supervisor:
             self.seed,
             self.operations.clocks,
         )
-        await asyncio.gather(*(self._start_replica(replica) for replica in self.fleet.replicas.values()))
+        await asyncio.gather(*(self.start_replica(replica) for replica in self.fleet.replicas.values()))
         await self._wait_ready()
         await self.template.spawn("load", LOAD_GENERATOR, self.orders.load(self.rate_rps))
         self.spawn(poll(self))
@@ -161,7 +161,8 @@ class Supervisor:
         self.endpoint = f"http://{self.network.home}:{json.loads(ready.read_text())['port']}"
         self.spawn(self._end_with("receiver", "The telemetry receiver", process))
 
-    async def _start_replica(self, replica: Replica) -> None:
+    async def start_replica(self, replica: Replica) -> None:
+        """Start a process of *replica*, by its present settings and release."""
         replica.settings = dict(self.operations.settings[replica.service])
         order = self.orders.replica(replica)
         replica.started_at, replica.starts = time.monotonic(), replica.starts + 1
@@ -249,7 +250,7 @@ class Supervisor:
         replica.restarts += 1
         if replica.successor is not None:
             replica.pod, replica.successor, replica.restarts = replica.successor, None, 0
-        await self._start_replica(replica)
+        await self.start_replica(replica)
         _log.info("replica restarted", replica=replica.id, pid=replica.pid, restarts=replica.restarts)
 
     async def _end_with(self, log: str, what: str, process: asyncio.subprocess.Process) -> None:
@@ -297,13 +298,9 @@ class Supervisor:
         """
         former, former_port = replica.pid, replica.port
         replica.pod = self.fleet.pod_name(replica.service)
-        await self._start_replica(replica)
+        await self.start_replica(replica)
         replica.restarts = 0
         return former if await sleep_until(lambda: replica.port not in (None, former_port), timeout_s) else None
-
-    async def start_replica(self, replica: Replica) -> None:
-        """Start a process of *replica*, by its present settings and release."""
-        await self._start_replica(replica)
 
     def revive(self, replica: Replica) -> None:
         """Start *replica* as one that has died is started: after a while, when nothing holds it down."""

@@ -38,7 +38,7 @@ async def main(config: dict[str, Any]) -> None:
         used = config["resident_bytes"] + psutil.Process().memory_full_info().uss  # the rest is the template's
         hold(held, min(config["size_bytes"], int(FULL_SHARE * config["limit_bytes"]) - used))
     LedgerWriter(config["ledger"], config["id"]).write("memory")
-    await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping}, background)
+    await management.serve(config["management"], {"id": config["id"]}, {"ping": management.ping}, background)
     held.clear()
 
 
@@ -67,7 +67,3 @@ def spare_this_process() -> None:
     """
     with contextlib.suppress(PermissionError):
         Path("/proc/self/oom_score_adj").write_text("-1000")
-
-
-async def _ping(_: dict[str, Any]) -> dict[str, Any]:
-    return {}

@@ -22,7 +22,7 @@ async def main(config: dict[str, Any]) -> None:
     burners = [fork_burner(config["load_percent"] / 100.0) for _ in range(config["cores"])]
     looking = asyncio.create_task(account(group_of(config), LedgerWriter(config["ledger"], config["id"])))
     try:
-        await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping}, [looking])
+        await management.serve(config["management"], {"id": config["id"]}, {"ping": management.ping}, [looking])
     finally:
         for pid in burners:
             os.kill(pid, 9)
@@ -57,7 +57,3 @@ async def account(group: Group, ledger: LedgerWriter) -> None:
         if now > before:
             ledger.write("stall", ns=int((now - before) * 1e9))
         before = now
-
-
-async def _ping(_: dict[str, Any]) -> dict[str, Any]:
-    return {}

@@ -53,6 +53,11 @@ async def _answer(socket_path: str, hello: dict[str, Any], handlers: Mapping[str
         writer.close()
 
 
+async def ping(_: dict[str, Any]) -> dict[str, Any]:
+    """Answer that the process is there."""
+    return {}
+
+
 def encode(message: dict[str, Any]) -> bytes:
     """Return *message* as one line of JSON."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"

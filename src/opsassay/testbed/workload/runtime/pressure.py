@@ -45,16 +45,14 @@ async def main(config: dict[str, Any]) -> None:
     squeezer = threading.Thread(target=squeeze, args=(pids, run_share, burn_share, ended, ledger), daemon=True)
     squeezer.start()
     try:
-        await management.serve(config["management"], {"id": config["id"]}, {"ping": _ping, "targets": targets})
+        await management.serve(
+            config["management"], {"id": config["id"]}, {"ping": management.ping, "targets": targets}
+        )
     finally:
         ended.set()
         squeezer.join()
         for pid in pids:
             _signal(pid, signal.SIGCONT)
-
-
-async def _ping(_: dict[str, Any]) -> dict[str, Any]:
-    return {}
 
 
 def squeeze(pids: list[int], run_share: float, burn_share: float, ended: threading.Event, ledger: LedgerWriter) -> None:

@@ -23,8 +23,9 @@ FORWARD, BACKWARD = "forward", "backward"
 class Link:
     """One (source, destination) pair with its listener, its present upstream and what impairs it, by direction."""
 
-    def __init__(self, source: str, destination: str, upstream: tuple[str, int] | None) -> None:
-        self.source, self.destination, self.upstream = source, destination, upstream
+    def __init__(self, source: str, destination: str) -> None:
+        self.source, self.destination = source, destination
+        self.upstream: tuple[str, int] | None = None
         self.impaired: dict[str, list[Impairment]] = {}
         self.changed = asyncio.Event()
         self.connections: set[Pipe] = set()
@@ -215,7 +216,7 @@ class Relay:
         loop = asyncio.get_running_loop()
         ports = {}
         for source, destination in request["links"]:
-            link = Link(source, destination, None)
+            link = Link(source, destination)
             server = await loop.create_server(lambda link=link: Pipe(link, FORWARD, self.ledger), "127.0.0.1", 0)  # type: ignore[misc]
             self.servers.append(server)
             self.links[link.name] = link

@@ -44,7 +44,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # what is imported stays shared: the collector would touch every page otherwise
     children: dict[int, str] = {}
-    woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+    woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -141,13 +141,6 @@ def end(children: dict[int, str]) -> None:
 def report(message: dict[str, Any]) -> None:
     """Write *message* to the supervisor."""
     os.write(1, json.dumps(message).encode() + b"\n")
-
-
-def _pipe() -> tuple[int, int]:
-    woken, wake = os.pipe()
-    os.set_blocking(woken, False)
-    os.set_blocking(wake, False)
-    return woken, wake
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ class CostData:
     world: World
     tables: dict[str, pl.DataFrame]
     planted: tuple[Planted, ...]
-    distractions: tuple[Distraction, ...]
 
     @cached_property
     def connection(self) -> Any:
@@ -67,9 +66,7 @@ def cost_data(seed: int) -> CostData:
         BUDGETS: budgets(world).select("SubAccountId", "Month", _money("BudgetUsd"), _money("ForecastUsd")),
         RESOURCE_DAYS: _in_units(resource_days(world), RESOURCE_DAYS),
     }
-    return CostData(
-        world, {name: one.cast(frame_schema(name)) for name, one in tables.items()}, tuple(planted), tuple(distractions)
-    )
+    return CostData(world, {name: one.cast(frame_schema(name)) for name, one in tables.items()}, tuple(planted))
 
 
 def write_tables(data: CostData, folder: Path) -> dict[str, Path]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FIELD_MANAGER = "kubectl"
 """Whom the server notes as the writer of our objects: nobody who looks at managedFields learns what was ours."""
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 30.0
+WATCH_S = 300
+"""How long one watch lasts; the next one goes on from where it ended."""
 TRIES, FIRST_PAUSE_S = 5, 0.2
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 PATCH_TYPES = {
@@ -210,7 +212,6 @@ class Api:
         kind: str,
         version: str,
         namespace: str | None = None,
-        timeout_s: int = 300,
         begun: Callable[[], None] = lambda: None,
     ) -> Iterator[Object]:
         """Yield the events after resource *version* until the server ends the watch; raises what `request` raises.
@@ -219,10 +220,10 @@ class Api:
         """
         import urllib3
 
-        query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": timeout_s}
+        query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_S}
         answer = None
         try:
-            answer = self._send("GET", self.path_of(kind, namespace), None, query, "application/json", timeout_s + 10)
+            answer = self._send("GET", self.path_of(kind, namespace), None, query, "application/json", WATCH_S + 10)
             if answer.status >= 400:
                 raise self._refusal("GET", self.path_of(kind, namespace), answer.status, answer.data)
             begun()

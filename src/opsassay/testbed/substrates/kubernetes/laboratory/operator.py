@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from opsassay.errors import OpsAssayError
-from opsassay.testbed.operations.laboratory import PASSES, Repair
+from opsassay.testbed.operations.laboratory import Repair, repair_what_shows
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 from opsassay.testbed.substrates.kubernetes.api.readings import backends
 from opsassay.testbed.substrates.kubernetes.laboratory.baseline import ClusterBaseline
@@ -25,15 +25,10 @@ CRASHING = ("CrashLoopBackOff", "CreateContainerConfigError", "RunContainerError
 
 def repair(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float = SETTLE_S) -> Repair:
     """Look, repair, look again, until the surface is healthy or nothing more is known to try."""
-    actions = list[str]()
-    for _ in range(PASSES):
-        if _settled(running, baseline, settle_s):
-            return Repair(tuple(actions), healthy=True)
-        done = [*_selectors(running), *_workloads(running, baseline), *_taints(running), *_api_server(running)]
-        if not done:
-            break
-        actions += done
-    return Repair(tuple(actions), healthy=_settled(running, baseline, settle_s))
+    return repair_what_shows(
+        lambda: _settled(running, baseline, settle_s),
+        lambda: [*_selectors(running), *_workloads(running, baseline), *_taints(running), *_api_server(running)],
+    )
 
 
 def _settled(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float) -> bool:

@@ -31,9 +31,9 @@ def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
     return sorted(name for name, item in others.items() if (exclusive or _exclusive(item)) and _age(item) < _age(mine))
 
 
-def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool], timeout_s: float = TURN_TIMEOUT_S) -> None:
-    """Wait until nothing that came before the system *name* is in its way; raises OperationError after *timeout_s*."""
-    deadline = time.monotonic() + timeout_s
+def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
+    """Wait until nothing that came before the system *name* is in its way; raises OperationError after TURN_TIMEOUT_S."""
+    deadline = time.monotonic() + TURN_TIMEOUT_S
     while True:
         systems = {system: item for system, item in systems_on(api).items() if not is_gone(item)}
         mine = systems.pop(name, None)

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from opsassay.model.system import System
-from opsassay.testbed.operations.laboratory import PASSES, Repair
+from opsassay.testbed.operations.laboratory import Repair, repair_what_shows
 from opsassay.testbed.substrates.local.substrate import LocalSystem
 
 LOOK_S = 6.0
@@ -19,15 +19,7 @@ LOOK_S = 6.0
 
 def repair(running: LocalSystem, system: System) -> Repair:
     """Look, repair, look again, until the surface is healthy or nothing more is known to try."""
-    actions = list[str]()
-    for _ in range(PASSES):
-        if _settled(running, system):
-            return Repair(tuple(actions), healthy=True)
-        done = _one_pass(running, system)
-        if not done:
-            break
-        actions += done
-    return Repair(tuple(actions), healthy=_settled(running, system))
+    return repair_what_shows(lambda: _settled(running, system), lambda: _one_pass(running, system))
 
 
 def _one_pass(running: LocalSystem, system: System) -> list[str]:
