@@ -40,6 +40,11 @@ class _Broken(Written):
     fault: str | None = Field(default=None, description="chaos type, or NoFault")
     target: Target | None = None
     parameters: dict[str, Any] = Field(default_factory=dict, validate_default=True)
+    ends_with_pod: bool = Field(
+        default=False,
+        exclude_if=lambda ends: not ends,
+        description="what acts in a process is gone with its pod; otherwise a successor has it too",
+    )
 
     @field_validator("fault", mode="after")
     @classmethod
@@ -87,8 +92,8 @@ class FaultPlan(_Broken):
     def _one_form(self) -> Self:
         if (self.fault is None) == (not self.faults):
             raise ValueError("give one `fault` with its `target`, or several under `faults`")
-        if self.faults and (self.target is not None or self.parameters):
-            raise ValueError("each of `faults` has its own `target` and `parameters`; leave those at the top out")
+        if self.faults and (self.target is not None or self.parameters or self.ends_with_pod):
+            raise ValueError("each of `faults` says for itself what and how; at the top there is `duration_s` alone")
         if self.fault is not None:
             PlannedFault(fault=self.fault, target=self.target, parameters=self.parameters)
         if len(self.faults) > 1 and any(fault.fault == NO_FAULT for fault in self.faults):
@@ -100,7 +105,17 @@ class FaultPlan(_Broken):
         """The faults, one or several."""
         if self.fault is None:
             return self.faults
-        return (PlannedFault(fault=self.fault, target=self.target, parameters=self.parameters),)
+        one = PlannedFault(
+            fault=self.fault, target=self.target, parameters=self.parameters, ends_with_pod=self.ends_with_pod
+        )
+        return (one,)
+
+    def ending_with_pods(self) -> Self:
+        """Return the plan with faults all of which are gone with the pod that they act in."""
+        ends = {"ends_with_pod": True}
+        if self.fault is not None:
+            return self.model_copy(update=ends)
+        return self.model_copy(update={"faults": tuple(part.model_copy(update=ends) for part in self.faults)})
 
     @property
     def name(self) -> str:

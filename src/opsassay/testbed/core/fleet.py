@@ -73,6 +73,11 @@ class Replica:
     history: Samples = field(default_factory=_recent)
     gauges: deque[tuple[float, dict[str, float]]] = field(default_factory=_recent)
 
+    @property
+    def hooks_now(self) -> list[dict[str, Any]]:
+        """The hooks that its pod has to run: those that end with the pod they were switched on in only there."""
+        return [hook for hook in self.hooks if hook.get("pod", self.pod) == self.pod]
+
     def backoff_s(self) -> float:
         """Return how long to wait before the next start: doubles while it keeps dying young."""
         if time.monotonic() - self.started_at > STABLE_AFTER_S:

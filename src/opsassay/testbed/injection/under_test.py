@@ -74,10 +74,15 @@ class Account:
 
 
 async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: dict[str, Any] | None = None) -> None:
-    """Switch the injection's hook in the processes of its replicas; a restarted process gets it again."""
+    """Switch the injection's hook in the processes of its replicas; a restarted one, and a successor's, gets it again.
+
+    A plan that ends with its pod spares the successor.
+    """
     for replica in injection.replicas:
         others = [one for one in replica.hooks if one["injection"] != injection.id]
         own = {"injection": injection.id, "type": catalogued(injection.plan.fault).hook, "parameters": parameters or {}}
+        if injection.plan.ends_with_pod:
+            own["pod"] = replica.pod
         replica.hooks = [*others, own] if on else others
         await push(injection, replica)
 

@@ -15,11 +15,13 @@ from opsassay.testbed.core.substrate import RunningSystem
 def held(running: RunningSystem, plan: FaultPlan, longest_s: float) -> Iterator[None]:
     """Inject *plan* into *running* and undo it with the block, after *longest_s* at the latest.
 
+    What acts in a process is gone with its pod, as it would be outside of a testbed: so it can be repaired.
+
     Its own duration holds for a plan without a fault alone: what ends by itself needs no repair. Raises what kept it from
     being applied; what ends it later is not raised, since an agent may have taken away what the fault was applied to.
     """
     if any(part.fault != NO_FAULT for part in plan.parts):
-        plan = plan.model_copy(update={"duration_s": longest_s})
+        plan = plan.model_copy(update={"duration_s": longest_s}).ending_with_pods()
     over, applied, failures = threading.Event(), threading.Event(), list[Exception]()
 
     def hold() -> None:

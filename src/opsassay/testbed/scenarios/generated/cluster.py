@@ -10,8 +10,16 @@ from typing import Any
 from opsassay.model.cluster import ObjectChange, ObjectState
 from opsassay.model.faults import fault_type
 from opsassay.model.plan import FaultPlan, Target
-from opsassay.model.scenario import AlertRule, AlertSignal, OracleStep
-from opsassay.testbed.scenarios.generated.recipes import TAKEN_AWAY, UNANSWERED, Broken, FaultPlace, Recipe, WrongRepair
+from opsassay.model.scenario import AlertRule, AlertSignal, OracleStep, Predicate
+from opsassay.testbed.scenarios.generated.recipes import (
+    TAKEN_AWAY,
+    TOLERATED,
+    UNANSWERED,
+    Broken,
+    FaultPlace,
+    Recipe,
+    WrongRepair,
+)
 
 OWNED = r"{name}-[a-z0-9]+(-[a-z0-9]+)?"
 """What the replica sets and pods of a deployment are called."""
@@ -173,6 +181,8 @@ def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> 
         if name not in place.system.services:
             return None
         plan = FaultPlan(fault=fault_type(fault).name, target=Target(service=name), parameters=parameters)
+        wrong = _scaled_to_zero(name)  # of pods that were ready until then, but for the one
+        outage: tuple[Predicate, ...] = ("v_temporal",) if place.left_without < TOLERATED else ()
         return _of(
             place,
             condition,
@@ -183,6 +193,7 @@ def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> 
             faults=(plan,),
             looks=(kubectl("get", "pods", "-l", f"app={name}"),),
             repair=_restart(name),
+            wrong=replace(wrong, fails=(*wrong.fails, *outage)),
         )
 
     return make

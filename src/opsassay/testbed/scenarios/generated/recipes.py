@@ -22,6 +22,8 @@ TAKEN_AWAY: tuple[Predicate, ...] = ("v_outcome", "v_depth", "alerts_cleared", "
 
 STILL_ENOUGH = 0.95
 """With so large a share of its replicas ready a system passes, whoever is missing."""
+TOLERATED = 0.85
+"""A smaller share of ready replicas, on the way, is an outage that the repair has to answer for."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,12 @@ class FaultPlace:
     @property
     def taken_away(self) -> tuple[Predicate, ...]:
         """What fails when the target runs no replica: of a large system one of few is not missed by the outcome."""
-        whole = sum(service.replicas for service in self.system.services.values())
-        return TAKEN_AWAY if 1 - self.replicas / whole < STILL_ENOUGH else ("alerts_cleared", "v_no_regression")
+        return TAKEN_AWAY if self.left_without < STILL_ENOUGH else ("alerts_cleared", "v_no_regression")
+
+    @property
+    def left_without(self) -> float:
+        """The share of the system's replicas that is left when the target runs none."""
+        return 1 - self.replicas / sum(service.replicas for service in self.system.services.values())
 
     @property
     def replicas(self) -> int:

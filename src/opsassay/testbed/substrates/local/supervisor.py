@@ -212,7 +212,7 @@ class Supervisor:
         if replica is None:
             return
         replica.pid = hello["pid"]
-        if replica.hooks or replica.watch:
+        if replica.hooks_now or replica.watch:
             try:
                 await self.push_hooks(replica)  # before it is ready: a fault does not let its successor off
             except ConnectionError:
@@ -329,7 +329,7 @@ class Supervisor:
 
     async def push_hooks(self, replica: Replica) -> None:
         """Make the process of the replica run the hooks of its desired state."""
-        await self.channels.request(replica.id, "hooks", hooks=replica.hooks, watch=replica.watch)
+        await self.channels.request(replica.id, "hooks", hooks=replica.hooks_now, watch=replica.watch)
 
     def lookup(self, service: str, caller: str) -> list[Endpoint] | None:
         """Return where *caller* reaches ready replicas: over its links, else by their own addresses. None: no service."""

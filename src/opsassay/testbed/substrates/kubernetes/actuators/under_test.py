@@ -144,7 +144,7 @@ class ClusterUnderTest:
         """Return the desired state of the pod of *replica*."""
         return DesiredState(
             until=self.deadline,
-            hooks=tuple(replica.hooks),
+            hooks=tuple(replica.hooks_now),
             watch=tuple(replica.watch),
             names=self.names.get(replica.id, {}),
             pressure=tuple(self.pressure.get(replica.id, {}).values()),
@@ -218,7 +218,7 @@ class ClusterUnderTest:
         replica.history.append((now, reading["stats"]))
         replica.gauges.append((now, reading["gauges"]))
         self._compare_clocks(reading["now"], asked)
-        afflicted = replica.hooks or replica.watch or self.names.get(replica.id) or self.pressure.get(replica.id)
+        afflicted = replica.hooks_now or replica.watch or self.names.get(replica.id) or self.pressure.get(replica.id)
         if afflicted and not reading["desired"]["until"] and self.left_s():
             with contextlib.suppress(OpsAssayError, ConnectionError):  # the next look tells
                 await self.push_hooks(replica)  # its container is a new one: a fault does not let it off
