@@ -96,8 +96,9 @@ def test_the_control_plane_is_what_is_critical_by_priority_or_by_tier_and_what_i
     assert not has_own_control_plane(dns)
 
 
-def test_entities_say_service_node_and_version_and_leave_out_what_is_over():
-    found = entities([*fleet("payment", 1), pod("done", phase="Failed")], SETS)
+def test_entities_say_service_node_and_version_and_leave_out_what_is_over_or_was_deleted():
+    leaving = pod("payment-old", ("ReplicaSet", "payment-rs"), ready=False, leaving=True)
+    found = entities([*fleet("payment", 1), pod("done", phase="Failed"), leaving], SETS)
     assert [(e.id, e.service, e.ready, e.host, e.version) for e in found] == [
         ("payment-rs-0", "payment", True, "worker1", "1.27")
     ]

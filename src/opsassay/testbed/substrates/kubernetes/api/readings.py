@@ -150,7 +150,10 @@ def has_own_control_plane(pods: Iterable[Object]) -> bool:
 
 
 def entities(pods: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]) -> tuple[Entity, ...]:
-    """Return the pods as entities of a timeline: service, node, readiness, and the image that they run."""
+    """Return the pods as entities of a timeline: service, node, readiness, and the image that they run.
+
+    One that was deleted is none any more, however long its node takes to end it.
+    """
     return tuple(
         Entity(
             id=pod["metadata"]["name"],
@@ -161,7 +164,7 @@ def entities(pods: Iterable[Object], replica_sets: Mapping[tuple[str, str], Obje
             incarnation=_incarnation(pod),
         )
         for pod in pods
-        if not is_over(pod)
+        if not is_over(pod) and not _leaving(pod)
     )
 
 
