@@ -310,7 +310,6 @@ def credentials(value: str, condition: str) -> Callable[[FaultPlace], Broken | N
             broken,
             until=broken.until[:1],
             technologies=("Kubernetes", "PostgreSQL", "credentials"),
-            looks=(kubectl("describe", "pods", "-l", f"app={name}"),),
             repair=(kubectl("set", "env", f"deployment/{name}", f"{setting}-"), _ready(name)),
         )
 
