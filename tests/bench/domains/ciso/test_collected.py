@@ -210,7 +210,8 @@ def test_what_a_fetcher_leaves_in_one_world_is_not_there_in_the_next():
 def test_no_fetcher_can_tell_which_world_it_is_in_but_by_its_objects():
     """The same script before a world and its mutant sees the same names, times, places and numbers."""
     looking = "env | sort; cat $KUBECONFIG; ls -A /view /work /tmp; kubectl version -o json; hostname; cat /proc/mounts"
-    probe = f"({looking}) 2>&1 | base64 -w0 | sed 's/.*/\"&\"/' > collected_data.json"
+    made = "touch collected_data.json"  # else the end of the pipe makes it, before or after the places are listed
+    probe = f"{made}; ({looking}) 2>&1 | base64 -w0 | sed 's/.*/\"&\"/' > collected_data.json"
     files = {FETCHER: probe.encode()}
     found = [
         base64.b64decode(gather_on_cluster(files, world).data.strip(b'"\n')).decode().splitlines()
