@@ -70,7 +70,7 @@ def test_windows_come_from_the_alerts_and_not_from_the_injection(recorded):
     lead_s = (min(told) - incident.abnormal.start_ns) / 1e9
     short = (fault.start_ns - incident.normal.start_ns) / 1e9 / 48  # 4 to 12 s in windows of 48 s and more
     assert 4 * short <= lead_s <= 12 * short
-    assert "catalog" in incident.description
+    assert all(f"{alert.service}: " in incident.description for alert in incident.alerts)
     (effect,) = truth.effects
     assert effect.passed
     assert truth.roots[0].service == ("catalog",)
