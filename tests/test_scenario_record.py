@@ -36,10 +36,13 @@ def test_a_run_is_kept_once_however_often_its_store_is_read(tmp_path, runs):
     assert read(tmp_path / "runs.csv") == runs
 
 
-def test_three_runs_as_expected_are_whole_and_one_that_was_not_is_counted(runs):
-    assert (row(runs)["3 of 3"], row(runs)["runs"], row(runs[:2])["3 of 3"]) == (1, 3, 0)
-    spoiled = [*runs[:2], replace(runs[2], expected="no", failed="v_depth")]
-    assert (row(spoiled)["3 of 3"], row(spoiled)["as expected"], row(spoiled)["runs"]) == (0, 2, 3)
+def test_the_last_three_runs_make_a_pair_whole_and_one_that_was_not_as_expected_is_counted(runs):
+    assert (row(runs)["last 3"], row(runs)["runs"], row(runs[:2])["last 3"]) == (1, 3, 0)
+    failed = replace(runs[0], expected="no", failed="v_depth")
+    spoiled = [failed, *runs[1:]]
+    assert (row(spoiled)["last 3"], row(spoiled)["as expected"], row(spoiled)["runs"]) == (0, 2, 3)
+    mended = [failed, *runs]
+    assert (row(mended)["last 3"], row(mended)["as expected"], row(mended)["runs"]) == (1, 3, 4)
 
 
 def test_runs_of_a_former_form_of_a_scenario_count_no_more(runs):
