@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,18 @@ NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
 @pytest.fixture(scope="module")
-def told():
+def readable():
+    """Return a folder with the code and the attempts that nobody may read, wherever the checkout is."""
+    with tempfile.TemporaryDirectory(prefix="opsassay-nobody-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for part in ("src", "tests/bench"):
+            shutil.copytree(ROOT_FOLDER / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def told(readable):
     """Return what came of all attempts, made by nobody in an interpreter that nobody may use."""
     if os.geteuid() != 0:
         pytest.skip("this is not root: test_attempts.py has shown the seal without privileges")
@@ -31,30 +44,39 @@ def told():
     python = shutil.which("python{}.{}".format(*version), path="/usr/bin:/usr/local/bin")
     if python is None or shutil.which("setpriv") is None:
         pytest.skip("nobody has no interpreter of this version in /usr/bin or /usr/local/bin, or there is no setpriv")
-    attackers = [
-        subprocess.Popen(
-            [*NOBODY, python, "-m", "bench.sealing.world", str(part), str(PARTS)],
-            cwd="/",
-            env={
-                "PATH": "/usr/bin:/bin",
-                "HOME": "/nonexistent",
-                "PYTHONPATH": f"{ROOT_FOLDER}/src:{ROOT_FOLDER}/tests",
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for part in range(PARTS)
-    ]
     told = {"attempts": {}}
-    for attacker in attackers:
-        out, err = attacker.communicate(timeout=280)
-        assert attacker.returncode == 0, err.decode()
-        part = json.loads(out)
+    for part in each_part(python, readable):
         if "refusal" in part:
             pytest.skip(part["refusal"])
         told = part | {"attempts": told["attempts"] | part["attempts"]}
     return told
+
+
+def each_part(python, readable):
+    """Return what each process, all at the same time, made of its part of the attempts."""
+    with ExitStack() as attackers:
+        started = [
+            attackers.enter_context(
+                subprocess.Popen(
+                    [*NOBODY, python, "-m", "bench.sealing.world", str(part), str(PARTS)],
+                    cwd="/",
+                    env={
+                        "PATH": "/usr/bin:/bin",
+                        "HOME": "/nonexistent",
+                        "PYTHONPATH": f"{readable}/src:{readable}/tests",
+                    },
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                )
+            )
+            for part in range(PARTS)
+        ]
+        for attacker in started:
+            attackers.callback(attacker.kill)
+        printed = [attacker.communicate(timeout=280) for attacker in started]
+    assert all(attacker.returncode == 0 for attacker in started), printed
+    return [json.loads(out) for out, _ in printed]
 
 
 @pytest.mark.parametrize("name", ATTEMPTS)
