@@ -134,7 +134,7 @@ def as_it_should_be(cell: TrialJob, failed: set[str], *, certified: bool) -> boo
     if isinstance(script, ControlScript):
         return not certified and script.fails in failed
     expected = set(script.fails) if cell.probes else set(script.fails) - {"v_probe"}
-    return failed == expected and certified == script.certified
+    return failed == expected and certified == (not expected)
 
 
 if __name__ == "__main__":

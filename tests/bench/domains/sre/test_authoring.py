@@ -100,6 +100,14 @@ def test_what_does_not_fit_the_system_is_named():
     assert "config set: value: Input should be a valid string" in found["oracles.gentle.steps.2"]
 
 
+@pytest.mark.parametrize(("depth", "every_s", "fits"), [("D3", 30, True), ("D3", 31, False), ("D1", 31, True)])
+def test_a_probe_that_failed_before_the_repair_is_followed_by_another(depth, every_s, fits):
+    shop = load_system("shop")
+    one = made({"operations": [{"verb": "restart"}]}, verification={"committed_depth": depth, "probe_every_s": every_s})
+    found = {one.field: one.message for one in findings(one, shop, VERBS)}
+    assert ("verification.probe_every_s" in found) is not fits
+
+
 def test_every_scenario_that_ships_is_valid_and_fits(capsys):
     for name in names():
         assert load_scenario(name).id == name

@@ -38,6 +38,21 @@ def test_there_are_sixty_over_the_papers_classes_on_both_substrates_in_every_str
     assert max(scenario_complexity(one.difficulty) for one in made) > 5.2
 
 
+def test_a_corrupt_release_asks_the_database_for_columns_that_the_running_one_does_not():
+    for seed in range(5):
+        for one in (one for one in generated(seed) if one.category == "CorruptDeployment" and one.trigger.operations):
+            arguments = one.trigger.operations[0].arguments
+            service = system_of(one).services[arguments["service"]]
+            asked, known = (
+                {step.sql for work in service.at(release).operations.values() for step in work.walk() if step.sql}
+                for release in (arguments["version"], service.release)
+            )
+            assert asked - known, one.id
+            assert not any(
+                step.wait_ms for work in service.at(arguments["version"]).operations.values() for step in work.walk()
+            )
+
+
 def test_the_same_seed_makes_the_same_and_another_one_others():
     again = generated.__wrapped__(0)
     assert [one.digest() for one in again] == [one.digest() for one in generated(0)]

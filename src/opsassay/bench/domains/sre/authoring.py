@@ -197,6 +197,9 @@ def _record(scenario: Scenario) -> list[ScenarioFinding]:
         found.append(("verification.alerts.hold_s", f"{committed.alerts.hold_s:g} s and {ALERT_DELAY_S:g} s of delay"))
     if committed.temporal_window_s is not None and committed.temporal_window_s > aftermath_s:
         found.append(("verification.temporal_window_s", f"{committed.temporal_window_s:g} s"))
+    probed = committed.settling is not None and "D3" in (committed.committed_depth, committed.temporal_depth)
+    if probed and committed.probe_every_s is not None and committed.probe_every_s > aftermath_s:
+        found.append(("verification.probe_every_s", f"{committed.probe_every_s:g} s from probe to probe"))
     return [
         ScenarioFinding(field, f"{what} do not fit into what is recorded after the agent, {aftermath_s:g} s")
         for field, what in found

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from opsassay.model.scenario import AlertRule, AlertSignal, OpsCall, OracleStep
+from opsassay.model.system import Service
 from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, Recipe, WrongRepair
 
 OWNED = r"{name}-\d+"
@@ -220,6 +221,8 @@ def _released(place: FaultPlace) -> Broken | None:
     if service is None or not service.releases or not place.callers:
         return None
     version = sorted(service.releases)[-1]
+    if not _statements(service, version) - _statements(service, service.release):
+        return None
     return replace(
         _unanswered(place),
         condition=f"its release {version} asks its database for what is not there",
@@ -228,6 +231,12 @@ def _released(place: FaultPlace) -> Broken | None:
         looks=(step("describe", target=place.target),),
         repair=(step("release", service=place.target, version=service.release),),
     )
+
+
+def _statements(service: Service, version: str) -> set[str]:
+    """Return what the operations of *service*, at release *version*, ask its database."""
+    operations = service.at(version).operations.values()
+    return {step.sql for operation in operations for step in operation.walk() if step.sql is not None}
 
 
 def _out_of_memory(place: FaultPlace) -> Broken | None:
