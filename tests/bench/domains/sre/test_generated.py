@@ -53,6 +53,20 @@ def test_a_corrupt_release_asks_the_database_for_columns_that_the_running_one_do
             )
 
 
+def test_a_fault_that_a_caller_is_to_notice_is_in_every_pod_it_may_keep_a_connection_to():
+    packets = [
+        one
+        for seed in range(3)
+        for one in generated(seed)
+        if one.environment.substrate == "kubernetes" and one.category in {"NetworkDelay", "NetworkPartition"}
+    ]
+    assert len(packets) >= 6
+    for one in packets:
+        hit = {(plan.target.service, plan.target.replica) for plan in one.trigger.faults}
+        (root,) = one.truth.root_causes
+        assert hit == {(root, n) for n in range(system_of(one).services[root].replicas)}, one.id
+
+
 def test_the_same_seed_makes_the_same_and_another_one_others():
     again = generated.__wrapped__(0)
     assert [one.digest() for one in again] == [one.digest() for one in generated(0)]

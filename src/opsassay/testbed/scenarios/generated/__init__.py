@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from opsassay.errors import NotFoundError
 from opsassay.model.scenario import OpsCall, OracleStep, Scenario
-from opsassay.testbed.scenarios.generated import cluster, local
+from opsassay.testbed.scenarios.generated import cluster, cluster_parts, local
 from opsassay.testbed.scenarios.generated.assembling import Wording, scenario_of
 from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, places
 
@@ -70,7 +70,7 @@ def by_name(name: str) -> Scenario | None:
 
 
 def _on(substrate: Wording, place: FaultPlace) -> Wording:
-    return GRID if place.system.system == cluster.STAND_INS else substrate
+    return GRID if place.system.system == cluster_parts.STAND_INS else substrate
 
 
 def _made(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:

@@ -7,10 +7,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from opsassay.model.cluster import ObjectChange, ObjectState
+from opsassay.model.cluster import ObjectChange
 from opsassay.model.faults import fault_type
 from opsassay.model.plan import FaultPlan, Target
-from opsassay.model.scenario import AlertRule, AlertSignal, OracleStep, Predicate
+from opsassay.model.scenario import AlertRule, Predicate
+from opsassay.testbed.scenarios.generated.cluster_parts import (
+    STAND_INS,
+    alert_of,
+    broken_of,
+    kubectl,
+    patched,
+    ready,
+    restart,
+    rolled_out,
+    scaled_to_zero,
+    state,
+    template,
+)
 from opsassay.testbed.scenarios.generated.recipes import (
     TAKEN_AWAY,
     TOLERATED,
@@ -23,86 +36,13 @@ from opsassay.testbed.scenarios.generated.recipes import (
 
 OWNED = r"{name}-[a-z0-9]+(-[a-z0-9]+)?"
 """What the replica sets and pods of a deployment are called."""
-STAND_INS = "grid"
-"""The system whose services are stand-ins: they need no settings, no memory and no database, and send no telemetry."""
 ROLLED = {"kubectl.kubernetes.io/restartedAt": "2026-01-05T08:00:00Z"}
 """New pods have no connections from before a change."""
-
-
-def kubectl(*words: str, wait_s: float = 0.0, timeout_s: float = 60.0) -> OracleStep:
-    """Return a call of kubectl as a step of an oracle."""
-    return OracleStep(verb="kubectl", arguments={"args": list(words), "timeout_s": timeout_s}, wait_s=wait_s)
-
-
-def _ready(name: str) -> OracleStep:
-    return kubectl("rollout", "status", f"deployment/{name}", "--timeout=170s", timeout_s=180.0, wait_s=8)
-
-
 EVERYTHING = (
     kubectl("delete", "pods", "--all", "--wait=false", wait_s=4),
-    *(_ready(name) for name in ("filler", "web", "auth-service", "payment-service")),
+    *(ready(name) for name in ("filler", "web", "auth-service", "payment-service")),
 )
 """Turns everything off and on where services are stand-ins: what stores hold would be lost."""
-
-
-def _restart(name: str) -> tuple[OracleStep, ...]:
-    return kubectl("rollout", "restart", f"deployment/{name}"), _ready(name)
-
-
-def _scaled_to_zero(name: str) -> WrongRepair:
-    """Return the repair that takes the workload away; alerts over pods are quiet then, those of users are not."""
-    steps = (kubectl("scale", f"deployment/{name}", "--replicas=0", wait_s=10),)
-    return WrongRepair("Runs no replica of it, so that none is missing.", TAKEN_AWAY, steps)
-
-
-def _patch(name: str, spec: dict[str, Any]) -> ObjectChange:
-    return ObjectChange(kind="Deployment", name=name, patch={"spec": spec})
-
-
-def _template(name: str, **container: Any) -> dict[str, Any]:
-    return {"template": {"spec": {"containers": [{"name": name, **container}]}}}
-
-
-def _state(name: str, path: str, equals: object) -> ObjectState:
-    return ObjectState(kind="Deployment", name=name, path=path, equals=equals)
-
-
-def _all_new(place: FaultPlace) -> tuple[ObjectState, ...]:
-    """Return the states of a rollout that is over."""
-    name, count = place.target, place.replicas
-    return (
-        _state(name, "status.observedGeneration", 2),
-        _state(name, "status.updatedReplicas", count),
-        _state(name, "status.unavailableReplicas", None),
-        _state(name, "status.replicas", count),
-    )
-
-
-def _alert(place: FaultPlace, *, pods: bool) -> AlertRule:
-    """Return what fires: users of a service that still answers, else its pods or a request from outside."""
-    if place.system.system != STAND_INS and place.callers:
-        return AlertRule(service=place.entry, signal="error_rate")
-    signal: AlertSignal = "replicas_missing" if pods else "probe_failed"
-    return AlertRule(service=place.target, signal=signal)
-
-
-def _of(place: FaultPlace, condition: str, **fields: Any) -> Broken:
-    """Return what all have in common; where services are stand-ins a failure spreads to nobody."""
-    alone = place.system.system == STAND_INS
-    given = {
-        "root": place.target,
-        "edges": () if alone else place.reach.edges,
-        "condition": condition,
-        "symptom": f"requests to {place.target if alone else place.entry} fail",
-        "alert": _alert(place, pods=False),
-        "technologies": ("Kubernetes", "HTTP"),
-        "layer": "pod",
-        "depth": "D1",
-        "protected": place.target if alone else place.entry,
-        "wrong": _scaled_to_zero(place.target),
-        **fields,
-    }
-    return Broken(**given)
 
 
 def broken_pods(
@@ -118,20 +58,20 @@ def broken_pods(
         if name not in place.system.services:
             return None
         spec = {"strategy": {"type": "Recreate", "rollingUpdate": None}, **made(name)}
-        wrong = _scaled_to_zero(name)
-        return _of(
+        wrong = scaled_to_zero(name)
+        return broken_of(
             place,
             condition,
             symptom=f"pods of {name} do not get ready",
-            alert=_alert(place, pods=True),
+            alert=alert_of(place, pods=True),
             technologies=("Kubernetes", technology),
-            changes=(_patch(name, spec),),
+            changes=(patched(name, spec),),
             until=(
-                _state(name, "status.readyReplicas", None),
-                _state(name, "status.updatedReplicas", place.replicas),
+                state(name, "status.readyReplicas", None),
+                state(name, "status.updatedReplicas", place.replicas),
             ),
             looks=(kubectl("describe", "pods", "-l", f"app={name}"),),
-            repair=(kubectl("rollout", "undo", f"deployment/{name}"), _ready(name)),
+            repair=(kubectl("rollout", "undo", f"deployment/{name}"), ready(name)),
             wrong=replace(wrong, fails=(*wrong.fails, "v_settings")) if program else wrong,
         )
 
@@ -148,22 +88,22 @@ def feature(
         if name not in place.system.services or not place.callers:
             return None
         setting = f"SETTING_{key}"
-        steps = _restart(name)
+        steps = restart(name)
         saturated: dict[str, Any] = {
             "edges": (),
             "symptom": f"{name} uses up what it may use",
             "alert": AlertRule(service=name, signal="saturation"),
         }
-        return _of(
+        return broken_of(
             place,
             condition,
             technologies=("Kubernetes", "feature flags", technology),
             layer="application",
             depth="D3",
-            changes=(_patch(name, _template(name, env=[{"name": setting, "value": value}])),),
-            until=_all_new(place),
+            changes=(patched(name, template(name, env=[{"name": setting, "value": value}])),),
+            until=rolled_out(place),
             looks=(kubectl("get", "deployment", name, "-o", "yaml"),),
-            repair=(kubectl("set", "env", f"deployment/{name}", f"{setting}-"), _ready(name)),
+            repair=(kubectl("set", "env", f"deployment/{name}", f"{setting}-"), ready(name)),
             wrong=WrongRepair(
                 f"Restarts {name}, whose new pods do the same.", ("alerts_cleared",) if alert else UNANSWERED, steps
             ),
@@ -181,9 +121,9 @@ def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> 
         if name not in place.system.services:
             return None
         plan = FaultPlan(fault=fault_type(fault).name, target=Target(service=name), parameters=parameters)
-        wrong = _scaled_to_zero(name)  # of pods that were ready until then, but for the one
+        wrong = scaled_to_zero(name)  # of pods that were ready until then, but for the one
         outage: tuple[Predicate, ...] = ("v_temporal",) if place.left_without < TOLERATED else ()
-        return _of(
+        return broken_of(
             place,
             condition,
             symptom=f"part of the requests to {place.entry} fails",
@@ -192,17 +132,30 @@ def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> 
             depth="D1" if fault == "PodFailure" else "D3",
             faults=(plan,),
             looks=(kubectl("get", "pods", "-l", f"app={name}"),),
-            repair=_restart(name),
+            repair=restart(name),
             wrong=replace(wrong, fails=(*wrong.fails, *outage)),
         )
 
     return make
 
 
-def _of_a_called_pod(*given: Any, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
-    """Return the same where a caller notices it."""
+def _of_every_pod(*given: Any, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
+    """Return the same in each pod of a service that others call.
+
+    Callers keep their connections, and close one whose request failed. Beside a pod that answers, one that packets do not
+    leave has no connection within seconds, and nobody who notices; where none ever led to it, nobody did.
+    """
     made = of_a_pod(*given, **parameters)
-    return lambda place: made(place) if place.callers else None
+
+    def make(place: FaultPlace) -> Broken | None:
+        if (broken := made(place) if place.callers else None) is None:
+            return None
+        (plan,) = broken.faults
+        targets = (Target(service=place.target, replica=n) for n in range(place.replicas))
+        each = tuple(plan.model_copy(update={"target": target}) for target in targets)
+        return replace(broken, symptom=f"requests to {place.entry} fail", faults=each)
+
+    return make
 
 
 def _pod_unavailable(place: FaultPlace) -> Broken | None:
@@ -216,7 +169,7 @@ def _pod_unavailable(place: FaultPlace) -> Broken | None:
         edges=(),
         symptom=f"a pod of {place.target} does not get ready",
         alert=AlertRule(service=place.target, signal="pod_not_ready"),
-        until=(_state(place.target, "status.readyReplicas", fewer),),
+        until=(state(place.target, "status.readyReplicas", fewer),),
         wrong=WrongRepair(
             "Asks for one pod less, so that none is missing.",
             ("v_outcome", "v_depth", "v_no_regression"),
@@ -230,7 +183,7 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
     if name not in place.system.services or not (place.callers or place.system.system == STAND_INS):
         return None
     right = json.dumps({"spec": {"ports": [{"port": 8080, "targetPort": 8080}]}})
-    return _of(
+    return broken_of(
         place,
         "its Service leads to a port where nobody listens",
         technologies=("Kubernetes", "Services", "HTTP"),
@@ -238,12 +191,12 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
         depth="D3",
         changes=(
             ObjectChange(kind="Service", name=name, patch={"spec": {"ports": [{"port": 8080, "targetPort": 9999}]}}),
-            _patch(name, {"template": {"metadata": {"annotations": ROLLED}}}),
+            patched(name, {"template": {"metadata": {"annotations": ROLLED}}}),
         ),
-        until=_all_new(place),
+        until=rolled_out(place),
         looks=(kubectl("get", "service", name, "-o", "yaml"),),
         repair=(kubectl("patch", "service", name, "-p", right, wait_s=8),),
-        wrong=WrongRepair(f"Restarts {name}, and sees ready pods.", UNANSWERED, _restart(name)),
+        wrong=WrongRepair(f"Restarts {name}, and sees ready pods.", UNANSWERED, restart(name)),
     )
 
 
@@ -254,7 +207,7 @@ def _policy(place: FaultPlace) -> Broken | None:
     policy = f"{name}-hardening"
     spec = {"podSelector": {"matchLabels": {"app": name}}, "policyTypes": ["Ingress"], "ingress": []}
     edges = () if place.system.system == STAND_INS else place.reach.edges
-    return _of(
+    return broken_of(
         place,
         "it lets nobody in",
         root=policy,
@@ -265,12 +218,12 @@ def _policy(place: FaultPlace) -> Broken | None:
         depth="D3",
         changes=(
             ObjectChange(kind="NetworkPolicy", name=policy, create={"spec": spec}),
-            _patch(name, {"template": {"metadata": {"annotations": ROLLED}}}),
+            patched(name, {"template": {"metadata": {"annotations": ROLLED}}}),
         ),
-        until=_all_new(place),
+        until=rolled_out(place),
         looks=(kubectl("get", "networkpolicies", "-o", "wide"),),
         repair=(kubectl("delete", "networkpolicy", policy, wait_s=8),),
-        wrong=WrongRepair(f"Restarts {name}, and sees ready pods.", UNANSWERED, _restart(name)),
+        wrong=WrongRepair(f"Restarts {name}, and sees ready pods.", UNANSWERED, restart(name)),
     )
 
 
@@ -278,17 +231,17 @@ def _scaled_away(place: FaultPlace) -> Broken | None:
     name = place.target
     if name not in place.system.services or not place.callers:
         return None
-    return _of(
+    return broken_of(
         place,
         "no replica of it is asked for",
         alert=AlertRule(service=name, signal="replicas_missing"),
         technologies=("Kubernetes", "scaling"),
         layer="scheduling",
-        changes=(_patch(name, {"replicas": 0}),),
-        until=(_state(name, "status.replicas", None),),
+        changes=(patched(name, {"replicas": 0}),),
+        until=(state(name, "status.replicas", None),),
         looks=(kubectl("get", "deployments"),),
-        repair=(kubectl("scale", f"deployment/{name}", f"--replicas={place.replicas}"), _ready(name)),
-        wrong=WrongRepair(f"Restarts {name}, of which there is nothing to restart.", TAKEN_AWAY, (_restart(name)[0],)),
+        repair=(kubectl("scale", f"deployment/{name}", f"--replicas={place.replicas}"), ready(name)),
+        wrong=WrongRepair(f"Restarts {name}, of which there is nothing to restart.", TAKEN_AWAY, (restart(name)[0],)),
     )
 
 
@@ -302,7 +255,7 @@ def credentials(value: str, condition: str) -> Callable[[FaultPlace], Broken | N
             return None
         setting = f"SETTING_{key}"
         broken = broken_pods(
-            condition, "PostgreSQL", lambda name: _template(name, env=[{"name": setting, "value": value}])
+            condition, "PostgreSQL", lambda name: template(name, env=[{"name": setting, "value": value}])
         )(place)
         assert broken is not None
         name = place.target
@@ -310,7 +263,7 @@ def credentials(value: str, condition: str) -> Callable[[FaultPlace], Broken | N
             broken,
             until=broken.until[:1],
             technologies=("Kubernetes", "PostgreSQL", "credentials"),
-            repair=(kubectl("set", "env", f"deployment/{name}", f"{setting}-"), _ready(name)),
+            repair=(kubectl("set", "env", f"deployment/{name}", f"{setting}-"), ready(name)),
         )
 
     return make
@@ -324,14 +277,14 @@ RECIPES = (
         broken_pods(
             "its image cannot be pulled",
             "images",
-            lambda n: _template(n, image=GONE_IMAGE.format(name=n)),
+            lambda n: template(n, image=GONE_IMAGE.format(name=n)),
             program=True,
         ),
         BOTH,
     ),
     Recipe(
         "NonExistentImage",
-        broken_pods("its image does not exist", "images", lambda n: _template(n, image="{image}-gone"), program=True),
+        broken_pods("its image does not exist", "images", lambda n: template(n, image="{image}-gone"), program=True),
         BOTH,
     ),
     Recipe(
@@ -339,7 +292,7 @@ RECIPES = (
         broken_pods(
             "its command ends at once",
             "processes",
-            lambda n: _template(n, command=["sh", "-c", "exit 3"]),
+            lambda n: template(n, command=["sh", "-c", "exit 3"]),
             program=True,
         ),
         BOTH,
@@ -358,24 +311,24 @@ RECIPES = (
         broken_pods(
             "its memory limit is under what it needs",
             "memory",
-            lambda n: _template(n, resources={"limits": {"memory": "24Mi"}, "requests": {"memory": "24Mi"}}),
+            lambda n: template(n, resources={"limits": {"memory": "24Mi"}, "requests": {"memory": "24Mi"}}),
         ),
         REAL,
     ),
     Recipe("PodUnavailable", _pod_unavailable, REAL),
     Recipe(
         "JVMCodeReturnFault",
-        _of_a_called_pod("JVMReturn", "a method of one of its pods returns a wrong value", "methods"),
+        _of_every_pod("JVMReturn", "a method of its pods returns a wrong value", "methods"),
         REAL,
     ),
     Recipe(
         "NetworkDelay",
-        _of_a_called_pod("NetworkDelay", "packets of one of its pods take seconds", "networks", delay_ms=3000),
+        _of_every_pod("NetworkDelay", "packets of its pods take seconds", "networks", delay_ms=3000),
         REAL,
     ),
     Recipe(
         "NetworkPartition",
-        _of_a_called_pod("NetworkPartition", "packets of one of its pods are dropped", "networks"),
+        _of_every_pod("NetworkPartition", "packets of its pods are dropped", "networks"),
         REAL,
     ),
     Recipe(
