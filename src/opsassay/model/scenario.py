@@ -117,9 +117,16 @@ class Environment(Written):
 class Trigger(Written):
     """What breaks: fault plans of the catalogue and misconfigurations as operations, applied in this order."""
 
-    faults: tuple[FaultPlan, ...] = Field(default=(), description="of the catalogue; held until the run is over")
+    faults: tuple[FaultPlan, ...] = Field(default=(), description="a plan of the catalogue; held until the run is over")
     operations: tuple[OpsCall, ...] = Field(default=(), description="wrong changes, made with the verbs of `ops`")
     layer: FaultLayer | None = Field(default=None, description="what it operates on; that of the fault when left out")
+
+    @field_validator("faults")
+    @classmethod
+    def _one_at_a_time(cls, given: tuple[FaultPlan, ...]) -> tuple[FaultPlan, ...]:
+        if len(given) > 1:
+            raise ValueError("a system takes one plan at a time; give one, and several faults under its own `faults`")
+        return given
 
 
 class AlertRule(Written):

@@ -152,6 +152,7 @@ def text_of(**changes):
         ({"trigger": {}}, "nothing is broken"),
         ({"no_fault": True}, "commits `blast_radius`"),
         ({"trigger": {"faults": [{"fault": "PodKil", "target": {"service": "a"}}]}}, "did you mean 'PodKill'"),
+        ({"trigger": {"faults": [{"fault": "PodKill", "target": {"service": "a"}}] * 2}}, "one plan at a time"),
         (
             {"verification": {"committed_depth": "D3", "temporal_window_s": 30}},
             "temporal_window_s is for temporal_depth D3",

@@ -62,7 +62,8 @@ def test_a_fault_that_a_caller_is_to_notice_is_in_every_pod_it_may_keep_a_connec
     ]
     assert len(packets) >= 6
     for one in packets:
-        hit = {(plan.target.service, plan.target.replica) for plan in one.trigger.faults}
+        (plan,) = one.trigger.faults
+        hit = {(part.target.service, part.target.replica) for part in plan.parts}
         (root,) = one.truth.root_causes
         assert hit == {(root, n) for n in range(system_of(one).services[root].replicas)}, one.id
 

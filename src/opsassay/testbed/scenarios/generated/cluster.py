@@ -151,9 +151,9 @@ def _of_every_pod(*given: Any, **parameters: Any) -> Callable[[FaultPlace], Brok
         if (broken := made(place) if place.callers else None) is None:
             return None
         (plan,) = broken.faults
-        targets = (Target(service=place.target, replica=n) for n in range(place.replicas))
-        each = tuple(plan.model_copy(update={"target": target}) for target in targets)
-        return replace(broken, symptom=f"requests to {place.entry} fail", faults=each)
+        (part,), targets = plan.parts, (Target(service=place.target, replica=n) for n in range(place.replicas))
+        each = FaultPlan(faults=tuple(part.model_copy(update={"target": target}) for target in targets))
+        return replace(broken, symptom=f"requests to {place.entry} fail", faults=(each,))
 
     return make
 
