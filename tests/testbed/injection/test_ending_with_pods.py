@@ -13,6 +13,8 @@ from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.injection.under_test import hook
 from opsassay.testbed.operations.held_faults import held
+from opsassay.testbed.substrates.kubernetes.actuators.pod_faults import PodLookups, PodPressure
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 
 PLAN = FaultPlan(fault="JVMReturn", target=Target(service="catalog"))
 
@@ -31,6 +33,43 @@ def test_a_successor_has_the_fault_unless_it_ends_with_its_pod(plan, follows):
     assert [one["type"] for one in replica.hooks_now] == ["replace_result"]
     replica.pod = "another"
     assert bool(replica.hooks_now) is follows
+
+
+@pytest.mark.parametrize(("made", "parameters"), [("DNSError", {}), ("CPUStress", {"cores": 1.0})])
+@pytest.mark.parametrize("ends", [False, True])
+def test_so_does_what_the_pod_of_a_cluster_is_ordered_and_two_orders_do_not_meet(tmp_path, made, parameters, ends):
+    system = load_system("shop")
+    api = SimpleNamespace(get=lambda *_: {"data": {"key": "a2V5"}})
+    under_test = ClusterUnderTest(api, "shop", system, tmp_path, None, None, limit_s=60.0, image="")
+    (replica, *_) = under_test.fleet.of("frontend")
+    replica.pod, pushed = "first", []
+
+    async def push(replica):
+        pushed.append(under_test.desired_state(replica))
+
+    under_test.push_hooks = push
+    plan = FaultPlan(fault=made, target=Target(service="frontend"), parameters=parameters)
+    part = (plan.ending_with_pods() if ends else plan).parts[0]
+
+    def injected(name):
+        injection = SimpleNamespace(id=name, plan=part, replica=replica, replicas=[], system=under_test)
+        return (PodLookups if made == "DNSError" else PodPressure)(injection)
+
+    one, other = injected("one"), injected("other")
+    asyncio.run(one.apply())
+    asyncio.run(other.apply())
+    state = pushed[-1]
+    assert state.names if made == "DNSError" else len(state.pressure) == 2
+    asyncio.run(one.undo())
+    assert pushed[-1].names or len(pushed[-1].pressure) == 1  # the other's
+    replica.pod = "second"
+    state = under_test.desired_state(replica)
+    assert bool(state.names or state.pressure) is not ends
+    asyncio.run(other.undo())
+    replica.pod = "first"
+    state = under_test.desired_state(replica)
+    assert not state.names
+    assert not state.pressure
 
 
 def test_a_scenario_holds_every_fault_so_that_it_ends_with_its_pod():

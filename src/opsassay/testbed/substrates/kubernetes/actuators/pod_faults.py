@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from opsassay.model.faults import FaultKind, fault_type
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account
-from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
+from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest, PodOrder
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import Lookup, Pressure
 
 
@@ -42,22 +45,15 @@ class PodLookups:
         asked = {callee for caller, callee in injection.system.system.calls() if caller == service}
         self._hosts = [hostname] if hostname else sorted(asked)
         self._account = Account(injection, own=self._hosts)
-        self._former: dict[str, Lookup] | None = None
 
     async def apply(self) -> None:
         """Order it; the target enters the calls that fail for it into the ledger."""
         await self._account.open()
-        system, replica = self._injection.system, self._injection.replica
-        self._former = system.names.get(replica.id, {})
-        system.names[replica.id] = {**self._former, **dict.fromkeys(self._hosts, self.how)}
-        await system.push_hooks(replica)
+        await give(self._injection, names=dict.fromkeys(self._hosts, self.how))
 
     async def undo(self) -> None:
         """Take the order back; caches forget within a second."""
-        if self._former is not None:
-            system, replica = self._injection.system, self._injection.replica
-            system.names[replica.id], self._former = self._former, None
-            await push(system, self._injection)
+        await take_back(self._injection)
         await self._account.close()
 
 
@@ -72,40 +68,44 @@ class PodPressure:
 
     def __init__(self, injection: Injection[ClusterUnderTest]) -> None:
         self._injection = injection
-        self._name, self._kind = f"pressure-{injection.id}", fault_type(injection.plan.fault).kind
+        self._kind = fault_type(injection.plan.fault).kind
         self._account = Account(injection)
 
     async def apply(self) -> None:
         """Order it; it has built up when this returns."""
-        system, replica = self._injection.system, self._injection.replica
         await self._account.open()
         if self._kind is FaultKind.MEM_STRESS:
-            system.expected.add(replica.pod)
-        system.pressure.setdefault(replica.id, {})[self._name] = self._pressure()
-        await system.push_hooks(replica)
+            self._injection.system.expected.add(self._injection.replica.pod)
+        await give(self._injection, pressure=(self._pressure(),))
 
     async def undo(self) -> None:
         """End it."""
-        system, replica = self._injection.system, self._injection.replica
-        if system.pressure.get(replica.id, {}).pop(self._name, None) is not None:
-            await push(system, self._injection)
+        await take_back(self._injection)
         await self._account.close()
 
     def _pressure(self) -> Pressure:
-        parameters = self._injection.plan.parameters
+        name, parameters = f"pressure-{self._injection.id}", self._injection.plan.parameters
         if self._kind is FaultKind.CPU_STRESS:
-            return Pressure(id=self._name, role="burner", parameters=dict(parameters))
+            return Pressure(id=name, role="burner", parameters=dict(parameters))
         limit_bytes = self._injection.replica.spec.memory_limit_mb * 2**20
         size_bytes = parameters["size_mb"] * 2**20
-        return Pressure(
-            id=self._name, role="allocator", parameters={"limit_bytes": limit_bytes, "size_bytes": size_bytes}
-        )
+        return Pressure(id=name, role="allocator", parameters={"limit_bytes": limit_bytes, "size_bytes": size_bytes})
 
 
-async def push(system: ClusterUnderTest, injection: Injection[ClusterUnderTest]) -> None:
-    """Send the pod its desired state; one that is gone or has no container needs none."""
-    for replica in injection.replicas:
-        try:
-            await system.push_hooks(replica)
-        except ConnectionError:
-            continue
+async def give(
+    injection: Injection[ClusterUnderTest],
+    names: Mapping[str, Lookup] = MappingProxyType({}),
+    pressure: tuple[Pressure, ...] = (),
+) -> None:
+    """Order the pod that is hit to do what *injection* needs; a plan that ends with its pod spares the successor."""
+    system, replica = injection.system, injection.replica
+    pod = replica.pod if injection.plan.ends_with_pod else None
+    system.orders[injection.id] = PodOrder(replica.id, pod, names, pressure)
+    await system.push_hooks(replica)
+
+
+async def take_back(injection: Injection[ClusterUnderTest]) -> None:
+    """Take the order back, if it was given; a pod that is gone or has no container needs to hear nothing."""
+    if injection.system.orders.pop(injection.id, None) is not None:
+        with contextlib.suppress(ConnectionError):
+            await injection.system.push_hooks(injection.replica)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,16 @@ ANSWER_TIMEOUT_S, SUSPECT_TIMEOUT_S = 5.0, 2.0
 SILENT_LOOKS = 2
 """A replica on a node that is down is not ready when it did not answer so often in a row: the cluster takes longer."""
 CLOCK_TOLERANCE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PodOrder:
+    """What one injection has the pod of *replica* do, by its id: whichever pod that is, or none but *pod*."""
+
+    replica: str
+    pod: str | None
+    names: Mapping[str, Lookup] = field(default_factory=dict)
+    pressure: tuple[Pressure, ...] = ()
 
 
 class ClusterUnderTest:
@@ -70,8 +81,8 @@ class ClusterUnderTest:
         self.unexpected_exits = UnexpectedExits()
         self.injection: str | None = None
         self.quiet_since = 0.0
-        self.names: dict[str, dict[str, Lookup]] = {}
-        self.pressure: dict[str, dict[str, Pressure]] = {}
+        self.orders: dict[str, PodOrder] = {}
+        """By the id of the injection that gave it."""
         self.rate_rps: float | None = None
         self.expected: set[str] = set()
         """Pods whose end or restart is the fault's doing."""
@@ -142,13 +153,19 @@ class ClusterUnderTest:
 
     def desired_state(self, replica: Replica) -> DesiredState:
         """Return the desired state of the pod of *replica*."""
+        orders = self.orders_of(replica)
         return DesiredState(
             until=self.deadline,
             hooks=tuple(replica.hooks_now),
             watch=tuple(replica.watch),
-            names=self.names.get(replica.id, {}),
-            pressure=tuple(self.pressure.get(replica.id, {}).values()),
+            names={name: how for order in orders for name, how in order.names.items()},
+            pressure=tuple(pressure for order in orders for pressure in order.pressure),
         )
+
+    def orders_of(self, replica: Replica) -> list[PodOrder]:
+        """Return the orders that the pod of *replica* has: those that end with the pod they were given to only there."""
+        mine = [order for order in self.orders.values() if order.replica == replica.id]
+        return [order for order in mine if order.pod in {None, replica.pod}]
 
     async def push_hooks(self, replica: Replica) -> None:
         """Send the pod of *replica* its desired state; raises ConnectionError when it cannot be reached now."""
@@ -218,7 +235,7 @@ class ClusterUnderTest:
         replica.history.append((now, reading["stats"]))
         replica.gauges.append((now, reading["gauges"]))
         self._compare_clocks(reading["now"], asked)
-        afflicted = replica.hooks_now or replica.watch or self.names.get(replica.id) or self.pressure.get(replica.id)
+        afflicted = replica.hooks_now or replica.watch or self.orders_of(replica)
         if afflicted and not reading["desired"]["until"] and self.left_s():
             with contextlib.suppress(OpsAssayError, ConnectionError):  # the next look tells
                 await self.push_hooks(replica)  # its container is a new one: a fault does not let it off
