@@ -12,6 +12,7 @@ from opsassay.model.trajectory import ControlPlaneReading, SettingsReading
 from opsassay.testbed.scenarios import load_scenario, names, system_of
 
 CADENCE, TRIGGER, STARTED, CHANGED, ENDED, OVER = 2.0, 10, 30, 40, 110, 160
+OWN = '{"image": "own"}'
 TOGETHER = {
     (
         "slow-control-plane",
@@ -57,12 +58,23 @@ def triggered(scenario):
 
 
 def failed(
-    scenario, ill=None, during=None, left=None, *, d4=None, latency_s=0.02, probes_on=True, cleared=True, touched=()
+    scenario,
+    ill=None,
+    during=None,
+    left=None,
+    *,
+    d4=None,
+    latency_s=0.02,
+    probes_on=True,
+    cleared=True,
+    touched=(),
+    program=OWN,
 ):
     """Return what a run of *scenario* fails in which these are ready: *ill* by the fault, *during* the work, *left*.
 
     Left out is all that there was. *d4* is what fails of the control plane, by second; *latency_s* is how late the API
-    answers at the end; its alerts have *cleared* or not; *touched* is what the agent changed.
+    answers at the end; its alerts have *cleared* or not; *touched* is what the agent changed, *program* what runs
+    at the end.
     """
     before = [one for group in replicas(scenario).values() for one in group]
     phases = {TRIGGER: ill, CHANGED: during, ENDED: left}
@@ -97,7 +109,10 @@ def failed(
         for second in moments
         if second > ENDED
     ]
-    protected = [SettingsReading(time_ns=at(second), settings={"p probe": "set"}) for second in (0, ENDED, OVER)]
+    protected = [
+        SettingsReading(time_ns=at(second), settings={"p probe": "set", "p program": OWN if second == 0 else program})
+        for second in (0, ENDED, OVER)
+    ]
     verdict = certify(replace(run, control_plane=tuple(health), settings=tuple(protected)), scenario)
     return {one.predicate for one in verdict.judgements if one.failed} - {"certificate"}
 
@@ -140,7 +155,15 @@ def test_who_leaves_the_control_plane_late_has_not_repaired_it_though_all_of_it_
 
 
 @pytest.mark.parametrize(
-    "name", ["corrupt-image", "memory-limit", "wrong-credentials", "bad-image-rollout", "node-assignment"]
+    "name",
+    [
+        "corrupt-image",
+        "crash-loop-command",
+        "memory-limit",
+        "wrong-credentials",
+        "bad-image-rollout",
+        "node-assignment",
+    ],
 )
 def test_who_runs_no_replica_is_seen_by_how_many_there_were(name):
     """What is desired at the moment would be whole."""
@@ -148,7 +171,14 @@ def test_who_runs_no_replica_is_seen_by_how_many_there_were(name):
     service = scenario.truth.root_causes[0]
     rest = [one for one in everything(scenario) if one.service != service]
     few = [one for one in everything(scenario) if one.id not in {f"{service}-0", f"{service}-1"}]
-    found = failed(scenario, few, rest, rest, cleared="alerts_cleared" not in expected(scenario, "shallow"))
+    containers = [
+        container
+        for change in scenario.cluster.changes
+        for container in change.patch["spec"]["template"]["spec"].get("containers", ())
+    ]
+    program = '{"image": "another"}' if any({"image", "command"} & set(one) for one in containers) else OWN
+    cleared = "alerts_cleared" not in expected(scenario, "shallow")
+    found = failed(scenario, few, rest, rest, cleared=cleared, program=program)
     assert found == expected(scenario, "shallow")
 
 
