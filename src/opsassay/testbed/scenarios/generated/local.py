@@ -269,7 +269,7 @@ RECIPES = (
     Recipe("HighCPU", strain("FEATURE_PREFETCH", "1", "a thread of it computes without a pause", "CPU"), DESK),
     Recipe(
         "ManualGarbageCollection",
-        strain("FEATURE_EAGER_CLEANUP", "1", "it collects garbage half of the time", "garbage collection"),
+        strain("FEATURE_EAGER_CLEANUP", "1", "it collects garbage most of the time", "garbage collection"),
         DESK,
     ),
     Recipe(

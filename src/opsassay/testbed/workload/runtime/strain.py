@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,12 +30,16 @@ Work = Callable[[threading.Event, dict[str, Any]], None]
 
 
 def collect_garbage(ended: threading.Event, _: dict[str, Any]) -> None:
-    """Hold a large graph, make garbage and have the collector walk through it all, about half of the time."""
+    """Hold a large graph, make garbage and have the collector walk through it all, four fifths of a processor's time.
+
+    However fast that is: a pause of a fixed length would leave a fast machine idle.
+    """
     graph = _chain(GRAPH_NODES)
     while not ended.is_set():
+        began = time.thread_time()
         _chain(GARBAGE_NODES)
         gc.collect()
-        ended.wait(0.05)
+        ended.wait((time.thread_time() - began) / 4)
     graph.clear()
 
 
