@@ -24,6 +24,7 @@ from opsassay.model.json_lines import append_object
 from opsassay.model.system import System
 from opsassay.model.trajectory import parse_timeline
 from opsassay.testbed.recording.observer import Observer
+from opsassay.testbed.substrates.kubernetes import probes as probes_module
 from opsassay.testbed.substrates.kubernetes import substrate as module
 from opsassay.testbed.substrates.kubernetes.actuators import under_test, undoing
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, injected
@@ -383,6 +384,55 @@ def test_an_api_that_is_not_reached_gives_no_reading_even_where_no_watch_has_not
     assert readings["D2"] == (None, ("watch:Endpoints",))
     assert readings["D4"] == (None, ("watch:Pod",))
     assert (beside["reached"], beside["ready"], beside["failing"]) == (False, False, ["unreachable"])
+
+
+def parts(**healthy):
+    """Return what the API server says of parts that are no pods."""
+    told = {name: [{"type": "Healthy", "status": str(well)}] for name, well in healthy.items()}
+    return 200, {"items": [{"metadata": {"name": name}, "conditions": said} for name, said in told.items()]}
+
+
+def test_parts_whose_health_is_said_late_keep_no_reading_waiting_and_are_not_taken_for_failing(
+    cluster, observed, monkeypatch
+):
+    monkeypatch.setattr(probes_module, "PARTS_WAIT_S", 0.2)
+    answers = {"wait_s": 0.0, "parts": parts(scheduler=True, etcd=True)}
+
+    def say(_method, path):
+        if path != "/api/v1/componentstatuses":
+            return ...
+        said = answers["parts"]
+        time.sleep(answers["wait_s"])
+        return said
+
+    cluster.refuse = say
+    assert observed()[0]["D4"] == (1.0, ())
+    answers["wait_s"] = 3.0
+    began = time.monotonic()
+    assert observed()[0] == {"D1": (1.0, ()), "D2": (1.0, ()), "D4": (1.0, ())}, "what was said a moment ago still holds"
+    assert time.monotonic() - began < 2.5, "the tick did not wait for the answer"
+    monkeypatch.setattr(probes_module, "PARTS_GOOD_S", 0.0)
+    assert observed()[0] == {"D1": (1.0, ()), "D2": (1.0, ()), "D4": (None, ("componentstatuses",))}
+    monkeypatch.setattr(probes_module, "PARTS_GOOD_S", 10.0)
+    answers |= {"wait_s": 0.0, "parts": parts(scheduler=False, etcd=True)}
+    until(lambda: observed()[0]["D4"] == (pytest.approx(2 / 3), ("scheduler",)), 20)
+    answers["parts"] = parts(scheduler=False)
+    until(lambda: observed()[0]["D4"] == (pytest.approx(1 / 3), ("etcd", "scheduler")), 20)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (None, (None, ("componentstatuses",))),
+        ((503, {"message": "no"}), (None, ("componentstatuses",))),
+        ((403, {"message": "no"}), (1.0, ())),
+        ((404, {"message": "no"}), (1.0, ())),
+    ],
+    ids=["hung up", "failed", "not allowed", "no such thing"],
+)
+def test_parts_of_which_nothing_is_said_give_no_reading_but_where_that_is_how_it_is(cluster, observed, answer, expected):
+    cluster.refuse = lambda _method, path: answer if path == "/api/v1/componentstatuses" else ...
+    assert observed()[0]["D4"] == expected
 
 
 def test_health_is_asked_once_and_every_check_that_fails_is_told(cluster, api):

@@ -68,6 +68,21 @@ def test_a_fault_that_a_caller_is_to_notice_is_in_every_pod_it_may_keep_a_connec
         assert hit == {(root, n) for n in range(system_of(one).services[root].replicas)}, one.id
 
 
+def test_what_a_feature_computes_leaves_half_of_two_processors_to_the_rest():
+    busy = {"HighCPU", "ManualGarbageCollection", "CPUStress"}
+    found = [
+        one
+        for seed in range(10)
+        for one in generated(seed)
+        if one.category in busy and one.environment.substrate == "local"
+    ]
+    assert {one.category for one in found} == busy
+    for one in found:
+        (root,) = one.truth.root_causes
+        service = system_of(one).services[root]
+        assert service.replicas * service.cpu_limit <= 1.0, one.id
+
+
 def test_the_same_seed_makes_the_same_and_another_one_others():
     again = generated.__wrapped__(0)
     assert [one.digest() for one in again] == [one.digest() for one in generated(0)]

@@ -21,6 +21,8 @@ from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Rec
 
 EACH = 2
 """Scenarios of a class on one substrate."""
+MOST_CORES = 1.0
+"""A target that uses up more cannot reach its alert on the smallest machine: two processors, and the rest needs some too."""
 SEVERAL, STORMS = "SeveralFaults", "EventStorm"
 NAME = re.compile(r"gen(\d{1,6})-[a-z0-9-]+")
 LOCAL = Wording("local", local.OWNED, (OracleStep(verb="restart", arguments={"target": "all"}),) * 3)
@@ -83,13 +85,14 @@ def _made(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
 
 
 def _drawn(recipes: Iterable[Recipe], chance: random.Random) -> dict[str, list[Drawn]]:
-    """Return at most `EACH` of every class, of different systems as far as there are."""
+    """Return at most `EACH` of every class that the smallest machine can show, of different systems as far as there are."""
     by_class: dict[str, list[Drawn]] = defaultdict(list)
     for category, one in _made(recipes):
         by_class[category].append(one)
     found = {}
-    for category, candidates in by_class.items():
-        chance.shuffle(candidates)
+    for category, everything in by_class.items():
+        chance.shuffle(everything)
+        candidates = [one for one in everything if one[1].cores <= MOST_CORES]
         seen: dict[str, int] = defaultdict(int)
         ranks = []
         for place, _ in candidates:

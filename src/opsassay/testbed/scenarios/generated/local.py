@@ -88,6 +88,18 @@ def strain(key: str, value: str, condition: str, technology: str) -> Callable[[F
     return make
 
 
+def busy(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
+    """Return what makes a feature compute for as long as its process may: as many processors as its replicas may use."""
+
+    def make(place: FaultPlace) -> Broken | None:
+        broken = strain(key, value, condition, technology)(place)
+        if broken is None:
+            return None
+        return replace(broken, cores=place.replicas * place.system.services[place.target].cpu_limit)
+
+    return make
+
+
 def _cached(place: FaultPlace) -> Broken | None:
     """Return a service that keeps what it reads from a cache in its own memory, and never lets go of it."""
     caches = {name for name, store in place.system.stores.items() if store.engine == "valkey"}
@@ -266,10 +278,10 @@ RECIPES = (
         feature("FEATURE_COMPRESSION", "1", "the bodies that it sends cannot be read", "encoding"),
         ALL,
     ),
-    Recipe("HighCPU", strain("FEATURE_PREFETCH", "1", "a thread of it computes without a pause", "CPU"), DESK),
+    Recipe("HighCPU", busy("FEATURE_PREFETCH", "1", "a thread of it computes without a pause", "CPU"), DESK),
     Recipe(
         "ManualGarbageCollection",
-        strain("FEATURE_EAGER_CLEANUP", "1", "it collects garbage most of the time", "garbage collection"),
+        busy("FEATURE_EAGER_CLEANUP", "1", "it collects garbage most of the time", "garbage collection"),
         DESK,
     ),
     Recipe(
@@ -280,7 +292,7 @@ RECIPES = (
     Recipe("CacheFailure", _cached, ("hotel", "shop")),
     Recipe(
         "CPUStress",
-        strain("FEATURE_PREFETCH", "2", "two threads of it compute without a pause", "CPU"),
+        busy("FEATURE_PREFETCH", "2", "two threads of it compute without a pause", "CPU"),
         ("hotel", "shop"),
     ),
     Recipe(

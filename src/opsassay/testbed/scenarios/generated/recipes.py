@@ -39,7 +39,8 @@ class WrongRepair:
 class Broken:
     """One thing that is broken: what breaks it, what shows, what repairs it for good, and what does not.
 
-    *edges* are the way of the failure from the *root*; *looks* are steps of the repair that change nothing.
+    *edges* are the way of the failure from the *root*; *looks* are steps of the repair that change nothing; *cores* is how
+    many processors have to be used up before the alert fires.
     """
 
     root: str
@@ -59,6 +60,7 @@ class Broken:
     faults: tuple[FaultPlan, ...] = ()
     until: tuple[ObjectState, ...] = ()
     entities: tuple[str, ...] = ()
+    cores: float = 0.0
 
 
 @dataclass(frozen=True)

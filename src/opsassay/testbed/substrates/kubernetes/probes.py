@@ -7,6 +7,7 @@ makes the readings that need it None until it is resumed: stale objects are no e
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from opsassay.testbed.substrates.kubernetes.api.mirror import Mirror
 from opsassay.testbed.substrates.kubernetes.manifests.system import PROBE, PROBE_PORT
 
 HEALTH_TIMEOUT_S = 10.0
+PARTS_WAIT_S = 1.0
+"""For so long a tick waits for what is said of parts: what is read of the system is not to be late for it."""
+PARTS_GOOD_S = 10.0
+"""What was asked longer ago than this tells nothing of the parts any more."""
 SYSTEM_NAMESPACE = "kube-system"
 LISTED = ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Endpoints")
 
@@ -49,6 +54,7 @@ class ClusterProbes:
         self.protected: Sequence[str] = tuple(watched.protected)
         self.mirrors = {kind: Mirror(api, kind) for kind in LISTED}
         self._parts: dict[str, int] | None = None
+        self._health_of_parts = HealthOfParts(api)
         self.mirrors |= {"Lease": Mirror(api, "Lease", SYSTEM_NAMESPACE), "Node": Mirror(api, "Node")}
 
     async def __aenter__(self) -> Self:
@@ -127,7 +133,9 @@ class ClusterProbes:
         system = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] == SYSTEM_NAMESPACE]
         components, sets = {}, self.mirrors["ReplicaSet"].objects
         if not readings.has_own_control_plane(system):
-            components = self._components(health)
+            if (said := self._health_of_parts.read()) is None:
+                return None, ("componentstatuses",)
+            components = {"kube-apiserver": bool(health["ready"]), **said}
         if self._parts is None and health["reached"]:
             self._parts = readings.critical_parts(system, components, sets)
         return readings.control_plane(system, components, self._parts, sets)
@@ -145,19 +153,47 @@ class ClusterProbes:
             watches_resumed=resumed,
         )  # fmt: skip
 
-    def _components(self, health: Mapping[str, Any]) -> dict[str, bool]:
-        """Return the health of a control plane that is no pods: what the API server says of itself and of its parts."""
-        found = {"kube-apiserver": bool(health["ready"])}
-        if not health["reached"]:
-            return found
+
+class HealthOfParts:
+    """What the API server of *api* says of the parts of a control plane that is no pods.
+
+    It asks each part before it answers, and one that is slow can take it longer than there is between two ticks. So it is
+    asked beside the other readings, one question at a time.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._answer: tuple[float, dict[str, bool]] | None = None
+        self._asking: threading.Thread | None = None
+
+    def read(self) -> dict[str, bool] | None:
+        """Return the health of each part by its name; None when the last answer is too old to tell, or there is none.
+
+        Empty where this user may not know, or the API has no such thing any more.
+        """
+        if self._asking is None or not self._asking.is_alive():
+            self._asking = threading.Thread(target=self._ask, name="health-of-parts", daemon=True)
+            self._asking.start()
+        self._asking.join(PARTS_WAIT_S)
+        if self._answer is None or time.monotonic() - self._answer[0] > PARTS_GOOD_S:
+            return None
+        return self._answer[1]
+
+    def _ask(self) -> None:
+        asked, found = time.monotonic(), {}
         try:
-            listed = self.api.request("GET", "/api/v1/componentstatuses", timeout_s=5.0, tries=1)["items"]
+            path = "/api/v1/componentstatuses"
+            for item in self._api.request("GET", path, timeout_s=HEALTH_TIMEOUT_S, tries=1)["items"]:
+                told = item.get("conditions") or ()
+                found[item["metadata"]["name"]] = any(c["type"] == "Healthy" and c["status"] == "True" for c in told)
+        except DeniedError:
+            pass
+        except ApiError as error:
+            if error.status != 404:
+                return
         except OpsAssayError:
-            return found
-        for item in listed:
-            healthy = any(c["type"] == "Healthy" and c["status"] == "True" for c in item.get("conditions") or ())
-            found[item["metadata"]["name"]] = healthy
-        return found
+            return
+        self._answer = asked, found
 
 
 def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str, Any]:
