@@ -409,7 +409,9 @@ def test_parts_whose_health_is_said_late_keep_no_reading_waiting_and_are_not_tak
     assert observed()[0]["D4"] == (1.0, ())
     answers["wait_s"] = 3.0
     began = time.monotonic()
-    assert observed()[0] == {"D1": (1.0, ()), "D2": (1.0, ()), "D4": (1.0, ())}, "what was said a moment ago still holds"
+    assert observed()[0] == {"D1": (1.0, ()), "D2": (1.0, ()), "D4": (1.0, ())}, (
+        "what was said a moment ago still holds"
+    )
     assert time.monotonic() - began < 2.5, "the tick did not wait for the answer"
     monkeypatch.setattr(probes_module, "PARTS_GOOD_S", 0.0)
     assert observed()[0] == {"D1": (1.0, ()), "D2": (1.0, ()), "D4": (None, ("componentstatuses",))}
@@ -430,7 +432,9 @@ def test_parts_whose_health_is_said_late_keep_no_reading_waiting_and_are_not_tak
     ],
     ids=["hung up", "failed", "not allowed", "no such thing"],
 )
-def test_parts_of_which_nothing_is_said_give_no_reading_but_where_that_is_how_it_is(cluster, observed, answer, expected):
+def test_parts_of_which_nothing_is_said_give_no_reading_but_where_that_is_how_it_is(
+    cluster, observed, answer, expected
+):
     cluster.refuse = lambda _method, path: answer if path == "/api/v1/componentstatuses" else ...
     assert observed()[0]["D4"] == expected
 

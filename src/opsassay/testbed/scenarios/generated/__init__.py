@@ -22,7 +22,7 @@ from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Rec
 EACH = 2
 """Scenarios of a class on one substrate."""
 MOST_CORES = 1.0
-"""A target that uses up more cannot reach its alert on the smallest machine: two processors, and the rest needs some too."""
+"""Who uses up more cannot reach its alert on the smallest machine: two processors, and the rest needs some too."""
 SEVERAL, STORMS = "SeveralFaults", "EventStorm"
 NAME = re.compile(r"gen(\d{1,6})-[a-z0-9-]+")
 LOCAL = Wording("local", local.OWNED, (OracleStep(verb="restart", arguments={"target": "all"}),) * 3)

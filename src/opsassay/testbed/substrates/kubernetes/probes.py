@@ -184,8 +184,10 @@ class HealthOfParts:
         try:
             path = "/api/v1/componentstatuses"
             for item in self._api.request("GET", path, timeout_s=HEALTH_TIMEOUT_S, tries=1)["items"]:
-                told = item.get("conditions") or ()
-                found[item["metadata"]["name"]] = any(c["type"] == "Healthy" and c["status"] == "True" for c in told)
+                conditions = item.get("conditions") or ()
+                found[item["metadata"]["name"]] = any(
+                    c["type"] == "Healthy" and c["status"] == "True" for c in conditions
+                )
         except DeniedError:
             pass
         except ApiError as error:
