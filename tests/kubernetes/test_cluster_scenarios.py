@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCo
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.merging import merged
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
+from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import (
@@ -46,7 +48,7 @@ from opsassay.testbed.substrates.kubernetes.scenario.objects import (
     found_at,
     manifest,
 )
-from opsassay.testbed.substrates.kubernetes.scenario.sharing import in_the_way
+from opsassay.testbed.substrates.kubernetes.scenario.sharing import CLAIMED_S, await_turn, in_the_way
 from testbed.operations.test_mcp import talk
 
 NAMES = OpenNames("mine", "mine-watch", "image:1", ("a", "b"))
@@ -302,6 +304,25 @@ def test_whoever_came_later_waits_where_one_of_the_two_cannot_share():
     assert in_the_way(early, {"b": late, "s1": alone}) == []
     twin = namespace("s0", 5, exclusive=True)
     assert [in_the_way(alone, {"s0": twin}), in_the_way(twin, {"s1": alone})] == [["s0"], []], "one of two goes first"
+
+
+def test_of_two_that_claim_in_one_second_the_later_name_waits_though_it_was_there_alone(small_cluster):
+    def claim(name):
+        labels = MANAGED | {INSTANCE_LABEL: name, EXCLUSIVE: "true"}
+        small_cluster.put(
+            "Namespace", "", name, metadata={"labels": labels, "creationTimestamp": "2026-11-26T19:00:05Z"}
+        )
+
+    claim("s1")
+    waiting = threading.Thread(target=await_turn, args=(Api.connect(small_cluster.config), "s1", lambda _: False))
+    waiting.start()
+    time.sleep(0.3)
+    claim("s0")
+    waiting.join(CLAIMED_S + 1.0)
+    assert waiting.is_alive(), "it was there first, and looked before anybody else was there"
+    del small_cluster.objects["Namespace", "", "s0"]
+    waiting.join(20)
+    assert not waiting.is_alive()
 
 
 # --- the stand-in, nodes, tools -----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Whose turn it is on a cluster: a trial that breaks nodes has it to itself, the others share it.
 
-Everybody claims a namespace first and then looks who was there before: whoever came later waits. That needs no lock that a
-killed process could keep; a namespace whose owner is gone is nobody's.
+Everybody claims a namespace first and then looks who was there before: whoever came later waits, of two in one second who
+has the later name. That needs no lock that a killed process could keep; a namespace whose owner is gone is nobody's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import EXCLUSIVE
 
+CLAIMED_S = 1.1
+"""When a namespace was made is known to the second: after so long nobody else can come who seems as early."""
 LOOK_EVERY_S = 2.0
 TURN_TIMEOUT_S = 900.0
 
@@ -33,6 +35,7 @@ def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
 
 def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
     """Wait until nothing that came before the system *name* is in its way; raises OperationError after TURN_TIMEOUT_S."""
+    time.sleep(CLAIMED_S)
     deadline = time.monotonic() + TURN_TIMEOUT_S
     while True:
         systems = {system: item for system, item in systems_on(api).items() if not is_gone(item)}
