@@ -4,12 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import time
 
 import pytest
 
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.workload.runtime.replica import ReplicaProcess
+
+HEAP = """
+import os, threading, time
+import psutil
+from opsassay.testbed.workload.runtime.strain import grow_heap
+
+template = bytearray(b"\\1") * (64 << 20)
+if os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+parameters = {"size_mb": 4096, "limit_mb": 256, "beside_mb": 40}
+threading.Thread(target=grow_heap, args=(threading.Event(), parameters), daemon=True).start()
+seen = [0.0]
+while len(seen) < 4 or seen[-1] > seen[-4]:
+    time.sleep(0.3)
+    seen.append(psutil.Process().memory_full_info().uss / 2**20)
+print(seen[-1], flush=True)
+os._exit(0)
+"""
+"""A process that was forked from one with 64 MiB, and whose heap grows."""
+
+
+def test_a_heap_grows_until_its_container_is_nearly_full_whatever_it_shares_with_whom_it_was_forked_from():
+    done = subprocess.run([sys.executable, "-c", HEAP], capture_output=True, text=True, check=True, timeout=60)
+    full = 256 * 0.9 - 40
+    assert full - 8 <= float(done.stdout) <= full + 2
 
 
 @pytest.fixture
@@ -22,9 +49,9 @@ def replica(tmp_path, monkeypatch):
         return ReplicaProcess(
             {
                 "system": load_system("grid").model_dump(mode="json", by_alias=True), "service": "auth-service",
-                "release": "v1", "settings": settings, "inside": None, "clock_offset_ns": 0, "id": "auth-service-0",
-                "endpoint": "http://127.0.0.1:9", "resource": {}, "ledger": str(tmp_path / "ledger.jsonl"), "names": [],
-                "stores": {}, "token": "t",
+                "release": "v1", "settings": settings, "inside": None, "clock_offset_ns": 0, "beside_mb": 0,
+                "id": "auth-service-0", "endpoint": "http://127.0.0.1:9", "resource": {}, "names": [],
+                "ledger": str(tmp_path / "ledger.jsonl"), "stores": {}, "token": "t",
             }
         )  # fmt: skip
 

@@ -48,6 +48,7 @@ class Orders:
             "release": replica.release,
             "settings": replica.settings,
             "clock_offset_ns": self.clocks.get(replica.host, 0),
+            "beside_mb": 0,
         }
 
     def load(self, rate_rps: float) -> dict[str, Any]:

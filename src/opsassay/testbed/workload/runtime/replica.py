@@ -288,7 +288,8 @@ class ReplicaProcess:
             strain, self.strain = self.strain, None
             await strain.stop()
         if desired is not None and self.strain is None:
-            parameters = {**desired["parameters"], "limit_mb": self.service.memory_limit_mb}
+            room = {"limit_mb": self.service.memory_limit_mb, "beside_mb": self.config["beside_mb"]}
+            parameters = {**desired["parameters"], **room}
             self.strain = Strain(desired["type"], parameters, self.ledger)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:

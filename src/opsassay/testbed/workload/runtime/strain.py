@@ -22,7 +22,7 @@ GARBAGE_NODES = 30_000
 HEAP_STEP_BYTES = 8 << 20
 HEAP_STEP_S = 0.05
 HEAP_SHARE = 0.9
-"""Of the limit of the container: what else runs in it, a probe among it, has to fit beside."""
+"""Of the limit of the container: a probe that is started in it has to fit beside."""
 LOOP_TICK_S = 0.02
 LATE_S = 0.002
 
@@ -60,11 +60,15 @@ def keep_busy(ended: threading.Event, _: dict[str, Any]) -> None:
 
 
 def grow_heap(ended: threading.Event, parameters: dict[str, Any]) -> None:
-    """Allocate and touch ``size_mb`` in steps until the process has HEAP_SHARE of its container's limit, and hold it."""
+    """Allocate and touch ``size_mb`` in steps until the container has HEAP_SHARE of its limit, and hold it.
+
+    What this process shares with the one that it was forked from counts there; ``beside_mb`` is what else is in the
+    container.
+    """
     process, held = psutil.Process(), list[bytearray]()
-    limit = parameters["limit_mb"] * 2**20 * HEAP_SHARE - HEAP_STEP_BYTES
+    limit = (parameters["limit_mb"] * HEAP_SHARE - parameters["beside_mb"]) * 2**20 - HEAP_STEP_BYTES
     while not ended.is_set() and len(held) * HEAP_STEP_BYTES < parameters["size_mb"] * 2**20:
-        if process.memory_info().rss >= limit:
+        if process.memory_full_info().uss >= limit:
             break
         held.append(bytearray(b"\x01") * HEAP_STEP_BYTES)
         ended.wait(HEAP_STEP_S)

@@ -79,7 +79,9 @@ class PodAgent:
     async def run(self, writing: int) -> int:
         """Serve until the child ends; return its exit status as a shell tells it."""
         await self.channels.start()
-        order = {**self._order, "names": ["127.0.0.1", self.names.serve()]}
+        own = psutil.Process().memory_info()
+        beside = {"beside_mb": (own.rss - own.shared) / 2**20}
+        order = {**self._order, **beside, "names": ["127.0.0.1", self.names.serve()]}
         with os.fdopen(writing, "w") as pipe:
             pipe.write(json.dumps(order))
         loop = asyncio.get_running_loop()
