@@ -26,6 +26,7 @@ from opsassay.bench.domains.sre.contract import BASELINE, REPORT, PromptArm, Tri
 from opsassay.bench.domains.sre.controls import script_of
 from opsassay.bench.domains.sre.grading import grade_trial, keep_scenario, read_outcomes
 from opsassay.bench.domains.sre.heads import scenario_task
+from opsassay.bench.domains.sre.turns import machine_shared, wants_machine
 from opsassay.errors import OpsAssayError
 from opsassay.logs import last_words
 from opsassay.model.progress import SILENT, Progress
@@ -110,7 +111,7 @@ class TrialJob:
         keep_scenario(store.root, self.scenario)
         known = store.finished(self.cell.hash)
         for _ in range(self.retries + 1):
-            run_dir = self._attempt(store, given_up)
+            run_dir = known or self._in_turn(store, given_up)
             run = read_run(run_dir)
             if run.status is not RunStatus.ABORTED:
                 return self._graded(run_dir, run, known=run_dir == known)
@@ -141,6 +142,13 @@ class TrialJob:
             return JobEnd(self, None, run, str(error), f"{before}failed to grade: {error}", known)
         said = "certified" if certificate.passed else certificate.reason
         return JobEnd(self, run_dir, run, message=before + said, known=known)
+
+    def _in_turn(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
+        """Make an attempt once the machine is free for it; a cluster has turns of its own."""
+        if self.scenario.environment.substrate != "local":
+            return self._attempt(store, given_up)
+        with machine_shared(given_up, alone=wants_machine(self.scenario)):
+            return self._attempt(store, given_up)
 
     def _attempt(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
         timeout_s = self._timeout_s()
