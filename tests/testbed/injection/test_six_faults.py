@@ -139,6 +139,13 @@ def test_cpu_stress(shop, tmp_path):
     during = usage.filter(pl.col("time").cast(pl.Int64).is_between(it.during[0] + 4_000_000_000, it.during[1]))
     before = usage.filter(pl.col("time").cast(pl.Int64) < it.before[1])
     assert during["value"].max() > 0.5 > before["value"].median()
+    waits = it.recording.tables["metrics_sum"].filter(
+        (pl.col("metric") == "container.cpu.runqueue.time") & (pl.col("service_name") == "recommendation")
+    )
+    by_time = waits.sort("time").select(pl.col("time").cast(pl.Int64), "value")
+    in_fault = by_time.filter(pl.col("time").is_between(*it.during))["value"]
+    assert by_time["value"].is_sorted()
+    assert in_fault.max() - in_fault.min() > 1.0  # three burners want more than the limit that they share
     assert it.entries("stall").height >= 10
     assert {"frontend"} <= set(it.entries("wait", callee="recommendation")["service"])
 

@@ -12,6 +12,7 @@ import pytest
 
 from opsassay.testbed.kernel import cgroups
 from opsassay.testbed.kernel.cgroups import Groups, Mount, find_groups, memberships, mounts, remove_below, search
+from opsassay.testbed.kernel.runqueue import Waits
 
 ROOT = f"opsassay-kernel-test-{os.getpid()}"
 BURN = "while True: pass"
@@ -34,7 +35,7 @@ def child(program: str) -> subprocess.Popen[bytes]:
 
 
 def test_a_cpu_limit_bites_and_can_be_changed(groups):
-    group = groups.make(f"{ROOT}/host/replica", cpu_cores=0.2)
+    group, waits = groups.make(f"{ROOT}/host/replica", cpu_cores=0.2), Waits()
     burner = child(BURN)
     try:
         group.add(burner.pid)
@@ -52,6 +53,8 @@ def test_a_cpu_limit_bites_and_can_be_changed(groups):
 
         assert cores(1.0) < 0.25
         assert until(lambda: group.usage().throttled_s > 0.2)
+        assert burner.pid in group.threads()
+        assert until(lambda: waits.add(group.threads()) > 0.5)  # who is held back waits too
         group.set_limits(cpu_cores=0.05)
         time.sleep(0.3)
         assert cores(1.0) < 0.1

@@ -9,19 +9,21 @@ from opsassay.model.incident import Window
 from opsassay.model.system import Slo
 from opsassay.testbed.operations import live
 from opsassay.testbed.operations.live import ARRIVAL_S, KEPT_S, LiveAlerts
-from testbed.recording.test_alerts import SECOND, START, readings, stream
+from testbed.recording.test_alerts import SECOND, START, lending, readings, stream
 
 
 class Kept:
     """Tables as they are kept: nothing that is older than a while."""
 
-    def __init__(self, clock, *streams):
+    def __init__(self, clock, *streams, metrics=None):
         self.clock, self.streams = clock, streams
+        self.metrics = metrics or {"metrics": readings(0.1), "metrics_sum": readings(0.1).clear()}
 
     def tables(self):
         both, now = pl.concat(self.streams), START + int(self.clock[0] * SECOND)
         at = pl.col("time").cast(pl.Int64)
-        return {"traces": both.filter(at.is_between(now - int(KEPT_S * SECOND), now)), "metrics": readings(0.1)}
+        arrived = {name: table.filter(at <= now) for name, table in self.metrics.items()}
+        return {"traces": both.filter(at.is_between(now - int(KEPT_S * SECOND), now)), **arrived}
 
 
 @pytest.fixture
@@ -51,3 +53,14 @@ def test_what_is_usual_is_not_settled_before_all_of_it_has_arrived(clock):
     clock[0] = 50
     alerts.firing()
     assert alerts._baseline.item(0, "usual_count") == pytest.approx((30 + 80) / 4, abs=0.5)
+
+
+def test_a_saturated_service_stays_so_while_others_take_what_it_wants_and_clears_once_it_wants_less(clock):
+    parts = [(40, 50, 0.05, 0.0), (50, 60, 0.5, 0.5), (60, 70, 0.2, 0.8), (70, 90, 0.05, 0.2), (90, 100, 0.2, 0.8)]
+    usual = Window(start_ns=START, end_ns=START + 40 * SECOND)
+    alerts = LiveAlerts(Kept(clock, stream(to_s=100), metrics=lending(*parts)), Slo(), usual)
+    fired = []
+    for clock[0] in range(43, 101):
+        at_ns, found = alerts.firing()
+        fired += [(at_ns - START) // SECOND for _ in found]
+    assert fired == list(range(52, 70))

@@ -7,7 +7,7 @@ import pytest
 
 from opsassay.model.incident import Window
 from opsassay.model.system import Slo
-from opsassay.testbed.recording.alerts import alerts, describe
+from opsassay.testbed.recording.alerts import alerts, describe, firing, usual_values
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
@@ -78,6 +78,66 @@ def test_saturation_needs_three_readings_in_a_row():
     blip = pl.concat([readings(0.1, to_s=60), readings(0.95, from_s=60, to_s=63), readings(0.1, from_s=64)])
     assert [a.signal for a in fired(stream(), metrics=hot)] == ["saturation"]
     assert fired(stream(), metrics=blip) == []
+
+
+def lending(*parts, limit=0.5, pod="cart-1"):
+    """Return readings of a pod over *parts*: from and to (s), the cores that it uses and those that it waits for."""
+    seconds = [(s, used, waits) for from_s, to_s, used, waits in parts for s in range(from_s, to_s, 2)]
+    waited = [sum(2 * waits for _, _, waits in seconds[: i + 1]) for i in range(len(seconds))]
+    values = {
+        "container.cpu.limit_utilization": [used / limit for _, used, _ in seconds],
+        "container.cpu.usage": [used for _, used, _ in seconds],
+        "container.cpu.runqueue.time": waited,
+    }
+    one = readings(0.0, from_s=0, to_s=2 * len(seconds)).with_columns(
+        pl.Series("time", [START + s * SECOND for s, _, _ in seconds]).cast(pl.Datetime("ns", "UTC")),
+        pl.lit(pod).alias("attr.k8s.pod.name"),
+    )
+    tables = {"metrics": [], "metrics_sum": []}
+    for name, read in values.items():
+        table = tables["metrics_sum" if name.endswith(".time") else "metrics"]
+        table.append(one.with_columns(pl.Series("value", read, pl.Float64), metric=pl.lit(name)))
+    return {name: pl.concat(parts) for name, parts in tables.items()}
+
+
+def both(*tables):
+    return {name: pl.concat([one[name] for one in tables]) for name in ("metrics", "metrics_sum")}
+
+
+def still(metrics, *, at_s=79, saturated=("cart",)):
+    traces = stream(to_s=100)
+    slo, baseline = Slo(saturation=0.9), usual_values(traces, USUAL)
+    found = firing({"traces": traces, **metrics}, slo, baseline, START + at_s * SECOND, saturated)
+    return [(alert.service, alert.signal, round(alert.value, 2)) for alert in found]
+
+
+def test_what_others_take_from_a_pod_that_exhausts_its_limit_does_not_clear_its_alert():
+    less = lending((60, 80, 0.3, 0.7))
+    assert still(less, saturated=()) == []  # nobody fires for what others do
+    assert still(less) == [("cart", "saturation", 2.0)]
+    assert still(lending((60, 72, 0.1, 0.9), (72, 80, 0.0, 1.0))) == [("cart", "saturation", 2.0)]
+    assert (
+        still(lending((60, 80, 0.0, 1.0))) == []
+    )  # what share of its limit that is cannot be said without any use of it
+
+
+def test_an_alert_clears_once_a_pod_wants_less_than_its_limit_however_busy_others_are():
+    assert still(lending((60, 80, 0.05, 0.3))) == []
+    repaired = lending((60, 76, 0.5, 0.5), (76, 80, 0.02, 0.1))
+    assert still(repaired, at_s=75) == [("cart", "saturation", 1.0)]
+    assert still(repaired) == []
+    began_anew = both(lending((60, 70, 0.5, 0.5)), lending((70, 80, 0.02, 0.1)))  # its counter too
+    assert still(began_anew) == []
+
+
+def test_an_alert_holds_until_a_reading_says_otherwise():
+    late = lending((60, 74, 0.5, 0.5))
+    assert still(late, saturated=()) == []
+    assert still(late) == [("cart", "saturation", 1.0)]
+    assert still(late, at_s=90) == []  # there is nothing of it in the window
+    full = readings(0.95, from_s=60, to_s=74).with_columns(metric=pl.lit("container.memory.limit_utilization"))
+    assert still({"metrics": full, "metrics_sum": full.clear()}) == [("cart", "saturation", 0.95)]
+    assert still(both(late, lending((60, 80, 0.02, 0.0), pod="cart-2"))) == [("cart", "saturation", 1.0)]
 
 
 def test_each_service_and_signal_fires_once_and_the_words_say_what():

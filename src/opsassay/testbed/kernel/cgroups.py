@@ -102,6 +102,13 @@ class Group:
         used_ns = int(self._folder(ACCOUNTING).joinpath("cpuacct.usage").read_text(encoding="utf-8"))
         return Usage(used_ns / 1e9, memory, throttled_s)
 
+    def threads(self) -> list[int]:
+        """Return the threads that are in the group itself, none where nothing counts CPU time."""
+        if CPU not in self.groups.versions:
+            return []
+        name = "cgroup.threads" if self.groups.versions[CPU] == 2 else "tasks"
+        return [int(thread) for thread in self._folder(CPU).joinpath(name).read_text(encoding="utf-8").split()]
+
     def remove(self) -> None:
         """Remove the group and the groups below it; raises OSError (EBUSY) when processes in it do not end in time."""
         for folder in self.groups.folders(self.path):

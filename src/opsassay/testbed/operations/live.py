@@ -97,6 +97,7 @@ class LiveAlerts:
     def __init__(self, telemetry: LiveTelemetry, slo: Slo, usual: Window) -> None:
         self._telemetry, self._slo, self._usual = telemetry, slo, usual
         self._baseline: pl.DataFrame | None = None
+        self._saturated: frozenset[str] = frozenset()
 
     def firing(self) -> tuple[int, list[Alert]]:
         """Return the latest instant of which everything has arrived, in ns of UTC, and what fires then."""
@@ -106,7 +107,9 @@ class LiveAlerts:
         if baseline is None:
             baseline = usual_values(tables["traces"], self._usual)
             self._baseline = baseline if at_ns >= self._usual.end_ns else None
-        return at_ns, firing(tables["traces"], tables["metrics"], self._slo, baseline, at_ns)
+        found = firing(tables, self._slo, baseline, at_ns, self._saturated)
+        self._saturated = frozenset(alert.service for alert in found if alert.signal == "saturation")
+        return at_ns, found
 
 
 __all__ = ["TICK_S", "LiveAlerts", "LiveTelemetry"]

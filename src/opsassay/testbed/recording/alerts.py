@@ -6,6 +6,8 @@ stream. The alerts form an incident's description, and the first of them places 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import polars as pl
 
 from opsassay.model.incident import Alert, Window
@@ -16,7 +18,9 @@ WINDOW_S = 10.0
 MIN_COUNT = 8
 MIN_ERRORS = 3
 LATENCY_FLOOR_MS = 100.0
-SATURATION_METRICS = ("container.cpu.limit_utilization", "container.memory.limit_utilization")
+CPU_SHARE, MEMORY_SHARE = "container.cpu.limit_utilization", "container.memory.limit_utilization"
+CPU_USED, CPU_WAITED = "container.cpu.usage", "container.cpu.runqueue.time"
+SATURATION_READINGS = 3
 
 _TICK_NS = int(TICK_S * 1e9)
 _WINDOW_NS = int(WINDOW_S * 1e9)
@@ -46,15 +50,21 @@ def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window,
     return sorted(first.values(), key=lambda a: (a.time_ns, a.service, a.signal))
 
 
-def firing(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, baseline: pl.DataFrame, at_ns: int) -> list[Alert]:
+def firing(
+    tables: Mapping[str, pl.DataFrame], slo: Slo, baseline: pl.DataFrame, at_ns: int, saturated: Collection[str] = ()
+) -> list[Alert]:
     """Return what fires at the instant *at_ns*, over the window that trails it, in order of service and signal.
 
-    The rules are those of `alerts`. *baseline* is what `usual_values` reported when the healthy stretch was still in
-    the tables.
+    The rules are those of `alerts`, over the datapack's *tables* traces, metrics and metrics_sum. *baseline* is what
+    `usual_values` reported when the healthy stretch was still in them. For the services that were *saturated* at the
+    last look what a pod waits for a processor counts as used, and its latest readings in the window hold: a machine
+    that lends less than the limit, or a reading that comes late, does not show that what exhausted the limit has ended.
     """
     ticks = pl.DataFrame({"tick": [at_ns]}, schema={"tick": pl.Int64})
-    recent = _handled(traces).filter(pl.col("ended_ns").is_between(at_ns - _WINDOW_NS, at_ns, closed="left"))
-    found = [*_request_alerts(_windows(recent, ticks, baseline), slo), *_saturation_alerts(metrics, ticks, slo)]
+    recent = _handled(tables["traces"]).filter(pl.col("ended_ns").is_between(at_ns - _WINDOW_NS, at_ns, closed="left"))
+    full = {alert.service: alert for alert in _still_saturated(tables, set(saturated), slo, at_ns)}
+    full |= {alert.service: alert for alert in _saturation_alerts(tables["metrics"], ticks, slo)}
+    found = [*_request_alerts(_windows(recent, ticks, baseline), slo), *full.values()]
     return sorted(found, key=lambda alert: (alert.service, alert.signal))
 
 
@@ -150,11 +160,11 @@ def _saturation_alerts(metrics: pl.DataFrame, ticks: pl.DataFrame, slo: Slo) -> 
     tick = start + ((pl.col("time").cast(pl.Int64) - start) // _TICK_NS + 1) * _TICK_NS
     rows = (
         metrics.filter(
-            pl.col("metric").is_in(SATURATION_METRICS) & (pl.col("time").cast(pl.Int64) >= start - _WINDOW_NS)
+            pl.col("metric").is_in([CPU_SHARE, MEMORY_SHARE]) & (pl.col("time").cast(pl.Int64) >= start - _WINDOW_NS)
         )
         .sort("time")
         .with_columns(
-            level=pl.col("value").rolling_min(3).over("metric", "service_name", "attr.k8s.pod.name"),
+            level=pl.col("value").rolling_min(SATURATION_READINGS).over("metric", "service_name", "attr.k8s.pod.name"),
             tick=tick,
         )
         .filter((pl.col("level") > slo.saturation) & (pl.col("tick") >= start))
@@ -162,6 +172,33 @@ def _saturation_alerts(metrics: pl.DataFrame, ticks: pl.DataFrame, slo: Slo) -> 
         .agg(pl.col("level").max())
     )
     return [_alert("saturation", at, service, level, slo.saturation) for at, service, level in rows.iter_rows()]
+
+
+def _still_saturated(tables: Mapping[str, pl.DataFrame], saturated: set[str], slo: Slo, at_ns: int) -> list[Alert]:
+    """Return the alerts of those of *saturated* that use or want more than their limit's share by their latest readings."""
+    names = [CPU_SHARE, MEMORY_SHARE, CPU_USED, CPU_WAITED]
+    recent = pl.col("time").cast(pl.Int64).is_between(at_ns - _WINDOW_NS, at_ns)
+    of_them = pl.col("metric").is_in(names) & pl.col("service_name").is_in(list(saturated))
+    columns = ["time", "metric", "value", "service_name", "attr.k8s.pod.name"]
+    own = pl.concat([tables[name].filter(recent & of_them).select(columns) for name in ("metrics", "metrics_sum")])
+    if own.is_empty():
+        return []
+    pod = ["service_name", "attr.k8s.pod.name"]
+    wide = own.pivot("metric", index=["time", *pod], values="value", aggregate_function="last").sort("time")
+    wide = wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in names if name not in wide.columns)
+    seconds = pl.col("time").cast(pl.Int64).diff().over(pod) / 1e9
+    waited = (pl.col(CPU_WAITED).diff().over(pod).clip(lower_bound=0.0) / seconds).fill_null(0.0)
+    limit = (pl.col(CPU_USED) / pl.col(CPU_SHARE)).fill_nan(None).max().over(pod)
+    rows = (
+        wide.with_columns(cpu=pl.coalesce((pl.col(CPU_USED) + waited) / limit, CPU_SHARE))
+        .group_by(pod)
+        .agg(pl.col("cpu", MEMORY_SHARE).tail(SATURATION_READINGS).min())
+        .with_columns(level=pl.max_horizontal("cpu", MEMORY_SHARE))
+        .filter(pl.col("level") > slo.saturation)
+        .group_by("service_name")
+        .agg(pl.col("level").max())
+    )
+    return [_alert("saturation", at_ns, service, level, slo.saturation) for service, level in rows.iter_rows()]
 
 
 def _alert(signal: str, time_ns: int, service: str, value: float, threshold: float) -> Alert:

@@ -74,6 +74,10 @@ class Containers:
         """Return what the group *path* has used, None where nothing counts it."""
         return Group(path, self._groups).usage() if self._groups else None
 
+    def threads(self, path: str) -> list[int]:
+        """Return the threads in the group *path* itself, none where nothing limits their CPU."""
+        return Group(path, self._groups).threads() if self._groups else []
+
     def memory_share(self, replica: Replica, host: str | None) -> float | None:
         """Return the used share of the memory limit of *host*, or of *replica* without one; None if unknown."""
         limit_mb = replica.spec.memory_limit_mb if host is None else self._fleet.system.host_memory_limit_mb

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from opsassay.testbed.core.fleet import Fleet, Replica
 from opsassay.testbed.kernel.cgroups import Usage
+from opsassay.testbed.kernel.runqueue import Waits, threads_of
 from opsassay.testbed.workload.containers import Containers
 
 UNITS = {
@@ -21,6 +23,7 @@ UNITS = {
     "container.cpu.usage": "{cpu}",
     "container.cpu.limit_utilization": "1",
     "container.cpu.throttled.time": "s",
+    "container.cpu.runqueue.time": "s",
     "container.memory.working_set": "By",
     "container.memory.limit_utilization": "1",
     "container.network.receive.bytes": "By",
@@ -37,6 +40,7 @@ CUMULATIVE = frozenset(
     {
         "container.cpu.time",
         "container.cpu.throttled.time",
+        "container.cpu.runqueue.time",
         *(name for name in UNITS if name.startswith("container.network.")),
     }
 )
@@ -61,6 +65,7 @@ class Sampler:
         self._fleet, self._endpoint, self._companions = fleet, endpoint, companions
         self._containers, self._interface = containers, interface
         self._cpu: dict[str, tuple[float, float]] = {}
+        self._waits: defaultdict[str, Waits] = defaultdict(Waits)
 
     async def send(self, session: aiohttp.ClientSession) -> None:
         """Sample every replica once and send the readings."""
@@ -97,6 +102,8 @@ class Sampler:
         }
         if self._containers.there:
             values["container.cpu.throttled.time"] = used.throttled_s
+        if (waited_s := self._waits[replica.id].add(self._threads(replica))) is not None:
+            values["container.cpu.runqueue.time"] = waited_s
         if self._interface is not None and replica.pid is not None:
             values |= network_counters(replica.pid, self._interface)
         return values
@@ -109,6 +116,13 @@ class Sampler:
         beside = _of_processes(self._companions.get(replica.id, ()), forked=True)
         return (
             Usage(own.cpu_s + beside.cpu_s, own.memory_bytes + beside.memory_bytes, 0.0) if own.memory_bytes else None
+        )
+
+    def _threads(self, replica: Replica) -> list[int]:
+        """Return the threads that want a processor in the container of *replica*."""
+        own = [replica.pid] if replica.pid is not None else []
+        return self._containers.threads(self._containers.of(replica)) or threads_of(
+            [*own, *self._companions.get(replica.id, ())]
         )
 
     def _of_host(self, host: str) -> Usage:

@@ -1,8 +1,8 @@
 """Whose turn it is on this machine: a trial whose alert says that a limit is used up has it to itself, the others share it.
 
 A process that may use half a processor is seen to use it up only where there is that much to be had: beside another trial
-its alert clears with the fault in place, and a repair that is none would pass. The kernel gives back the locks of whoever
-dies. Who wants the machine to itself keeps the gate while it waits, so that nobody who comes later goes first.
+its alert may not fire. The kernel gives back the locks of whoever dies. Who wants the machine to itself keeps the gate
+while it waits, so that nobody who comes later goes first.
 """
 
 from __future__ import annotations

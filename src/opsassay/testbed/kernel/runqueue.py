@@ -1,0 +1,45 @@
+"""For how long threads were ready to run and had no processor: taken by others, or kept off by the limit of their group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def threads_of(pids: Iterable[int]) -> list[int]:
+    """Return the threads of the processes *pids*; of one that has ended, none."""
+    found: list[int] = []
+    for pid in pids:
+        try:
+            found += [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
+        except OSError:
+            continue
+    return found
+
+
+class Waits:
+    """Adds up the waiting of what changes: threads end, others come, and the sum never falls.
+
+    What a thread waited before it was first seen counts, what it waited after it was last seen does not.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._sum_ns = 0
+
+    def add(self, threads: Iterable[int]) -> float | None:
+        """Return the sum so far, in s, as far as *threads* go on from what was seen; None where the kernel keeps none."""
+        now = {thread: ns for thread in threads if (ns := _waited_ns(thread)) is not None}
+        if not now:
+            return self._sum_ns / 1e9 if self._seen else None
+        self._sum_ns += sum(max(0, ns - self._seen.get(thread, 0)) for thread, ns in now.items())
+        self._seen = now
+        return self._sum_ns / 1e9
+
+
+def _waited_ns(thread: int) -> int | None:
+    """Return the second figure of schedstat (kernel, Documentation/scheduler/sched-stats), None once it has ended."""
+    try:
+        return int(Path(f"/proc/{thread}/schedstat").read_text(encoding="utf-8").split()[1])
+    except (OSError, IndexError):
+        return None
